@@ -1,4 +1,4 @@
-//! What the daemons are told: values that cannot hold nonsense.
+//! Checked configuration types of the daemons. They contain valid values only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,65 +13,66 @@ use crate::node::{Cache, HealthChecks, Isolation, Logs};
 use crate::raw::parse_duration;
 use crate::telemetry::{HistoryBounds, Kept, Telemetry};
 
-/// Configuration of `resourcemanager`. [`Default`] is what an empty file means.
+/// Configuration of `resourcemanager`. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceManagerConfig {
-    /// Where it answers.
+    /// Address of the TCP listener.
     pub listen: SocketAddr,
-    /// A socket of the host at which it answers too; the kernel says who calls there.
+    /// Path of the Unix socket listener; the kernel reports the identity of its peers.
     pub socket: Option<PathBuf>,
-    /// What those may who do not say who they are.
+    /// Permissions of unauthenticated TCP callers.
     pub anonymous: Anonymous,
-    /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. It speaks plain HTTP without.
+    /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. Plain HTTP if absent.
     pub tls: Option<PathBuf>,
-    /// Directory of an authority that signs for hosts which join by a token: `ca.pem`, `ca.key`.
+    /// Directory of the authority that signs certificates of joining hosts: `ca.pem`, `ca.key`.
     pub authority: Option<PathBuf>,
-    /// Where it keeps what must survive.
+    /// Directory of durable state.
     pub state: PathBuf,
-    /// The database it keeps it in.
+    /// Database of the durable state.
     pub store: StoreBackend,
-    /// How much it says.
+    /// Log level.
     pub log: LogLevel,
-    /// Silence after which a node gets no new work until it is heard again.
+    /// Time since the last heartbeat after which a node is suspect and gets no new work.
     pub suspect: Duration,
-    /// Silence after which a node is shown as unreachable.
+    /// Time since the last heartbeat after which a node is unreachable.
     pub unreachable: Duration,
-    /// Silence after which a node's containers are given up.
+    /// Time since the last heartbeat after which a node is lost, with its containers.
     pub lost: Duration,
-    /// Silence after which a run of an application master has failed.
+    /// Time since the last heartbeat after which a run of an application master has failed.
     pub master_silence: Duration,
-    /// When nodes are kept for those who wait, and containers taken back for them.
+    /// Settings of reservations and preemption.
     pub scheduling: Scheduling,
-    /// How much one caller may have.
+    /// Limits per caller.
     pub limits: Limits,
-    /// What it tells of itself.
+    /// Settings of metrics.
     pub telemetry: Telemetry,
-    /// Where masters send the traces of their jobs: the address of a collector for OTLP over HTTP, without `/v1/traces`.
+    /// OTLP/HTTP address for traces of jobs, without `/v1/traces`.
     pub traces: Option<String>,
-    /// How much of the event log is kept on the disk.
+    /// Retention of the event log on disk.
     pub events: Kept,
-    /// How much is kept of who changed what.
+    /// Retention of the audit log on disk.
     pub audit: Kept,
-    /// How much is kept of what is over.
+    /// Retention of ended applications and containers.
     pub history: HistoryBounds,
-    /// The tree of queues; one queue, `default`, when there is none. Its keys are right each by itself.
+    /// The tree of queues; `None` for the single queue `default`. Each key is valid by itself; the
+    /// tree as a whole is not checked here.
     pub queues: Option<QueueSpec>,
 }
 
-/// What somebody may who comes in by the port and does not say who they are.
+/// Permissions of unauthenticated TCP callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anonymous {
-    /// Everything: whoever reaches the port is trusted.
+    /// Full access: every peer that reaches the listener is trusted.
     #[default]
     All,
-    /// Look at the cluster and its applications.
+    /// Read access to the cluster and its applications.
     Read,
-    /// Ask whether it lives.
+    /// Health checks only.
     Nothing,
 }
 
 impl Anonymous {
-    /// As it is written.
+    /// The value as written in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             Anonymous::All => "all",
@@ -91,16 +92,17 @@ impl FromStr for Anonymous {
     }
 }
 
-/// What is done for requests that wait although their queue has a claim to more.
+/// Settings of reservations and preemption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// How long a request waits before a node is kept for it.
+    /// Waiting time of a request before a node is reserved for it.
     pub reserve_after: Duration,
-    /// How long a master is warned before one of its containers is taken back.
+    /// Time between the warning of a master and the preemption of its container.
     pub preempt_warning: Duration,
-    /// How often containers may be taken back at all.
+    /// Minimum interval between preemptions.
     pub preempt_every: Duration,
-    /// Most of the cluster's memory that is taken back each time, in thousandths. With 0 nothing is ever taken back.
+    /// Maximum share of the cluster's memory that one preemption takes, in thousandths. 0 disables
+    /// preemption.
     pub preempt_part: u32,
 }
 
@@ -115,18 +117,18 @@ impl Default for Scheduling {
     }
 }
 
-/// How much one caller of the interface may have.
+/// Limits per caller of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls that change something, in the long run. Of each peer, per second.
+    /// Sustained rate of changing calls. Per peer and second.
     pub calls_per_second: u32,
-    /// Calls that change something, all at once. Of each peer.
+    /// Burst of changing calls. Per peer.
     pub calls_at_once: u32,
-    /// Connections of each peer.
+    /// Maximum number of connections. Per peer.
     pub connections_per_peer: u32,
-    /// Event streams and waiting queries, of all peers together.
+    /// Maximum number of event streams and waiting queries, of all peers together.
     pub streams: u32,
-    /// Whether programs on the same machine are counted too.
+    /// True if the limits apply to loopback peers too.
     pub loopback: bool,
 }
 
@@ -163,61 +165,63 @@ impl Default for ResourceManagerConfig {
     }
 }
 
-/// Configuration of `nodeagent`. [`Default`] is what an empty file means.
+/// Configuration of `nodeagent`. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAgentConfig {
-    /// The resource manager: `http://127.0.0.1:7070`.
+    /// URL of the resource manager: `http://127.0.0.1:7070`.
     pub rm: String,
-    /// Its name; the host's when left out.
+    /// Node name; the host name if absent.
     pub name: Option<NodeId>,
-    /// Where it keeps containers and their logs.
+    /// Directory of containers and their logs.
     pub state: PathBuf,
-    /// Where it answers.
+    /// Address of the listener.
     pub listen: SocketAddr,
-    /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. It speaks plain HTTP without.
+    /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. Plain HTTP if absent.
     pub tls: Option<PathBuf>,
-    /// The name or address of this host by which others reach it; the address it listens at when left out.
+    /// Host name or address under which other hosts reach this one; the listener's address if
+    /// absent.
     pub advertise: Option<String>,
-    /// Memory to offer; all but the reserve when left out.
+    /// Memory that the node offers; all but `reserve` if absent.
     pub memory: Option<Bytes>,
-    /// Processors to offer; all when left out.
+    /// Processors that the node offers; all if absent.
     pub cpus: Option<Cpus>,
-    /// Memory kept for the host when `memory` is left out.
+    /// Memory reserved for the host if `memory` is absent.
     pub reserve: Bytes,
-    /// What must hold the limits; the best that works when left out.
+    /// Required enforcer; the best available one if absent.
     pub enforcer: Option<EnforcerKind>,
-    /// The cgroup directory to work in; found when left out.
+    /// cgroup directory to use; detected if absent.
     pub cgroup_root: Option<PathBuf>,
-    /// Where the sibling programs are; beside this one when left out.
+    /// Directory of the sibling programs; that of this program if absent.
     pub bin_dir: Option<PathBuf>,
-    /// When it ends its containers for want of a resource manager.
+    /// Self-fencing after lost contact to the resource manager.
     pub self_fence: SelfFence,
-    /// Nodes of one rack fail together.
+    /// Rack; nodes of one rack fail together.
     pub rack: Option<Name>,
-    /// Words a request can insist on.
+    /// Labels that a request can require.
     pub labels: BTreeSet<Name>,
-    /// Only requests that insist on one of its labels come here. Never without labels.
+    /// True if only requests that require one of its labels are placed here. Never true without
+    /// labels.
     pub exclusive: bool,
-    /// Named values a request can compare.
+    /// Named values that a request can compare.
     pub attributes: BTreeMap<Name, String>,
-    /// What programs may do on the host.
+    /// Isolation of programs on the host.
     pub isolation: Isolation,
-    /// How much of what they say is kept.
+    /// Retention of program logs.
     pub logs: Logs,
-    /// When the node says that it cannot take work.
+    /// Health checks of the node.
     pub health: HealthChecks,
-    /// What may be fetched, and how much of it is kept.
+    /// Limits of fetched files and their cache.
     pub cache: Cache,
-    /// What it tells of itself.
+    /// Settings of metrics.
     pub telemetry: Telemetry,
 }
 
-/// When a node that hears nothing of its resource manager ends its containers.
+/// Self-fencing: when a node without contact to its resource manager ends its containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelfFence {
     /// Never.
     Never,
-    /// After so long a silence.
+    /// After this time without contact.
     After(Duration),
 }
 

@@ -1,4 +1,4 @@
-//! Text of a daemon's configuration to its checked type.
+//! Compiler from the text of a daemon's configuration to its checked type.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::problem::{Problem, Report};
 use crate::raw::{self, Section, hint};
 use crate::{node, queues, telemetry};
 
-/// Most characters in the value of an attribute.
+/// Maximum length of an attribute value, in characters.
 const LONGEST_VALUE: usize = 256;
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
@@ -142,7 +142,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
     report.finish(Some(config))
 }
 
-/// Where a node stands and what it is; everything else as usual.
+/// Reads rack, labels, attributes and `exclusive`; all other values are defaults.
 fn traits(r: &mut Report<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
     let rack = hint("nodes of one rack fail together", "write a word such as rack = \"r12\"");
     let words = hint("requests insist on them", "write words in a list: labels = [\"ssd\", \"spark\"]");
@@ -166,12 +166,12 @@ fn labels(value: &DeValue<'_>) -> Result<BTreeSet<Name>, String> {
     raw::texts(value)?.iter().map(|t| t.parse().map_err(|e: ParseIdError| e.to_string())).collect()
 }
 
-/// A name and what it stands for; also the form `NAME=VALUE` of a command line, cut in two.
+/// An attribute as name and value; also for the parts of `NAME=VALUE` on a command line.
 fn attribute(name: &str, value: &DeValue<'_>) -> Result<(Name, String), String> {
     checked_attribute(name, &raw::text(value)?)
 }
 
-/// An attribute of a node: a word, and a text of one line that is not long.
+/// Checks an attribute of a node: a name, and a short text without line breaks.
 pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), String> {
     let name = name.parse().map_err(|e: ParseIdError| e.to_string())?;
     if value.len() > LONGEST_VALUE || value.chars().any(char::is_control) {
@@ -199,7 +199,7 @@ pub(crate) fn absolute(value: &DeValue<'_>) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{:?} is not an absolute path", path.display().to_string())) }
 }
 
-/// Where a resource manager answers: a port, or a socket of this host.
+/// Parses the address of a resource manager: an HTTP URL or a Unix socket of this host.
 fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     let url = raw::text(value)?.trim_end_matches('/').to_owned();
     if url.strip_prefix("unix:").is_some_and(|path| path.starts_with('/')) {
@@ -211,7 +211,7 @@ fn http_url(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// Where a collector is; it may be below a path of its host.
+/// Parses the URL of a collector, which may contain a path.
 fn collector(value: &DeValue<'_>) -> Result<String, String> {
     let url = raw::text(value)?.trim_end_matches('/').to_owned();
     match url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) {
@@ -220,7 +220,7 @@ fn collector(value: &DeValue<'_>) -> Result<String, String> {
     }
 }
 
-/// A host name or an address, without a port.
+/// Parses a host name or address without a port.
 fn host(value: &DeValue<'_>) -> Result<String, String> {
     let host = raw::text(value)?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -234,7 +234,7 @@ fn host(value: &DeValue<'_>) -> Result<String, String> {
     Err(format!("{host:?} is neither a host name nor an address"))
 }
 
-/// The enforcer of that name.
+/// Parses the name of an enforcer.
 pub fn enforcer_kind(value: &DeValue<'_>) -> Result<EnforcerKind, String> {
     let name = raw::text(value)?;
     let all = [EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];

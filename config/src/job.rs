@@ -1,7 +1,7 @@
-//! Job files: stages of tasks, the executors they share, and how their failures are answered.
+//! Job files: stages of tasks, the executors they share, and their treatment of failures.
 //!
-//! [`compile`] reads the text and tells every mistake at once; [`fit::never_fits`] compares the result with the largest
-//! container a cluster could ever give.
+//! [`compile`] parses the text and reports every error at once. [`fit::never_fits`] compares the
+//! result with the largest container that a cluster could ever grant.
 
 mod access;
 mod executors;
@@ -39,17 +39,18 @@ pub use treatments::Treatments;
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Section, hint};
 
-/// The version of the job file format.
+/// Version of the job file format.
 pub const VERSION: i64 = 1;
-/// Most tasks in one job.
+/// Maximum number of tasks of a job.
 pub const MAX_TASKS: u32 = 100_000;
 
-/// Compiles the text of a job file that names no profile but its own; `file` is its name in messages.
+/// Compiles a job file that uses no profile of the cluster; `file` is its name in messages.
 pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<Problem>> {
     compile_with(text, file, &ClusterProfiles::new())
 }
 
-/// Compiles the text of a job file that may name profiles of the cluster. One that it writes itself goes before the cluster's.
+/// Compiles a job file that may use profiles of the cluster. Profiles of the file override those of
+/// the cluster.
 pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<Problem>> {
     let mut report = Report::new(file, text);
     let table = raw::parse(text, &mut report);
@@ -91,7 +92,7 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -
     Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access, treatments })
 }
 
-/// `sizes`: only some modes have learned ones.
+/// Reads `sizes`, which only some modes allow.
 fn sizes(root: &mut Section<'_>, r: &mut Report<'_>, mode: Mode) -> Option<Sizes> {
     let hint = hint("it says what tasks start with", "write sizes = \"stated\", \"learned\" or \"shadow\"");
     let all = [("stated", Sizes::Stated), ("learned", Sizes::Learned), ("shadow", Sizes::Shadow)];
@@ -108,7 +109,7 @@ fn sizes(root: &mut Section<'_>, r: &mut Report<'_>, mode: Mode) -> Option<Sizes
     Some(sizes.into_inner())
 }
 
-/// Memory over time, above zero: `20`, `2.5` or `"2.5"`.
+/// Parses memory × time above zero: `20`, `2.5` or `"2.5"`.
 fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
     match value {
         DeValue::Integer(n) => n.as_str().parse(),

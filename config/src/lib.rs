@@ -1,9 +1,12 @@
-//! Configuration and job files: TOML text to checked types, with every mistake told at once.
+//! Configuration and job files: parses TOML text into checked types and reports every error at
+//! once.
 //!
-//! Text is read by [`raw`] into values that know their place, compiled into the types of [`checked`] and [`job`], and only
-//! [`load`] touches a file. A checked value cannot hold nonsense: nothing behind this crate looks at a file's text again.
+//! [`raw`] parses text into values with positions. They are compiled into the types of [`checked`]
+//! and [`job`]. Only [`load`] reads files. Checked types contain valid values only, so no other
+//! crate parses these texts.
 //!
-//! *Architecture Invariant*: no sockets, no clock, no environment; the same text gives the same answer everywhere.
+//! *Architecture Invariant*: no sockets, no clock, no environment; the same text gives the same
+//! result everywhere.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The only place of this crate that reads files.
+//! File access of this crate; no other module reads files.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::compile;
 use crate::job::{self, ClusterProfiles, JobSpec};
 use crate::problem::Problem;
 
-/// Largest file accepted. Bytes.
+/// Maximum file size. Bytes.
 const MOST: u64 = 1 << 20;
 
 /// Reads and compiles the resource manager's configuration.
@@ -20,12 +20,12 @@ pub fn load_nodeagent(path: &Path) -> Result<NodeAgentConfig, Vec<Problem>> {
     compile::nodeagent(&read(path)?, &path.display().to_string())
 }
 
-/// Reads and compiles a job file, which may name these profiles.
+/// Reads and compiles a job file that may use these profiles of the cluster.
 pub fn load_job(path: &Path, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<Problem>> {
     job::compile_with(&read(path)?, &path.display().to_string(), cluster)
 }
 
-/// The text of a file that is neither too large nor something else than text.
+/// Reads a text file; rejects large and non-UTF-8 files.
 pub fn read(path: &Path) -> Result<String, Vec<Problem>> {
     let name = path.display().to_string();
     let refuse = |what: String, fix: &str| vec![Problem::of_file(&name, what, "nothing of it was read", fix)];

@@ -1,4 +1,4 @@
-//! What a node agent is told about containers' rights, files and the node's health: checked types, and their keys.
+//! Node agent settings of isolation, files and health: checked types, and their keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,41 +12,41 @@ use toml::de::DeValue;
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// What a program may do on the host. [`Default`] is what an empty file means.
+/// Isolation of programs on the host. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// Whom programs run as. Heeded where the agent may change its user.
+    /// User of programs. Applies if the agent has the privileges to change users.
     pub run_as: RunAs,
-    /// Users of the host for submitters of other names.
+    /// Host users for submitters with other names.
     pub users: BTreeMap<String, String>,
-    /// Users with a smaller number are refused, unless `users` or `run_as` names them.
+    /// Minimum user id. Smaller ids are rejected, unless `users` or `run_as` names the user.
     pub min_uid: u32,
-    /// Whether a program may be root at all.
+    /// True if programs may run as root.
     pub allow_root: bool,
-    /// Whether each container has a `/tmp` of its own.
+    /// True if each container has a private `/tmp`.
     pub private_tmp: bool,
-    /// Size limit of a tmpfs at a container's `/tmp`; `None` is a directory on disk. Bytes.
+    /// Size limit of a tmpfs at a container's `/tmp`; `None` for a directory on disk. Bytes.
     pub tmp_size: Option<Bytes>,
-    /// Which programs share `/dev/shm`, SysV IPC and message queues.
+    /// Scope of `/dev/shm`, SysV IPC and message queues.
     pub ipc: IpcScope,
-    /// Size limit of a container's `/dev/shm`; `None` is the container's memory. Bytes.
+    /// Size limit of a container's `/dev/shm`; `None` for the memory of the container. Bytes.
     pub shm_size: Option<Bytes>,
-    /// Mode bits that new files do not get.
+    /// Mode bits that are cleared on new files.
     pub umask: u32,
-    /// Most open files of one process.
+    /// Maximum number of open files per process.
     pub open_files: u32,
-    /// Whether processors that others leave idle may be used.
+    /// Use of idle processors beyond the grant.
     pub cpu: CpuBound,
 }
 
-/// Whom the programs of containers run as.
+/// The user of container programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunAs {
-    /// Whoever submitted the application.
+    /// The submitter of the application.
     Submitter,
     /// The user of the agent.
     Agent,
-    /// Always this user.
+    /// A fixed user.
     User(String),
 }
 
@@ -61,15 +61,15 @@ impl FromStr for RunAs {
     }
 }
 
-/// Which programs share `/dev/shm`, SysV shared memory and semaphores, and message queues.
+/// The scope of `/dev/shm`, SysV shared memory and semaphores, and message queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IpcScope {
-    /// Those of one task; a program outside a shared executor has its container's.
+    /// One task; a program outside a shared executor has the scope of its container.
     #[default]
     Task,
-    /// Those of one container.
+    /// One container.
     Container,
-    /// All of the host.
+    /// The whole host.
     Host,
 }
 
@@ -96,13 +96,13 @@ impl FromStr for IpcScope {
     }
 }
 
-/// What a container may take of processors nobody else wants.
+/// The bound on a container's use of idle processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CpuBound {
-    /// All of them.
+    /// May use all idle processors.
     #[default]
     Share,
-    /// No more than it was granted.
+    /// Limited to its grant.
     Limit,
 }
 
@@ -135,21 +135,21 @@ impl Default for Isolation {
     }
 }
 
-/// How much of what programs say is kept, and how long.
+/// Retention of program logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logs {
-    /// Size of one segment of a log. Bytes.
+    /// Size of one log segment. Bytes.
     pub size: Bytes,
-    /// How many of the newest segments of a log are kept. At least 2.
+    /// Number of the newest segments that are kept per log. At least 2.
     pub count: u32,
-    /// Most that all logs of one container take. Bytes.
+    /// Maximum size of all logs of one container. Bytes.
     pub container: Bytes,
-    /// How long they are kept after the container's end.
+    /// Retention time after the end of the container.
     pub keep: Duration,
 }
 
 impl Logs {
-    /// Most that one log takes. Bytes.
+    /// Maximum size of one log. Bytes.
     pub fn of_one(&self) -> Bytes {
         Bytes::new(self.size.get().saturating_mul(u64::from(self.count)))
     }
@@ -161,22 +161,23 @@ impl Default for Logs {
     }
 }
 
-/// When a node says of itself that it cannot take work.
+/// Health checks: conditions under which a node is unhealthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthChecks {
-    /// A fuller disk is not healthy. Percent of its space.
+    /// Maximum disk use of a healthy node. Per cent of its space.
     pub disk_full: u32,
-    /// Likewise of its inodes.
+    /// Maximum inode use of a healthy node. Per cent.
     pub inodes_full: u32,
-    /// More memory that ended containers left behind is not healthy. Thousandths of what the node offers.
+    /// Maximum memory left behind by ended containers on a healthy node. Thousandths of the node's
+    /// memory.
     pub max_unattributed: u32,
-    /// How often the disk is looked at.
+    /// Interval of the disk check.
     pub every: Duration,
-    /// A program that looks at the node.
+    /// Path of a check program.
     pub script: Option<PathBuf>,
-    /// How often it runs.
+    /// Interval of the check program.
     pub script_every: Duration,
-    /// How long it may take.
+    /// Timeout of the check program.
     pub script_timeout: Duration,
 }
 
@@ -194,20 +195,20 @@ impl Default for HealthChecks {
     }
 }
 
-/// What may be fetched for containers, and how much of it is kept for the next.
+/// Limits of fetched files and of their cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// Most that is kept when no container uses it. Bytes.
+    /// Maximum size of unused cache entries. Bytes.
     pub size: Bytes,
-    /// Largest file that is fetched. Bytes.
+    /// Maximum size of a fetched file. Bytes.
     pub file: Bytes,
-    /// Most that an archive may hold. Bytes.
+    /// Maximum unpacked size of an archive. Bytes.
     pub unpacked: Bytes,
-    /// Most files and directories in an archive.
+    /// Maximum number of files and directories in an archive.
     pub entries: u32,
-    /// How long fetching for one container may take.
+    /// Timeout of all fetches for one container.
     pub deadline: Duration,
-    /// Certificates, in PEM, of authorities that are trusted beside those of the host.
+    /// PEM certificates of authorities that are trusted in addition to those of the host.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -315,7 +316,7 @@ pub(crate) fn cache(r: &mut Report<'_>, root: &mut Section<'_>) -> Cache {
     checked
 }
 
-/// A tmpfs larger than what the node offers is larger than any container.
+/// Rejects a tmpfs that is larger than the node's memory, because no container can be that large.
 pub(crate) fn check_tmpfs_sizes(r: &mut Report<'_>, root: &Section<'_>, config: &crate::NodeAgentConfig) {
     let Some(memory) = config.memory else { return };
     for (key, size) in [("shm_size", config.isolation.shm_size), ("tmp_size", config.isolation.tmp_size)] {
@@ -331,7 +332,7 @@ fn pair(submitter: &str, value: &DeValue<'_>) -> Result<(String, String), String
     Ok((submitter.to_owned(), user_name(&raw::text(value)?)?))
 }
 
-/// A name as user databases have them.
+/// Parses a user name as user databases allow it.
 fn user_name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@' | '\\' | '$');
     let good = (1..=64).contains(&text.len()) && !text.starts_with('-') && text.chars().all(plain);
@@ -341,11 +342,11 @@ fn user_name(text: &str) -> Result<String, String> {
 fn octal(value: &DeValue<'_>) -> Result<u32, String> {
     let text = raw::text(value)?;
     let bits = u32::from_str_radix(&text, 8).map_err(|_| format!("{text:?} is not a number in octal"))?;
-    // Without its own rights a program could not read back what it wrote.
+    // Without owner rights a program could not read its own files.
     if bits > 0o777 || bits & 0o700 != 0 { Err(format!("{text:?} is not between 000 and 077")) } else { Ok(bits) }
 }
 
-/// A part that is not nothing.
+/// Parses a share above zero.
 fn some_part(value: &DeValue<'_>) -> Result<u32, String> {
     match raw::thousandths(value)? {
         0 => Err("0% would make every node unhealthy".to_owned()),

@@ -1,40 +1,41 @@
-//! One mistake in a file: where it is, what is wrong, why that matters and what to write instead.
+//! An error in a file: position, error, reason and correction.
 //!
-//! Made by the readers of this crate, shown by whoever loaded the file. It never ends a program by itself.
+//! The readers of this crate create problems; the caller prints them. A problem never ends a
+//! program by itself.
 
 use std::fmt;
 use std::ops::Range;
 
-/// Most mistakes that are told of one file; of more, only the number.
+/// Maximum number of errors listed per file; beyond it only their number is reported.
 pub const MOST: usize = 100;
-/// Longest line that is shown with a mistake in it. Bytes.
+/// Maximum length of a source line that is printed. Bytes.
 pub const LONGEST_LINE: usize = 400;
 
-/// A mistake in a configuration or job file.
+/// An error in a configuration or job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file, as the caller named it.
     pub file: String,
-    /// The line, from 1; `None` when it is about the file as a whole.
+    /// Line number, from 1; `None` for an error of the whole file.
     pub line: Option<usize>,
-    /// The column of the first character, from 1.
+    /// Column of the first character, from 1.
     pub column: Option<usize>,
-    /// How many characters of the line it is about; at least 1.
+    /// Number of marked characters in the line; at least 1.
     pub width: usize,
-    /// The key it is about, with its tables: `profiles.exec.heap`. Empty when it is about the file as a whole.
+    /// Full key: `profiles.exec.heap`. Empty for an error of the whole file.
     pub key: String,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// Why that cannot be accepted.
+    /// Reason of the rule.
     pub why: String,
-    /// What to write instead.
+    /// Correction.
     pub fix: String,
-    /// The line itself, unless it is longer than people read.
+    /// The source line, unless it exceeds [`LONGEST_LINE`].
     pub source: Option<String>,
 }
 
 impl Problem {
-    /// A mistake that has no line: the file cannot be read.
+    /// An error without a position: the file cannot be read.
     pub fn of_file(file: &str, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
         Problem {
             file: file.to_owned(),
@@ -51,7 +52,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// In the form a compiler uses, with the line and a mark below it.
+    /// Formats the error like a compiler, with the line and a mark below it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", self.what)?;
         let number = self.line.map(|n| n.to_string()).unwrap_or_default();
@@ -80,7 +81,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// All mistakes of a file, one below the other, with their number at the end.
+/// All errors of a file, one below the other, with their number at the end.
 pub fn render(problems: &[Problem]) -> String {
     let mut text: String = problems.iter().map(|p| format!("{p}\n\n")).collect();
     let file = problems.first().map_or("", |p| p.file.as_str());
@@ -89,24 +90,24 @@ pub fn render(problems: &[Problem]) -> String {
     text
 }
 
-/// Collects the mistakes of one file while it is read.
+/// A collector of the errors of one file while it is read.
 #[derive(Debug)]
 pub struct Report<'a> {
     file: &'a str,
     text: &'a str,
     found: Vec<Noted>,
-    /// A part of the text could not be read.
+    /// True if a part of the text could not be parsed.
     unread: bool,
-    /// Mistakes beyond the bound.
+    /// Number of errors beyond [`MOST`].
     more: usize,
 }
 
-/// A mistake and where it is.
+/// An error with its position.
 #[derive(Debug)]
 struct Noted {
-    /// Offset. Bytes.
+    /// Offset in the text. Bytes.
     at: usize,
-    /// It is about the whole file: something is missing.
+    /// True if the error concerns the whole file, such as a missing key.
     of_all: bool,
     problem: Problem,
 }
@@ -117,7 +118,7 @@ impl<'a> Report<'a> {
         Report { file, text, found: Vec::new(), unread: false, more: 0 }
     }
 
-    /// Notes a mistake at `span` of the text.
+    /// Adds an error at `span` of the text.
     pub fn add(
         &mut self,
         span: Range<usize>,
@@ -142,27 +143,29 @@ impl<'a> Report<'a> {
         self.found.push(Noted { at: span.start, of_all: span == (0..0), problem });
     }
 
-    /// Notes that the text cannot be read from `span` on. What else seems to be missing in it may stand there, and is not told.
+    /// Records that the text cannot be parsed from `span` on. Errors about missing keys are then
+    /// suppressed, because the keys may be in the unparsed part.
     pub fn add_syntax(&mut self, span: Range<usize>, what: impl Into<String>) {
         self.unread = true;
         let (why, fix) = ("the file cannot be read past it", "see https://toml.io for the syntax");
-        // Not empty, also at the very beginning: a place, unlike what is missing in the whole file.
+        // A nonempty span, also at offset 0. An empty span at 0 denotes the whole file.
         let place = span.start..span.end.max(span.start + 1);
         self.add(place, "", what, why, fix);
     }
 
-    /// How many mistakes were noted so far.
+    /// Number of errors so far.
     pub fn len(&self) -> usize {
         self.found.len() + self.more
     }
 
-    /// True when nothing is wrong so far.
+    /// True without errors so far.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// `value` when nothing was wrong, else every mistake in the order of the file. A value that could not be made without a
-    /// mistake having been noted is a mistake as well, so that a fault of ours is never taken for a good file.
+    /// Returns `value` if there are no errors, otherwise all errors in the order of the file. A
+    /// missing value without an error is reported as an error too, so that a bug in a reader never
+    /// accepts a file.
     pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<Problem>> {
         match value {
             Some(value) if self.found.is_empty() => Ok(value),
@@ -199,7 +202,8 @@ struct Place {
 }
 
 impl Place {
-    /// Counts lines and characters; a span over several lines is marked to the end of its first.
+    /// Counts lines and characters. A span over several lines is marked to the end of its first
+    /// line.
     fn of(text: &str, span: Range<usize>) -> Place {
         let start = floor(text, span.start);
         let line_start = text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
@@ -236,7 +240,7 @@ mod tests {
         assert!(shown.contains("2 | bé = \"x y\" # c\n  |      ^^^^^\n"), "{shown}");
     }
 
-    /// One line of many mistakes: neither the line nor each of them is told as often as there are mistakes.
+    /// Many errors in one line: the number of printed lines and errors stays bounded.
     #[test]
     fn what_is_told_of_a_file_is_bounded() {
         let text = "a=1,".repeat(20_000);

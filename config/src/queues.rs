@@ -1,7 +1,8 @@
-//! The queues of `resourcemanager.toml`: `[queues.etl]`, `[queues.etl.queues.night]`. The keys are those of `PUT /v1/queues`.
+//! Queues of `resourcemanager.toml`: `[queues.etl]`, `[queues.etl.queues.night]`. The keys are
+//! those of `PUT /v1/queues`.
 //!
-//! What is wrong with one key is told here; what is wrong with the tree as a whole is found by whoever runs it, and told at its
-//! place in the file by [`at_their_places`].
+//! This module reports errors of single keys. The resource manager finds errors of the tree as a
+//! whole; [`at_their_places`] maps them to their positions in the file.
 
 use std::ops::Range;
 
@@ -14,10 +15,10 @@ use toml::de::{DeTable, DeValue};
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Section};
 
-/// Why a queue's key is refused.
+/// Reason that is shown for an invalid queue key.
 const WHY: &str = "a tree of queues is taken as a whole or not at all";
 
-/// The tree of a file; `None` when it has no queues.
+/// Reads the tree of a file; `None` without queues.
 pub(crate) fn read(root: &mut Section<'_>, report: &mut Report<'_>) -> Option<QueueSpec> {
     let written = root.value("queues")?;
     let tree = Value::Object([("queues".to_owned(), json(written.get_ref()))].into_iter().collect());
@@ -26,7 +27,8 @@ pub(crate) fn read(root: &mut Section<'_>, report: &mut Report<'_>) -> Option<Qu
     Some(spec)
 }
 
-/// The tree of a file as a call takes it: its table `queues`, whatever else is in it.
+/// The tree of a file in the form of a `PUT /v1/queues` body: its table `queues`. Other tables are
+/// ignored.
 ///
 /// # Errors
 /// The text is not TOML, or has no such table.
@@ -40,7 +42,7 @@ pub fn tree(text: &str, file: &str) -> Result<Value, Vec<Problem>> {
     report.finish(queues.map(|queues| Value::Object([("queues".to_owned(), queues)].into_iter().collect())))
 }
 
-/// What was found wrong with the tree of this file, each at its place in it.
+/// Maps errors of a tree to their positions in this file.
 pub fn at_their_places(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<Problem> {
     let mut report = Report::new(file, text);
     let table = raw::parse(text, &mut report);
@@ -63,7 +65,7 @@ fn note(report: &mut Report<'_>, written: &Spanned<DeValue<'_>>, problems: &[Que
     }
 }
 
-/// Where a key of a queue stands; its queue when it is left out, the whole when that is not there either.
+/// Position of a queue's key; if absent, of its queue, or else of the whole file.
 fn place(written: &Spanned<DeValue<'_>>, queue: &[&str], key: &str) -> Range<usize> {
     let mut at = written.span();
     let mut table = written.get_ref().as_table();
@@ -80,7 +82,7 @@ fn place(written: &Spanned<DeValue<'_>>, queue: &[&str], key: &str) -> Range<usi
     at
 }
 
-/// The same value as a call would have it.
+/// Converts a TOML value to JSON.
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),

@@ -1,7 +1,8 @@
-//! A file as it was written: tables whose values know their place in the text.
+//! Parsed TOML tables whose values keep their position in the text.
 //!
-//! serde stops at the first wrong type. This reader takes key by key and notes what is wrong, so that one mistake does not hide
-//! the next. A key that nobody asked for is a mistake too, with the nearest known name.
+//! serde stops at the first wrong type. This reader reads key by key and records every error, so
+//! that one error does not hide the next. A key that no reader requested is an error too; the
+//! message suggests the most similar known key.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -16,21 +17,21 @@ use toml::de::{DeTable, DeValue};
 
 use crate::problem::Report;
 
-/// Why a key is there and what to write; shown when its value is wrong or missing.
+/// Purpose of a key and its correct form; printed when its value is wrong or missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
-    /// What it is for.
+    /// Purpose.
     pub why: &'static str,
-    /// What to write.
+    /// Correct form.
     pub fix: &'static str,
 }
 
-/// The short way to write a [`Hint`].
+/// Short constructor of [`Hint`].
 pub const fn hint(why: &'static str, fix: &'static str) -> Hint {
     Hint { why, fix }
 }
 
-/// One table of a file while it is read.
+/// A table of a file while it is read.
 #[derive(Debug)]
 pub struct Section<'a> {
     path: String,
@@ -39,7 +40,7 @@ pub struct Section<'a> {
     asked: BTreeSet<&'static str>,
 }
 
-/// Reads the text as TOML; every syntax error is noted, and what could be read is given back.
+/// Parses the text as TOML. Records every syntax error and returns the part that could be parsed.
 pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Spanned<DeTable<'a>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
@@ -50,22 +51,23 @@ pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Spanned<DeTable<'a>>
 }
 
 impl<'a> Section<'a> {
-    /// The whole file.
+    /// The root table of a file.
     pub fn root(table: &'a Spanned<DeTable<'a>>) -> Self {
         Section { path: String::new(), span: 0..0, table: table.get_ref(), asked: BTreeSet::new() }
     }
 
-    /// The place of its header.
+    /// Position of the table header.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// `key` with the tables around it.
+    /// Full path of `key`.
     pub fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// The value of `key` as `parse` reads it. `None` when it is left out, or wrong and noted.
+    /// The value of `key`, converted by `parse`. `None` if the key is absent, or if its value is
+    /// wrong; then the error is recorded.
     pub fn read<T>(
         &mut self,
         report: &mut Report<'_>,
@@ -84,7 +86,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// As [`Section::read`]; to leave it out is a mistake.
+    /// Like [`Section::read`], but an absent key is an error.
     pub fn need<T>(
         &mut self,
         report: &mut Report<'_>,
@@ -100,7 +102,8 @@ impl<'a> Section<'a> {
         self.read(report, key, hint, parse)
     }
 
-    /// As [`Section::read`], with `default` for a key that is left out. A wrong value gives the default too, and is noted.
+    /// Like [`Section::read`], with `default` for an absent key. A wrong value is recorded and also
+    /// gives `default`.
     pub fn read_or<T>(
         &mut self,
         report: &mut Report<'_>,
@@ -112,18 +115,18 @@ impl<'a> Section<'a> {
         self.read(report, key, hint, parse).map_or(default, Spanned::into_inner)
     }
 
-    /// The value of `key` as it was written.
+    /// The unconverted value of `key`.
     pub(crate) fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'a>>> {
         self.asked.insert(key);
         self.table.get(key)
     }
 
-    /// True when the key is written, right or wrong.
+    /// True if the key is present, with a valid or invalid value.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// The place of a key's value.
+    /// Position of the value of `key`.
     pub fn place(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or_else(|| self.span(), Spanned::span)
     }
@@ -135,7 +138,7 @@ impl<'a> Section<'a> {
         self.section(report, self.path_of(key), value, hint)
     }
 
-    /// The tables under `key` by name: `[key.NAME]`.
+    /// The named tables under `key`: `[key.NAME]`.
     pub fn named_tables(
         &mut self,
         report: &mut Report<'_>,
@@ -153,7 +156,8 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// Every value of the table under `key`, as `parse` reads them: `key.NAME = value`, with any names.
+    /// All values of the table under `key`, converted by `parse`: `key.NAME = value`, with
+    /// arbitrary names.
     pub fn named_values<T>(
         &mut self,
         report: &mut Report<'_>,
@@ -175,7 +179,7 @@ impl<'a> Section<'a> {
         found
     }
 
-    /// The tables of the array `[[key]]`, in their order.
+    /// The tables of the array `[[key]]`, in order.
     pub fn table_array(&mut self, report: &mut Report<'_>, key: &'static str, hint: Hint) -> Vec<Section<'a>> {
         self.asked.insert(key);
         let Some(value) = self.table.get(key) else { return Vec::new() };
@@ -199,12 +203,13 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Changes the name by which its keys are told, once it is known: `stage.group` reads better than `stage[0]`.
+    /// Sets the path that messages use for this table, once its name is known: `stage.group`
+    /// instead of `stage[0]`.
     pub fn rename(&mut self, path: String) {
         self.path = path;
     }
 
-    /// Every key of the table has been asked for: the others are mistakes.
+    /// Ends the read of the table. Keys that were not requested are errors.
     pub fn finish(self, report: &mut Report<'_>) {
         for name in self.table.keys().filter(|k| !self.asked.contains(k.get_ref().as_ref())) {
             let written = name.get_ref().as_ref();
@@ -220,7 +225,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// The type of a value in words.
+/// Name of a value's type.
 pub fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a text",
@@ -233,12 +238,12 @@ pub fn kind(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// A text.
+/// A string.
 pub fn text(value: &DeValue<'_>) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("this is {}, not a text", kind(value)))
 }
 
-/// A text that parses as `T`.
+/// A string that parses as `T`.
 pub fn parsed<T: FromStr>(value: &DeValue<'_>) -> Result<T, String>
 where
     T::Err: Display,
@@ -246,7 +251,7 @@ where
     text(value)?.parse().map_err(|e: T::Err| e.to_string())
 }
 
-/// A list of texts.
+/// A list of strings.
 pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
     let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of texts", kind(value)))?;
     items.iter().map(|item| text(item.get_ref()).map_err(|e| format!("an element: {e}"))).collect()
@@ -257,14 +262,14 @@ pub fn truth(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| format!("this is {}, neither true nor false", kind(value)))
 }
 
-/// A whole number from `least` to `most`.
+/// An integer from `least` to `most`.
 pub fn whole(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String> {
     let n = value.as_integer().ok_or_else(|| format!("this is {}, not a whole number", kind(value)))?;
     let n = i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("{n} is far out of range"))?;
     if (least..=most).contains(&n) { Ok(n) } else { Err(format!("{n} is not between {least} and {most}")) }
 }
 
-/// A part of a whole, `12.5%`: in thousandths, at most all of it.
+/// A percentage, `12.5%`, in thousandths; at most 100 %.
 pub fn thousandths(value: &DeValue<'_>) -> Result<u32, String> {
     let text = text(value)?;
     let number = text.trim().strip_suffix('%').ok_or_else(|| format!("{text:?} has no %"))?.trim_end();
@@ -283,7 +288,7 @@ pub fn count(least: u32, most: u32) -> impl FnOnce(&DeValue<'_>) -> Result<u32, 
     }
 }
 
-/// A size: a text such as `512MiB`, or a number of bytes.
+/// A size: a string such as `512MiB`, or an integer number of bytes.
 pub fn size(value: &DeValue<'_>) -> Result<Bytes, String> {
     match value {
         DeValue::Integer(_) => whole(value, 0, i64::MAX).map(|n| Bytes::new(n.unsigned_abs())),
@@ -300,7 +305,7 @@ pub fn some_memory(value: &DeValue<'_>) -> Result<Bytes, String> {
     if bytes.is_zero() { Err("0 bytes are not enough to run anything".to_owned()) } else { Ok(bytes) }
 }
 
-/// Processors, above zero: `2`, `0.5` or `"0.5"`.
+/// A number of processors above zero: `2`, `0.5` or `"0.5"`.
 pub fn cpus(value: &DeValue<'_>) -> Result<Cpus, String> {
     let read = match value {
         DeValue::Integer(n) => n.as_str().parse(),
@@ -317,7 +322,7 @@ pub fn cpus(value: &DeValue<'_>) -> Result<Cpus, String> {
     }
 }
 
-/// A duration with its unit: `500ms`, `30s`, `10m`, `1h30m`.
+/// A duration with units: `500ms`, `30s`, `10m`, `1h30m`.
 pub fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     match value {
         DeValue::String(t) => parse_duration(t),
@@ -328,7 +333,7 @@ pub fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     }
 }
 
-/// Reads `500ms`, `30s`, `10m`, `1h30m`; above zero.
+/// Parses `500ms`, `30s`, `10m`, `1h30m`; above zero.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut rest = text.trim();
     let mut total = Duration::ZERO;
@@ -355,7 +360,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if total.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(total) }
 }
 
-/// One of a few words.
+/// One of a fixed list of words.
 pub(crate) fn choice<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Result<T, String> {
     let word = text(value)?;
     choices.iter().find(|(name, _)| *name == word).map(|(_, v)| *v).ok_or_else(|| {

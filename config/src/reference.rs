@@ -1,7 +1,8 @@
-//! Every key of the configuration files: what is written there, what holds without it, and when a change takes effect.
+//! Reference of all configuration keys: value, default, and when a change takes effect.
 //!
-//! `docs/configuration.md` is made from these tables and from the comments of the shipped files, which say what each key is for. A test
-//! compares the tables with what the parser asks for, and their values with what it reads.
+//! `docs/configuration.md` is generated from these tables and from the comments of the shipped
+//! files, which describe each key. A test compares the tables with the keys and values that the
+//! parser accepts.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -13,43 +14,43 @@ use crate::checked::{NodeAgentConfig, ResourceManagerConfig, SelfFence};
 mod agent;
 mod manager;
 
-/// What is written behind a key.
+/// The form of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Characters in quotes.
+    /// A quoted string.
     Text,
-    /// One of a few words, in quotes.
+    /// One of a fixed list of words, quoted.
     Word,
-    /// Words in a list.
+    /// A list of words.
     Words,
-    /// An absolute path, in quotes.
+    /// An absolute path, quoted.
     Path,
-    /// An address and a port, in quotes.
+    /// An address and a port, quoted.
     Address,
-    /// An address that begins with `http://`, in quotes.
+    /// A URL that begins with `http://`, quoted.
     Url,
-    /// A time with its unit, in quotes.
+    /// A duration with its unit, quoted.
     Time,
-    /// Bytes: a number, or with a unit in quotes.
+    /// A size: a number of bytes, or a quoted text with a unit.
     Size,
-    /// A whole number.
+    /// An integer.
     Number,
-    /// A whole number of a hundred.
+    /// An integer percentage.
     Percent,
-    /// A part of a whole with at most one decimal, in quotes.
+    /// A percentage with at most one decimal, quoted.
     Part,
-    /// Processors: a number, with parts.
+    /// Processors: a number, with decimals.
     Cores,
     /// `true` or `false`.
     Switch,
-    /// Bits of a mode in octal, in quotes.
+    /// Mode bits in octal, quoted.
     Octal,
-    /// A table of texts by name.
+    /// A table of strings by name.
     Table,
 }
 
 impl Kind {
-    /// For people, with the unit.
+    /// Description for users, with the unit.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Text => "text",
@@ -71,21 +72,21 @@ impl Kind {
     }
 }
 
-/// What of a kind is taken. Everything in it is written as in the file.
+/// The accepted values of a kind. All values are written as in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// Whatever is of the kind, such as this.
+    /// Any value of the kind; the field is an example.
     Any(&'static str),
-    /// These.
+    /// One of these values.
     OneOf(&'static [&'static str]),
-    /// From the first to the second.
+    /// Between two values, inclusive.
     Between(&'static str, &'static str),
-    /// Not less.
+    /// At least this value.
     From(&'static str),
 }
 
 impl Range {
-    /// What must be taken, the bounds among it.
+    /// Values that must be accepted, including the bounds.
     pub fn examples(self) -> Vec<&'static str> {
         match self {
             Range::Any(one) | Range::From(one) => vec![one],
@@ -106,9 +107,9 @@ impl Range {
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// When the file is read again, on SIGHUP.
+    /// On reload of the file, by SIGHUP.
     Reload,
-    /// When the daemon is started again.
+    /// On restart of the daemon.
     Restart,
 }
 
@@ -121,44 +122,45 @@ impl Takes {
     }
 }
 
-/// One key of a file with the configuration `C`.
+/// A key of a file with the configuration `C`.
 #[derive(Debug)]
 pub struct Key<C: 'static> {
-    /// With its table: `history.apps`.
+    /// Full name with its table: `history.apps`.
     pub name: &'static str,
-    /// What is written behind it.
+    /// Form of its value.
     pub kind: Kind,
-    /// What is taken.
+    /// Accepted values.
     pub range: Range,
-    /// What is not; written as in the file.
+    /// A rejected value, as written in the file.
     pub wrong: &'static str,
-    /// Other lines that it cannot do without.
+    /// Other lines that the key requires.
     pub beside: &'static str,
     /// When a change takes effect.
     pub takes: Takes,
-    /// What a configuration has, as it would be written; `None` where the key is left out.
+    /// Value of a configuration, as written in the file; `None` if the key is absent.
     pub value: fn(&C) -> Option<String>,
 }
 
-/// The keys of `resourcemanager.toml`, without those of queues.
+/// Keys of `resourcemanager.toml`, without those of queues.
 pub const MANAGER: &[Key<ResourceManagerConfig>] = manager::KEYS;
-/// The keys of `nodeagent.toml`.
+/// Keys of `nodeagent.toml`.
 pub const AGENT: &[Key<NodeAgentConfig>] = agent::KEYS;
 
-/// One key of the files of `rmctl`.
+/// A key of the files of `rmctl`.
 #[derive(Debug)]
 pub struct ClientKey {
-    /// As in the table of a context, and at the top of the machine's file.
+    /// Name of the key in the table of a context, and at the top of the host-wide file.
     pub name: &'static str,
-    /// What is written behind it.
+    /// Form of its value.
     pub kind: Kind,
-    /// What holds without it, as it would be written.
+    /// Default, as written in the file.
     pub default: &'static str,
-    /// What it is for.
+    /// Purpose.
     pub meaning: &'static str,
 }
 
-/// What a context of `~/.config/rmctl/config.toml`, and `/etc/headroom/client.toml`, may say. `rmctl` reads both at every call.
+/// Keys of a context in `~/.config/rmctl/config.toml`, and of `/etc/headroom/client.toml`. `rmctl`
+/// reads both files at every call.
 pub const CLIENT: &[ClientKey] = &[
     ClientKey { name: "addr", kind: Kind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
     ClientKey { name: "ca", kind: Kind::Path, default: "none", meaning: "Who vouches for the resource manager, PEM." },
@@ -174,7 +176,7 @@ pub const CLIENT: &[ClientKey] = &[
     ClientKey { name: "timeout", kind: Kind::Time, default: "\"10s\"", meaning: "How long one call may take." },
 ];
 
-/// Keys whose values differ, each with what it was and what it is.
+/// Keys whose values differ between two configurations, with both values.
 pub fn changes<C>(keys: &'static [Key<C>], before: &C, after: &C) -> Vec<(&'static Key<C>, String, String)> {
     let written = |value: Option<String>| value.unwrap_or_else(|| "left out".to_owned());
     let pair = |key: &'static Key<C>| (key, (key.value)(before), (key.value)(after));
@@ -226,7 +228,7 @@ fn fence(fence: SelfFence) -> String {
     }
 }
 
-/// What the comment of a shipped file says of a key, and what holds without it.
+/// The description and the default of a key, from the comment in a shipped file.
 fn comment(sample: &str, name: &str) -> Option<(String, String)> {
     let (table, key) = name.rsplit_once('.').unwrap_or(("", name));
     let (mut at, mut lines, mut default) = (String::new(), Vec::new(), String::new());
@@ -248,7 +250,7 @@ fn comment(sample: &str, name: &str) -> Option<(String, String)> {
     None
 }
 
-/// What stands above the header of a table.
+/// The comment above the header of a table.
 fn heading(sample: &str, table: &str) -> String {
     let before = sample.split(&format!("\n[{table}]\n")).next().unwrap_or_default();
     let lines: Vec<&str> = before.lines().rev().map_while(|line| line.strip_prefix("# ")).collect();
@@ -258,7 +260,7 @@ fn heading(sample: &str, table: &str) -> String {
 const MANAGER_SAMPLE: &str = include_str!("../resourcemanager.toml");
 const AGENT_SAMPLE: &str = include_str!("../nodeagent.toml");
 
-/// `docs/configuration.md`.
+/// Generates `docs/configuration.md`.
 pub fn page() -> String {
     let mut text = ABOUT.to_owned();
     text.push_str(MANAGER_HEAD);
@@ -274,7 +276,7 @@ pub fn page() -> String {
     text
 }
 
-/// The keys of a file: a table for each of its tables, in the order of the file.
+/// Tables of the keys of a file: one per TOML table, in the order of the file.
 fn tables<C>(text: &mut String, keys: &[Key<C>], sample: &str, usual: &C) {
     let mut table = None;
     for key in keys {
@@ -282,7 +284,7 @@ fn tables<C>(text: &mut String, keys: &[Key<C>], sample: &str, usual: &C) {
         if table != Some(at) {
             table = Some(at);
             if !at.is_empty() {
-                // Writing to a text cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = write!(text, "\n### [{at}]\n\n{}\n", heading(sample, at));
             }
             text.push_str("\n| key | kind | default | taken | changed by | meaning |\n| --- | --- | --- | --- | --- | --- |\n");
@@ -296,7 +298,7 @@ fn tables<C>(text: &mut String, keys: &[Key<C>], sample: &str, usual: &C) {
 
 fn row(text: &mut String, cells: &[&str]) {
     let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-    // As above.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(text, "| {} |", cells.join(" | "));
 }
 

@@ -1,4 +1,4 @@
-//! What daemons tell of themselves and how long it is kept: checked types, and their keys.
+//! Metrics and retention settings of daemons: checked types, and their keys.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use toml::de::DeValue;
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// What daemons tell of themselves.
+/// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Telemetry {
-    /// How fine the series of metrics are.
+    /// Granularity of metrics.
     pub cardinality: Cardinality,
 }
 
-/// How fine the series of metrics are.
+/// The granularity of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cardinality {
     /// Summed over all jobs, by kind of task.
     #[default]
     Profile,
-    /// Of each job, while it lives.
+    /// One series per job, while it lives.
     Job,
-    /// Of each container, while it runs.
+    /// One series per running container.
     Task,
 }
 
@@ -47,12 +47,12 @@ impl FromStr for Cardinality {
     }
 }
 
-/// How much of a log of the resource manager is kept on the disk.
+/// Retention of a log of the resource manager on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// Size of one segment. Bytes.
     pub segment: Bytes,
-    /// Segments that are kept; the oldest goes first.
+    /// Number of kept segments; the oldest is removed first.
     pub segments: u32,
 }
 
@@ -62,14 +62,14 @@ impl Default for Kept {
     }
 }
 
-/// How much is kept of what is over.
+/// Retention of ended applications and containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryBounds {
-    /// Ended applications, with their tasks, attempts and reports.
+    /// Maximum number of ended applications, with their tasks, attempts and reports.
     pub apps: u32,
-    /// Ended containers.
+    /// Maximum number of ended containers.
     pub containers: u32,
-    /// Ended applications are forgotten after this time, however few there are.
+    /// Maximum age of ended applications, regardless of their number.
     pub age: Duration,
 }
 
@@ -79,7 +79,7 @@ impl Default for HistoryBounds {
     }
 }
 
-/// The table `[telemetry]`.
+/// Reads the table `[telemetry]`.
 pub(crate) fn telemetry(r: &mut Report<'_>, root: &mut Section<'_>) -> Telemetry {
     let usual = Telemetry::default();
     let whole = hint("it says how fine the metrics are", "write a table: [telemetry]");
@@ -90,7 +90,7 @@ pub(crate) fn telemetry(r: &mut Report<'_>, root: &mut Section<'_>) -> Telemetry
     telemetry
 }
 
-/// The table `[events]` or `[audit]`.
+/// Reads the table `[events]` or `[audit]`.
 pub(crate) fn kept(r: &mut Report<'_>, root: &mut Section<'_>, name: &'static str) -> Kept {
     let usual = Kept::default();
     let whole = hint("it says how much is kept on the disk", "write a table with segment and segments");
@@ -110,7 +110,7 @@ fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
     if size < Bytes::from_kib(64) { Err(format!("{size} is less than 64KiB")) } else { Ok(size) }
 }
 
-/// The table `[history]`.
+/// Reads the table `[history]`.
 pub(crate) fn history(r: &mut Report<'_>, root: &mut Section<'_>) -> HistoryBounds {
     let usual = HistoryBounds::default();
     let whole = hint("it says how much is kept of what is over", "write a table: [history]");

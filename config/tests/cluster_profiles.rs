@@ -1,10 +1,11 @@
-//! Job files that name profiles of a cluster: what they compile to, what is submitted, and what is said of a name that nobody knows.
+//! Job files with profiles of the cluster: compilation, submitted text, and errors of unknown
+//! names.
 
 use headroom_config::job::{ClusterProfiles, JobSpec, compile, compile_with, profiles};
 use headroom_config::{Problem, render};
 use headroom_types::{Bytes, Cpus, Profile};
 
-/// Names two profiles of the cluster, one of them only as the beginning of its own.
+/// Uses two profiles of the cluster, one of them as the base of its own profile.
 const JOB: &str = r#"
 version = 1
 name = "etl"
@@ -58,7 +59,7 @@ fn a_profile_of_the_file_goes_before_one_of_the_cluster() {
     assert_eq!(profiles::foreign(&text).iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["small"]);
 }
 
-/// The one mistake of a text.
+/// The single error of a text.
 fn mistake(text: &str, cluster: &ClusterProfiles) -> Problem {
     let mut found = compile_with(text, "job.toml", cluster).expect_err("wrong");
     assert_eq!(found.len(), 1, "{}", render(&found));

@@ -1,4 +1,5 @@
-//! Job files as people write them: a whole one, and one with many mistakes whose messages are kept as golden text.
+//! Job files: a complete file, and one with many errors whose messages are compared with golden
+//! text.
 
 use std::time::Duration;
 
@@ -60,7 +61,7 @@ fn ten_mistakes_are_told_in_one_go() {
     insta::assert_snapshot!(render(&problems));
 }
 
-/// The keys of the mistakes in the whole file after one edit.
+/// The errors of the complete file after one edit.
 fn mistakes(from: &str, to: &str) -> Vec<Problem> {
     assert!(WHOLE.contains(from), "{from}");
     job::compile(&WHOLE.replace(from, to), "f").expect_err(to)

@@ -1,10 +1,10 @@
-//! The keys that are documented are those that the reader of job files knows.
+//! The documented keys are those that the reader of job files accepts.
 
 use std::collections::BTreeSet;
 
 use headroom_config::job::{self, keys};
 
-/// One wrong key in every table; the message names all that are known there.
+/// One wrong key in every table; the error message lists all known keys of that table.
 const WRONG: &str = r#"
 version = 1
 name = "keys"

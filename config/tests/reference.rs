@@ -1,4 +1,4 @@
-//! The reference of the configuration: current, whole, and true.
+//! The reference of the configuration is current, complete and correct.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -19,7 +19,7 @@ fn the_page_of_the_configuration_is_current() {
     assert!(kept == page(), "docs/configuration.md is old: run the tests once with HEADROOM_UPDATE_GOLDEN=1");
 }
 
-/// `table.key` as lines of a file.
+/// Formats `table.key` as lines of a file.
 fn written(name: &str, value: &str, beside: &str) -> String {
     match name.rsplit_once('.') {
         Some((table, key)) => format!("{beside}[{table}]\n{key} = {value}\n"),
@@ -27,7 +27,7 @@ fn written(name: &str, value: &str, beside: &str) -> String {
     }
 }
 
-/// The keys that the parser itself names when it meets one it does not know, at the top and in each table.
+/// The known keys in the parser's error messages, at the top level and in each table.
 fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<Problem>>) -> BTreeSet<String> {
     let named = |table: &str| -> Vec<String> {
         let unknown = "qqqqqqqqqqqqqqqqqqqq";
@@ -36,7 +36,7 @@ fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<Problem>>) -> BTreeSet<Str
         let told = problems.iter().find_map(|p| p.fix.split("known here: ").nth(1)).unwrap_or_default();
         told.split(", ").filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
-    // A table is what is refused when it is a number, because it is no table.
+    // A key is a table if the parser rejects a number for it as not a table.
     let is_table = |key: &str| match parse(&format!("{key} = 1\n"), "f") {
         Ok(_) => false,
         Err(problems) => problems.iter().any(|p| p.what.contains("not a table")),
@@ -66,7 +66,8 @@ fn each_key_that_is_read_is_in_the_reference_and_no_other() {
     assert_eq!((MANAGER.len(), AGENT.len()), (manager.len() - 1, names(AGENT).len()), "each once");
 }
 
-/// What is told of each key is so: its default, what is taken, what is not, and where the value goes.
+/// Checks each key of the reference: default, accepted values, rejected value, and the field that
+/// it sets.
 fn hold<C: PartialEq + std::fmt::Debug>(keys: &'static [Key<C>], parse: fn(&str, &str) -> Result<C, Vec<Problem>>, usual: &C) {
     for key in keys {
         let name = key.name;

@@ -1,4 +1,4 @@
-//! The shipped configuration files: they compile, they say the code's defaults, and they name every key.
+//! The shipped configuration files compile, contain the defaults, and name every key.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use headroom_config::{NodeAgentConfig, ResourceManagerConfig, load_nodeagent, lo
 const RM: &str = include_str!("../resourcemanager.toml");
 const NODE: &str = include_str!("../nodeagent.toml");
 
-/// Each `# Default: …` with the line of the key below it.
+/// Each `# Default: …` comment with the key line below it.
 fn documented(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let key_after = |i: usize| lines[i + 1..].iter().find(|l| l.contains(" = ")).expect("a key below");

@@ -1,6 +1,7 @@
-//! A real browser without a window, driven over two pipes in its own debugging protocol.
+//! A headless browser, driven over two pipes with the Chrome `DevTools` protocol.
 //!
-//! Owned by one test or measurement. Every call has a deadline. When it is dropped, the browser and its profile are gone.
+//! One test or measurement owns it. Every call has a deadline. Dropping it ends the browser and
+//! removes its profile.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,14 +17,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::clock;
 
-/// One call of the browser, on a loaded machine.
+/// Timeout of one protocol call on a loaded machine.
 const CALL: Duration = Duration::from_secs(60);
-/// It may take so long to end.
+/// Timeout for the browser to exit after `Browser.close`.
 const END: Duration = Duration::from_secs(10);
-/// Where browsers that speak the protocol are called so.
+/// Names of programs that implement the protocol, in the order of preference.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// How a page is looked at.
+/// The viewport and the color scheme of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     /// Width of the window. Pixels.
@@ -35,11 +36,11 @@ pub struct Look {
 }
 
 impl Look {
-    /// A usual window by day.
+    /// A desktop window in the light scheme.
     pub const LIGHT: Look = Look { width: 1280, height: 900, scheme: "light" };
-    /// The same by night.
+    /// A desktop window in the dark scheme.
     pub const DARK: Look = Look { scheme: "dark", ..Look::LIGHT };
-    /// The narrowest there is.
+    /// The narrowest supported window.
     pub const NARROW: Look = Look { width: 360, height: 740, scheme: "light" };
 }
 
@@ -51,16 +52,16 @@ pub struct Browser {
     from: Receiver<Value>,
     calls: u64,
     session: Option<String>,
-    /// What the page said on its console as a warning or an error, and what it threw.
+    /// Errors that the page wrote to its console, and its uncaught exceptions.
     pub complaints: Vec<String>,
-    /// What came over the wire for the page. Bytes.
+    /// Data that the page received over the network. Bytes.
     pub received: u64,
-    /// Every `Set-Cookie` that it was sent, in order.
+    /// Every `Set-Cookie` header that the page received, in order.
     pub cookies: Vec<String>,
     dir: tempfile::TempDir,
 }
 
-/// The browser of this machine.
+/// The first browser on `PATH`; `None` without one.
 pub fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let places: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -68,12 +69,13 @@ pub fn program() -> Option<PathBuf> {
 }
 
 impl Browser {
-    /// Starts it with an empty page.
+    /// Starts a browser with an empty page.
     pub fn start() -> Result<Self> {
         Browser::start_with(&[])
     }
 
-    /// As [`Browser::start`]; this certificate is believed besides those of the world's authorities, and no other. In PEM.
+    /// As [`Browser::start`], with one more trusted certificate (PEM). Other certificates are
+    /// checked against the public authorities only.
     pub fn trusting(certificate: &str) -> Result<Self> {
         let der = headroom_identity::certificates(certificate)?.into_iter().next().context("a certificate")?;
         let (_, read) = x509_parser::parse_x509_certificate(&der)?;
@@ -85,7 +87,7 @@ impl Browser {
         let program = program().context("no chromium: `apt-get install -y chromium`")?;
         let dir = tempfile::Builder::new().prefix("headroom-browser-").tempdir()?;
         let log = File::create(dir.path().join("log"))?;
-        // The pipes are wanted as descriptors 3 and 4.
+        // The browser reads commands from descriptor 3 and writes answers to descriptor 4.
         let mut child = Command::new("sh")
             .args(["-c", "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >&2"])
             .arg(&program)
@@ -109,7 +111,7 @@ impl Browser {
         let to = child.stdin.take().context("its pipe")?;
         let mut lines = BufReader::new(child.stdout.take().context("its pipe")?);
         let (tell, from) = channel();
-        // Ends when the browser closes its end.
+        // The thread ends when the browser closes its end of the pipe.
         std::thread::spawn(move || {
             let mut message = Vec::new();
             while lines.read_until(0, &mut message).is_ok_and(|n| n > 0) {
@@ -140,7 +142,7 @@ impl Browser {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// One call of the protocol, and its result.
+    /// Makes one call of the protocol and returns its result.
     pub fn call(&mut self, method: &str, params: Value) -> Result<Value> {
         self.calls += 1;
         let mut message = json!({"id": self.calls, "method": method, "params": params});
@@ -180,13 +182,13 @@ impl Browser {
             self.cookies.extend(set.filter_map(|(_, value)| Some(value.as_str()?.to_owned())));
         }
         if told["method"] == "Network.dataReceived" {
-            // Of a stream that goes on only the second is known.
+            // For a stream that is still open, the browser reports only `dataLength`.
             let wire = params["encodedDataLength"].as_u64().filter(|n| *n > 0);
             self.received += wire.or_else(|| params["dataLength"].as_u64()).unwrap_or(0);
         }
     }
 
-    /// Looks otherwise from now on.
+    /// Applies a viewport and a color scheme.
     pub fn look(&mut self, look: Look) -> Result<()> {
         let Look { width, height, scheme } = look;
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
@@ -196,14 +198,14 @@ impl Browser {
         Ok(())
     }
 
-    /// Goes to an address.
+    /// Navigates to an address.
     pub fn open(&mut self, url: &str) -> Result<()> {
         let went = self.call("Page.navigate", json!({"url": url}))?;
         ensure!(went["errorText"].is_null(), "{url}: {}", went["errorText"]);
         Ok(())
     }
 
-    /// The value of an expression in the page; a promise is waited for.
+    /// Evaluates an expression in the page. A promise is awaited.
     pub fn eval(&mut self, expression: &str) -> Result<Value> {
         let params = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let found = self.call("Runtime.evaluate", params)?;
@@ -211,7 +213,8 @@ impl Browser {
         Ok(found["result"]["value"].clone())
     }
 
-    /// Waits until an expression in the page is neither null, false, 0 nor empty, and gives its value.
+    /// Waits until an expression in the page is neither null, false, 0 nor empty, and returns its
+    /// value.
     pub fn until(&mut self, expression: &str, time: Duration) -> Result<Value> {
         let deadline = Instant::now() + time;
         loop {
@@ -231,7 +234,7 @@ impl Browser {
         }
     }
 
-    /// A picture of the whole page, at most `most` pixels high.
+    /// Writes a screenshot of the whole page, at most `most` pixels high.
     pub fn picture(&mut self, file: &Path, most: u32) -> Result<()> {
         let size = self.call("Page.getLayoutMetrics", json!({}))?;
         let (width, height) = (&size["cssContentSize"]["width"], size["cssContentSize"]["height"].as_f64().unwrap_or(0.0));
@@ -254,7 +257,7 @@ impl Drop for Browser {
             }
             clock::pause(Duration::from_millis(10));
         }
-        // It did not end by itself.
+        // The browser did not exit by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,7 +1,8 @@
 //! A cluster of the real daemons as child processes, in a temporary directory, on free ports.
 //!
-//! Owned by one test. Every wait has a deadline and names what it waited for. When the cluster is dropped, nothing of it is
-//! left: no daemon, no shim, no container, no cgroup; when that happens in a failing test, the ends of all logs are printed.
+//! One test owns it. Every wait has a deadline and names its condition. Dropping the cluster
+//! removes all its daemons, shims, containers and cgroups. If the test is failing, the drop prints
+//! the last lines of all logs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,19 +25,19 @@ use crate::papers::Papers;
 use crate::skew::Skew;
 use crate::{clock, programs, sweep};
 
-/// Time for anything that should happen at once, on a loaded machine.
+/// Timeout for anything that should happen at once, on a loaded machine.
 pub const SOON: Duration = Duration::from_secs(60);
-/// Time for a whole job of a test: a JVM in a guest on one shared processor takes forty seconds.
+/// Timeout for a whole job of a test. A JVM in a guest on one shared processor takes 40 s.
 pub const JOB: Duration = Duration::from_secs(240);
 
-/// What one node offers.
+/// The resources of one node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeShape {
     /// Memory.
     pub memory: Bytes,
     /// Processors.
     pub cpus: u32,
-    /// What must hold the limits; the best there is when left out.
+    /// The enforcer of limits; the best available one if absent.
     pub enforcer: Option<EnforcerKind>,
 }
 
@@ -46,21 +47,22 @@ impl Default for NodeShape {
     }
 }
 
-/// Containers of whom.
+/// The owner of containers in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The application master's.
+    /// The container of the application master.
     Master,
-    /// Those that the master asked for.
+    /// The containers that the master requested.
     Executors,
 }
 
-/// Whom the containers of a cluster run as.
+/// The user that runs the containers of a cluster.
 #[derive(Clone, Debug)]
 enum People {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Own,
-    /// As the configuration of the node agents says, with programs that anybody may execute.
+    /// The user that the node agents' configuration names, with programs that all users may
+    /// execute.
     Configured { file: PathBuf, programs: PathBuf },
 }
 
@@ -71,19 +73,19 @@ pub struct Cluster {
     port: u16,
     nodes: BTreeMap<String, NodeShape>,
     daemons: BTreeMap<String, Child>,
-    /// Whom containers run as, and with which programs.
+    /// The user of the containers, and the programs they use.
     people: People,
-    /// Certificates and tokens, where callers are asked who they are.
+    /// Certificates and tokens, if the cluster authenticates its callers.
     papers: Option<Papers>,
-    /// The resource manager's configuration, where there is one.
+    /// The resource manager's configuration file, if it has one.
     manager: Option<PathBuf>,
-    /// Daemons whose clocks are wrong.
+    /// Clock errors by daemon.
     skews: BTreeMap<String, Skew>,
     runtime: tokio::runtime::Runtime,
     client: Client,
 }
 
-/// How a program ended that ran to its end.
+/// The exit code and the output of a program that ran to its end.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// Exit code; -1 when a signal ended it.
@@ -104,7 +106,8 @@ impl From<Output> for Ran {
 }
 
 impl Cluster {
-    /// A resource manager and nodes `node-1`, `node-2` … of these shapes, all ready.
+    /// Starts a resource manager and nodes `node-1`, `node-2` … of these shapes, and waits until
+    /// all are ready.
     pub fn start(shapes: &[NodeShape]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
         Cluster::start_in(dir, shapes, (People::Own, None))
@@ -118,7 +121,8 @@ impl Cluster {
         Cluster::start_in(dir, shapes, (People::Own, Some(file)))
     }
 
-    /// As [`Cluster::start`], with node agents of this configuration. Other users can reach the programs and the directory of the cluster.
+    /// As [`Cluster::start`], with node agents of this configuration. Other users can access the
+    /// programs and the directory of the cluster.
     pub fn start_configured(shapes: &[NodeShape], configuration: &str) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
@@ -131,7 +135,8 @@ impl Cluster {
         Cluster::start_in(dir, shapes, (People::Configured { file, programs: own }, None))
     }
 
-    /// As [`Cluster::start`], with daemons that other hosts could reach: everything is encrypted, everybody says who they are.
+    /// As [`Cluster::start`], with listeners that other hosts can reach. All connections are
+    /// encrypted and all callers authenticated.
     pub fn start_secured(shapes: &[NodeShape]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
         let (port, papers) = (free_port()?, Papers::new(&dir.path().join("papers"))?);
@@ -168,7 +173,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// One node of the default shape.
+    /// Starts a cluster with one node of the default shape.
     pub fn of_one() -> Result<Self> {
         Cluster::start(&[NodeShape::default()])
     }
@@ -178,11 +183,11 @@ impl Cluster {
         let scheme = if self.papers.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
-    /// Certificates and tokens of a cluster that asks for them.
+    /// Certificates and tokens of a secured cluster. An error in other clusters.
     pub fn papers(&self) -> Result<&Papers> {
         self.papers.as_ref().context("nobody is asked who they are in this cluster")
     }
-    /// Everything of this cluster lies below it.
+    /// The directory that contains all files of this cluster.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -195,7 +200,7 @@ impl Cluster {
         Ok(i32::try_from(self.daemons.get(daemon).with_context(|| format!("{daemon} does not run"))?.id())?)
     }
 
-    /// Starts (or starts again) the resource manager.
+    /// Starts or restarts the resource manager.
     pub fn start_resource_manager(&mut self) -> Result<()> {
         let at = if self.papers.is_some() { "0.0.0.0" } else { "127.0.0.1" };
         let listen = format!("{at}:{}", self.port);
@@ -205,7 +210,7 @@ impl Cluster {
         self.spawn("resourcemanager", "resourcemanager", &flags)
     }
 
-    /// Starts (or starts again) a node agent.
+    /// Starts or restarts a node agent.
     pub fn start_node(&mut self, name: &str) -> Result<()> {
         let shape = *self.nodes.get(name).with_context(|| format!("no node {name}"))?;
         let (memory, cpus, url) = (shape.memory.get().to_string(), shape.cpus.to_string(), self.url());
@@ -219,7 +224,8 @@ impl Cluster {
         let plain = self.dir.path().join("plain-nodeagent.toml").display().to_string();
         fs::write(&plain, on_any_disk(""))?;
         match &people {
-            // Jobs of tests run as whoever runs the tests, and share data in /tmp with them.
+            // Jobs of tests run as the user who runs the tests, and share data with the tests in
+            // /tmp.
             People::Own => flags.extend(["--config", &plain, "--run-as", "agent", "--allow-root", "--shared-tmp"]),
             People::Configured { file, .. } => flags.extend(["--config", file.to_str().context("UTF-8")?]),
         }
@@ -233,7 +239,7 @@ impl Cluster {
         self.spawn(name, "nodeagent", &flags)
     }
 
-    /// The wall clock of a daemon is wrong from its next start on.
+    /// Sets a clock error for a daemon. It applies from the daemon's next start.
     pub fn set_clock(&mut self, daemon: &str, skew: Skew) {
         self.skews.insert(daemon.to_owned(), skew);
     }
@@ -265,7 +271,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where a node makes its cgroups (v1: in the memory hierarchy); `None` where this process may not make any.
+    /// The cgroup of a node (v1: in the memory hierarchy). `None` if this process may not create
+    /// cgroups.
     pub fn cgroup(&self, node: &str) -> Option<PathBuf> {
         let hierarchy = hierarchies().into_iter().next()?;
         Some(hierarchy.join(self.cgroup_name(node)))
@@ -277,12 +284,12 @@ impl Cluster {
     fn log_path(&self, daemon: &str) -> PathBuf {
         self.dir.path().join(format!("{daemon}.log"))
     }
-    /// All that a daemon logged.
+    /// The whole log of a daemon.
     pub fn log(&self, daemon: &str) -> String {
         fs::read_to_string(self.log_path(daemon)).unwrap_or_default()
     }
 
-    /// SIGKILL to a daemon; its containers stay.
+    /// Sends SIGKILL to a daemon. Its containers keep running.
     pub fn kill_daemon(&mut self, name: &str) -> Result<()> {
         let mut child = self.daemons.remove(name).with_context(|| format!("{name} does not run"))?;
         child.kill()?;
@@ -290,7 +297,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// SIGTERM to a daemon, and how it ended.
+    /// Sends SIGTERM to a daemon and returns its exit status.
     pub fn stop_daemon(&mut self, name: &str) -> Result<ExitStatus> {
         let pid = self.pid(name)?;
         kill(Pid::from_raw(pid), Signal::SIGTERM)?;
@@ -317,11 +324,11 @@ impl Cluster {
         ready.with_context(|| format!("{wanted} nodes wanted; last seen: {seen}"))
     }
 
-    /// The typed client.
+    /// The typed API client.
     pub fn client(&self) -> &Client {
         &self.client
     }
-    /// Runs one call of the client to its end.
+    /// Runs one call of the client to completion.
     pub fn call<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -334,14 +341,14 @@ impl Cluster {
         }
     }
 
-    /// Submits a job file's text; the id of the application.
+    /// Submits the text of a job file and returns the application's id.
     pub fn submit(&self, job: &str) -> Result<AppId> {
         let file = self.dir.path().join(format!("job-{}.toml", clock::realtime_nanos()));
         fs::write(&file, job)?;
         self.submit_file(&file)
     }
 
-    /// Submits a job file; the id of the application.
+    /// Submits a job file and returns the application's id.
     pub fn submit_file(&self, file: &Path) -> Result<AppId> {
         let path = file.to_str().context("the job file's path is not UTF-8")?;
         let ran = self.rmctl(&["submit", path, "-o", "name"])?;
@@ -349,31 +356,32 @@ impl Cluster {
         ran.stdout.trim().parse().with_context(|| format!("rmctl submit -o name wrote {:?}", ran.stdout))
     }
 
-    /// What the resource manager tells of an application.
+    /// The resource manager's view of an application.
     pub fn app(&self, app: &AppId) -> Result<AppView> {
         Ok(self.call(self.client.app(app))?)
     }
 
-    /// Waits for something that is seen in an application's view. A resource manager that does not answer is waited for too.
+    /// Waits for a condition on an application's view. Calls that the resource manager does not
+    /// answer are repeated.
     pub fn until_app<T>(&self, app: &AppId, what: &str, time: Duration, see: impl Fn(&AppView) -> Option<T>) -> Result<T> {
         until(what, time, || Ok(self.app(app).ok().and_then(|view| see(&view))))
     }
 
-    /// Containers of an application that are alive: those of its executors, or its master's.
+    /// Running containers of an application: those of its executors, or its master's.
     pub fn live_containers(&self, app: &AppId, whose: Whose) -> Result<Vec<ContainerView>> {
         let all = self.call(self.client.containers(Some(app)))?;
         let wanted = |c: &ContainerView| c.request.is_none() == (whose == Whose::Master) && c.state == "running";
         Ok(all.into_iter().filter(wanted).collect())
     }
 
-    /// Process id of a container's program, as its shim wrote it down.
+    /// Process id of a container's program, from the file that its shim wrote.
     pub fn container_pid(&self, container: &ContainerView) -> Result<i32> {
         let file = self.state(container.node.as_str()).join(format!("containers/{}/pid", container.id));
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         text.split_whitespace().next().and_then(|pid| pid.parse().ok()).with_context(|| format!("{text:?} in {}", file.display()))
     }
 
-    /// SIGKILL to one process, from outside.
+    /// Sends SIGKILL to one process.
     pub fn kill_process(pid: i32) -> Result<()> {
         kill(Pid::from_raw(pid), Signal::SIGKILL).with_context(|| format!("killing {pid}"))
     }
@@ -390,7 +398,7 @@ impl Drop for Cluster {
             self.tell();
         }
         for (_, mut child) in std::mem::take(&mut self.daemons) {
-            // What has ended by itself cannot be killed, and that is as good.
+            // The daemon may have exited already; then the kill fails, without consequence.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -402,8 +410,8 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    /// The ends of all logs, for a test that fails.
-    #[allow(clippy::print_stderr)] // for whoever reads the failed test
+    /// Prints the last lines of all logs for a failing test.
+    #[allow(clippy::print_stderr)] // read by the developer of the failed test
     fn tell(&self) {
         for name in self.daemons.keys() {
             let log = self.log(name);
@@ -423,7 +431,8 @@ fn named(shapes: &[NodeShape]) -> BTreeMap<String, NodeShape> {
     shapes.iter().enumerate().map(|(i, shape)| (format!("node-{}", i + 1), *shape)).collect()
 }
 
-/// Mount points of the hierarchies a node makes cgroups in, that of memory first; none without the right to.
+/// Mount points of the cgroup hierarchies that a node uses, memory first. Empty if this process may
+/// not write to them.
 pub(crate) fn hierarchies() -> Vec<PathBuf> {
     let base = Path::new("/sys/fs/cgroup");
     let all = if base.join("cgroup.controllers").exists() {
@@ -435,7 +444,8 @@ pub(crate) fn hierarchies() -> Vec<PathBuf> {
     all.into_iter().filter(writable).collect()
 }
 
-/// The configuration of a node agent, with health checks that pass however full the disk of the test machine is.
+/// The configuration of a node agent, with health checks that pass even if the disk of the test
+/// machine is full.
 fn on_any_disk(configuration: &str) -> String {
     if configuration.contains("[health]") {
         return configuration.to_owned();
@@ -450,12 +460,12 @@ pub fn rmctl(url: &str, arguments: &[&str]) -> Result<Ran> {
     ran(command)
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end and returns its exit code and output.
 pub fn ran(mut command: Command) -> Result<Ran> {
     command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}")).map(Ran::from)
 }
 
-/// Looks every 20 ms until `see` sees something. An error of `see` ends the wait.
+/// Calls `see` every 20 ms until it returns a value. An error of `see` ends the wait.
 pub fn until<T>(what: &str, time: Duration, mut see: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + time;
     loop {
@@ -469,8 +479,8 @@ pub fn until<T>(what: &str, time: Duration, mut see: impl FnMut() -> Result<Opti
     }
 }
 
-/// A port nobody listens on, that nobody else is given either: below those which the kernel hands to outgoing connections, and in a
-/// row of ten that belongs to this process. So a daemon that is started again finds its port free.
+/// A free port below the ephemeral range of the kernel, in a row of ten that belongs to this
+/// process. No other test process gets it, so a restarted daemon finds its port free.
 pub fn free_port() -> Result<u16> {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let row = 10_000 + u16::try_from(std::process::id() % 2_200).unwrap_or(0) * 10;

@@ -1,121 +1,121 @@
-//! What goes wrong in a simulated cluster: single disturbances with their moment, and the weather on its wires.
+//! The faults of a simulated cluster: single faults with their times, and network faults.
 //!
-//! Drawn from the seed before anything runs; the world carries it out.
+//! They are drawn from the seed before the run starts; the simulated world carries them out.
 
 use crate::world::chance::Chance;
 
-/// Whether what was being written when a process died had reached the disk.
+/// Whether the write that was under way when a process died reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastWrite {
-    /// It had; nobody was told.
+    /// It reached the disk, but no peer was notified.
     Kept,
-    /// It had not.
+    /// It did not reach the disk.
     Lost,
 }
 
-/// When a process dies.
+/// The moment at which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// At once.
+    /// Immediately.
     Now,
-    /// While it writes the next time: everything that leaves too early is caught there.
+    /// During the next write. This finds messages that are sent before their data is durable.
     InNextWrite,
 }
 
-/// One disturbance.
+/// One injected fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The resource manager dies and is started again.
+    /// The resource manager dies and is restarted.
     ManagerDies {
-        /// How long nobody is there. Milliseconds.
+        /// Time until the restart. Milliseconds.
         down_ms: u64,
-        /// The write under way.
+        /// The fate of the write under way.
         write: LastWrite,
-        /// At which moment of its work.
+        /// The moment at which it dies.
         moment: Moment,
     },
-    /// A node agent dies and is started again; its containers live on.
+    /// A node agent dies and is restarted; its containers keep running.
     AgentDies {
-        /// Which node, by its place.
+        /// Index of the node.
         node: usize,
-        /// How long nobody is there. Milliseconds.
+        /// Time until the restart. Milliseconds.
         down_ms: u64,
     },
-    /// A host is reset: all its processes are gone, its disk stays.
+    /// A host is reset: all its processes end, its disk is kept.
     HostResets {
-        /// Which node, by its place.
+        /// Index of the node.
         node: usize,
-        /// How long it is away. Milliseconds.
+        /// Time until the host is back. Milliseconds.
         down_ms: u64,
     },
-    /// Nothing reaches a host or leaves it.
+    /// A host is partitioned: no message reaches it or leaves it.
     HostCutOff {
-        /// Which node, by its place.
+        /// Index of the node.
         node: usize,
-        /// For how long. Milliseconds.
+        /// Duration. Milliseconds.
         for_ms: u64,
     },
-    /// A master dies. Somebody starts an unmanaged one again.
+    /// A master dies. If it is unmanaged, the simulation restarts it.
     MasterDies {
-        /// Whose, by the place of its job.
+        /// Index of its job.
         job: usize,
-        /// How long nobody is there. Milliseconds.
+        /// Time until the restart. Milliseconds.
         down_ms: u64,
-        /// The write under way.
+        /// The fate of the write under way.
         write: LastWrite,
-        /// At which moment of its work.
+        /// The moment at which it dies.
         moment: Moment,
     },
-    /// Somebody kills a container's processes.
+    /// A process outside the cluster kills the processes of a container.
     ContainerKilled {
-        /// Which of those that live then.
+        /// Selects one of the containers that are alive at that time.
         pick: u64,
     },
-    /// Somebody kills a task's processes.
+    /// A process outside the cluster kills the processes of a task.
     TaskKilled {
-        /// Which of those that run then.
+        /// Selects one of the tasks that run at that time.
         pick: u64,
     },
     /// A connection between an executor and its master breaks.
     LineBreaks {
-        /// Which of those that are open then.
+        /// Selects one of the connections that are open at that time.
         pick: u64,
     },
-    /// A long answer of the resource manager breaks off.
+    /// A response stream of the resource manager breaks.
     StreamBreaks {
-        /// Which of those that are open then.
+        /// Selects one of the streams that are open at that time.
         pick: u64,
     },
-    /// A user ends an application.
+    /// A user kills an application.
     AppKilled {
-        /// Whose, by the place of its job.
+        /// Index of its job.
         job: usize,
     },
 }
 
-/// How messages fare.
+/// Network and launch faults: rates of delay, loss and duplication.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Usual time on the wire. Milliseconds.
+    /// Range of the usual delay of a message. Milliseconds.
     pub delay_ms: (u64, u64),
-    /// Messages in 1000 that take much longer.
+    /// Messages in 1000 with a much longer delay.
     pub slow: u64,
-    /// Calls in 1000 whose request or answer is lost.
+    /// Calls in 1000 whose request or response is lost.
     pub lost: u64,
-    /// Calls in 1000 that arrive a second time, later.
+    /// Calls in 1000 that arrive twice, the second time later.
     pub twice: u64,
-    /// Containers in 1000 that cannot be started.
+    /// Containers in 1000 whose launch fails.
     pub launch_fails: u64,
-    /// Programs in 100 that do not heed SIGTERM.
+    /// Programs in 100 that ignore SIGTERM.
     pub stubborn: u64,
 }
 
 impl Weather {
-    /// Nothing is lost and nothing is slow.
+    /// No loss and short delays.
     pub fn calm() -> Self {
         Weather { delay_ms: (1, 3), slow: 0, lost: 0, twice: 0, launch_fails: 0, stubborn: 0 }
     }
-    /// Any.
+    /// Random rates.
     pub fn any(chance: &mut Chance) -> Self {
         if chance.percent(15) {
             return Weather::calm();
@@ -131,16 +131,16 @@ impl Weather {
     }
 }
 
-/// How many there are of what can be disturbed.
+/// The number of targets and the time range of a fault plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Nodes.
     pub nodes: usize,
     /// Jobs.
     pub jobs: usize,
-    /// Disturbances begin at this time. Milliseconds.
+    /// Start of the range in which faults occur. Milliseconds.
     pub from_ms: u64,
-    /// Disturbances end at this time. Milliseconds.
+    /// End of the range in which faults occur. Milliseconds.
     pub until_ms: u64,
 }
 
@@ -156,7 +156,7 @@ fn moment(chance: &mut Chance) -> Moment {
     if chance.percent(50) { Moment::Now } else { Moment::InNextWrite }
 }
 
-/// Mostly short; now and then so long that others give up waiting.
+/// A downtime. Most are short; some exceed the timeouts of the peers.
 fn absence(chance: &mut Chance) -> u64 {
     match chance.below(10) {
         0..=6 => chance.between(50, 4_000),
@@ -165,7 +165,7 @@ fn absence(chance: &mut Chance) -> u64 {
     }
 }
 
-/// Disturbances with their moments, in order.
+/// Draws faults with their times, in order.
 pub fn plan(chance: &mut Chance, shape: Shape) -> Vec<(u64, Fault)> {
     let most = chance.pick(&[0, 2, 5, 12, 25]).unwrap_or(0);
     let mut faults: Vec<(u64, Fault)> = (0..chance.between(0, most))

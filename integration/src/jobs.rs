@@ -1,4 +1,4 @@
-//! Job files for tests, and what the log of their workload tells.
+//! Job files for tests, and the log that their workload writes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use headroom_types::Bytes;
 
 use crate::programs;
 
-/// Memory kept for an executor of a debug build itself.
+/// Reserve for the executor itself, of a debug build.
 const RESERVE: Bytes = Bytes::from_mib(96);
 
-/// A job file that grows.
+/// A job file under construction.
 #[derive(Clone, Debug)]
 pub struct JobFile {
     text: String,
@@ -32,28 +32,28 @@ impl JobFile {
         JobFile { text }
     }
 
-    /// Whole processors of each executor instead of half a one.
+    /// Sets whole processors of each executor instead of 0.5.
     #[must_use]
     pub fn cpus(mut self, cpus: u32) -> Self {
         self.text = self.text.replacen("cpus = 0.5", &format!("cpus = {cpus}"), 1);
         self
     }
 
-    /// Executors of this program instead of the house's own. Before the first stage.
+    /// Replaces Headroom's own executor with this program. Call it before the first stage.
     #[must_use]
     pub fn executor(mut self, program: &[&str]) -> Self {
         let _ = writeln!(self.text, "program = {program:?}");
         self
     }
 
-    /// One more stage of `count` tasks that run `command`; `more` is TOML for the rest of it.
+    /// Adds a stage of `count` tasks that run `command`; `more` is TOML for the rest of the stage.
     #[must_use]
     pub fn stage(mut self, name: &str, count: u32, command: &[&str], more: &str) -> Self {
         let _ = write!(self.text, "[[stage]]\nname = \"{name}\"\ncount = {count}\ncommand = {command:?}\n{more}\n");
         self
     }
 
-    /// One more stage of `count` tasks that run the workload, which logs to `log`.
+    /// Adds a stage of `count` tasks that run the workload, which logs to `log`.
     pub fn workload(self, name: &str, count: u32, log: &Path, arguments: &[&str]) -> Result<Self> {
         let program = programs::path("workload")?;
         let words = [program.to_str(), Some("run"), Some("--log"), log.to_str()];
@@ -62,7 +62,7 @@ impl JobFile {
         Ok(self.stage(name, count, &command, ""))
     }
 
-    /// Kills the tasks of the stage before it at their limit, instead of giving them more.
+    /// Disables growth for the last stage: its tasks are killed at their limit.
     #[must_use]
     pub fn without_growth(mut self) -> Self {
         self.text.push_str("grow = false\n");
@@ -75,11 +75,11 @@ impl JobFile {
     }
 }
 
-/// The log that workloads of one job write.
+/// The log that the workloads of one job write.
 #[derive(Clone, Debug)]
 pub struct WorkLog(PathBuf);
 
-/// How often something ran, by task.
+/// Number of runs by task.
 pub type Counts = BTreeMap<String, u32>;
 
 impl WorkLog {
@@ -87,7 +87,7 @@ impl WorkLog {
     pub fn at(path: PathBuf) -> Self {
         WorkLog(path)
     }
-    /// Where it is.
+    /// Path of the log.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -101,15 +101,15 @@ impl WorkLog {
         };
         text.lines().filter_map(line).collect()
     }
-    /// Process ids of all that started, in their order.
+    /// Process ids of all started tasks, in order.
     pub fn started(&self) -> Vec<i32> {
         self.lines("start").into_iter().map(|(_, pid)| pid).collect()
     }
-    /// How often each task started.
+    /// Number of starts of each task.
     pub fn starts(&self) -> Counts {
         count(self.lines("start"))
     }
-    /// How often each task came to its end.
+    /// Number of completed runs of each task.
     pub fn ends(&self) -> Counts {
         count(self.lines("end"))
     }

@@ -1,6 +1,8 @@
-//! Programs that leave something in memory when they end, each run as a job, followed by an ordinary job on the same node.
+//! Programs that leave memory behind when they end, each run as a job and followed by an ordinary
+//! job on the same node.
 //!
-//! A [`Bench`] is a cluster of one node. [`Bench::play`] runs one program and says what became of it and of the job after it.
+//! A [`Bench`] is a cluster of one node. [`Bench::play`] runs one program and reports the results
+//! of its job and of the next.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +20,11 @@ use crate::jobs::JobFile;
 const SOURCE: &str = include_str!("leftovers.c");
 /// Tasks that run at once in the one executor of a job of [`cases`].
 const SLOTS: u32 = 3;
-/// The exit code of a program whose kind of memory this host does not have.
+/// The exit code of a program whose kind of memory this host does not support.
 const SKIPPED: i32 = 77;
 
-/// Leaks a segment of `multiprocessing.shared_memory`: its tracker, which would remove it, is told to forget it.
+/// Leaks a segment of `multiprocessing.shared_memory`, by unregistering it from the tracker that
+/// would remove it.
 const PYTHON: &str = "
 import os, sys
 from multiprocessing import resource_tracker, shared_memory
@@ -33,7 +36,7 @@ resource_tracker.unregister(made._name, 'shared_memory')
 os._exit(0)
 ";
 
-/// Who the tasks run as.
+/// The user that runs the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskUser {
@@ -56,20 +59,20 @@ impl TaskUser {
     }
 }
 
-/// A program that leaves something.
+/// A program that leaves memory behind.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Its name, as `leftovers.c` knows it, or `python-shared-memory`.
+    /// Its name in `leftovers.c`, or `python-shared-memory`.
     pub program: &'static str,
-    /// How many tasks of it run.
+    /// The number of its tasks.
     pub tasks: u32,
-    /// What each leaves. MiB; where the kind has a size.
+    /// The memory that each task leaves, in MiB, for kinds with a size.
     pub mib: u32,
-    /// Whether its tasks end well.
+    /// The expected end of its tasks.
     pub ends: Ends,
 }
 
-/// How the tasks of a program end.
+/// The end of a program's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// With exit code 0.
@@ -78,7 +81,7 @@ pub enum Ends {
     Killed,
 }
 
-/// All programs, each large enough that what three of its tasks leave does not fit beside the ordinary job.
+/// All programs. The leftovers of three tasks are too large to fit beside the ordinary job.
 pub fn cases() -> Vec<Case> {
     let case = |program, tasks, mib, ends| Case { program, tasks, mib, ends };
     let three = |program| case(program, SLOTS, 170, Ends::Well);
@@ -101,7 +104,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The jobs of a bench, each in one executor.
+/// The shape of a bench's jobs, each with one executor.
 #[derive(Clone, Copy, Debug)]
 pub struct JobShape {
     /// Tasks that run at once.
@@ -117,38 +120,40 @@ impl Default for JobShape {
     }
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which program.
+    /// The program.
     pub program: String,
-    /// Who its tasks ran as.
+    /// The user that ran its tasks.
     pub user: TaskUser,
-    /// What held the limits.
+    /// The enforcer of the limits.
     pub enforcer: EnforcerKind,
-    /// Why it was not played here.
+    /// The reason why the program was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// Shared memory, semaphores and queues of it that were on the host after its end.
+    /// Shared memory, semaphores and queues of the program that were on the host after its end.
     pub left: u32,
-    /// Attempts of either job that were killed for an outer limit, or from outside.
+    /// Attempts of both jobs that were killed for an outer limit or from outside.
     pub collateral: u32,
-    /// Whether the ordinary job after it was harmed: it failed, or a task of it ran more than once.
+    /// Whether the ordinary job failed or one of its tasks ran more than once.
     pub poisoned: bool,
-    /// Whether the program ended as it should.
+    /// Whether the program ended as expected.
     pub right: bool,
 }
 
-/// What a leak on a tmpfs of the host looked like from outside.
+/// The delays with which a node reported a leak on a tmpfs of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct HostLeak {
-    /// From the report of the end of the container to the first answer of `GET /v1/nodes` that counts the leak.
+    /// From the report of the container's end to the first answer of `GET /v1/nodes` that counts
+    /// the leak.
     pub seen: Duration,
-    /// From the removal of the file to the first answer that counts nothing, of a node that is ready again.
+    /// From the removal of the file to the first answer without a leak, from a node that is ready
+    /// again.
     pub gone: Duration,
 }
 
-/// A tmpfs that is unmounted at the end.
+/// A mounted tmpfs; dropping it unmounts it.
 #[derive(Debug)]
 pub(crate) struct HostTmpfs(PathBuf);
 
@@ -167,7 +172,8 @@ impl HostTmpfs {
 
 impl Drop for HostTmpfs {
     fn drop(&mut self) {
-        // The directory of the cluster cannot be removed below a mount; nothing else can be done about a failure.
+        // The directory of the cluster cannot be removed below a mount. A failure has no other
+        // remedy.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
@@ -184,7 +190,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A node of this memory. `isolation` holds more keys of `[isolation]`.
+    /// Starts a node with this memory. `isolation` holds more keys of `[isolation]`.
     pub fn new(memory: Bytes, enforcer: Option<EnforcerKind>, user: TaskUser, isolation: &str) -> Result<Bench> {
         let shape = NodeShape { memory, cpus: 8, enforcer };
         let configuration = format!("[isolation]\nrun_as = \"{}\"\nallow_root = true\n{isolation}", user.as_str());
@@ -195,7 +201,7 @@ impl Bench {
         Ok(Bench { cluster, user, enforcer, program, shape: JobShape::default(), played: 0 })
     }
 
-    /// Jobs of this shape from now on.
+    /// Sets the shape of all later jobs.
     #[must_use]
     pub fn shaped(mut self, shape: JobShape) -> Bench {
         self.shape = shape;
@@ -207,12 +213,12 @@ impl Bench {
         &self.cluster
     }
 
-    /// What holds the limits.
+    /// The enforcer of the limits.
     pub fn enforcer(&self) -> EnforcerKind {
         self.enforcer
     }
 
-    /// Runs the program as a job, and an ordinary job after it.
+    /// Runs the program as a job, and then an ordinary job.
     pub fn play(&mut self, case: &Case) -> Result<Row> {
         self.played += 1;
         let key = (std::process::id() % 0x400) * 0x20 + self.played % 0x20;
@@ -239,8 +245,9 @@ impl Bench {
         })
     }
 
-    /// A task writes a file to a tmpfs of the host and ends. Waits until the node shows the memory, looks at placement, removes the file
-    /// and waits until the node shows none. Needs user 0 and an enforcer of the kernel.
+    /// Runs a task that writes a file to a tmpfs of the host and ends. Waits until the node reports
+    /// the memory, checks the free memory, removes the file, and waits until the node reports none.
+    /// Needs user 0 and an enforcer of the kernel.
     pub fn leak_on_host_tmpfs(&self, size: Bytes) -> Result<HostLeak> {
         let tmpfs = HostTmpfs::mount(self.cluster.dir().join("host-tmpfs"))?;
         let file = tmpfs.path().join("left");
@@ -276,7 +283,7 @@ impl Bench {
         Ok(HostLeak { seen, gone: removed.elapsed() })
     }
 
-    /// The job of a program. No task is tried again for its own failure.
+    /// The job of a program. It does not retry failed tasks.
     fn leaving(&self, case: &Case, key: u32) -> Result<JobFile> {
         let mib = case.mib.to_string();
         let key = key.to_string();
@@ -289,7 +296,7 @@ impl Bench {
         Ok(job.stage("leave", case.tasks, &command, "grow = false\n[retry]\nmax_attempts = 1\nmemory_attempts = 1"))
     }
 
-    /// A job whose tasks touch memory for a moment, to its end.
+    /// Runs a job whose tasks touch memory briefly, to its end.
     pub fn ordinary(&self) -> Result<AppView> {
         let program = self.program.to_str().context("UTF-8")?;
         let mib = (self.shape.task.whole_mib() * 17 / 20).to_string();
@@ -298,8 +305,8 @@ impl Bench {
         self.cluster.until_ended(&self.cluster.submit(job.text())?)
     }
 
-    /// What there is on the host of the ended job. The executor frees a task's memory before it reports the end of the container,
-    /// so its containers are waited for first.
+    /// Counts the objects of the ended job on the host. The executor frees a task's memory before
+    /// the end of the container is reported, so this waits for the containers first.
     fn left(&self, end: &AppView, key: u32) -> Result<u32> {
         let client = self.cluster.client();
         until("the containers of the job to end", SOON, || {
@@ -315,7 +322,7 @@ impl Bench {
     }
 }
 
-/// SysV objects whose key has `key` as its upper half.
+/// Counts the SysV objects whose key has `key` as its upper half.
 fn ids(table: &Path, key: u32) -> usize {
     let text = fs::read_to_string(table).unwrap_or_default();
     let keys = text.lines().skip(1).filter_map(|line| line.split_whitespace().next()?.parse::<i64>().ok());
@@ -327,7 +334,7 @@ fn reasons(view: &AppView) -> Vec<ExitReason> {
     tasks.flat_map(|task| &task.attempts).filter_map(|attempt| attempt.reason).collect()
 }
 
-/// The program was killed by its own signal or at its own limit.
+/// True if a signal or its own limit killed the program.
 fn is_own_death(reason: ExitReason) -> bool {
     matches!(reason, ExitReason::TaskOom | ExitReason::Signal { .. } | ExitReason::KilledExternally)
 }

@@ -1,6 +1,7 @@
-//! What the tests of the whole house stand on: guests with a kernel of their own, clusters of real daemons, the built programs.
+//! Test support for the whole repository: guests with their own kernel, clusters of real daemons,
+//! and the built programs.
 //!
-//! Owned by the tests in `tests/` and by `measure`. Never part of what is shipped, and never imported by another crate.
+//! The tests in `tests/` and `measure` use it. It is never shipped, and no other crate imports it.
 
 #![forbid(unsafe_code)]
 

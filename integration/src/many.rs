@@ -1,4 +1,4 @@
-//! Many seeds on all processors: each is a run by itself, so they share nothing but the next number.
+//! Runs of many seeds on all processors. The runs share only the counter of the next seed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -7,27 +7,28 @@ use std::time::Instant;
 use crate::scenario::Plant;
 use crate::world::{Outcome, run_with};
 
-/// Which seeds.
+/// A range of seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
-    /// The first.
+    /// The first seed.
     pub from: u64,
-    /// How many at most.
+    /// Maximum number of seeds.
     pub count: u64,
-    /// None is begun after this moment.
+    /// No run starts after this time.
     pub until: Option<Instant>,
 }
 
-/// What becomes of a sweep after one of its runs.
+/// Whether a sweep continues after one of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
-    /// The next.
+    /// Continue with the next seed.
     On,
-    /// It is enough.
+    /// Stop the sweep.
     Stop,
 }
 
-/// Runs the seeds and hands each outcome to `each`, in the order in which they end. Answers how many were run.
+/// Runs the seeds and passes each outcome to `each`, in the order of their ends. Returns the number
+/// of runs.
 pub fn sweep(seeds: Seeds, plant: Plant, mut each: impl FnMut(&Outcome) -> Go) -> u64 {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -56,7 +57,7 @@ pub fn sweep(seeds: Seeds, plant: Plant, mut each: impl FnMut(&Outcome) -> Go) -
     ran
 }
 
-/// The line by which a person runs one seed again and reads all of it.
+/// The command that runs one seed again with its full output.
 pub fn replay(seed: u64) -> String {
     format!(
         "HEADROOM_SIM_SEED={seed} HEADROOM_SIM_ECHO=1 cargo test -p integration --test sim_seeds seeds_that_are_fresh -- --nocapture"

@@ -1,9 +1,11 @@
-//! A master killed with SIGKILL while tasks of its job escalate, again and again.
+//! Repeated SIGKILL of an application master while tasks of its job escalate.
 //!
-//! A round is one job on a cluster of the real daemons. Some of its tasks need more than their share and are killed for memory until they have
-//! enough; a second stage adds up what the first one wrote. The master is killed after its journal says that a task was given another size, or
-//! at any moment; in some rounds once more while it comes back. Then it is asked: is the result the one of a job whose master was left alone,
-//! was anything run again that had ended, or started twice, or lost. All that is drawn comes from the seed.
+//! A round is one job on a cluster of the real daemons. Some of its tasks exceed their share and
+//! are killed for memory until their size suffices. A second stage sums the results of the first.
+//! The master is killed after its journal records a new size of a task, or at a random time; in
+//! some rounds a second time during its restart. Then the round checks that the results equal those
+//! of a job without kills, and that no task was repeated after its end, started twice, or lost. All
+//! random choices come from the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,41 +27,43 @@ use crate::{clock, programs};
 
 /// Share of one slot. MiB.
 const SHARE: u64 = 32;
-/// What the tasks of the first stage need, in MiB: most fit their share, some two, two none of what an executor has.
+/// Memory of the tasks of the first stage, in MiB: most fit their share, some need two shares, and
+/// two exceed an executor.
 const MAP: [u32; 12] = [6, 48, 6, 6, 80, 6, 48, 6, 6, 80, 6, 6];
-/// And those of the second.
+/// Memory of the tasks of the second stage. MiB.
 const REDUCE: [u32; 3] = [6, 48, 6];
-/// In which time a task takes its memory. Milliseconds.
+/// Duration in which a task allocates its memory. Milliseconds.
 const OVER_MS: u32 = 200;
-/// How long a kill waits for its moment; a job that ends before it is not killed.
+/// Timeout for the moment of a kill. A job that ends earlier is not killed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at a journal.
+/// Interval between two reads of a journal.
 const GLANCE: Duration = Duration::from_millis(3);
 
-/// What came out.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Jobs.
     pub rounds: u32,
-    /// Kills of their masters.
+    /// Kills of masters.
     pub kills: u32,
-    /// Of them, those at which a task had been given another size and had not ended since.
+    /// Kills while a task had been given another size and had not ended since.
     pub mid_escalation: u32,
     /// Tasks that were given another size.
     pub escalations: u32,
-    /// Tasks that were started again after they had come to their end.
+    /// Tasks that were started again after a completed run.
     pub rerun_finished: u32,
-    /// Tasks that are not done, results that differ from those without kills, and attempts that were given up although they ran.
+    /// Unfinished tasks, results that differ from those without kills, and attempts that were
+    /// abandoned although they ran.
     pub lost: u32,
-    /// Attempts that were started twice, or while the one before still ran.
+    /// Attempts that were started twice, or before the previous attempt had ended.
     pub twice: u32,
-    /// From each kill that was not followed by another one to the word that the next run of the master is registered. Milliseconds.
+    /// From the last kill of a round to the registration of the next master attempt. Milliseconds.
     pub recoveries_ms: Vec<u128>,
-    /// What was wrong, the first few.
+    /// Descriptions of the first failures.
     pub notes: Vec<String>,
 }
 
-/// Runs `rounds` rounds drawn from `seed`. `tell` hears of each.
+/// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
 pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<Tally> {
     let cluster = Cluster::of_one()?;
     let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
@@ -78,7 +82,7 @@ struct Site {
     cluster: Cluster,
     dice: Chance,
     tally: Tally,
-    /// Tasks that escalate in a job.
+    /// Number of tasks of a job that escalate.
     escalations: u64,
 }
 
@@ -86,7 +90,7 @@ impl Site {
     fn round(&mut self, n: u32, wanted: &BTreeMap<String, String>) -> Result<()> {
         let round = Round::begin(&self.cluster, &format!("round-{n}"))?;
         if self.dice.below(4) == 0 {
-            // At any moment: while it starts, registers, asks, ends.
+            // At a random time: during start, registration, requests or the end.
             clock::pause(Duration::from_millis(self.dice.below(3000)));
         } else {
             let (nth, after) = (self.dice.below(self.escalations), Duration::from_micros(self.dice.below(250_000)));
@@ -108,7 +112,8 @@ impl Site {
         Ok(())
     }
 
-    /// Kills the master that lives. `None` where there is none any more, else the moment and which run it was.
+    /// Kills the running master. Returns the time of the kill and the number of the attempt, or
+    /// `None` if there is no master any more.
     fn kill(&mut self, round: &Round) -> Result<Option<(Instant, u32)>> {
         let alive = || {
             let view = self.cluster.app(&round.app)?;
@@ -117,7 +122,7 @@ impl Site {
             Ok((pid.is_some() || view.state.is_final()).then_some((pid, view.attempt)))
         };
         let (pid, run) = until("a master, or the end of the job", SOON, alive)?;
-        // It may end on its own between the look and the kill.
+        // The master may end by itself before the kill.
         let Some(pid) = pid.filter(|pid| Cluster::kill_process(*pid).is_ok()) else { return Ok(None) };
         let at = Instant::now();
         until("the master to be gone", SOON, || Ok((!Path::new(&format!("/proc/{pid}/exe")).exists()).then_some(())))?;
@@ -163,16 +168,16 @@ impl Site {
     }
 }
 
-/// One job that runs.
+/// A running job.
 struct Round {
     app: AppId,
     dir: PathBuf,
 }
 
-/// A job that has ended.
+/// An ended job.
 struct End {
     view: AppView,
-    /// What its tasks have written, by file.
+    /// The files that its tasks wrote, by name.
     result: BTreeMap<String, String>,
     log: Log,
 }
@@ -190,7 +195,7 @@ impl Round {
         Ok(Round { app: cluster.submit(&job(name, &dir)?)?, dir })
     }
 
-    /// What the master has written down. A last line that is being written is not there yet.
+    /// The records in the master's journal. An incomplete last line is left out.
     fn journal(&self, cluster: &Cluster) -> Vec<Record> {
         let app = self.app.to_string();
         let file = cluster.state("node-1").join("apps").join(&app).join("appmaster").join(&app).join("journal.ndjson");
@@ -198,7 +203,7 @@ impl Round {
         text.split(|byte| *byte == b'\n').map_while(|line| serde_json::from_slice(line).ok()).collect()
     }
 
-    /// Waits until so many ends were answered by another size, or the job is over.
+    /// Waits until `wanted` ends led to another size, or the job is over.
     fn until_escalated(&self, cluster: &Cluster, wanted: u64) -> Result<()> {
         let begun = Instant::now();
         while (escalations(&self.journal(cluster)).count() as u64) < wanted && begun.elapsed() < PATIENCE {
@@ -210,7 +215,7 @@ impl Round {
         Ok(())
     }
 
-    /// True while a task was given another size and has not ended since.
+    /// True while a task has a new size and has not ended since.
     fn escalating(&self, cluster: &Cluster) -> bool {
         let mut open: BTreeSet<TaskKey> = BTreeSet::new();
         for record in self.journal(cluster) {
@@ -222,13 +227,14 @@ impl Round {
         !open.is_empty()
     }
 
-    /// Waits for a run of the master from this number on, registered or not. False where the job is over before.
+    /// Waits for a master attempt with this number or a later one, registered or not. False if the
+    /// job ends before.
     fn until_next_run(&self, cluster: &Cluster, run: u32) -> Result<bool> {
         let see = |view: &AppView| (view.state.is_final() || view.attempt >= run).then(|| !view.state.is_final());
         cluster.until_app(&self.app, "the next run of the master", SOON, see)
     }
 
-    /// From `since` until this run of the master is registered. `None` where the job is over, and nobody can tell.
+    /// Time from `since` to the registration of this master attempt. `None` if the job ends before.
     fn until_registered(&self, cluster: &Cluster, run: u32, since: Instant) -> Result<Option<u128>> {
         let up = |view: &AppView| view.attempt >= run && view.state == AppState::Running && view.master_url.is_some();
         until("the next run of the master to register", PATIENCE, || {
@@ -261,7 +267,7 @@ fn escalation(record: &Record) -> Option<TaskKey> {
     (size.rung > row.rung).then_some(*task)
 }
 
-/// What the tasks of a job have logged, in its order: whether an end, the task, the attempt.
+/// The log of a job's tasks, in order: whether it is an end, the task, the attempt.
 struct Log(Vec<(bool, String, String)>);
 
 impl Log {
@@ -275,7 +281,7 @@ impl Log {
         Log(text.lines().filter_map(line).collect())
     }
 
-    /// Tasks that started after they had come to their end, and attempts that started twice.
+    /// Tasks that started after a completed run, and attempts that started twice.
     fn repeated(&self) -> (Vec<String>, Vec<String>) {
         let (mut ended, mut started) = (BTreeSet::new(), BTreeSet::new());
         let (mut again, mut twice) = (Vec::new(), Vec::new());
@@ -295,7 +301,8 @@ impl Log {
     }
 }
 
-/// Two executors of two slots. The first stage writes squares, the second multiples of their sum, into outputs of its own.
+/// A job with two executors of two slots. The first stage writes squares; the second writes
+/// multiples of their sum into fenced outputs.
 fn job(name: &str, dir: &Path) -> Result<String> {
     let program = programs::path("workload")?;
     let (program, log) = (program.display(), dir.join("work.log"));

@@ -1,15 +1,19 @@
-//! What must hold in every run, whatever went wrong. It sees what really happened (processes, not messages) and compares that with
-//! what was written down.
+//! The invariant checker of the simulation. It observes processes instead of messages and compares
+//! them with the records.
 //!
-//! Asked after every step, and once more when everything is over. The cores' own invariants are checked beside it.
+//! It runs after each step and once more at the end. The cores' own invariants are checked
+//! separately.
 //!
-//! - A container is launched once, for a request that was asked for so often, where there is room.
-//! - An attempt at a task begins once, and so does a task that must not run twice.
-//! - An end goes to the account of what really happened: no memory failure but by memory, no success but by success, once a task.
-//! - A task is given up only for a reason that is true.
-//! - A task killed for memory gets a container of its own within a bound, where the scenario has one.
-//! - A task gives way to a held one at most once; where the scenario has a bound, no node stands still beyond it.
-//! - An accepted application ends; when all have, nothing is left anywhere.
+//! - A container is launched once, for a request with sufficient count, on a node with sufficient
+//!   memory.
+//! - An attempt of a task starts once. A task that is not idempotent starts once.
+//! - An end is charged according to its real reason: memory only for memory, success only for
+//!   success and once per task.
+//! - A task fails only for a reason that is true.
+//! - A task killed for memory gets its own container within a bound, if the scenario has one.
+//! - A task is evicted for a frozen one at most once. If the scenario has a bound, no node is
+//!   blocked for longer.
+//! - An accepted application ends. After all have ended, no object is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,12 +30,12 @@ use headroom_wire::v1::job::Mode;
 use crate::scenario::{Habit, Scenario};
 use crate::world::Client;
 
-/// How an attempt really ended.
+/// The real end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Truth {
-    /// It runs, or ran when its container went.
+    /// It runs, or it ran when its container ended.
     Lost,
-    /// It did what it should.
+    /// It succeeded.
     Success,
     /// By itself, with exit code 1.
     Plain,
@@ -39,51 +43,56 @@ pub(crate) enum Truth {
     OwnMemory,
     /// The kernel killed its executor for memory.
     WithItsExecutor,
-    /// Somebody stopped or killed it.
+    /// It was stopped or killed from outside.
     NotItsFault,
 }
 
-/// What is known of one journal's tasks.
+/// The state of the tasks of one journal.
 #[derive(Debug, Default)]
 struct Book {
     job: usize,
     attempts: BTreeMap<TaskAttemptId, Truth>,
-    /// Ends that the master that lives now was told of by their executor.
+    /// Ends that executors reported to the running master.
     heard: BTreeSet<TaskAttemptId>,
     successes: BTreeMap<TaskId, u32>,
     losses: BTreeMap<TaskId, u32>,
     gave_way: BTreeSet<TaskKey>,
-    /// Memory of the largest node that the masters of this journal were told of.
+    /// Memory of the largest node that the resource manager reported to the masters of this
+    /// journal.
     told: Bytes,
 }
 
-/// The books.
+/// The state of the invariant checker.
 #[derive(Debug)]
 pub(crate) struct Oracle {
     violation: Option<String>,
     jobs: Vec<JobSpec>,
     habits: Vec<BTreeMap<TaskId, Habit>>,
-    /// Largest task that could ever be given room, by job.
+    /// Largest task that the cluster can ever place, by job.
     caps: Vec<Bytes>,
     largest: Bytes,
     launched: BTreeSet<ContainerId>,
-    /// By the secret of the master that asked: one that lost its journal counts from the beginning.
+    /// Requested containers by the token of the master. A master that lost its journal starts at
+    /// zero.
     asked: BTreeMap<(String, RequestId), u32>,
     given: BTreeMap<(String, RequestId), u32>,
-    /// The resource manager gave up a node: what it had there is replaced while it may still live.
+    /// The resource manager declared a node lost. Its containers are replaced while they may still
+    /// run.
     nodes_given_up: bool,
-    /// Some node took no work for a while.
+    /// A node accepted no work for a while.
     drained: bool,
     saved: BTreeSet<AppId>,
     by_token: BTreeMap<String, Book>,
     /// See [`Scenario::own_container_within`].
     own_container_within: Option<Duration>,
-    /// Tasks killed for memory that wait for a container of their own, and since when. Milliseconds.
+    /// Tasks killed for memory that wait for their own container, with the start of the wait.
+    /// Milliseconds.
     own_waits: BTreeMap<(String, TaskKey), u64>,
 }
 
 impl Book {
-    /// What a master knows: the cap of the cluster, or less when it was only told of smaller nodes.
+    /// The largest size that a master can assume: the cluster's cap, or less if only smaller nodes
+    /// were reported to it.
     fn cap(&self, cap: Bytes, largest: Bytes) -> Bytes {
         cap.min(cap.saturating_sub(largest.saturating_sub(self.told)))
     }
@@ -116,7 +125,7 @@ impl Oracle {
     pub(crate) fn violation(&self) -> Option<&str> {
         self.violation.as_deref()
     }
-    /// The first one stands.
+    /// Records a violation; the first one is kept.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
         self.violation.get_or_insert(what.into());
     }
@@ -124,26 +133,27 @@ impl Oracle {
     pub(crate) fn logged(&mut self, line: &LogLine) {
         self.nodes_given_up |= matches!(line.reason.as_str(), "NodeLost" | "NodeMissing");
     }
-    /// A master asked for so many in all.
+    /// Records the total count of a master's request.
     pub(crate) fn asked(&mut self, token: &str, request: &RequestId, count: u32) {
         let most = self.asked.entry((token.to_owned(), request.clone())).or_default();
         *most = (*most).max(count);
     }
-    /// So much lives on a host now.
+    /// Checks the memory of the live containers on a host.
     pub(crate) fn lives(&mut self, node: &NodeId, lives: Bytes, offers: &Resource) {
         if lives > offers.memory && !self.nodes_given_up {
             self.fail(format!("{node} offers {} and containers of {lives} live on it", offers.memory));
         }
     }
-    /// The resource manager gave up a node: what it had there is replaced while it may still live.
+    /// Whether the resource manager declared a node lost. Its containers are replaced while they
+    /// may still run.
     pub(crate) fn gave_up_a_node(&self) -> bool {
         self.nodes_given_up
     }
-    /// A node is to be emptied: for a while the cluster is smaller than it was.
+    /// Records a drain: the cluster is smaller for a while.
     pub(crate) fn drained(&mut self) {
         self.drained = true;
     }
-    /// Processes of a container begin on a host where so much lives then.
+    /// Records the launch of a container on a host whose live containers then use `lives`.
     pub(crate) fn launched(&mut self, id: &ContainerId, order: &RunOrder, lives: Bytes, node: &NodeId, offers: &Resource) {
         if !self.launched.insert(id.clone()) {
             self.fail(format!("{id} is launched twice"));
@@ -163,20 +173,20 @@ impl Oracle {
     pub(crate) fn saved(&mut self, app: &AppId) {
         self.saved.insert(app.clone());
     }
-    /// Somebody was told that this application exists.
+    /// Checks that an application whose acceptance was acknowledged is stored.
     pub(crate) fn accepted(&mut self, app: &AppId) {
         if !self.saved.contains(app) {
             self.fail(format!("{app} was accepted and is not on disk"));
         }
     }
 
-    /// A master begins, or goes on, with the journal of this secret.
+    /// Records the start or restart of a master with the journal of this token.
     pub(crate) fn master_begins(&mut self, token: &str, job: usize) {
         let book = self.by_token.entry(token.to_owned()).or_default();
         (book.job, book.told) = (job, Bytes::ZERO);
         book.heard.clear();
     }
-    /// A master is told how large the largest node is.
+    /// Records the size of the largest node as reported to a master.
     pub(crate) fn told_largest(&mut self, token: &str, largest: Bytes) {
         if let Some(book) = self.by_token.get_mut(token) {
             book.told = book.told.max(largest);
@@ -199,26 +209,26 @@ impl Oracle {
             book.attempts.insert(attempt.clone(), truth);
         }
     }
-    /// Its container went with it inside.
-    /// A master was told by the executor how this one ended.
+    /// Records that an executor reported the end of this attempt to its master.
     pub(crate) fn task_heard(&mut self, token: &str, attempt: &TaskAttemptId) {
         if let Some(book) = self.by_token.get_mut(token) {
             book.heard.insert(attempt.clone());
         }
     }
+    /// Records that the container of this attempt ended with the attempt inside.
     pub(crate) fn task_lost(&mut self, token: &str, attempt: &TaskAttemptId) {
         if let Some(book) = self.by_token.get_mut(token) {
             book.attempts.entry(attempt.clone()).or_insert(Truth::Lost);
         }
     }
-    /// How often a task has ended by itself with an error.
+    /// Number of failures of a task by its own exit code.
     pub(crate) fn plain_failures(&self, token: &str, task: &TaskId) -> u32 {
         let Some(book) = self.by_token.get(token) else { return 0 };
         let plain = book.attempts.iter().filter(|(a, t)| a.task == *task && **t == Truth::Plain).count();
         u32::try_from(plain).unwrap_or(u32::MAX)
     }
 
-    /// A master has written something down.
+    /// Checks a new journal record of a master.
     pub(crate) fn recorded(&mut self, token: &str, record: &Record, now: u64) {
         self.waited(token, record, now);
         match record {
@@ -247,7 +257,7 @@ impl Oracle {
         }
     }
 
-    /// No task gives way twice.
+    /// Checks that no task is evicted twice.
     fn gave_way(&mut self, token: &str, task: TaskKey) {
         let Some(book) = self.by_token.get_mut(token) else { return };
         if !book.gave_way.insert(task) {
@@ -255,7 +265,7 @@ impl Oracle {
         }
     }
 
-    /// A task that was killed for memory has not waited too long for a container of its own.
+    /// Checks the wait of a task that was killed for memory for its own container.
     fn waited(&mut self, token: &str, record: &Record, now: u64) {
         let Some(within) = self.own_container_within else { return };
         if let Record::Ended { task, account: Account::Memory, next: Next::Again { size, .. }, .. } = record
@@ -275,7 +285,8 @@ impl Oracle {
     fn charged(&mut self, token: &str, attempt: &TaskAttemptId, account: Account) {
         let Some(book) = self.by_token.get_mut(token) else { return };
         let truth = book.attempts.get(attempt).copied();
-        // Where only the executor has a limit, ends that nobody heard of are judged together with its death.
+        // If only the executor has a limit, unreported ends are judged together with the end of the
+        // executor.
         let together = stage_of(&self.jobs[book.job], &attempt.task).is_some_and(|s| s.enforce == TaskLimit::Executor);
         let by_itself = matches!(truth, Some(Truth::Success | Truth::Plain | Truth::NotItsFault));
         let unheard = together && by_itself && !book.heard.contains(attempt);
@@ -288,7 +299,7 @@ impl Oracle {
             Account::Plain => truth == Some(Truth::Plain),
             Account::Innocent => unheard || truth == Some(Truth::WithItsExecutor),
             Account::Collateral => unheard || truth == Some(Truth::NotItsFault),
-            // Nobody heard how it really ended.
+            // The real end was not reported.
             Account::Taken => true,
             Account::Transient => {
                 *book.losses.entry(attempt.task.clone()).or_default() += 1;
@@ -304,7 +315,7 @@ impl Oracle {
         }
     }
 
-    /// A task is given up: was that right?
+    /// Checks the reason for which a task failed.
     fn given_up(&mut self, token: &str, task: &TaskId, cause: Cause, message: &str) {
         let Some(book) = self.by_token.get(token) else { return };
         let (spec, cap) = (&self.jobs[book.job], book.cap(self.caps[book.job], self.largest));
@@ -318,7 +329,7 @@ impl Oracle {
             Cause::Transient => losses > spec.retry.transient || unused,
             Cause::NotIdempotent => stage.idempotent == Idempotent::No,
             Cause::NeverFits => spec.mode != Mode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap,
-            // Nobody asks for that here.
+            // The scenarios never cancel tasks.
             Cause::Cancelled => false,
             Cause::Memory => {
                 let sure = spec.mode == Mode::Headroom && stage.enforce == TaskLimit::Task;
@@ -333,7 +344,7 @@ impl Oracle {
         }
     }
 
-    /// Everything is over: has this job got what it is owed?
+    /// Checks the result of a job after the end of the run.
     pub(crate) fn judge_job(&mut self, client: &Client) {
         let Some(outcome) = &client.outcome else { return };
         let journals: Vec<&str> = client.journals.values().map(|j| j.token.as_str()).collect();
@@ -344,7 +355,8 @@ impl Oracle {
             self.fail(format!("{} has succeeded, and {most} of {tasks} tasks have", client.job.spec.name));
         }
         if outcome.ending == Ending::Stopped && !client.killed && !self.nodes_given_up && client.job.managed.is_none() {
-            // A master that was away for too long finds its application failed; one that was not does not.
+            // An application fails if its master is absent for too long, but not after it has
+            // ended.
             let journal = client.journals.values().next();
             let over = journal.is_some_and(|j| j.records.iter().any(|r| matches!(r, Record::Over { .. })));
             if over {
@@ -364,8 +376,8 @@ fn stage_of<'a>(spec: &'a JobSpec, task: &TaskId) -> Option<&'a StageSpec> {
     spec.stages.iter().find(|s| s.name == task.stage)
 }
 
-/// What a size must have so that a task surely fits. A ladder that doubles heap and overhead apart from each other may reach the
-/// cap with twice of what one of them needs.
+/// The size at which a task fits for certain. A ladder that doubles heap and overhead separately
+/// can reach the cap with twice the need of one of them.
 fn needed(habit: &Habit, stage: &StageSpec) -> Bytes {
     match stage.runtime.memory() {
         Memory::One => habit.memory(),

@@ -1,4 +1,5 @@
-//! Debian packages of the programs that the tests start, as this release and as one that comes later.
+//! Debian packages of the programs that the tests start, of this release and of a simulated later
+//! release.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +10,11 @@ use anyhow::{Context as _, Result, ensure};
 use crate::cluster::ran;
 use crate::programs;
 
-/// What the later release is called.
+/// Version of the later release.
 pub const LATER: &str = "9.9.9-1";
 
-/// Makes all three in `dir/now`, and those of the daemons once more in `dir/later`: other in nothing but their version.
+/// Builds all three packages in `dir/now`, and those of the daemons in `dir/later`. The latter
+/// differ only in their version.
 pub fn packages(dir: &Path) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let built = programs::dir()?;

@@ -1,4 +1,4 @@
-//! Certificates and tokens of a test cluster, made as an operator makes them: with `rmctl`.
+//! Certificates and tokens of a test cluster, created with `rmctl` as an operator does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,15 @@ use headroom_transport::KeyFiles;
 use crate::cluster::{Ran, ran};
 use crate::programs;
 
-/// Where they are.
+/// The directory of a cluster's certificates and tokens.
 #[derive(Clone, Debug)]
 pub struct Papers {
     dir: PathBuf,
 }
 
 impl Papers {
-    /// An authority, a certificate for a manager on this host, and the manager's configuration.
+    /// Creates an authority, a certificate for a manager on this host, and the manager's
+    /// configuration.
     pub fn new(dir: &Path) -> Result<Self> {
         let papers = Papers { dir: dir.to_owned() };
         fs::create_dir_all(dir)?;
@@ -53,12 +54,12 @@ impl Papers {
     pub fn config(&self) -> PathBuf {
         self.dir.join("resourcemanager.toml")
     }
-    /// File of a token with every right.
+    /// File of the administrator's token.
     pub fn token(&self) -> PathBuf {
         self.dir.join("admin.token")
     }
 
-    /// Takes the first token of the cluster at `url`.
+    /// Stores the first token of the cluster at `url`.
     pub fn bootstrap(&self, url: &str) -> Result<()> {
         let first = self.well(url, &["acl", "bootstrap", "-o", "name"])?;
         let kept = self.token();
@@ -71,7 +72,7 @@ impl Papers {
         .with_context(|| kept.display().to_string())
     }
 
-    /// This host becomes the node `name` of the cluster at `url`, by a token that is made for it.
+    /// Joins this host as the node `name` to the cluster at `url`, with a join token.
     pub fn join(&self, url: &str, name: &str) -> Result<()> {
         let token = self.dir.join(format!("{name}.token"));
         let (file, out) = (token.display().to_string(), self.node(name).display().to_string());
@@ -83,13 +84,13 @@ impl Papers {
         Ok(())
     }
 
-    /// Runs `rmctl` with every right.
+    /// Runs `rmctl` with the administrator's token.
     pub fn rmctl(&self, url: &str, arguments: &[&str]) -> Result<Ran> {
         let token = self.token();
         self.rmctl_as(url, token.exists().then_some(token.as_path()), arguments)
     }
 
-    /// Runs `rmctl` with this token, or without one.
+    /// Runs `rmctl` with this token, or without a token.
     pub fn rmctl_as(&self, url: &str, token: Option<&Path>, arguments: &[&str]) -> Result<Ran> {
         let mut command = std::process::Command::new(programs::path("rmctl")?);
         command.args(arguments).env(programs::DIR_VARIABLE, programs::dir()?).env("HEADROOM_CACERT", self.ca());
@@ -102,7 +103,7 @@ impl Papers {
         ran(command)
     }
 
-    /// A client with every right.
+    /// A client with the administrator's token.
     pub fn client(&self, url: &str) -> Result<Client> {
         let files = KeyFiles { ca: Some(self.ca()), own: None };
         Ok(Client::with(url, Trust { files, token: TokenFrom::File(self.token()), ..Trust::default() })?)

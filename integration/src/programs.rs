@@ -1,7 +1,8 @@
-//! Where the built programs and test binaries are.
+//! Paths of the built programs and test binaries.
 //!
-//! The runner's setup script (`integration/programs`) builds them once and names them in the environment. Without it, as under
-//! plain `cargo test`, the script is run from here, once a process.
+//! The runner's setup script (`integration/programs`) builds them once and passes the paths in the
+//! environment. Without it, as under plain `cargo test`, this module runs the script once per
+//! process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,9 +11,10 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// Names the directory of the programs; the daemons look there for each other too.
+/// Environment variable with the directory of the programs. The daemons also use it to find each
+/// other.
 pub const DIR_VARIABLE: &str = "HEADROOM_BIN_DIR";
-/// Names the file with cargo's messages about test binaries.
+/// Environment variable with the file of cargo's messages about test binaries.
 const TESTS_VARIABLE: &str = "HEADROOM_TEST_BINARIES";
 
 /// A test binary of another package.
@@ -20,7 +22,7 @@ const TESTS_VARIABLE: &str = "HEADROOM_TEST_BINARIES";
 pub struct TestBinary {
     /// The binary itself.
     pub path: PathBuf,
-    /// Its package's folder: where cargo runs it.
+    /// Its package's folder, in which cargo runs it.
     pub folder: PathBuf,
 }
 
@@ -30,7 +32,7 @@ struct Built {
     tests: PathBuf,
 }
 
-/// The directory with `resourcemanager`, `nodeagent`, `rmctl` and the others.
+/// The directory of `resourcemanager`, `nodeagent`, `rmctl` and the others.
 pub fn dir() -> Result<&'static Path> {
     Ok(&built()?.dir)
 }
@@ -51,7 +53,7 @@ pub fn tests_of(package: &str) -> Result<Vec<TestBinary>> {
     Ok(found)
 }
 
-/// Compiles one Go file, with nothing but what is on this machine.
+/// Compiles one Go file, offline.
 pub fn compile_go(source: &Path, program: &Path) -> Result<()> {
     let dir = tempfile::tempdir().context("a directory for what Go keeps")?;
     let mut go = Command::new("go");
@@ -61,14 +63,14 @@ pub fn compile_go(source: &Path, program: &Path) -> Result<()> {
         std::fs::create_dir(&place)?;
         go.env(own, place);
     }
-    // No modules, so none to look for on the network; no C, so that it links no libc, as most Go programs do not.
+    // No modules, so no network access; no cgo, so that it links no libc, like most Go programs.
     go.envs([("GO111MODULE", "off"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")]);
     let output = go.output().context("go: `apt-get install -y golang-go`")?;
     ensure!(output.status.success(), "go: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
-/// One message of cargo, when it is about a test binary of `package`.
+/// The test binary in one message of cargo, if it belongs to `package`.
 fn test_binary(line: &str, package: &str) -> Option<TestBinary> {
     let message: Value = serde_json::from_str(line).ok()?;
     let is_test = message["profile"]["test"].as_bool()?;
@@ -92,7 +94,7 @@ fn built() -> Result<&'static Built> {
 
 fn build() -> Result<Built> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
-    // What was built for speed measures programs that were built for speed.
+    // A release build of the caller needs release builds of the programs.
     let profile = if cfg!(debug_assertions) { None } else { Some("--release") };
     let output = Command::new(&script).args(profile).env_remove("NEXTEST_ENV").output().context("integration/programs")?;
     ensure!(output.status.success(), "integration/programs: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,7 +1,9 @@
-//! Programs that run out of one kind of memory each, run as real tasks in real cgroups, and what the diagnosis makes of them.
+//! Programs that each run out of one kind of memory, run as real tasks in real cgroups, and the
+//! check of their diagnosis.
 //!
-//! A [`Bench`] is a container with the executor's own code in this process around it: the launch, the measuring, the verdict
-//! and the rules are those that ship. Owned by whoever made it; dropping it removes its cgroups and files.
+//! A [`Bench`] is a container with the executor's own code in this process: the launch, the
+//! measurement, the verdict and the rules are the shipped ones. The creator owns it; dropping it
+//! removes its cgroups and files.
 
 mod cases;
 
@@ -23,36 +25,37 @@ use crate::programs::compile_go;
 
 pub use cases::{Case, Needs, cases};
 
-/// Nothing provoked takes longer, on a machine with twenty times too much to do; what does is stopped, and is wrong.
+/// Timeout of a task, for a machine with twenty times the load it can handle. A task beyond it is
+/// stopped and counts as wrong.
 const LONGEST: Duration = Duration::from_secs(600);
-/// How long cgroups may take to go.
+/// Timeout for the removal of cgroups.
 const REMOVAL: Duration = Duration::from_secs(10);
-/// The container around the tasks.
+/// Memory of the container around the tasks.
 const CONTAINER: Bytes = Bytes::from_mib(900);
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which program.
+    /// The program.
     pub program: String,
-    /// What manages its memory.
+    /// The runtime of its memory.
     pub runtime: String,
-    /// The sub-cause that came first; `unnamed` when there was none.
+    /// The first sub-cause of the diagnosis; `unnamed` without one.
     pub named: SubCause,
-    /// The one that it is.
+    /// The expected sub-cause.
     pub expected: SubCause,
-    /// How sure the diagnosis was.
+    /// The certainty of the diagnosis.
     pub certainty: Option<Certainty>,
     /// The cure.
     pub fix: String,
-    /// What it would have fitted in with the cure alone, MiB.
+    /// The size that suffices together with the cure. MiB.
     pub would_fit_mib: Option<u64>,
-    /// Whether the first name is the right one.
+    /// Whether the first sub-cause is the expected one.
     pub right: bool,
 }
 
 impl Row {
-    /// What the report on `case` says.
+    /// The row for a report on `case`.
     pub fn of(case: &Case, report: &TaskReport) -> Row {
         let first = report.diagnosis.first();
         let named = first.map_or(SubCause::Unnamed, |row| row.name);
@@ -69,25 +72,25 @@ impl Row {
     }
 }
 
-/// Where the programs are.
+/// The paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// The built `provoke`.
     pub native: PathBuf,
-    /// Where `Provoke.java` is, and scripts.
+    /// The directory of `Provoke.java` and the scripts.
     pub sources: PathBuf,
-    /// Where its classes are.
+    /// The directory of its classes.
     pub classes: PathBuf,
-    /// What `provoke.go` is compiled to.
+    /// The compiled `provoke.go`.
     pub go: PathBuf,
-    /// A file on a tmpfs that is this bench's own.
+    /// A file on a tmpfs that only this bench uses.
     pub in_memory: PathBuf,
     /// A directory for files on a disk.
     pub dir: PathBuf,
 }
 
 impl Programs {
-    /// Programs that are compiled into `dir`; `name` is that of a file on a tmpfs.
+    /// Paths of programs that are compiled into `dir`; `name` is a file name on a tmpfs.
     pub fn new(native: &Path, dir: &Path, name: &str) -> Programs {
         Programs {
             native: native.to_owned(),
@@ -99,7 +102,7 @@ impl Programs {
         }
     }
 
-    /// Compiles what a case needs; once, before the first that needs it.
+    /// Compiles the program of a case on first use.
     pub fn compile(&self, needs: Needs) -> Result<()> {
         match needs {
             Needs::Java if !self.classes.exists() => {
@@ -118,7 +121,7 @@ impl Programs {
 /// A container for tasks that are meant to fail.
 #[derive(Debug)]
 pub struct Bench {
-    /// Goes with the bench.
+    /// Removed with the bench.
     _dir: tempfile::TempDir,
     programs: Programs,
     site: Arc<Site>,
@@ -128,7 +131,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes the container. `native` is the built program `provoke`.
+    /// Creates the container. `native` is the built program `provoke`.
     pub fn new(name: &str, native: &Path) -> Result<Bench> {
         let dir = tempfile::tempdir().context("a directory")?;
         let wanted = Wanted { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
@@ -142,7 +145,7 @@ impl Bench {
         Ok(Bench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
     }
 
-    /// What holds the limits.
+    /// The enforcer of the limits.
     pub fn kind(&self) -> EnforcerKind {
         self.site.container.kind()
     }
@@ -152,7 +155,7 @@ impl Bench {
         self.programs.compile(case.needs)?;
         let start = Arc::new(self.start(case)?);
         let report = self.runtime.block_on(self.live(start));
-        let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it
+        let _ = std::fs::remove_file(&self.programs.in_memory); // only one case creates it
         report
     }
 

@@ -1,4 +1,5 @@
-//! What is simulated: a cluster, jobs whose tasks need so much and take so long, and what goes wrong, all drawn from one number.
+//! Scenarios of the simulation: a cluster, jobs with the memory and run time of their tasks, and
+//! faults, all drawn from one seed.
 
 mod crowded;
 pub mod estate;
@@ -17,92 +18,93 @@ pub use estate::Estate;
 use crate::fault::{self, Fault, Shape, Weather};
 use crate::world::chance::Chance;
 
-/// Nodes come before this, and nothing goes wrong. A master keeps the largest node it was told of when it registered, so jobs begin
-/// when all nodes are there. Milliseconds.
+/// All nodes register before this time, and no fault occurs. Jobs begin later, because a master
+/// keeps the largest node that was reported at its registration. Milliseconds.
 const EVERYBODY_IS_THERE: u64 = 5_000;
 
-/// What is drawn for tenants is drawn apart from what is drawn for jobs.
+/// Separates the random numbers of tenants from those of jobs.
 const ESTATE: u64 = 0x0e57_a7e5;
 
-/// How a task behaves, whoever runs it.
+/// The behaviour of a task, independent of its executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Habit {
-    /// Heap that it needs, when its runtime has one.
+    /// Heap that it needs, if its runtime has one.
     pub heap: Bytes,
-    /// All else that it needs.
+    /// Memory that it needs beside the heap.
     pub off_heap: Bytes,
-    /// How long it runs when nobody stops it. Milliseconds.
+    /// Run time without interruption. Milliseconds.
     pub runs_ms: u64,
-    /// So many of its attempts end with exit code 1 before one succeeds.
+    /// Number of attempts that end with exit code 1 before one succeeds.
     pub fails: u32,
 }
 
 impl Habit {
-    /// Heap and all else.
+    /// Heap and other memory.
     pub fn memory(&self) -> Bytes {
         self.heap.saturating_add(self.off_heap)
     }
 }
 
-/// One job that will be submitted.
+/// A job of the scenario.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// As checked.
+    /// The compiled job file.
     pub spec: JobSpec,
-    /// Every task.
+    /// The behaviour of each task.
     pub habits: BTreeMap<TaskId, Habit>,
-    /// When it is submitted. Milliseconds.
+    /// Time of submission. Milliseconds.
     pub at_ms: u64,
-    /// Memory of its master's container; `None` when somebody runs the master elsewhere.
+    /// Memory of its master's container; `None` for an unmanaged master.
     pub managed: Option<Bytes>,
 }
 
-/// A whole run before it begins.
+/// The complete plan of a run.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What each node offers.
+    /// Resources of each node.
     pub nodes: Vec<Resource>,
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// The wires.
+    /// Network and launch faults.
     pub weather: Weather,
-    /// Everything that is no job.
+    /// Nodes, tenants, queues and operators.
     pub estate: Estate,
-    /// What goes wrong, and when.
+    /// Faults with their times in milliseconds.
     pub faults: Vec<(u64, Fault)>,
-    /// From here on nothing goes wrong any more. Milliseconds.
+    /// Time after which no fault occurs. Milliseconds.
     pub calm_ms: u64,
-    /// The longest time from the end of a task killed for memory to the start of its next attempt in a container of its own; `None`
-    /// where the cluster may be too small or too disturbed for any bound.
+    /// Longest time from the end of a task killed for memory to the start of its next attempt in
+    /// its own container. `None` without a bound: the cluster may be too small or have too many
+    /// faults.
     pub own_container_within: Option<Duration>,
-    /// The longest time for which all tasks of a node may be held near their limits, each for the memory of another; `None` where
-    /// there is no bound but their holds.
+    /// Longest time for which all tasks of a node may be frozen near their limits, each waiting for
+    /// the memory of another. `None` if only the hold time of each task bounds it.
     pub standstill_within: Option<Duration>,
 }
 
-/// A mistake put into the simulated surroundings on purpose, to see whether the oracle finds it.
+/// A deliberate bug in the simulated environment. The invariant checker must find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// None.
+    /// No bug.
     Nothing,
-    /// The resource manager's mailbox delivers an order to the right node and to another one.
+    /// The resource manager delivers an order to the right node and to another one.
     OrderToTwoNodes,
-    /// The end of a container in ten never reaches the resource manager.
+    /// One end of a container in ten never reaches the resource manager.
     EndForgotten,
-    /// Answers leave before what they rest on is on disk.
+    /// Responses are sent before their data is durable.
     AnswersBeforeWrite,
-    /// A kill from outside is told as a kill for memory.
+    /// A kill from outside is reported as a kill for memory.
     BlamesMemory,
-    /// Tasks are started before the journal knows of them.
+    /// Tasks start before the journal records them.
     StartsBeforeJournal,
-    /// A master asks for another executor in the place of each one that it drains.
+    /// A master requests another executor in place of each one that it drains.
     ReplacesDrained,
-    /// No task hears that it is to give way, and none is let go: each held one waits for another one.
+    /// No task receives an eviction and no hold ends: each frozen task waits for another one.
     NobodyGivesWay,
 }
 
 impl Scenario {
-    /// The scenario of a seed: jobs alone, or tenants and operators with a job among them.
+    /// The scenario of a seed: only jobs, or tenants and operators with at most one job.
     pub fn of(seed: u64) -> Self {
         let mut scenario = Scenario::jobs_alone(seed);
         let mut chance = Chance::new(seed ^ ESTATE);
@@ -111,14 +113,14 @@ impl Scenario {
             scenario.jobs.truncate(jobs);
             scenario.estate = Estate::any(&mut chance, &scenario.nodes, EVERYBODY_IS_THERE, scenario.calm_ms);
             if jobs > 0 {
-                // Its master counts on every node there is.
+                // The job's master counts on all nodes.
                 scenario.estate.open_to_all();
             }
         }
         scenario
     }
 
-    /// The jobs of a seed, and nobody else.
+    /// The jobs of a seed, without tenants and operators.
     pub fn jobs_alone(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let nodes = nodes(&mut chance.split());
@@ -159,7 +161,8 @@ fn job(n: usize, nodes: &[Resource], chance: &mut Chance) -> Job {
         unreachable!("a scenario with a job that is not right: {told}\n{text}")
     });
     let largest = nodes.iter().map(|n| n.memory).max().unwrap_or_default();
-    // Two masters on the largest node can each keep the other's largest task waiting for ever, so there is one at most.
+    // Two masters on the largest node can each keep the other's largest task waiting forever.
+    // Therefore at most one master is managed.
     let managed = (chance.percent(45) && n == 0).then(|| Bytes::from_mib(64));
     let cap = largest.saturating_sub(managed.unwrap_or_default()).saturating_sub(Bytes::from_mib(32));
     let mut habits = BTreeMap::new();
@@ -195,7 +198,7 @@ fn job_file(n: usize, chance: &mut Chance) -> String {
         if chance.percent(10) {
             text.push_str("idempotent = \"no\"\n");
         }
-        // Not drawn: what is drawn for the rest stays as it is for each seed.
+        // Derived instead of drawn, so that the other choices of a seed stay the same.
         if (memory / 64 + count).is_multiple_of(3) {
             text.push_str("grow = false\n");
         }

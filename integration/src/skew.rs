@@ -1,4 +1,4 @@
-//! Programs whose wall clock is wrong; see `skew.c`.
+//! Programs with a wrong wall clock; see `skew.c`.
 
 use std::fs;
 use std::path::Path;
@@ -8,20 +8,20 @@ use anyhow::{Context as _, Result, ensure};
 
 const SOURCE: &str = include_str!("skew.c");
 
-/// How wrong a wall clock is.
+/// The error of a wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// Seconds; above zero it is ahead.
+    /// Seconds. A positive value means that the clock is ahead.
     pub seconds: i64,
 }
 
 impl Skew {
-    /// So many hours ahead, or behind.
+    /// An error in hours. A positive value means that the clock is ahead.
     pub fn hours(hours: i64) -> Self {
         Skew { seconds: hours * 3600 }
     }
 
-    /// Has the program start with it. What it needs is made in `dir`.
+    /// Applies the error to a program before its start. The preloaded library is built in `dir`.
     pub fn put(self, command: &mut Command, dir: &Path) -> Result<()> {
         let (source, library) = (dir.join("skew.c"), dir.join("skew.so"));
         if !library.exists() {

@@ -1,6 +1,7 @@
-//! Leaves nothing behind: ends what still runs on behalf of a directory, and removes the cgroups it ran in.
+//! Cleanup after tests: kills the processes that name a directory, and removes their cgroups.
 //!
-//! A failure to clean up must not hide the failure of a test, so nothing here reports one; every wait is bounded.
+//! A cleanup failure must not hide the failure of a test. Therefore this module reports no errors,
+//! and all waits are bounded.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,7 +13,7 @@ use nix::unistd::Pid;
 
 use crate::cluster::until;
 
-/// Kills every process whose arguments or environment name `dir`, until there is none.
+/// Kills all processes whose arguments or environment name `dir`, until none is left.
 pub fn processes_of(dir: &Path) {
     let _ = until("processes to end", Duration::from_secs(10), || {
         let left = processes(dir);
@@ -23,7 +24,7 @@ pub fn processes_of(dir: &Path) {
     });
 }
 
-/// Processes, other than this one, that name `dir`. One that has ended and waits for its parent names nothing any more.
+/// Processes except this one that name `dir`. A zombie names nothing any more.
 pub fn processes(dir: &Path) -> Vec<i32> {
     let needle = dir.as_os_str().as_bytes();
     let own = i32::try_from(std::process::id()).unwrap_or(0);
@@ -36,7 +37,8 @@ pub fn processes(dir: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Removes a cgroup and all below it; busy ones are tried again for two seconds while killed processes leave.
+/// Removes a cgroup and its descendants. Busy cgroups are retried for two seconds, until the killed
+/// processes are gone.
 pub fn cgroup(path: &Path) {
     let _ = until("the cgroup to be empty", Duration::from_secs(2), || {
         remove_once(path);

@@ -1,4 +1,5 @@
-//! What a page of the documentation tells people to type: found in it, and typed into a shell that ends at the first command that fails.
+//! Commands in the documentation: extracts them from a page and runs them in a shell that stops at
+//! the first failure.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use crate::cluster::until;
 use crate::programs;
 
-/// The blocks of a page that are marked so, in their order.
+/// The code blocks of a page with this mark, in order.
 pub fn blocks(text: &str, mark: &str) -> Vec<String> {
     let (fence, mut blocks, mut inside) = (format!("```{mark}"), Vec::<String>::new(), false);
     for line in text.lines().map(str::trim_end) {
@@ -27,11 +28,11 @@ pub fn blocks(text: &str, mark: &str) -> Vec<String> {
     blocks
 }
 
-/// Types a script, with the programs of this build in the path, and waits for its end. What it printed comes back; when it fails, with the
-/// reason. `said` is where that is kept meanwhile.
+/// Runs a script with the programs of this build on `PATH`, waits for its end, and returns its
+/// output. `said` is the file that collects the output.
 ///
 /// # Errors
-/// It failed, or did not end in time.
+/// The script failed or did not end within `patience`. The error contains the output.
 pub fn run(shell: &mut Command, said: &Path, patience: Duration) -> Result<String> {
     let file = File::create(said)?;
     let path = format!("{}:{}", programs::dir()?.display(), std::env::var("PATH").unwrap_or_default());

@@ -1,8 +1,10 @@
-//! A whole cluster in one thread and in virtual time: the real cores of the resource manager, of the node agents and of the
-//! masters, and around each what its daemon does, over wires that delay, lose, repeat and break.
+//! The simulation of a whole cluster in one thread and in virtual time. It runs the real cores of
+//! the resource manager, the node agents and the masters, with simulated drivers around them. The
+//! simulated network delays, loses, repeats and breaks messages.
 //!
-//! One queue of what will happen, ordered by time and then by when it was put there. Everything that is left to chance comes from
-//! the seed, so a seed is a run: it repeats exactly, line by line. After each step the `oracle` is asked.
+//! One queue holds all future events, ordered by time and then by insertion. All random choices
+//! come from the seed, so a seed determines a run exactly, line by line. After each step the
+//! invariant checker runs.
 
 pub mod chance;
 mod convert;
@@ -44,29 +46,29 @@ use sitter::Sitter;
 use tenant::Tenant;
 use wire::Wires;
 
-/// Virtual time 0 on the wall clock.
+/// Wall clock at virtual time 0. Milliseconds since 1970.
 pub(crate) const UNIX_AT_ZERO: u64 = 1_700_000_000_000;
-/// A run that is not over by then never ends. Milliseconds after the last disturbance.
+/// A run that takes longer after the last fault counts as endless. Milliseconds.
 const LONGEST: u64 = 3_600_000;
-/// Nor does one with so many events.
+/// A run with more events counts as endless.
 const MOST_EVENTS: u64 = 100_000;
-/// After the end of the last application, this long for the last words. Milliseconds.
+/// Time after the end of the last application for the remaining messages. Milliseconds.
 const AFTERMATH: u64 = 180_000;
 
-/// How a run went.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its number.
+    /// The seed.
     pub seed: u64,
-    /// What did not hold; `None` when all did.
+    /// The first violated invariant; `None` if all held.
     pub violation: Option<String>,
-    /// Hash over everything that happened.
+    /// Hash over all events.
     pub hash: u64,
-    /// How many things happened.
+    /// Number of events.
     pub events: u64,
-    /// How long it took in its own time. Milliseconds.
+    /// Virtual duration. Milliseconds.
     pub virtual_ms: u64,
-    /// The last things that happened.
+    /// The last events as text.
     pub tail: Vec<String>,
 }
 
@@ -85,12 +87,12 @@ pub fn run(seed: u64) -> Outcome {
     run_with(seed, Plant::Nothing)
 }
 
-/// Runs a seed in surroundings with a mistake.
+/// Runs a seed with a deliberate bug in the environment.
 pub fn run_with(seed: u64, plant: Plant) -> Outcome {
     run_scenario(seed, Scenario::of(seed), plant)
 }
 
-/// Runs any scenario; `seed` decides about what it leaves open.
+/// Runs a scenario. `seed` decides the choices that the scenario leaves open.
 pub fn run_scenario(seed: u64, scenario: Scenario, plant: Plant) -> Outcome {
     let diary = Rc::new(RefCell::new(Diary::new()));
     let mut world = World::new(seed, scenario, plant, Rc::clone(&diary));
@@ -108,7 +110,7 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 enum Thing {
     Client(usize, master::ClientThing),
@@ -124,7 +126,7 @@ enum Thing {
     Mended(NodeId),
 }
 
-/// Everything there is.
+/// The complete state of the simulation.
 struct World {
     now: u64,
     numbers: u64,
@@ -135,13 +137,13 @@ struct World {
     manager: Manager,
     hosts: BTreeMap<NodeId, Host>,
     clients: Vec<Client>,
-    /// Masters that run, by process number.
+    /// Running masters by process number.
     processes: BTreeMap<u64, Process>,
     executors: BTreeMap<ContainerId, Executor>,
     tenants: Vec<Tenant>,
     sitters: BTreeMap<ContainerId, Sitter>,
     operator: Operator,
-    /// Queues that waited below their guarantee when it was last looked.
+    /// Queues that were below their guarantee with waiting requests at the last check.
     starving: std::collections::BTreeSet<String>,
     wires: Wires,
     oracle: Oracle,
@@ -204,7 +206,7 @@ impl World {
         let number = self.number();
         self.queue.insert((at.max(self.now), number), thing);
     }
-    /// Never the same twice.
+    /// A unique number.
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -306,7 +308,7 @@ impl World {
         format!("{app} is {:?}, attempt {} {:?}, asks {asks:?}, {totals:?}", known.state, known.attempt, known.run)
     }
 
-    /// Everything is over: nothing may be left, and every task must have had what it is owed.
+    /// Checks the final state: no object is left, and each job got its result.
     fn judge(&mut self) {
         for client in &self.clients {
             self.oracle.judge_job(client);

@@ -1,6 +1,6 @@
-//! The page in a real browser, beside a real cluster: what happens is seen as it happens.
+//! The web page in a real browser with a real cluster: changes appear when they happen.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,11 @@ use integration::cluster::{Cluster, JOB, SOON};
 use integration::jobs::{JobFile, WorkLog};
 use serde_json::Value;
 
-/// From when something happened to when it can be seen. Milliseconds.
+/// Longest time from an event to its display. Milliseconds.
 const SEEN_WITHIN: i64 = 1000;
 
-/// Notes in the page when each of these could be seen first: time of day in milliseconds, by name.
+/// A script that records when each of these elements appeared first: time of day in milliseconds,
+/// by name.
 const WATCH: &str = "
     window.firstSeen = {};
     window.loads = performance.getEntriesByType('navigation').length;
@@ -32,7 +33,7 @@ const WATCH: &str = "
     new MutationObserver(look).observe(document.body, { childList: true, subtree: true, attributes: true });
     look(); true";
 
-/// A browser, or a word that there is none.
+/// Starts a browser, or prints that the test is skipped.
 #[allow(clippy::print_stdout)] // the runner counts these lines
 fn browser() -> Option<Browser> {
     if program().is_none() {
@@ -58,7 +59,8 @@ fn milliseconds(value: &Value) -> i64 {
     value.as_f64().map(|n| n.round()).map_or(0, |n| n as i64)
 }
 
-/// The job page is open before anything is killed: kill, next rung and verdict come to it by themselves, within a second.
+/// The job page is open before the first kill: kill, next rung and verdict appear on it without a
+/// reload, within a second.
 #[test]
 fn a_kill_is_seen_as_it_happens_on_this_host() {
     let Some(mut browser) = browser() else { return };
@@ -93,9 +95,9 @@ fn a_kill_is_seen_as_it_happens_on_this_host() {
     assert_eq!(browser.complaints, Vec::<String>::new(), "the page complained");
 }
 
-/// The task's own page: verdict, evidence, cure, and the chart with its table.
+/// Checks the task page: verdict, evidence, cure, and the chart with its table.
 fn verdict(browser: &mut Browser, url: &str, task: &str) {
-    // Only what is behind # changes: the page is not loaded again.
+    // Only the fragment of the address changes, so the page is not loaded again.
     browser.eval("window.stays = 1").expect("a mark");
     browser.eval(&format!("location.hash = '#/task/{task}'")).expect("goes");
     browser.until("document.querySelector('[data-card=verdict] [data-verdict=task_oom]')", SOON).expect("the verdict");
@@ -112,7 +114,8 @@ fn verdict(browser: &mut Browser, url: &str, task: &str) {
     browser.until("document.querySelector('[data-card=verdict] [data-attempt$=\"@1\"]')", SOON).expect("that attempt");
 }
 
-/// A report is read without any server: the job, the ladder, the verdict and the picture of a task are in the file.
+/// A report needs no server: the file contains the job, the ladder, the verdict and the chart of a
+/// task.
 #[test]
 fn a_report_needs_nothing_else_on_this_host() {
     let Some(mut browser) = browser() else { return };
@@ -140,7 +143,7 @@ fn a_report_needs_nothing_else_on_this_host() {
     assert_eq!(browser.complaints, Vec::<String>::new(), "the report complained");
 }
 
-/// The stream goes on when the resource manager was killed and started again, without a reload.
+/// After the resource manager was killed and restarted, the stream continues without a reload.
 #[test]
 fn the_page_outlives_the_resource_manager_on_this_host() {
     let Some(mut browser) = browser() else { return };
@@ -158,14 +161,15 @@ fn the_page_outlives_the_resource_manager_on_this_host() {
     assert_eq!(browser.eval("window.stays").expect("reads"), 1, "the page was loaded again");
 }
 
-/// Where pictures go: looked at by people, kept by nobody.
+/// Directory of screenshots for developers; they are not kept.
 fn pictures() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
     fs::create_dir_all(&place).expect("a directory");
     place
 }
 
-/// Every page by day, by night and on a narrow screen: nothing sticks out, everything has a name, no complaint.
+/// Every page in light, dark and narrow form: no overflow, a label on each element, no console
+/// error.
 #[test]
 fn every_page_is_whole_in_every_light_on_this_host() {
     let Some(mut browser) = browser() else { return };
@@ -232,7 +236,7 @@ fn whole(browser: &mut Browser, name: &str) {
     assert_eq!(alone, 0, "{name} has a picture without a table");
 }
 
-/// Keys lead through the pages.
+/// Keyboard shortcuts navigate the pages.
 #[test]
 fn the_page_is_used_by_keyboard_on_this_host() {
     let Some(mut browser) = browser() else { return };
@@ -282,7 +286,7 @@ fn the_page_is_used_by_keyboard_on_this_host() {
     assert_eq!(browser.eval("document.activeElement.type").expect("focus"), "search");
 }
 
-/// What is committed as built is what its sources say.
+/// The committed build of the page equals a build of its sources.
 #[test]
 #[allow(clippy::print_stdout)] // the runner counts these lines
 fn the_built_page_is_that_of_its_sources() {

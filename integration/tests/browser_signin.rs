@@ -1,7 +1,7 @@
-//! Signing in to the page, in a real browser, at a cluster that other hosts could reach: who is nobody sees nothing, who may look
-//! looks, and who has signed out is nobody again.
+//! Sign-in to the page in a real browser, at a cluster with remote listeners. Unauthenticated users
+//! see nothing, readers see the cluster, and signing out ends the access.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,13 @@ use serde_json::{Value, json};
 const JOB: &str = "version = 1\nname = \"meanwhile\"\n[profiles.small]\nmemory = \"96MiB\"\ncpus = 0.5\n\
     [executors.small]\nprofile = \"small\"\nslots = 1\nreserve = \"64MiB\"\n\
     [[stage]]\nname = \"say\"\ncount = 1\nexecutors = \"small\"\ncommand = [\"true\"]\n";
-/// The cookie, as the browser keeps it.
+/// Name of the session cookie.
 const COOKIE: &str = "headroom_session";
-/// A word that only whoever may look is told.
+/// A text that only authorized users may see.
 const NODE: &str = "node-1";
 
-/// A cluster that asks, and a browser that believes its manager; a word where there is no browser.
+/// Starts a secured cluster and a browser that trusts its manager, or prints that the test is
+/// skipped.
 #[allow(clippy::print_stdout)] // the runner counts these lines
 fn both() -> Option<(Cluster, Browser)> {
     if program().is_none() {
@@ -33,7 +34,7 @@ fn both() -> Option<(Cluster, Browser)> {
     Some((cluster, browser))
 }
 
-/// A token for somebody, in a file.
+/// Creates a token for a user, in a file.
 fn token(cluster: &Cluster, user: &str, rights: &str) -> PathBuf {
     let file = cluster.dir().join(format!("{user}.token"));
     let path = file.display().to_string();
@@ -48,7 +49,7 @@ fn text(browser: &mut Browser, selector: &str) -> String {
     found.as_str().expect("text").to_owned()
 }
 
-/// The form is there, and nothing of the cluster.
+/// Checks that the page shows the form and nothing of the cluster.
 fn outside(browser: &mut Browser) {
     browser.until("document.querySelector('.signin input[name=token]')", SOON).expect("the form");
     browser.until("document.querySelector('[data-line=locked]')", SOON).expect("it says so");
@@ -58,7 +59,7 @@ fn outside(browser: &mut Browser) {
     assert_eq!(shown, 0, "{told}");
 }
 
-/// Types it and presses the button, as somebody does.
+/// Types a token and presses the button, as a user does.
 fn sign_in(browser: &mut Browser, token: &str) {
     browser.eval("(i => { i.value = ''; i.focus(); })(document.querySelector('.signin input[name=token]'))").expect("the field");
     browser.call("Input.insertText", json!({"text": token})).expect("types");
@@ -78,14 +79,14 @@ fn sign_out(browser: &mut Browser) {
     assert_eq!(kept(browser, "https://127.0.0.1/"), Value::Null, "the cookie is gone");
 }
 
-/// The cookie as the browser keeps it.
+/// The cookie in the browser's store.
 fn kept(browser: &mut Browser, url: &str) -> Value {
     let all = browser.call("Network.getCookies", json!({"urls": [url]})).expect("cookies");
     let mut all = all["cookies"].as_array().expect("a list").iter();
     all.find(|cookie| cookie["name"] == COOKIE).cloned().unwrap_or_default()
 }
 
-/// The status and the body of a call that a script in the page makes, with all that the browser sends along.
+/// Status and body of a call by a script in the page, with the headers that the browser adds.
 fn fetched(browser: &mut Browser, method: &str, path: &str, body: &str) -> (u64, String) {
     let script = format!(
         "fetch('{path}', {{method: '{method}', headers: {{'content-type': 'application/json'}}, body: {body}}})
@@ -95,7 +96,8 @@ fn fetched(browser: &mut Browser, method: &str, path: &str, body: &str) -> (u64,
     (answer["status"].as_u64().expect("a status"), answer["text"].as_str().expect("text").to_owned())
 }
 
-/// What the page said, without what a browser itself says of calls that were refused, which is meant here.
+/// Errors of the page, without the browser's own messages about refused calls, which are expected
+/// here.
 fn complaints(browser: &Browser) -> Vec<String> {
     let refused = |c: &&String| !(c.contains("Failed to load resource") && (c.contains("401") || c.contains("403")));
     browser.complaints.iter().filter(refused).cloned().collect()
@@ -146,7 +148,8 @@ fn the_cookie_is_kept_from_others(browser: &mut Browser) {
     assert_eq!(browser.eval("document.cookie").expect("reads"), "", "no script reads it");
 }
 
-/// There is nothing to press that changes something; a call that would is refused in words, and so is what operators look at.
+/// Checks that the page offers no changes to a reader. Changes and operators' data are refused with
+/// a message.
 fn a_reader_changes_nothing(cluster: &Cluster, browser: &mut Browser, app: &str) {
     browser.eval(&format!("location.hash = '#/job/{app}'")).expect("goes");
     browser.until("document.querySelector('main[data-page=job] [data-card=tasks]')", SOON).expect("the job");
@@ -182,7 +185,8 @@ fn a_token_that_was_revoked_lets_another_one_in_on_this_host() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(fetched(&mut browser, "GET", "/v1/nodes", "undefined").0, 401, "from the next call on");
 
-    // The browser still sends the cookie. The page comes all the same, says what is wrong, and takes another token.
+    // The browser still sends the cookie. The page loads anyway, shows the problem, and accepts
+    // another token.
     browser.call("Page.reload", json!({})).expect("loads again");
     outside(&mut browser);
     let why = text(&mut browser, "[data-stale]");
@@ -195,7 +199,7 @@ fn a_token_that_was_revoked_lets_another_one_in_on_this_host() {
     assert!(!record.contains(fs::read_to_string(&reader).expect("reads").trim()), "a secret is in the record");
     sign_out(&mut browser);
 
-    // Whoever has one that does not hold may also go on without it.
+    // A user with an invalid token can also continue without one.
     let short = token(&cluster, "sam", "cluster:read");
     sign_in_from(&mut browser, &short, "sam");
     let accessor = fs::read_to_string(&short).expect("reads").split('_').nth(1).expect("three parts").to_owned();

@@ -1,6 +1,6 @@
-//! The first command of the README after the build: `rmctl demo`, as a machine reads it.
+//! The first command of the README after the build: `rmctl demo` with JSON output.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn the_demo_repairs_what_plain_retry_loses() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(programs::path("rmctl").expect("built"));
     let keep = dir.path().join("demo");
-    // Six small partitions: the same story, with programs that were not built for speed.
+    // Six small partitions give the same result with debug builds.
     command.args(["demo", "-o", "json", "--partitions", "6", "--share", "16MiB", "--keep"]).arg(&keep);
     command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
@@ -95,7 +95,7 @@ impl Drop for Swept<'_> {
     }
 }
 
-/// Processes of a program that name `dir`.
+/// Processes of a program whose arguments or environment name `dir`.
 fn named(program: &str, dir: &Path) -> Vec<i32> {
     let comm = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     sweep::processes(dir).into_iter().filter(|pid| comm(pid).trim_end() == program).collect()

@@ -1,6 +1,7 @@
-//! What people do wrong, and what they are told: one clear sentence, the right exit code, nothing damaged.
+//! Users' mistakes and the responses to them: one clear sentence, the right exit code, and no
+//! damage.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,7 @@ fn contains_all(text: &str, words: &[&str]) {
     }
 }
 
-/// A daemon that should refuse to start.
+/// Runs a daemon that should refuse to start.
 fn daemon(program: &str, arguments: &[&str]) -> Ran {
     let mut command = Command::new(programs::path(program).expect("built"));
     command.args(arguments).env("HEADROOM_LOG", "error");

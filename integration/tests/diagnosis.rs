@@ -1,8 +1,9 @@
-//! Every sub-cause that a diagnosis names, provoked by a real program in a real cgroup of this host.
+//! Each sub-cause of the diagnosis, provoked by a real program in a real cgroup of this host.
 //!
-//! The same table as `measure diagnosis`, one test for each group of programs so that a failure says where.
+//! The table is the same as in `measure diagnosis`. Each group of programs has its own test, so
+//! that a failure names the group.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; what was skipped is for whoever reads the run
+#![allow(missing_docs, clippy::print_stdout)] // no public API; skipped programs are printed
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use headroom_types::exit::Mark;
 use headroom_types::{Bytes, Charge, SubCause, TaskReport};
 use integration::provoke::{Bench, Case, Needs, Row, cases};
 
-/// Runs what `wanted` picks; all of it must be named right. Gives the reports.
+/// Runs all cases that `wanted` selects, checks their diagnoses, and returns the reports.
 fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskReport)> {
     let bench = Bench::new(name, Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a bench");
     let mut reports = Vec::new();
@@ -23,7 +24,8 @@ fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskRep
         let row = Row::of(&case, &report);
         println!("{} on {}: {} ({:?})", row.program, bench.kind(), row.named, row.certainty);
         assert!(row.right, "{}: expected {}\n{:#?}\n{:#?}", row.program, row.expected, report.diagnosis, report.evidence);
-        // Memory that was refused far below the limit is no memory failure; a heap or a part beside it that is full at a limit by hand is.
+        // A refusal far below the limit is not a memory failure. A full heap, or a full part beside
+        // it, at a limit set by hand is one.
         let refused = row.named == SubCause::OwnLimit && report.evidence.heap_budget.is_none();
         let charge = if refused { Charge::Plain } else { Charge::Memory };
         assert_eq!(report.reason.charge(), charge, "{}", row.program);
@@ -33,17 +35,20 @@ fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskRep
     reports
 }
 
-/// The timeline goes on until death, holds the peak, and says how it ended. How soon it begins depends on the machine alone.
+/// Checks that the timeline continues until the end, contains the peak, and has the right last
+/// mark. Its start depends on the machine.
 fn whole_life(case: &Case, report: &TaskReport) {
     let points = &report.timeline;
     let last = points.last().expect("points");
     let lived = report.started.map_or(0, |start| u64::try_from(report.ended.since(start).as_millis()).unwrap_or(0));
     assert!(points.is_sorted_by_key(|point| point.at_ms), "{}: {points:?}", case.program);
-    // Read after the end, from the same moment on; the clock of the report may have been set by a little meanwhile.
+    // The last point is read after the end, on the same time base. The clock of the report may have
+    // been adjusted meanwhile.
     assert!(last.at_ms + 1000 >= lived, "{}: ends at {} of {lived} ms", case.program, last.at_ms);
     let e = &report.evidence;
     let mark = match (e.stop_asked, e.signal, &e.heap_marker) {
-        // A JVM that has no page of its code left may be seen to stand still before the kernel finds that nothing is left to take.
+        // A JVM without resident pages of its code can be detected as stalled before the kernel
+        // finds nothing left to reclaim.
         (Some(_), _, _) => Mark::Stopped,
         (None, Some(9), None) => Mark::Killed,
         (None, _, _) => Mark::Ended,
@@ -83,7 +88,7 @@ fn what_is_beside_the_heap_of_a_jvm() {
     }
 }
 
-/// The parts of a kill are of the size of what was charged: what was anonymous at the fullest that was seen, and files at the end.
+/// Checks that the sum of the parts is close to the charged memory at the fullest sample.
 fn parts_add_up(case: &Case, report: &TaskReport) {
     let e = &report.evidence;
     if e.inside.is_none() || e.signal != Some(9) {
@@ -110,7 +115,7 @@ fn other_runtimes() {
     named_right("runtimes", |case| matches!(case.needs, Needs::Python | Needs::Node));
 }
 
-/// A Go program's heap lies in pieces of 64 MiB each, as arenas of glibc do.
+/// The heap of a Go program consists of pieces of 64 MiB, like the arenas of glibc.
 #[test]
 fn go_programs() {
     for (case, report) in named_right("go", |case| case.needs == Needs::Go) {

@@ -1,6 +1,6 @@
-//! Three hosts, from packages to finished jobs, and all that an operator does to them meanwhile.
+//! Three hosts, from packages to finished jobs, with the operations that operators perform on them.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use integration::fleet::work::verdicts;
 use integration::fleet::{Fleet, MANAGER, NAMES, Voice, WORKERS};
 use integration::packed::LATER;
 
-/// Longest that the hosts may be up.
+/// Timeout of the hosts.
 const LONGEST: Duration = Duration::from_secs(900);
-/// Longest that a host takes to switch itself off.
+/// Timeout of a host's shutdown.
 const OFF: Duration = Duration::from_secs(80);
-/// Disturbances under load.
+/// Number of faults under load.
 const ROUNDS: u32 = 4;
-/// The examples that the client's package brings to every host.
+/// The examples in the client's package.
 const EXAMPLES: &str = "cd /usr/share/doc/headroom-client/examples";
 const ALL: [usize; 3] = [MANAGER, WORKERS[0], WORKERS[1]];
 const UNITS: [&str; 3] = ["headroom-nodeagent", "headroom-containers", "headroom.slice"];
 
-/// Tasks that are killed for memory, run again with more, and give the right result.
+/// Tasks are killed for memory, run again with more, and return the right result.
 fn a_job_that_escalates(fleet: &mut Fleet) -> Result<()> {
     let told = fleet.person(WORKERS[0], &format!("{EXAMPLES} && rmctl submit group-by.toml --follow && rmctl ps last"))?;
     ensure!(told.contains("5 escalated, 5 memory kills, 0 innocent"), "{told}");
@@ -40,7 +40,7 @@ fn a_job_of_jvms(fleet: &mut Fleet) -> Result<()> {
     Ok(())
 }
 
-/// What systemd shows of hosts that work.
+/// Checks the output of systemd's tools on the hosts.
 fn what_systemd_shows(fleet: &mut Fleet, app: &str) -> Result<()> {
     let manager = "systemctl --no-pager --full status headroom-resourcemanager.socket headroom-resourcemanager";
     let manager = fleet.on(MANAGER, manager)?;
@@ -69,7 +69,7 @@ fn what_systemd_shows(fleet: &mut Fleet, app: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing that runs notices what is done to the daemons.
+/// Restarts of the daemons do not affect running tasks.
 fn daemons_come_and_go(fleet: &mut Fleet, app: &str) -> Result<()> {
     let before = fleet.processes(Some(app))?;
     ensure!(fleet.where_is(&before).len() == 3, "a master and an executor on each worker: {before:?}");
@@ -93,13 +93,13 @@ fn daemons_come_and_go(fleet: &mut Fleet, app: &str) -> Result<()> {
     Ok(())
 }
 
-/// The containers of a host end with its kernel, and the job goes on.
+/// The containers of a host end with its kernel, and the job continues.
 fn a_reboot(fleet: &mut Fleet, app: &str) -> Result<()> {
-    // Not the master's host, so that what it decides is seen.
+    // The other host runs the master, so that its decisions are visible.
     let busy = fleet.where_is(&fleet.processes(Some(app))?);
     let executors = |host: usize| busy.iter().filter(|(name, _)| *name == NAMES[host]).count();
     let host = if executors(WORKERS[0]) == 1 { WORKERS[0] } else { WORKERS[1] };
-    // It may be off before the command has ended.
+    // The host may be off before the command has ended.
     fleet.host(host).send("systemctl --no-block poweroff")?;
     fleet.host(host).until_off(OFF)?;
     fleet.host(host).start_again()?;
@@ -119,7 +119,7 @@ fn a_reboot(fleet: &mut Fleet, app: &str) -> Result<()> {
     Ok(())
 }
 
-/// A host is taken out, its work goes on elsewhere.
+/// A host is drained and its work continues elsewhere.
 fn a_drain(fleet: &mut Fleet) -> Result<()> {
     for host in WORKERS {
         fleet.person(host, "rm -f gate")?;
@@ -137,7 +137,7 @@ fn a_drain(fleet: &mut Fleet) -> Result<()> {
     fleet.until_ready()
 }
 
-/// Packages go, and leave what they say they leave.
+/// Packages are removed and leave only the documented files.
 fn taken_away(fleet: &mut Fleet) -> Result<()> {
     fleet.on_all(&ALL, "dpkg --remove $(dpkg-query -W -f '${Package} ' 'headroom-*')")?;
     for host in WORKERS {
@@ -150,7 +150,7 @@ fn taken_away(fleet: &mut Fleet) -> Result<()> {
         );
     }
     fleet.on_all(&ALL, "dpkg --purge $(dpkg-query -W -f '${Package} ' 'headroom-*') 2>&1")?;
-    // What the operator made stays, and nothing else.
+    // The operator's files stay, and nothing else.
     let kept = ["/etc/headroom", "/etc/systemd/system/headroom-resourcemanager.socket.d"];
     for host in ALL {
         let left = fleet.on(host, "find /etc /usr /var /run -xdev -path /var/lib/dpkg -prune -o -name '*headroom*' -print")?;

@@ -1,6 +1,8 @@
-//! Every input that fuzzing has kept, through the same checks, in every ordinary test run and without a nightly compiler.
+//! All inputs that fuzzing has kept, through the same checks, in each ordinary test run and without
+//! a nightly compiler.
 
-// Tests are read, not imported; the checks are a library of the fuzz targets; a failure names its input.
+// A test binary has no public API; the checks are a library of the fuzz targets; a failure prints
+// its input.
 #![allow(missing_docs, unreachable_pub, clippy::print_stderr)]
 
 use std::io::Read as _;
@@ -10,9 +12,10 @@ use std::time::{Duration, Instant};
 #[path = "../fuzz/src/lib.rs"]
 mod checks;
 
-/// Fewer of a target's inputs are no corpus.
+/// Minimum number of inputs of a target.
 const FEWEST: usize = 10;
-/// A reader that takes longer than that for one input, also in a slow build on a busy machine, does not take time in proportion.
+/// Timeout of one input, for a debug build on a busy machine. A slower parser does not take time in
+/// proportion.
 const LONGEST: Duration = Duration::from_secs(10);
 
 fn fuzz() -> PathBuf {
@@ -34,7 +37,7 @@ fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     entries.collect()
 }
 
-/// Names the input that broke a promise when the thread panics.
+/// Prints the name of the failing input when the thread panics.
 struct Named<'a>(&'a str, &'a str);
 
 impl Drop for Named<'_> {
@@ -68,7 +71,7 @@ macro_rules! each {
 }
 each!(channel config identity jobs journal jvm kernel messages shim store);
 
-/// Pieces that readers have been known to choke on when there are many of them.
+/// Pieces whose repetition is known to be slow for some parsers.
 const PIECES: [&str; 36] = [
     "[",
     "{",
@@ -108,11 +111,11 @@ const PIECES: [&str; 36] = [
     ") S 1 ",
 ];
 
-/// 64 KiB of one piece, behind every byte that chooses a reader, take no more than an input may.
+/// 64 KiB of one piece, after each byte that selects a parser, stay below the timeout.
 #[test]
 fn much_of_the_same_takes_time_in_proportion() {
     for (target, check) in checks::TARGETS {
-        // The others ask the same of the whole input.
+        // The other targets apply the same check to the whole input.
         let choices: &[u8] = match target {
             "messages" => &[0, 1, 2, 3, 4, 5, 48, 56],
             "store" => &[0, 1, 2, 3],
@@ -134,7 +137,7 @@ fn much_of_the_same_takes_time_in_proportion() {
     }
 }
 
-/// A target that is written and not replayed, built or named by the script would be forgotten.
+/// Every target must be replayed here, built, and named in the script.
 #[test]
 fn every_target_is_known_everywhere() {
     let names: Vec<&str> = checks::TARGETS.iter().map(|(name, _)| *name).collect();

@@ -1,6 +1,6 @@
-//! The harness itself: what a guest shows, returns and survives.
+//! Tests of the guest harness: the file systems of a guest, its results, and its failures.
 
-#![allow(missing_docs)] // a test binary has no readers of its documentation but of this line
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
-//! What the guides tell people to type, typed as it stands.
+//! The commands in the guides, run exactly as written.
 //!
-//! Every block marked `sh` of one page is run in one shell, in a directory of its own, on a cluster of two nodes. A command that fails, fails the
-//! page: the shell ends at the first one.
+//! Each `sh` block of a page runs in one shell, in its own directory, on a cluster of two nodes.
+//! The shell stops at the first command that fails, which fails the page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use anyhow::{Context as _, Result, ensure};
 use integration::cluster::{Cluster, NodeShape};
 use integration::typed;
 
-/// Longest that a page may take, on a loaded machine.
+/// Timeout of a page, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn docs(page: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guides").join(page)
 }
 
-/// Runs a page, and says what it printed when it fails.
+/// Runs a page. A failure contains its output.
 fn follow(page: &str) -> Result<()> {
     let text = fs::read_to_string(docs(page)).with_context(|| page.to_owned())?;
     let script = typed::blocks(&text, "sh").concat();

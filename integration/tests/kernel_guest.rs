@@ -1,6 +1,7 @@
-//! The tests of the crates that touch the kernel, run again inside a guest, where cgroup v2 is the only hierarchy.
+//! The tests of the crates that use the kernel's interfaces, repeated in a guest with only cgroup
+//! v2.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; the counts are for whoever reads the run
+#![allow(missing_docs, clippy::print_stdout)] // no public API; the counts are printed
 
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use headroom_types::Bytes;
 use integration::guest::Guest;
 use integration::programs;
 
-/// Runs every test binary of `package` in a guest; all their tests must pass, and there must be some. Tests that look at the processes
-/// below their own run one at a time.
+/// Runs all test binaries of `package` in a guest. All tests must pass, and there must be at least
+/// one. Tests that inspect their own child processes run one at a time.
 fn in_guest(package: &str, threads: u32) {
     let mut passed = 0;
     for binary in programs::tests_of(package).expect("test binaries") {

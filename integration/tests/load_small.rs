@@ -1,6 +1,7 @@
-//! Two hundred fake agents over real sockets, and a resource manager that is killed under them: the books balance.
+//! Two hundred simulated agents over real sockets, with kills of the resource manager: the records
+//! of agents and masters agree.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
-//! A resource manager that is handed the places to answer at, as its socket unit does.
+//! Socket activation of the resource manager: it accepts connections on the sockets that its socket
+//! unit passes.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,8 @@ use integration::programs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A program of systemd: it holds the places, and becomes the daemon when somebody knocks.
+/// A program of systemd that listens on the sockets and executes the daemon on the first
+/// connection.
 const HOLDER: &str = "systemd-socket-activate";
 
 fn held(port: u16, socket: &Path, listen: u16, state: &Path, log: &Path) -> Result<Command> {
@@ -23,11 +25,11 @@ fn held(port: u16, socket: &Path, listen: u16, state: &Path, log: &Path) -> Resu
     Ok(command)
 }
 
-/// Ends with the test.
+/// Killed at the end of the test.
 struct Daemon(Child);
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The daemon may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -58,7 +60,7 @@ fn a_port_that_is_not_the_configured_one_is_refused() -> Result<()> {
     let (socket, log) = (dir.path().join("rm.sock"), dir.path().join("log"));
     let mut daemon = Daemon(held(port, &socket, other, &dir.path().join("state"), &log)?.spawn().context(HOLDER)?);
     until("the socket", SOON, || Ok(socket.exists().then_some(())))?;
-    // Whoever knocks is not answered.
+    // The caller gets no response.
     let mut knock = Command::new(programs::path("rmctl")?);
     knock.args(["--addr", &format!("unix:{}", socket.display()), "--call-timeout", "2s", "version"]);
     ran(knock)?;

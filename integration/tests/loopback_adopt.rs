@@ -1,6 +1,7 @@
-//! The node agent killed at every step, upgraded, and run beside shims of another release: nothing is lost, twice or left.
+//! The node agent: killed at each step, upgraded, and with shims of another release. No container
+//! is lost, duplicated or left over.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,9 +16,9 @@ use integration::lone::remains::Remains;
 use integration::lone::{Desk, LoneAgent, Shape, rounds};
 use integration::{on_host_and_in_guest, programs};
 
-/// The rounds go through all places in the agent's code that it can be made to die at, each beside a kill at another moment.
+/// Enough rounds for all crash points in the agent's code, alternating with kills at other moments.
 const ROUNDS: u32 = 42;
-/// A guest has one slow processor; `measure adopt` runs more.
+/// A guest has one slow processor; `measure adopt` runs more rounds.
 const ROUNDS_IN_GUEST: u32 = 10;
 
 fn guest() -> Guest {
@@ -32,7 +33,7 @@ fn shell(id: &ContainerId, script: &str) -> (ContainerId, headroom_wire::v1::nod
     (id.clone(), order(Bytes::from_mib(16), words(&["/bin/sh", "-c", script])).expect("an order"))
 }
 
-/// Runs until a file appears, and says with its exit code who it was.
+/// A script that runs until a file appears, with its own exit code.
 fn gated(gate: &Path, code: u32) -> String {
     format!("echo run >> runs; while [ ! -e {} ]; do sleep 0.05; done; exit {code}", gate.display())
 }
@@ -49,7 +50,7 @@ fn killed_at_every_step() {
 }
 on_host_and_in_guest!(killed, guest(), killed_at_every_step);
 
-/// Copies the two programs of a node into a directory of its own.
+/// Copies the two programs of a node into a separate directory.
 fn installed(dir: &Path) -> PathBuf {
     let bin = dir.join("old-release");
     fs::create_dir(&bin).expect("a directory");
@@ -71,7 +72,7 @@ fn upgraded_under_running_containers() {
     desk.until("all to run", SOON, |book| ids.iter().all(|id| book.running.contains_key(id)).then_some(())).expect("run");
     let pids: Vec<_> = ids.iter().map(|id| agent.process(id, "pid")).collect();
     agent.terminate().expect("ends");
-    // The old release is gone from the disk; its shims run on.
+    // The files of the old release are removed; its shims keep running.
     fs::remove_dir_all(&old).expect("removes");
     agent.use_programs(programs::dir().expect("programs").to_owned());
     agent.start(&desk).expect("starts");
@@ -85,7 +86,8 @@ fn upgraded_under_running_containers() {
 }
 on_host_and_in_guest!(upgraded, guest(), upgraded_under_running_containers);
 
-/// What the first release's shim did, as a script: the same files and the same line, and no line of its record that came later.
+/// The shim of the first release as a script: the same files and output line, without record lines
+/// that later releases added.
 const OLDER_SHIM: &str = r#"#!/bin/sh
 case "$1" in -*) exit 2;; esac
 born() { cut -d' ' -f22 "/proc/$1/stat"; }
@@ -100,7 +102,8 @@ printf 'headroom-exit 1\ncode %s\nstarted-ms 1\nended-ms 2\nend\n' $? > ../exit.
 mv ../exit.tmp ../exit
 "#;
 
-/// A shim that was there before the agent was upgraded, and one that ends while no agent is there.
+/// Two shims of the older release: one survives the upgrade of the agent, the other ends while no
+/// agent runs.
 fn beside_an_older_shim() {
     let desk = Desk::open().expect("opens");
     let mut agent = LoneAgent::new(&desk, shape()).expect("a place");

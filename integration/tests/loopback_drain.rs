@@ -1,6 +1,7 @@
-//! A host is drained with the application master on it: the next master has the job's tasks running elsewhere without waiting for anybody.
+//! A drain of the host with the application master: the next master runs the job's tasks elsewhere
+//! without waiting for the old executors.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use headroom_wire::v1::apps::{AppState, AppView};
 use integration::cluster::{Cluster, NodeShape, SOON, Whose};
 use integration::jobs::JobFile;
 
-/// Well below the minute that an executor may take to say hello: the next master does not wait for those of the former one.
+/// Well below the minute that an executor has for its hello: the next master does not wait for the
+/// executors of the previous one.
 const NEXT: Duration = Duration::from_secs(40);
 
 fn all_run(view: &AppView) -> Option<()> {

@@ -1,6 +1,6 @@
-//! Jobs whose tasks are run by an executor that is not of this house: the example in Python, on real daemons.
+//! Jobs with a third-party executor: the example in Python, on real daemons.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// A dozen tasks sum up a part each; the sixth fails once with 3. A last one sums up the sums.
+/// Twelve tasks each sum a part; the sixth fails once with exit code 3. A last task adds the sums.
 #[test]
 fn a_dozen_tasks_come_to_the_right_result() {
     let cluster = Cluster::of_one().expect("a cluster");
@@ -56,7 +56,7 @@ fn a_dozen_tasks_come_to_the_right_result() {
     assert_eq!(end.job.as_ref().expect("a job").totals.memory_kills, 0);
 }
 
-/// A task that needs a container of its own is run there by the same executor.
+/// A task that needs its own container runs there with the same executor.
 #[test]
 fn an_escalated_task_is_run_by_the_same_executor() {
     let cluster = Cluster::of_one().expect("a cluster");

@@ -1,6 +1,7 @@
-//! More memory for tasks that run, through real daemons: nobody is killed that could be given more, and who cannot is killed as ever.
+//! Growth of running tasks with real daemons: a task is not killed if it can grow, and is killed
+//! otherwise.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported
+#![allow(missing_docs, clippy::print_stdout)] // a test binary has no public API
 
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
@@ -19,7 +20,7 @@ fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(std::time::Duration::from_secs(280))
 }
 
-/// A stage of the workload with more keys.
+/// Adds a stage of the workload with further keys.
 fn stage(job: JobFile, name: &str, count: u32, log: &WorkLog, arguments: &[&str], more: &str) -> JobFile {
     let program = programs::path("workload").expect("the workload is built");
     let log = log.path().to_str().expect("UTF-8");
@@ -40,7 +41,8 @@ fn finished(cluster: &Cluster, job: &JobFile) -> AppView {
     end
 }
 
-/// One of five tasks needs three times its share. Nothing is killed unless its stages say grow = false.
+/// One of five tasks needs three times its share. No task is killed unless its stage sets grow =
+/// false.
 fn three_times_its_share_without_a_kill() {
     let cluster = Cluster::of_one().expect("a cluster");
     let run = |name: &str, more: &str| {
@@ -68,8 +70,8 @@ fn three_times_its_share_without_a_kill() {
 }
 on_host_and_in_guest!(grown, guest(), three_times_its_share_without_a_kill);
 
-/// The resource manager does not answer: the task is held for as long as its stage says, then the kernel kills it at its own limit,
-/// and the ladder goes on.
+/// The resource manager does not answer: the task stays frozen for the hold time of its stage. Then
+/// the kernel kills it at its own limit, and the ladder continues.
 fn a_hold_that_ends_lets_the_kernel_kill() {
     let cluster = Cluster::of_one().expect("a cluster");
     let (log, gate) = (WorkLog::at(cluster.dir().join("work.log")), cluster.dir().join("gate"));
@@ -95,7 +97,7 @@ fn a_hold_that_ends_lets_the_kernel_kill() {
 }
 on_host_and_in_guest!(hold_over, guest(), a_hold_that_ends_lets_the_kernel_kill);
 
-/// No node has room for more: it is said so, and the ladder goes on.
+/// No node has more memory: growth is refused, and the ladder continues.
 fn a_full_node_gives_no_more() {
     let shape = NodeShape { memory: Bytes::from_mib(320), cpus: 4, enforcer: None };
     let cluster = Cluster::start(&[shape]).expect("a cluster");
@@ -110,7 +112,8 @@ fn a_full_node_gives_no_more() {
 }
 on_host_and_in_guest!(full, guest(), a_full_node_gives_no_more);
 
-/// Two executors fill the node, and each task of theirs waits for the memory of the other: one gives way and runs again, nobody is killed.
+/// Two executors fill the node, and each task waits for the memory of the other. One task is
+/// evicted and runs again; none is killed.
 fn of_two_that_wait_for_each_other_one_gives_way() {
     let share = Bytes::from_mib(64);
     // The master's container, two executors, and less than a step of growth.
@@ -132,7 +135,8 @@ fn of_two_that_wait_for_each_other_one_gives_way() {
 }
 on_host_and_in_guest!(contention, guest(), of_two_that_wait_for_each_other_one_gives_way);
 
-/// The master is killed again and again while a task grows: it is given what it needs all the same, and runs once.
+/// The master is killed repeatedly while a task grows. The task still gets its memory and runs
+/// once.
 fn masters_die_while_a_task_grows() {
     let cluster = Cluster::of_one().expect("a cluster");
     let log = WorkLog::at(cluster.dir().join("work.log"));

@@ -1,6 +1,7 @@
-//! Jobs under kills of every kind, on real daemons: who is charged, who is run again, with how much.
+//! Jobs with kills of all kinds, on real daemons: the charge, the tasks that run again, and their
+//! sizes.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,7 +31,8 @@ fn sizes(row: &TaskRow) -> Vec<Bytes> {
     row.attempts.iter().map(|a: &AttemptRow| a.profile.memory()).collect()
 }
 
-/// One task of five needs almost three times its share; only that one is given more, and only that one runs again.
+/// One task of five needs almost three times its share. Only that task gets more, and only that
+/// task runs again.
 fn a_large_task_among_small_ones() {
     let cluster = Cluster::of_one().expect("a cluster");
     let log = WorkLog::at(cluster.dir().join("work.log"));
@@ -54,7 +56,8 @@ fn a_large_task_among_small_ones() {
 }
 on_host_and_in_guest!(skewed, guest(), a_large_task_among_small_ones);
 
-/// Without any rights to make cgroups the agents measure and kill by themselves; the story is the same, and labelled.
+/// Without permission to create cgroups, the agents measure and kill by themselves. The result is
+/// the same and is marked as such.
 #[test]
 fn without_cgroups_a_large_task_is_found_by_measuring() {
     let shape = NodeShape { enforcer: Some(EnforcerKind::Poll), ..NodeShape::default() };
@@ -74,7 +77,8 @@ fn without_cgroups_a_large_task_is_found_by_measuring() {
     assert_eq!(end.job.as_ref().expect("a job").totals.innocent_reruns, 0);
 }
 
-/// Somebody kills the executor's process from outside: nobody's memory, so the same size again, and no charge.
+/// The executor's process is killed from outside: the tasks run again at the same size, without a
+/// charge.
 fn an_executor_is_killed_from_outside() {
     let cluster = Cluster::of_one().expect("a cluster");
     let log = WorkLog::at(cluster.dir().join("work.log"));
@@ -101,12 +105,13 @@ fn an_executor_is_killed_from_outside() {
 }
 on_host_and_in_guest!(outside, guest(), an_executor_is_killed_from_outside);
 
-/// Takes 64 MiB and more in any POSIX shell.
+/// Uses at least 64 MiB in any POSIX shell.
 const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; exit 0";
 
-/// What is submitted by root runs as nobody, and its executors still make a cgroup for each task, with limits that bite.
+/// Tasks of jobs that root submits run as nobody. Their executors still create a cgroup for each
+/// task, with effective limits.
 #[test]
-#[allow(clippy::print_stderr)] // for whoever reads why it did nothing
+#[allow(clippy::print_stderr)] // the reason for the skip
 fn tasks_of_another_user_have_limits_of_their_own() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: tasks_of_another_user_have_limits_of_their_own: only root can start programs as another user");
@@ -141,7 +146,7 @@ fn tasks_of_another_user_have_limits_of_their_own() {
     until("the directory of the application to be gone", JOB, || Ok((left() == 0).then_some(()))).expect("nothing is left");
 }
 
-/// A stage names a program by its address and an archive's worth of data by its path; its tasks find both beside them.
+/// A stage names a program by URL and a data file by path; its tasks find both in their directory.
 #[test]
 fn a_stage_finds_the_files_that_it_names() {
     let cluster = Cluster::of_one().expect("a cluster");
@@ -165,7 +170,7 @@ fn a_stage_finds_the_files_that_it_names() {
     assert!(refused.contains("stage.map.files[0]") && refused.contains("sha256"), "{refused}");
 }
 
-/// As `sha256sum` prints it.
+/// The SHA-256 sum as `sha256sum` prints it.
 fn sha256(cluster: &Cluster, bytes: &[u8]) -> String {
     let file = cluster.dir().join("summed");
     fs::write(&file, bytes).expect("writes");
@@ -173,7 +178,7 @@ fn sha256(cluster: &Cluster, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&ran.stdout).split_whitespace().next().expect("a sum").to_owned()
 }
 
-/// A server of one file, on a thread of its own for as long as the test runs.
+/// Serves one file on a separate thread until the end of the test process.
 fn serve(bytes: &'static [u8]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
     let address = format!("http://{}", listener.local_addr().expect("address"));
@@ -190,7 +195,7 @@ fn serve(bytes: &'static [u8]) -> String {
     address
 }
 
-/// The limit file of the fence around all containers of a node, and the file that says how much is in use.
+/// The limit file of the fence around all containers of a node, and the usage file.
 fn fence(cluster: &Cluster, node: &str) -> Option<(PathBuf, PathBuf)> {
     let dir = cluster.cgroup(node)?.join("containers");
     let names = if dir.join("memory.max").exists() {
@@ -206,7 +211,7 @@ fn number(file: &PathBuf) -> u64 {
     text.trim().parse().unwrap_or(u64::MAX)
 }
 
-/// A task far below its own limit is killed because an outer one was lowered under it: not its fault.
+/// A task far below its own limit is killed because an outer limit was lowered. It is not charged.
 fn the_fence_around_all_containers_is_hit() {
     let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(900), cpus: 4, enforcer: None }]).expect("a cluster");
     let Some((limit, current)) = fence(&cluster, "node-1") else {

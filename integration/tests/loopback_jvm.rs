@@ -1,6 +1,7 @@
-//! The two shipped JVM examples: one runs out of heap, one out of everything else, and each gets only what it lacks.
+//! The two shipped JVM examples: one exhausts the heap, one the memory beside it. Only the
+//! exhausted part grows.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +17,7 @@ fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_mib(1536)).timeout(Duration::from_secs(280))
 }
 
-/// Runs an example to its end; all its tasks did what they should.
+/// Runs an example to its end. All tasks must succeed.
 fn run_example(name: &str) -> AppView {
     let cluster = Cluster::of_one().expect("a cluster");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/examples").join(name);
@@ -26,7 +27,8 @@ fn run_example(name: &str) -> AppView {
     end
 }
 
-/// First and last attempt of every task; the first ones all failed as `reason` in `dimension`.
+/// First and last attempt of each task. All first attempts must have failed with `reason` in
+/// `dimension`.
 fn first_and_last(app: &AppView, reason: ExitReason, dimension: Dimension) -> Vec<(AttemptRow, AttemptRow)> {
     let tasks = &app.job.as_ref().expect("a job").tasks;
     let ends = tasks.iter().map(|t| (t.attempts.first().cloned().expect("one"), t.attempts.last().cloned().expect("one")));

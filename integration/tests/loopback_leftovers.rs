@@ -1,6 +1,6 @@
-//! Jobs that leave memory behind, one after another on one node: none of them costs another one anything.
+//! Jobs that leave memory behind, one after the other on one node: none affects another.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported
+#![allow(missing_docs, clippy::print_stdout)] // a test binary has no public API
 
 use headroom_types::Bytes;
 use integration::guest::{Guest, in_guest};
@@ -11,7 +11,7 @@ fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_mib(2000)).timeout(std::time::Duration::from_secs(280))
 }
 
-/// MiB on a host. A guest needs seconds to touch as many pages; it has half of everything.
+/// A size in MiB on a host. A guest needs seconds to touch as many pages, so it uses half.
 fn scaled(mib: u32) -> u32 {
     if in_guest() { mib / 2 } else { mib }
 }
@@ -20,7 +20,7 @@ fn shape() -> JobShape {
     JobShape { task: Bytes::from_mib(scaled(200).into()), ..JobShape::default() }
 }
 
-/// Together they leave 2.8 GiB on a node of 3 GiB.
+/// Together the jobs leave 2.8 GiB on a node of 3 GiB.
 fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
     let bench =
         Bench::new(Bytes::from_mib(scaled(3072).into()), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
@@ -34,8 +34,8 @@ fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
     }
 }
 
-/// Without namespaces the agent removes what a job left, and nothing that was there before.
-#[allow(clippy::print_stderr)] // for the reader of a skipped test
+/// Without namespaces the agent removes a job's leftovers, and no older objects.
+#[allow(clippy::print_stderr)] // the reason for the skip
 fn without_namespaces_the_agent_removes_what_was_left() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: without_namespaces_the_agent_removes_what_was_left: only root can start programs as another user");
@@ -60,7 +60,8 @@ fn without_namespaces_the_agent_removes_what_was_left() {
     std::fs::remove_file(&before).expect("removes it");
     assert!(kept, "a file that was there before is not the container's");
 }
-/// A file on a tmpfs of the host is charged to the node after its container: it is counted, cannot be had, and comes back.
+/// A file on a tmpfs of the host is charged to the node after its container ended. The node counts
+/// it as used until it is removed.
 fn a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone() {
     let bench =
         Bench::new(Bytes::from_mib(scaled(1024).into()), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");

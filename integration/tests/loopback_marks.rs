@@ -1,5 +1,6 @@
-//! What operators say of nodes and jobs, on real daemons: cordons, labels and taints that outlive a kill of either daemon, a job that goes
-//! where it may, another number of executors while it runs, and its record after its end.
+//! Operators' changes to nodes and jobs, on real daemons: cordons, labels and taints survive a kill
+//! of either daemon and control placement. A running job gets more executors, and its record is
+//! purged after its end.
 
 use headroom_types::{Bytes, NodeId};
 use headroom_wire::v1::apps::{AppState, AppView};

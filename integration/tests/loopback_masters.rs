@@ -1,6 +1,7 @@
-//! The application master killed in mid-escalation: the job ends as if it had not been, and nothing that had ended runs again.
+//! Kills of the application master during escalations: the result equals that without kills, and no
+//! completed task runs again.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use headroom_types::Bytes;
 use integration::guest::{Guest, in_guest};
 use integration::{masters, on_host_and_in_guest};
 
-/// `measure master-restart` runs a hundred of them.
+/// `measure master-restart` runs a hundred.
 const ROUNDS: u32 = 3;
 /// A guest has one slow processor.
 const ROUNDS_IN_GUEST: u32 = 1;

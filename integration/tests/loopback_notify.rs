@@ -1,6 +1,7 @@
-//! Both daemons as systemd hears them: ready when they answer, alive turn by turn of their loops, and a word before they end.
+//! Notifications of both daemons to systemd: ready when they answer, watchdog messages from their
+//! loops, and stopping before their end.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -14,17 +15,17 @@ use integration::programs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Ends with the test.
+/// Killed at the end of the test.
 struct Daemon(Child);
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // The daemon may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What is heard until one has said `word` so many times.
+/// Receives notifications until `word` occurred `times` times, and returns them.
 fn heard(ear: &UnixDatagram, word: &str, times: usize) -> Result<Vec<String>> {
     let mut said: Vec<String> = Vec::new();
     while said.iter().filter(|line| *line == word).count() < times {
@@ -42,7 +43,7 @@ fn speaks(program: &str, arguments: &[&str]) -> Result<()> {
     ear.set_read_timeout(Some(SOON))?;
     let mut command = Command::new(programs::path(program)?);
     command.args(arguments).args(["--listen", "127.0.0.1:0", "--state"]).arg(dir.path().join("state"));
-    // Three times as often as this, and not oftener than the loop turns.
+    // The daemon notifies three times per interval, but at most once per turn of its loop.
     command.env("NOTIFY_SOCKET", &place).env("WATCHDOG_USEC", Duration::from_millis(600).as_micros().to_string());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
     let mut daemon = Daemon(command.spawn()?);

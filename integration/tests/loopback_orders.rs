@@ -1,4 +1,5 @@
-//! `rmctl task kill`, `retry` and `set` on real daemons: what was asked is what happens, and only to that task.
+//! `rmctl task kill`, `retry` and `set` on real daemons: each order takes effect, and only on its
+//! task.
 
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};

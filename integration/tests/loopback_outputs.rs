@@ -1,6 +1,6 @@
-//! Fenced stages on real daemons and a real file system: one output for each task, whole, and nothing else.
+//! Fenced stages on real daemons and a real file system: exactly one complete output for each task.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -39,7 +39,7 @@ fn outputs(attempt_of: impl Fn(u32) -> u32) -> BTreeMap<String, String> {
     (0..TASKS).flat_map(files).collect()
 }
 
-/// Six tasks that write two files each, with `between` run between them.
+/// A job with six tasks that write two files each and run `between` in between.
 fn job(out: &Path, between: &str) -> JobFile {
     let line =
         format!("echo {{index}}@{{attempt}} > {{output}}/first; {between}; echo {{index}}@{{attempt}} > $HEADROOM_OUTPUT/second");
@@ -80,7 +80,7 @@ fn a_failed_attempt_leaves_nothing_and_a_later_job_replaces_nothing() {
     assert_eq!(tree(&out), whole, "and what the first one had left is gone, since it is over");
 }
 
-/// An executor needs to know nothing of it but to make a directory.
+/// The executor only has to create a directory.
 #[test]
 fn the_executor_in_python_serves_a_fenced_stage() {
     let cluster = Cluster::of_one().expect("a cluster");

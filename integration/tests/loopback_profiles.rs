@@ -1,4 +1,5 @@
-//! Profiles of the cluster on real daemons: a job keeps the size that it was submitted with, whatever becomes of the profile and of its master.
+//! Cluster profiles on real daemons: a job keeps its size from the submission, although the profile
+//! changes and its master restarts.
 
 use std::process::Command;
 
@@ -6,7 +7,8 @@ use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView, ContainerView};
 use integration::cluster::{Cluster, SOON, Whose};
 
-/// Two stages on executors of one profile each, neither of which the file writes. The second begins when somebody writes to the pipe.
+/// Two stages with executors of one cluster profile each. The second stage starts after a write to
+/// the pipe.
 fn job(pipe: &str) -> String {
     format!(
         "version = 1\nname = \"named\"\n[profiles.late]\nfrom = \"slim\"\ncpus = 0.25\n\

@@ -9,7 +9,8 @@ fn typed(cluster: &Cluster, arguments: &[&str]) -> Ran {
     cluster.rmctl(arguments).expect("runs")
 }
 
-/// Whom its file names comes near a job from its beginning, whether its master is launched or stands beside its user.
+/// The users in a job file's access table can use the job from its start, with a managed and with
+/// an unmanaged master.
 #[test]
 fn a_job_is_shared_with_whom_its_file_names() {
     let cluster = Cluster::of_one().expect("a cluster");

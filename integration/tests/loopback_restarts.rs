@@ -1,6 +1,7 @@
-//! Every daemon killed with SIGKILL in the middle of a job and started again: the job ends well and nothing runs twice.
+//! Each daemon is killed with SIGKILL during a job and restarted: the job succeeds and no task runs
+//! twice.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_gib(1)).timeout(Duration::from_secs(280))
 }
 
-/// A cluster with a job of which the first tasks run and wait at a gate.
+/// A cluster with a job whose first tasks run and wait at a gate.
 struct Story {
     cluster: Cluster,
     app: AppId,
@@ -42,14 +43,14 @@ impl Story {
         story
     }
 
-    /// The tasks that were running before still do.
+    /// Checks that the tasks that ran before still run.
     fn still_running(&self) {
         for pid in self.log.started() {
             assert!(PathBuf::from(format!("/proc/{pid}/cmdline")).exists(), "task process {pid} is gone");
         }
     }
 
-    /// Opens the gate, and expects each task to have run once.
+    /// Opens the gate and expects each task to have run once.
     fn ends_well(self) {
         fs::write(&self.gate, "").expect("opens the gate");
         let end = self.cluster.until_ended(&self.app).expect("ends");
@@ -101,7 +102,7 @@ fn application_master() {
 }
 on_host_and_in_guest!(master, guest(), application_master);
 
-/// Both daemons at once, with nobody left who remembers but the disks.
+/// Both daemons at once: only their disks keep the state.
 fn manager_and_agent() {
     let mut story = Story::begin("both");
     for daemon in ["resourcemanager", "node-1"] {
@@ -115,7 +116,7 @@ fn manager_and_agent() {
 }
 on_host_and_in_guest!(both, guest(), manager_and_agent);
 
-/// SIGTERM lets a daemon drain: it ends with 0 and its containers stay.
+/// A daemon exits with 0 after SIGTERM, and its containers keep running.
 fn asked_to_stop() {
     let mut story = Story::begin("asked");
     for daemon in ["node-1", "resourcemanager"] {

@@ -1,6 +1,7 @@
-//! Executors of a job make room for its escalated tasks, through real daemons: who waits says so, and other jobs see nothing of it.
+//! Executors of a job are drained for its escalated tasks, with real daemons: the wait is reported,
+//! and other jobs are not affected.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported
+#![allow(missing_docs, clippy::print_stdout)] // a test binary has no public API
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +12,8 @@ use headroom_wire::v1::job::{AttemptRow, TaskState};
 use integration::cluster::{Cluster, NodeShape, SOON, Whose};
 use integration::programs;
 
-/// One task of a job takes more than its slot has and is killed, after `sleep` seconds; the others wait for the file `gate`.
+/// One task of a job exceeds its slot and is killed after `sleep` seconds; the others wait for the
+/// file `gate`.
 fn job(name: &str, tasks: u32, sleep: u32, gate: &Path, more: &str) -> String {
     let (program, gate) = (programs::path("workload").expect("the workload is built"), gate.display());
     let script = format!(
@@ -40,7 +42,7 @@ fn live(cluster: &Cluster, app: &AppId) -> BTreeSet<ContainerId> {
     all.into_iter().map(|c| c.id).collect()
 }
 
-/// Until a command of `rmctl` prints these words.
+/// Waits until a command of `rmctl` prints these words.
 fn until_said(cluster: &Cluster, arguments: &[&str], words: &str) -> String {
     let said = || {
         let ran = cluster.rmctl(arguments)?;
@@ -56,7 +58,8 @@ fn until_said(cluster: &Cluster, arguments: &[&str], words: &str) -> String {
 fn a_task_that_waits_for_its_own_job_says_so_on_this_host() {
     let cluster = Cluster::start(&[node(2)]).expect("a cluster");
     let gate = cluster.dir().join("gate");
-    // Half the run time of the killed attempt bounds the wait, and no other task has ended.
+    // The wait is bounded by half the run time of the killed attempt, because no other task has
+    // ended.
     let app = cluster.submit(&job("crowded", 6, 8, &gate, "[retry]\ndrain_after = \"1h\"\n")).expect("submits");
     let (id, task) = (app.to_string(), format!("{app}/map/0"));
     let before = until_said(&cluster, &["why", &task], "an executor of its own job is drained for it");
@@ -106,7 +109,7 @@ fn fewer_processors_for_escalated_tasks_find_free_memory_on_this_host() {
     let gate = cluster.dir().join("gate");
     let text = job("narrow", 6, 0, &gate, "[retry]\ncpus = 0.2\n").replace("cpus = 1\n", "cpus = 0.9\n");
     let app = cluster.submit(&text).expect("submits");
-    // The gate is shut: no executor can run dry, and there are 0.2 processors.
+    // The gate is closed, so no executor can drain, and there are 0.2 free processors.
     cluster
         .until_app(&app, "map/0 to be done", SOON, |app| {
             let row = app.job.as_ref()?.tasks.iter().find(|t| t.task.to_string() == "map/0")?;

@@ -1,5 +1,5 @@
-//! A cluster whose daemons other hosts could reach: everything is encrypted, everybody says who they are, and nobody may what is not
-//! theirs.
+//! A cluster with remote listeners: all connections are encrypted, all callers authenticated, and
+//! each has only its own permissions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const JOB: &str = "version = 1\nname = \"hello\"\n[profiles.small]\nmemory = \"9
     [executors.small]\nprofile = \"small\"\nslots = 1\nreserve = \"64MiB\"\n\
     [[stage]]\nname = \"say\"\ncount = 3\nexecutors = \"small\"\ncommand = [\"env\"]\n";
 
-/// Waits in its only task until somebody writes to the pipe.
+/// A job whose only task waits for a write to the pipe.
 fn waiting(pipe: &Path) -> String {
     JOB.replace("command = [\"env\"]", &format!("command = [\"cat\", \"{}\"]", pipe.display())).replace("count = 3", "count = 1")
 }
@@ -33,7 +33,7 @@ fn well(ran: Ran) -> String {
     ran.stdout
 }
 
-/// A token for somebody, in a file.
+/// Creates a token for a user, in a file.
 fn token(cluster: &Cluster, user: &str, rights: &str) -> PathBuf {
     let file = cluster.dir().join(format!("{user}.token"));
     let path = file.display().to_string();
@@ -87,8 +87,8 @@ fn a_user_with_a_token_runs_a_job_and_nobody_else_s_business() {
     assert!(line.contains("403") && line.contains("HR0403"), "{line}");
 }
 
-/// The master has read its token and removed the file; what it had is made again by nobody. A token of another application, or one
-/// that is changed, is none.
+/// The master has read its token and removed the file. A token of another application or a modified
+/// token is refused.
 fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Client {
     let id = app.parse().expect("an id");
     let masters = cluster.live_containers(&id, Whose::Master).expect("lists");
@@ -115,7 +115,7 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
     master
 }
 
-/// It is shown again when its application has ended, and when nothing of it is kept any more.
+/// The token is refused after its application has ended, and after the record is purged.
 fn its_token_is_good_for_nothing_afterwards(cluster: &Cluster, master: &Client, app: &AppId) {
     let again =
         RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, master_url: Some("tls://192.0.2.1:1".into()) };
@@ -147,7 +147,7 @@ fn tokens_end_certificates_change_and_strangers_stay_outside() {
     assert!(unvouched.code != 0, "whoever is not vouched for is not believed");
     join_is_for_once_and_for_its_node(&cluster);
 
-    // Another certificate, another life of an agent with it, and no restart of the manager.
+    // A new certificate takes effect without a restart of the manager, also for a restarted agent.
     let served = || Certificate::from_pem(&fs::read_to_string(papers.manager().join("cert.pem")).expect("reads")).expect("reads");
     let before = served().serial;
     let cert = papers.manager().join("cert.pem").display().to_string();
@@ -162,7 +162,7 @@ fn tokens_end_certificates_change_and_strangers_stay_outside() {
     cluster.start_node("node-1").expect("starts");
     cluster.until_ready().expect("both are there");
 
-    // Over a kill of the manager, tokens hold; one that is revoked does not, from the next call on.
+    // Tokens survive a kill of the manager. A revoked token is refused from the next call on.
     cluster.kill_daemon("resourcemanager").expect("runs");
     cluster.start_resource_manager().expect("starts");
     cluster.until_ready().expect("both are there");

@@ -1,5 +1,6 @@
-//! Clocks that are wrong by an hour. Leases, deadlines and verdicts go by monotonic time and do not notice; certificates go by the wall
-//! clock, and who believes that one is not valid yet says so, keeps what runs, and goes on when the clock is right again.
+//! Wall clocks that are wrong by an hour. Leases, deadlines and verdicts use monotonic time and are
+//! not affected. Certificates use the wall clock: a peer to which a certificate is not valid yet
+//! reports that, keeps its containers, and continues after the correction.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ fn running(view: &AppView) -> Option<()> {
     view.job.as_ref().filter(|job| job.totals.running == 1).map(|_| ())
 }
 
-/// `rmctl node list` by somebody whose clock is wrong.
+/// Runs `rmctl node list` with a wrong clock.
 fn asks(cluster: &Cluster, skew: Skew) -> Ran {
     let papers = cluster.papers().expect("certificates");
     let mut command = std::process::Command::new(programs::path("rmctl").expect("built"));
@@ -38,7 +39,7 @@ fn an_agent_an_hour_ahead_works_and_one_an_hour_behind_says_why_and_keeps_its_ta
     cluster.until_app(&app, "its task to run", SOON, running).expect("runs");
     let first = cluster.app(&app).expect("answers").attempts.len();
 
-    // Ahead: everything that the certificates say still holds, and nothing that waits is over an hour too early.
+    // Ahead: the certificates are still valid, and no wait ends an hour early.
     cluster.set_clock("node-1", Skew::hours(1));
     cluster.kill_daemon("node-1").expect("runs");
     cluster.start_node("node-1").expect("starts");
@@ -47,7 +48,7 @@ fn an_agent_an_hour_ahead_works_and_one_an_hour_behind_says_why_and_keeps_its_ta
     cluster.until_ready().expect("ready");
     cluster.until_app(&app, "its task to run on", SOON, running).expect("runs");
 
-    // Behind: for it the manager's certificate is of the future.
+    // Behind: the manager's certificate is not valid yet.
     cluster.set_clock("node-1", Skew::hours(-1));
     cluster.kill_daemon("node-1").expect("runs");
     cluster.start_node("node-1").expect("starts");

@@ -1,6 +1,7 @@
-//! Traces of a job through real daemons: a collector gets what the job was like, and one that is not there holds nothing up.
+//! Traces of a job through real daemons: a collector receives all spans, and a missing collector
+//! delays nothing.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +22,11 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode as Code};
 use prost::Message as _;
 
-/// What the master gives one batch, in milliseconds: a job that waited for a collector would take at least so long.
+/// Send timeout of the master for one batch, in milliseconds. A job that waits for a collector
+/// would take at least this long.
 const SENDING_MS: u64 = 10_000;
 
-/// Takes in spans, in this process.
+/// A trace collector in this process.
 struct Collector {
     url: String,
     taken: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
@@ -80,7 +82,7 @@ fn cluster(collector: &str) -> Cluster {
     Cluster::start_managed(&[NodeShape::default()], &format!("traces = \"{collector}\"\n")).expect("a cluster")
 }
 
-/// A stage of the workload with more keys.
+/// Adds a stage of the workload with further keys.
 fn stage(job: JobFile, name: &str, count: u32, log: &WorkLog, arguments: &[&str], more: &str) -> JobFile {
     let program = programs::path("workload").expect("the workload is built");
     let mut command = vec![program.to_str().expect("UTF-8"), "run", "--log", log.path().to_str().expect("UTF-8")];
@@ -88,7 +90,8 @@ fn stage(job: JobFile, name: &str, count: u32, log: &WorkLog, arguments: &[&str]
     job.stage(name, count, &command, more)
 }
 
-/// Two tasks that end at once, and when the gate is open one that is killed for memory, and one that is given more where it runs.
+/// A job with two short tasks. After the gate opens, a third task is killed for memory and a fourth
+/// grows.
 fn job(cluster: &Cluster, gate: &Path) -> JobFile {
     let (log, gate) = (WorkLog::at(cluster.dir().join("work.log")), gate.to_str().expect("UTF-8"));
     let job = JobFile::new("skewed", 1, 4, Bytes::from_mib(48));
@@ -101,7 +104,7 @@ fn rows(app: &AppView) -> &[TaskRow] {
     &app.job.as_ref().expect("a job").tasks
 }
 
-/// By the ids of tasks, of attempts, and `job`.
+/// Spans by the ids of attempts and tasks, and `job`.
 fn named(spans: Vec<Span>) -> BTreeMap<String, Span> {
     let count = spans.len();
     let name = |span: &Span| {
@@ -150,7 +153,7 @@ fn a_collector_gets_the_trace_of_a_job_over_a_kill_of_its_master_on_this_host() 
     assert_eq!(dropped(&cluster), 0, "all of it arrived");
 }
 
-/// A task is in the job and its attempts in the task, in time too.
+/// Checks that a task is inside the job and its attempts inside the task, also in time.
 fn task(spans: &BTreeMap<String, Span>, row: &TaskRow) {
     let (root, task) = (&spans["job"], &spans[&row.task.to_string()]);
     assert_eq!(task.parent_span_id, root.span_id);
@@ -169,7 +172,7 @@ fn task(spans: &BTreeMap<String, Span>, row: &TaskRow) {
     }
 }
 
-/// The span says what the resource manager says of the attempt.
+/// Checks that a span agrees with the resource manager's row of the attempt.
 fn same(span: &Span, row: &AttemptRow) {
     let (started, ended) = (nanos(row.started.0), nanos(row.ended.expect("it ended").0));
     assert_eq!((span.start_time_unix_nano, span.end_time_unix_nano), (started, ended), "{}", row.attempt);
@@ -189,7 +192,8 @@ fn same(span: &Span, row: &AttemptRow) {
     assert_eq!(span.status.as_ref().map(|status| status.code), Some(code as i32), "{}", row.attempt);
 }
 
-/// The kill is an event of the attempt that it ended, and the next one says what was decided.
+/// Checks that the kill is an event of its attempt, and that the link of the next attempt contains
+/// the decision.
 fn killed(spans: &BTreeMap<String, Span>, row: &TaskRow) {
     let [first, .., last] = row.attempts.as_slice() else { panic!("it was tried again: {row:?}") };
     assert_eq!((first.reason, last.reason), (Some(ExitReason::TaskOom), Some(ExitReason::Exit { code: 0 })));
@@ -215,11 +219,11 @@ fn grown(spans: &BTreeMap<String, Span>, row: &TaskRow) {
     }
 }
 
-/// The series of the job's lost spans, summed.
+/// The sum of the series of lost spans.
 fn dropped(cluster: &Cluster) -> u64 {
     let page = cluster.call(cluster.client().get_text("/metrics")).unwrap_or_default();
     let lines = page.lines().filter(|line| line.starts_with("headroom_am_spans_dropped_total"));
-    // Counts are written as 4.0.
+    // The page writes counts as 4.0.
     lines.filter_map(|line| line.rsplit(' ').next()?.split('.').next()?.parse::<u64>().ok()).sum()
 }
 
@@ -231,7 +235,7 @@ fn holds_nothing_up(end: &AppView) {
     assert!(ended.0.saturating_sub(last.0) < SENDING_MS, "the job waited for its collector: {last:?} {ended:?}");
 }
 
-/// The master's own log.
+/// The log of the master.
 fn told_by_master(cluster: &Cluster, app: &str) -> String {
     let ran = cluster.rmctl(&["logs", app, "--master", "--stderr"]).expect("runs");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
@@ -244,7 +248,7 @@ fn a_collector_that_is_not_there_is_told_once_and_counted_on_this_host() {
     let cluster = cluster(&format!("http://{nobody}"));
     let gate = cluster.dir().join("gate");
     let app = cluster.submit(job(&cluster, &gate).text()).expect("submits");
-    // Two attempts and two tasks have ended, and their spans were given up.
+    // Two attempts and two tasks have ended, and their spans were dropped.
     until("spans to be counted as lost", SOON, || Ok((dropped(&cluster) >= 4).then_some(()))).expect("counted");
     fs::write(&gate, "").expect("opens the gate");
     let end = cluster.until_ended(&app).expect("ends");
@@ -256,7 +260,7 @@ fn a_collector_that_is_not_there_is_told_once_and_counted_on_this_host() {
 
 #[test]
 fn a_collector_that_takes_everything_and_says_nothing_holds_no_job_up_on_this_host() {
-    // Connections are taken in by the kernel, and nobody ever reads.
+    // The kernel accepts connections, but this program never reads from them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("binds");
     let cluster = cluster(&format!("http://{}", silent.local_addr().expect("an address")));
     let gate = cluster.dir().join("gate");

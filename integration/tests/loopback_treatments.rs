@@ -1,6 +1,7 @@
-//! The treatment of each sub-cause, through real daemons and real programs: who cannot be cured fails at once, who can be is.
+//! The treatment of each sub-cause with real daemons and real programs: tasks without a cure fail
+//! at once, the others succeed.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; what was skipped is for whoever reads the run
+#![allow(missing_docs, clippy::print_stdout)] // no public API; skipped programs are printed
 
 use std::path::Path;
 
@@ -13,7 +14,8 @@ fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_mib(1792)).timeout(std::time::Duration::from_secs(600))
 }
 
-/// Runs the jobs of these names; each must end as its treatment says, in as few attempts.
+/// Runs the jobs with these names. Each must end according to its treatment, with the minimal
+/// number of attempts.
 fn treated(names: &[&str]) {
     let ward = Ward::new(Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a cluster");
     let chosen: Vec<_> = all(&ward.programs).into_iter().filter(|case| names.contains(&case.program.as_str())).collect();
@@ -44,7 +46,7 @@ fn what_is_no_matter_of_memory_runs_again() {
 }
 on_host_and_in_guest!(again, guest(), what_is_no_matter_of_memory_runs_again);
 
-/// On the host alone: all directories of a guest that can be written to are tmpfs.
+/// Only on the host, because all writable directories of a guest are tmpfs.
 #[test]
 fn files_on_a_tmpfs_are_cured_by_a_disk() {
     treated(&["temporary-files"]);

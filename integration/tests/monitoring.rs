@@ -1,6 +1,7 @@
-//! What is told to scrapers, and what is made of it: pages that promtool accepts, alerts that fire, dashboards that name real metrics.
+//! Metrics and their consumers: promtool accepts the pages, the alerts fire, and dashboards name
+//! existing metrics.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,7 +24,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(shipped(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// Names of metrics with their labels, from the page that a test of its own keeps current.
+/// Names of metrics with their labels, from a page that another test keeps current.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let page = read("docs/metrics.md");
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `")).filter_map(|l| l.split_once("` | "));
@@ -41,7 +42,7 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
     all
 }
 
-/// Every word in a text that looks like the name of one of our metrics.
+/// All words of a text that look like metric names of Headroom.
 fn named(text: &str) -> BTreeSet<String> {
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     text.split(|c| !word(c)).filter(|w| w.starts_with("headroom_") && w.len() > 12).map(str::to_owned).collect()
@@ -99,7 +100,7 @@ fn dashboards_can_be_imported() {
     }
 }
 
-/// The page of a daemon.
+/// The metrics page of a daemon.
 fn page(url: &str, accept: &str) -> String {
     let host = url.strip_prefix("http://").expect("an address");
     let mut stream = TcpStream::connect(host).expect("connects");
@@ -116,7 +117,7 @@ fn value(page: &str, series: &str) -> Option<f64> {
     page.lines().find_map(|l| l.strip_prefix(series))?.trim().parse().ok()
 }
 
-/// One task needs more than it is given; the figures of the resource manager and of the node say so.
+/// One task exceeds its limit; the metrics of the resource manager and of the node report that.
 #[test]
 fn a_memory_failure_is_told_to_scrapers_on_this_host() {
     let cluster = Cluster::of_one().expect("a cluster");

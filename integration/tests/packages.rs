@@ -1,6 +1,7 @@
-//! The Debian packages as they are described in the crates, without making them: `packages_guest.rs` installs them.
+//! The Debian packages as described in the crates, without building them; `packages_guest.rs`
+//! installs them.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,10 +18,10 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// What a crate says of its package.
+/// The package description of a crate.
 #[derive(Debug)]
 struct Package {
-    /// Where its `Cargo.toml` lies.
+    /// The directory of its `Cargo.toml`.
     home: PathBuf,
     version: String,
     deb: Value,
@@ -33,7 +34,7 @@ impl Package {
         self.deb["assets"].as_array().expect("assets").iter().map(|a| (word(a, 0), word(a, 1))).collect()
     }
 
-    /// Names of the files of `systemd/` that are in it; what only Debian reads is in a folder below.
+    /// Names of its files from `systemd/`, without the Debian files in folders below.
     fn of_systemd(&self) -> BTreeSet<String> {
         let ours = self.assets().into_iter().filter_map(|(from, _)| Some(from.strip_prefix("../../systemd/")?.to_owned()));
         ours.filter(|file| !file.contains('/')).collect()
@@ -70,7 +71,7 @@ fn there_are_three() {
 
 #[test]
 fn everything_for_systemd_is_in_one_of_them() {
-    // What the lines of a daemon mean is needed wherever one is.
+    // The message catalog is needed on every host with a daemon.
     let both = "headroom.catalog";
     assert_eq!(packages().values().filter(|p| p.of_systemd().contains(both)).count(), 2, "{both}");
     let packed: BTreeSet<String> = packages().values().flat_map(Package::of_systemd).collect();

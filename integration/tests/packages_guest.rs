@@ -1,6 +1,7 @@
-//! The Debian packages on a host with systemd: installed, used by somebody who is not root, upgraded under a container, taken away.
+//! The Debian packages on a host with systemd: installation, use by an unprivileged user, upgrade
+//! with a running container, and removal.
 
-#![allow(missing_docs, clippy::print_stderr)] // tests are read, not imported; a failing one tells what it knows
+#![allow(missing_docs, clippy::print_stderr)] // no public API; a failing test prints the logs
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,12 +14,12 @@ use integration::cluster::{Ran, SOON, ran, until};
 use integration::guest::{Guest, in_guest, rerun};
 use integration::{packed, test_name};
 
-/// Where the packages are shown in the guest.
+/// Mount point of the packages in the guest.
 const PACKAGES: &str = "/opt/packages";
 const NAMES: [&str; 3] = ["headroom-manager", "headroom-node", "headroom-client"];
 const UNITS: [&str; 4] =
     ["headroom-resourcemanager.socket", "headroom-resourcemanager", "headroom-containers", "headroom-nodeagent"];
-/// Somebody with an account, and no more rights than anybody.
+/// An unprivileged user.
 const PERSON: &str = "ada";
 
 fn guest(packages: &Path) -> Guest {
@@ -38,7 +39,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     told.stdout
 }
 
-/// As somebody with an account would type it.
+/// A command line as the user types it.
 fn as_person(command: &str) -> Command {
     let mut shell = Command::new("runuser");
     shell.args(["-u", PERSON, "--", "sh", "-c", command]).current_dir("/tmp").stdin(Stdio::null());
@@ -61,7 +62,7 @@ fn states() -> Vec<String> {
     UNITS.iter().map(|unit| property(unit, "ActiveState")).collect()
 }
 
-/// Prints what systemd knows when the test fails.
+/// Prints the journal if the test fails.
 struct Witness;
 impl Drop for Witness {
     fn drop(&mut self) {
@@ -72,11 +73,13 @@ impl Drop for Witness {
     }
 }
 
-/// Nothing runs before somebody says so; then a restart away from now everything would.
+/// Installs the packages and checks that this starts and enables nothing; then enables and starts
+/// the units.
 fn installed_and_started() {
-    // Images for containers ship one that forbids every service to start or stop; on a host it is not there.
+    // Container images include a policy that forbids starting and stopping services. Hosts do not
+    // have it.
     fs::remove_file("/usr/sbin/policy-rc.d").ok();
-    // Nobody searches the manual here, and to make its index anew takes half of the time.
+    // The update of the manual index takes half of the time and is not needed.
     fs::remove_file("/var/lib/man-db/auto-update").ok();
     let said = install("now", NAMES.len());
     assert!(said.contains("rmctl doctor"), "{said}");
@@ -96,7 +99,7 @@ fn main_pids() -> [String; 2] {
     ["headroom-resourcemanager", "headroom-nodeagent"].map(|unit| property(unit, "MainPID"))
 }
 
-/// After `disturb` both daemons are others, and the process of the container is the same.
+/// Checks that `disturb` replaces both daemons and keeps the process of the container.
 fn survives(what: &str, process: &str, disturb: impl FnOnce()) {
     let before = main_pids();
     disturb();
@@ -111,7 +114,7 @@ fn survives(what: &str, process: &str, disturb: impl FnOnce()) {
     until("the job to be seen as running", SOON, seen).expect(what);
 }
 
-/// Fields and identities of lines, and what the catalog says of them.
+/// Checks the fields and ids of log lines, and their catalog entries.
 fn the_journal_knows() {
     let fields = run("journalctl", &["--no-pager", "-o", "json", "MESSAGE_ID=b0c0c9a288444916816e938e77ae683d"]);
     assert!(fields.contains("\"HEADROOM_NODE\"") && fields.contains("\"SYSLOG_IDENTIFIER\":\"nodeagent\""), "{fields}");
@@ -129,7 +132,7 @@ fn the_journal_knows() {
 fn a_life_of_the_packages() {
     let _witness = Witness;
     installed_and_started();
-    // A job of somebody's own, by the socket; what it writes says who it was.
+    // The user's own job through the Unix socket. Its output names the user that ran it.
     let (gate, pid) = ("/srv/ada/gate", Path::new("/srv/ada/pid"));
     let work = format!("id -un > /srv/ada/who; echo $$ > {}; while [ ! -e {gate} ]; do sleep 0.2; done", pid.display());
     let mut job = as_person(&format!("rmctl run -m 64M -- sh -c '{work}'"));

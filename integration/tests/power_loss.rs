@@ -1,10 +1,10 @@
-//! The power goes while the store commits: whatever was acknowledged is there when it comes back.
+//! Power cuts while the store commits: all acknowledged commits are present afterwards.
 //!
-//! A guest with a disk of its own runs this test again as the writer. The host hears of each commit once it has returned, and
-//! kills the guest's kernel at a moment that a seed decides; the next guest finds the disk as the cut left it.
-//! `HEADROOM_POWER_SEED=N` repeats the moments of a run.
+//! A guest with its own disk runs this test as the writer. It reports each commit to the host after
+//! the return. The host kills the guest's kernel at a moment that depends on the seed; the next
+//! guest finds the disk as the cut left it. `HEADROOM_POWER_SEED=N` repeats the moments of a run.
 
-#![allow(missing_docs)] // a test binary has no readers of its documentation but of this line
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use integration::clock;
 use integration::guest::{Disk, Guest, in_guest, job};
 use integration::world::chance::Chance;
 
-/// Cuts of one test. Each costs a second or two.
+/// Power cuts in one test. Each takes one or two seconds.
 const ROUNDS: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ fn app(n: usize) -> AppId {
     AppId::new("job".parse().expect("name"), u32::try_from(n).expect("small"))
 }
 
-/// Of many sizes, so that values of one key shrink and grow.
+/// A document with one of several sizes, so that the values of a key shrink and grow.
 fn document(n: usize) -> Vec<u8> {
     vec![b'0' + u8::try_from(n % 10).expect("small"); 1000 + 7919 * (n % 5)]
 }
@@ -36,7 +36,7 @@ fn say(what: &str, n: usize) {
     writeln!(out, "{what} {n}").and_then(|()| out.flush()).expect("the host reads");
 }
 
-/// In the guest: looks through what is there, says how much it is, and goes on for as long as there is power.
+/// In the guest: checks and counts the present commits, and then commits until the power is cut.
 fn commit_for_ever(backend: StoreBackend) {
     let mut opened = open(&Path::new(job::DISK).join("state"), backend).expect("opens after a power cut");
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
@@ -57,10 +57,10 @@ fn commit_for_ever(backend: StoreBackend) {
     }
 }
 
-/// The number of the last whole line `WHAT NUMBER`.
+/// The number of the last complete line `WHAT NUMBER`.
 fn last(what: &str, told: &str) -> Option<usize> {
     let whole = told.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    // The first line shares its place with what the test runner says.
+    // The first line shares its place with output of the test runner.
     whole.lines().rev().find_map(|line| line.split_once(&format!("{what} "))?.1.parse().ok())
 }
 
@@ -69,7 +69,8 @@ fn seed() -> u64 {
     given.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000).expect("small"))
 }
 
-/// One boot: what the guest found, and what it had been told was durable when the power went.
+/// One boot: the number of commits that the guest found, and of those that it had acknowledged at
+/// the cut.
 fn until_the_cut(name: &str, disk: &Disk, chance: &mut Chance) -> anyhow::Result<(usize, usize)> {
     let exe = std::env::current_exe()?;
     let argv = [exe, PathBuf::from("--exact"), PathBuf::from(name), PathBuf::from("--nocapture")];
@@ -77,7 +78,7 @@ fn until_the_cut(name: &str, disk: &Disk, chance: &mut Chance) -> anyhow::Result
     let mut guest = guest.start(&argv)?;
     let more = usize::try_from(chance.between(1, 60))?;
     guest.until(|told| last("have", told).is_some_and(|have| last("acked", told).is_some_and(|acked| acked >= have + more)))?;
-    // Anywhere within the next commits, not just after one that was seen.
+    // The cut falls anywhere within the next commits, not only after an acknowledged one.
     clock::pause(Duration::from_micros(chance.below(30_000)));
     let told = guest.cut()?;
     Ok((last("have", &told).unwrap_or(0), last("acked", &told).unwrap_or(0)))
@@ -117,7 +118,7 @@ fn every_commit_to_redb_survives_in_a_guest() {
     survives("every_commit_to_redb_survives_in_a_guest", StoreBackend::Redb);
 }
 
-/// The cut itself is real: what a program wrote and did not sync is gone, though the program saw it written.
+/// Proves that the cut is effective: data without a sync is lost, although the write succeeded.
 #[test]
 fn what_was_never_synced_is_lost_in_a_guest() {
     let file = Path::new(job::DISK).join("numbers");

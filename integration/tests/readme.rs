@@ -1,8 +1,9 @@
-//! What the README tells people to type, typed as it stands, from the top to the bottom.
+//! The commands in the README, run as written, from top to bottom.
 //!
-//! What would build or install for a long time is not done again: it is the same that continuous integration does, letter by letter.
+//! Commands that build or install for a long time are not repeated. They are compared with those of
+//! continuous integration, which must be equal.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +13,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use integration::{programs, typed};
 
-/// Longest that one of them may take, on a loaded machine.
+/// Timeout of one block, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(540);
 
-/// Two terminals on a machine of their own, where the usual address is free: the first block is typed into one of them and goes on until
-/// the second one, typed into the other, has ended.
+/// Two terminals in a separate network namespace, in which the default address is free. The first
+/// block runs in one terminal until the second block, in the other terminal, has ended.
 const TERMINALS: &str = r#"
     ip link set lo up
     bash -euo pipefail -c "$FIRST" &
@@ -34,7 +35,7 @@ fn readme() -> Result<String> {
     fs::read_to_string(root().join("README.md")).context("README.md")
 }
 
-/// Build and demonstration, tests, a cluster, and what is typed beside it.
+/// The blocks: build and demonstration, tests, a cluster, and the commands for that cluster.
 fn typed_in() -> Result<[String; 4]> {
     let blocks = typed::blocks(&readme()?, "sh");
     let n = blocks.len();
@@ -94,7 +95,7 @@ fn the_job_file_is_one() -> Result<()> {
     Ok(())
 }
 
-/// Every file and directory the README points to is there.
+/// All files and directories to which the README links exist.
 #[test]
 fn what_it_points_to_is_there() -> Result<()> {
     let text = readme()?;

@@ -1,12 +1,13 @@
-//! A mistake in the ledger itself, and whether the simulation finds it. Only with the feature that plants it:
-//! `cargo test -p integration --features planted --test sim_planted -- --nocapture`
+//! A deliberate bug in the ledger itself, which the simulation must find. Only with the feature
+//! that adds the bug: `cargo test -p integration --features planted --test sim_planted --
+//! --nocapture`
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; the seed is for whoever reads the run
+#![allow(missing_docs, clippy::print_stdout)] // no public API; the seed is printed
 
 use integration::many::{Go, Seeds, replay, sweep};
 use integration::scenario::Plant;
 
-/// `Ledger::move_app` leaves the user's account in the old leaf as it was.
+/// The bug: `Ledger::move_app` leaves the user's account in the old leaf unchanged.
 #[test]
 fn an_application_that_moves_and_is_still_paid_for_where_it_was_is_found() {
     let mut found = None;

@@ -1,9 +1,11 @@
-//! The simulated cluster over many seeds: those that once failed, a fixed few hundred, and fresh ones when asked for.
+//! The simulated cluster with many seeds: those that failed once, 300 fixed ones, and new ones on
+//! request.
 //!
-//! `HEADROOM_SIM_SEED=N` runs one seed and prints all of it with `HEADROOM_SIM_ECHO=1`; `HEADROOM_SIM_SECONDS=N` runs fresh
-//! seeds for so long, at most `HEADROOM_SIM_COUNT` of them, from `HEADROOM_SIM_FROM` on, or from one that the clock gives.
+//! `HEADROOM_SIM_SEED=N` runs one seed, with its full trace if `HEADROOM_SIM_ECHO=1`.
+//! `HEADROOM_SIM_SECONDS=N` runs new seeds for this time, at most `HEADROOM_SIM_COUNT`, starting at
+//! `HEADROOM_SIM_FROM` or at a number from the clock.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +17,7 @@ fn held(outcome: &Outcome) {
     assert!(outcome.violation.is_none(), "{outcome}\nreplay: {}", replay(outcome.seed));
 }
 
-/// Runs all of them; the first that fails is shown.
+/// Runs all seeds and fails with the first violation.
 fn hold(from: u64, count: u64, until: Option<Instant>) -> u64 {
     let mut failed = None;
     let ran = sweep(Seeds { from, count, until }, Plant::Nothing, |outcome| match &outcome.violation {
@@ -29,7 +31,7 @@ fn hold(from: u64, count: u64, until: Option<Instant>) -> u64 {
     ran
 }
 
-/// Numbers in `seeds/failed.txt`; what follows a `#` says what they found.
+/// Numbers in `seeds/failed.txt`. The text after a `#` describes the violation.
 fn kept() -> Vec<u64> {
     let text = include_str!("../seeds/failed.txt");
     let numbers = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).filter(|line| !line.is_empty());
@@ -40,7 +42,7 @@ fn kept() -> Vec<u64> {
 fn seeds_that_once_failed() {
     for seed in kept() {
         held(&run(seed));
-        // Many of them were found before there were tenants.
+        // Many of these seeds are older than the tenants.
         held(&run_scenario(seed, Scenario::jobs_alone(seed), Plant::Nothing));
     }
 }
@@ -77,8 +79,8 @@ fn a_seed_is_one_run() {
     assert_ne!(run(1).hash, run(2).hash);
 }
 
-/// Escalated tasks of a job that fills its nodes, each served within a bound of the job's task time. `HEADROOM_SIM_CROWDED=N` runs more
-/// seeds.
+/// Escalated tasks of a job that fills its nodes must start within a bound that depends on the task
+/// run time. `HEADROOM_SIM_CROWDED=N` runs more seeds.
 #[test]
 fn escalated_tasks_do_not_wait_behind_their_own_job() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
@@ -96,7 +98,8 @@ fn an_executor_in_the_place_of_a_drained_one_is_found() {
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 
-/// Tasks that are held for each other's memory on full nodes. `HEADROOM_SIM_HELD=N` runs more seeds.
+/// Tasks that are frozen for each other's memory on full nodes. `HEADROOM_SIM_HELD=N` runs more
+/// seeds.
 #[test]
 fn no_node_stands_still_with_held_tasks() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
@@ -114,7 +117,7 @@ fn a_growth_that_waits_for_a_waiter_is_found() {
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 
-/// Seeds until the oracle finds the mistake.
+/// Number of seeds until the invariant checker finds the bug.
 fn found_after(plant: Plant) -> u64 {
     let found = (0..1000).find(|seed| run_with(*seed, plant).violation.is_some());
     found.unwrap_or_else(|| panic!("{plant:?} was not found in 1000 seeds"))

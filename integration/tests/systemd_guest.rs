@@ -1,6 +1,7 @@
-//! The shipped units under a real systemd: a node agent that is killed and restarted, and containers that do not notice.
+//! The shipped units with a real systemd: restarts and kills of the daemons, which containers must
+//! survive.
 
-#![allow(missing_docs, clippy::print_stderr)] // tests are read, not imported; a failing one tells what it knows
+#![allow(missing_docs, clippy::print_stderr)] // no public API; a failing test prints the logs
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,10 +19,10 @@ use integration::{programs, test_name};
 const URL: &str = "http://127.0.0.1:7070";
 const MANAGER: &str = "headroom-resourcemanager";
 const AGENT: &str = "headroom-nodeagent";
-/// The unit whose cgroup the containers live in.
+/// The unit with the cgroup of the containers.
 const HOME: &str = "headroom-containers";
 const UNITS: [&str; 3] = [MANAGER, HOME, AGENT];
-/// Where the built programs are shown in the guest; the units themselves name `/usr/bin`.
+/// Mount point of the built programs in the guest; the units name `/usr/bin`.
 const PROGRAMS: &str = "/opt/headroom";
 const CONTAINERS: &str = "/sys/fs/cgroup/headroom.slice/headroom-containers.service/containers";
 
@@ -43,7 +44,7 @@ fn guest() -> Guest {
     files.insert("/usr/lib/sysusers.d/headroom.conf".into(), text("systemd/headroom.sysusers"));
     files.insert("/usr/lib/tmpfiles.d/headroom.conf".into(), text("systemd/headroom.tmpfiles"));
     files.insert("/etc/headroom/resourcemanager.toml".into(), text("config/resourcemanager.toml"));
-    // Everybody in the guest is root, and the log of the work lies in /tmp.
+    // All users in the guest are root, and the log of the workload is in /tmp.
     let node = text("config/nodeagent.toml").replace("run_as = \"submitter\"", "run_as = \"agent\"");
     let node = node.replace("allow_root = false", "allow_root = true").replace("private_tmp = true", "private_tmp = false");
     files.insert("/etc/headroom/nodeagent.toml".into(), node);
@@ -63,7 +64,7 @@ fn property(unit: &str, name: &str) -> String {
     run("systemctl", &["show", "--value", "-p", name, unit])
 }
 
-/// What a person installs by hand: group, directories, programs; then everything starts.
+/// Installs the group, directories and programs as an operator does by hand, and starts all units.
 fn install_and_start() {
     run("systemd-sysusers", &["/usr/lib/sysusers.d/headroom.conf"]);
     run("systemd-tmpfiles", &["--create", "/usr/lib/tmpfiles.d/headroom.conf"]);
@@ -83,7 +84,7 @@ fn install_and_start() {
     until("the node to be ready", SOON, ready).expect("is ready");
 }
 
-/// Every container's cgroup and its limit.
+/// The cgroups of all containers with their limits.
 fn limits() -> BTreeMap<String, String> {
     let dirs = fs::read_dir(CONTAINERS).expect("reads").flatten().filter(|e| e.path().join("memory.max").exists());
     dirs.map(|e| {
@@ -93,7 +94,7 @@ fn limits() -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The process that sleeps beside the containers.
+/// The cgroup holder, a sleeping process beside the containers.
 fn keeper() -> i32 {
     let dir = Path::new(CONTAINERS).with_file_name("keeper");
     fs::read_to_string(dir.join("cgroup.procs")).expect("reads").trim().parse().expect("one process")
@@ -107,7 +108,8 @@ fn main_pid(unit: &str) -> i32 {
     property(unit, "MainPID").parse().expect("a number")
 }
 
-/// After `disturb`, another daemon is there, and finds what the former one left.
+/// Checks that `disturb` replaces the daemon and that the containers and their limits stay the
+/// same.
 fn survives(what: &str, unit: &str, log: &WorkLog, disturb: impl FnOnce()) {
     let (before, daemon) = (limits(), main_pid(unit));
     disturb();
@@ -122,11 +124,12 @@ fn survives(what: &str, unit: &str, log: &WorkLog, disturb: impl FnOnce()) {
     }
 }
 
-/// A daemon that does not say that it lives, while its process is there: only its watchdog can know.
+/// A daemon that hangs sends no watchdog messages although its process exists. Only its watchdog
+/// detects that.
 fn hangs(unit: &str, log: &WorkLog) {
     let drop_in = PathBuf::from(format!("/run/systemd/system/{unit}.service.d"));
     fs::create_dir_all(&drop_in).expect("a directory");
-    // Less than the unit has, so that nobody waits half a minute.
+    // A shorter interval than the unit's, so that the test does not wait 30 s.
     fs::write(drop_in.join("watchdog.conf"), "[Service]\nWatchdogSec=5s\n").expect("writes");
     run("systemctl", &["daemon-reload"]);
     survives("restart for a shorter watchdog", unit, log, || drop(run("systemctl", &["restart", unit])));
@@ -137,7 +140,7 @@ fn hangs(unit: &str, log: &WorkLog) {
     assert!(restarts() > before, "it was systemd that started it again");
 }
 
-/// The process that holds the containers' cgroup is no reason to end them.
+/// A kill of the cgroup holder does not end the containers.
 fn keeper_is_killed(log: &WorkLog) {
     let (before, life, keeper) = (limits(), property(HOME, "InvocationID"), keeper());
     assert_eq!(main_pid(HOME), 0, "nobody in the unit takes the others along");
@@ -148,8 +151,8 @@ fn keeper_is_killed(log: &WorkLog) {
     assert!(log.started().into_iter().all(lives), "a task went with the keeper");
 }
 
-/// All that is in the containers' unit dies at once, as by a mistaken `systemctl kill`: the unit and the agent begin anew, the work is done
-/// again, and nobody's size grows.
+/// All processes in the containers' unit are killed at once, as by a mistaken `systemctl kill`. The
+/// unit and the agent restart, the tasks run again, and no task escalates.
 fn all_are_killed() {
     let log = WorkLog::at("/tmp/again.log".into());
     let arguments = ["--mib", "4", "--until", "/tmp/second-gate"];
@@ -176,7 +179,7 @@ fn all_are_killed() {
     assert!(events.contains("killed_externally") && !events.contains(" Escalated "), "{events}");
 }
 
-/// Prints what systemd and the resource manager know when the test fails.
+/// Prints the journal and the resource manager's events if the test fails.
 struct Witness;
 impl Drop for Witness {
     fn drop(&mut self) {

@@ -1,6 +1,6 @@
-//! The shipped units, as systemd itself judges them. Nothing is started here.
+//! Checks of the shipped units with systemd's own tools. Nothing is started.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn shipped(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The units in a directory of their own, with programs that exist on any machine.
+/// Copies the units into a separate directory, with programs that exist on all machines.
 fn copies(dir: &Path) -> Vec<PathBuf> {
     let place = |name: &&str| {
         let mut text = shipped(name);
@@ -46,12 +46,13 @@ fn systemd_finds_nothing_wrong() {
         c.arg("verify").arg("--man=no").args(&units);
     });
     let said = String::from_utf8_lossy(&output.stderr);
-    // Its exit code is 0 for unknown keys too; what it says is the verdict. Units of the host are not ours to judge.
+    // The exit code is 0 even for unknown keys, so the output is checked. Messages about the host's
+    // own units are ignored.
     let ours: Vec<&str> = said.lines().filter(|l| l.contains("headroom")).collect();
     assert!(output.status.success() && ours.is_empty(), "{said}");
 }
 
-/// `systemd-analyze security` calls it exposed above `threshold` (tenths of its scale of 10).
+/// Checks the score of `systemd-analyze security` against `threshold` (tenths of its scale of 10).
 fn exposure_is_at_most(unit: &str, threshold: u32) {
     let dir = tempfile::tempdir().expect("a directory");
     copies(dir.path());

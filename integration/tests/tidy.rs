@@ -1,6 +1,7 @@
-//! House rules that no compiler checks: who may depend on whom, sizes, forbidden words, documentation that leads somewhere.
+//! Repository rules that no compiler checks: dependencies between crates, file sizes, forbidden
+//! words, and links in the documentation.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use serde_json::Value;
 
 const PREFIX: &str = "headroom-";
 
-/// Every arrow between crates of the house, as in the plan. An arrow that is not here is a decision: write it down first.
+/// All planned dependencies between the workspace's crates. A new one is a decision: record it
+/// first.
 const LAYERS: [(&str, &[&str]); 20] = [
     ("types", &[]),
     ("identity", &["types"]),
@@ -66,7 +68,8 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ),
 ];
 
-/// What a crate may not reach by any path: the pure cores no runtime and no wire, the shim no runtime, syscalls nothing of ours.
+/// Packages that a crate must not depend on, even indirectly: no runtime or wire for the pure
+/// cores, no runtime for the shim, no crate of this workspace for the system calls.
 const FORBIDDEN: [(&str, &[&str]); 8] = [
     ("headroom-identity", &["tokio", "reqwest", "axum", "tracing"]),
     ("headroom-types", &["tokio", "reqwest", "axum", "tracing"]),
@@ -130,7 +133,7 @@ fn read(path: &Path) -> String {
 }
 
 fn metadata() -> Value {
-    // What other platforms need was never fetched.
+    // Packages of other platforms were never fetched.
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let arguments = ["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", &platform];
     let text = output_of(env!("CARGO"), &arguments);
@@ -173,7 +176,7 @@ fn crates_depend_on_each_other_as_planned() {
     assert_eq!(real.len(), planned.len(), "a planned crate is missing");
 }
 
-/// All packages that `from` needs to be built as a dependency, by name.
+/// All packages that `from` needs as a dependency, by name.
 fn reachable(metadata: &Value, from: &str) -> BTreeSet<String> {
     let names: BTreeMap<&str, &str> = list(metadata, "packages").iter().map(|p| (text(p, "id"), text(p, "name"))).collect();
     let nodes: BTreeMap<&str, &Value> = list(&metadata["resolve"], "nodes").iter().map(|n| (text(n, "id"), n)).collect();
@@ -210,7 +213,7 @@ fn every_crate_takes_the_lints_of_the_house() {
     }
 }
 
-/// The first file of every library and program: package name, path relative to the root, text.
+/// The root file of each library and program: package name, path relative to the root, text.
 fn roots_of_targets(metadata: &Value) -> Vec<(String, String, String)> {
     let shipped = |t: &&Value| list(t, "kind").iter().any(|k| k == "lib" || k == "bin");
     let mut found = Vec::new();
@@ -237,7 +240,7 @@ fn unsafe_code_has_two_rooms_only() {
 #[test]
 fn every_file_says_what_it_is() {
     let silent = files_with("rs").into_iter().filter(|(path, source)| {
-        // A module of tests beside its subject is called SUBJECT_tests and needs no more introduction.
+        // A test module beside its subject is named SUBJECT_tests and needs no header.
         let tests = path.file_stem().is_some_and(|n| n.to_string_lossy().ends_with("tests"));
         let shipped = path.components().any(|c| c.as_os_str() == "src") && !tests;
         shipped && !source.starts_with("//!")
@@ -291,7 +294,7 @@ fn no_path_of_one_machine_is_written_down() {
     let places = [concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
     let mut found = Vec::new();
     for path in files() {
-        // Golden files and sources alike; a binary file has no lines to look at.
+        // Golden files and sources are checked. A binary file has no lines.
         let Ok(source) = std::fs::read_to_string(root().join(&path)) else { continue };
         for (line, _) in source.lines().enumerate().filter(|(_, t)| places.iter().any(|p| t.contains(p))) {
             found.push(format!("{}:{}", path.display(), line + 1));
@@ -359,7 +362,7 @@ fn no_crate_brings_a_c_library_for_tls() {
     }
 }
 
-/// Licences that a dependency may come under, beside ours.
+/// Licences that dependencies may have, including Headroom's own.
 const LICENCES: [&str; 11] = [
     "0BSD",
     "Apache-2.0",
@@ -374,7 +377,8 @@ const LICENCES: [&str; 11] = [
     "Zlib",
 ];
 
-/// True when one alternative of an SPDX expression (without nested brackets) consists of allowed licences only.
+/// True if one alternative of an SPDX expression (without nested brackets) consists of allowed
+/// licences only.
 fn is_allowed(expression: &str) -> bool {
     let plain = expression.replace(['(', ')'], "").replace('/', " OR ");
     plain.split(" OR ").any(|choice| choice.split(" AND ").all(|l| LICENCES.contains(&l.trim())))

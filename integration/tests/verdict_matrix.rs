@@ -1,6 +1,7 @@
-//! One round of every case of the matrix: the verdict is right, on this host's kernel and on that of guests.
+//! One round of each case of the verdict matrix, on this host's kernel and in guests: all verdicts
+//! must be right.
 
-#![allow(missing_docs, clippy::print_stdout)] // tests are read, not imported; the table is for whoever reads the run
+#![allow(missing_docs, clippy::print_stdout)] // no public API; the table is printed
 
 use headroom_types::EnforcerKind;
 use integration::programs;
@@ -28,7 +29,7 @@ fn without_a_kernels_help() {
     all_right(&on_host(EnforcerKind::Poll), 12);
 }
 
-/// The runtimes, which take most of the time, and the rest, so that they need not wait for each other.
+/// The runtimes take most of the time, so they have their own test beside the other cases.
 #[test]
 fn containers_in_a_guest() {
     in_a_guest(&[Stage::Roomy], 25);

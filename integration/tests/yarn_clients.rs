@@ -1,6 +1,6 @@
-//! Two clients that others wrote for YARN, against real daemons: every call they have, and what they get for it.
+//! Two third-party clients of YARN's REST API with real daemons: all their calls and the results.
 
-#![allow(missing_docs)] // tests are read, not imported
+#![allow(missing_docs)] // a test binary has no public API
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,13 @@ use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use integration::cluster::{Cluster, SOON, until};
 use serde_json::{Value, json};
 
-/// For a whole script.
+/// Timeout of a script.
 const SCRIPT: Duration = Duration::from_secs(60);
-/// Takes 64 MiB and more in any POSIX shell, and keeps it.
+/// Uses at least 64 MiB in any POSIX shell, and keeps it.
 const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62";
 
-/// An application on a cluster of one node: a container that was killed for its memory, one that lives, one that waits.
+/// An application on a cluster of one node: a container that was killed for its memory, one that
+/// runs, and one that waits.
 struct Story {
     python: PathBuf,
     cluster: Cluster,
@@ -50,7 +51,7 @@ fn ask(request: &str, mib: u64, script: &str) -> Ask {
 
 impl Story {
     fn begin() -> Story {
-        // First, as it may take longer than a master may be silent.
+        // First, because it may take longer than the heartbeat timeout of a master.
         let python = environment().expect("an environment with the clients");
         let cluster = Cluster::of_one().expect("a cluster");
         let client = cluster.client().clone();
@@ -68,7 +69,8 @@ impl Story {
         let (app, attempt, epoch) = (submitted.app, submitted.attempt, submitted.epoch);
         let body = RegisterMaster { attempt: attempt.clone(), master_url: Some("tcp://127.0.0.1:4711".into()) };
         cluster.call(client.register_master(&app, &body)).expect("registers");
-        // It waits for a node that never comes; one that waited for room would have the room kept for it.
+        // This request waits for a node that never joins. A request that waits for memory would get
+        // a reservation.
         let huge = Ask { nodes: vec!["node-9".parse().expect("a name")], ..ask("huge", 1000, "true") };
         let asks = [ask("greedy", 32, GREEDY), ask("calm", 64, "echo calm; exec sleep 100"), huge];
         sync(&cluster, &attempt, epoch, asks.to_vec()).expect("asks");
@@ -94,7 +96,7 @@ impl Story {
         YarnContainer::of(&container.id, 1)
     }
 
-    /// Runs a script with the facts of this story; what it told.
+    /// Runs a script with the ids of this scenario and returns its JSON output.
     fn run(&self, script: &str) -> Value {
         let node = self.cluster.call(self.cluster.client().node(&self.live.node)).expect("a node");
         let facts = json!({
@@ -105,7 +107,7 @@ impl Story {
         serde_json::from_str(&output).unwrap_or_else(|e| panic!("{script}: {e}: {output}"))
     }
 
-    /// The master goes on to give signs of life while the script runs.
+    /// Runs a script; the master sends heartbeats meanwhile.
     fn told_by(&self, script: &str, facts: &Value) -> Result<String> {
         let (out, err) = (self.cluster.dir().join("told"), self.cluster.dir().join("complaints"));
         let mut child = Command::new(&self.python)
@@ -130,7 +132,7 @@ fn node_id(container: &ContainerView, url: &str) -> String {
     format!("{}:{}", container.node, url.rsplit_once(':').map_or("", |(_, port)| port))
 }
 
-/// Takes in all updates there are.
+/// Sends a sync call that acknowledges all updates.
 fn sync(cluster: &Cluster, attempt: &AttemptId, epoch: Epoch, asks: Vec<Ask>) -> Result<()> {
     let (drop, release) = (Vec::new(), Vec::new());
     let body = MasterSync { attempt: attempt.clone(), epoch, ack: u64::MAX, asks, drop, release, job: None };
@@ -141,14 +143,14 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/yarn")
 }
 
-/// The interpreter of an environment with the clients in it, made once for each list of them.
+/// The interpreter of an environment with the clients, created once for each list of requirements.
 fn environment() -> Result<PathBuf> {
     let list = folder().join("requirements.txt");
     let text = fs::read_to_string(&list)?;
     let mark = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("yarn-clients-{mark:016x}"));
     fs::create_dir_all(&dir)?;
-    // The other test of this file may be making it at this moment.
+    // The other test of this file may be creating it at the same time.
     let lock = File::create(dir.join("lock"))?;
     lock.lock().context("waiting for whoever makes the environment")?;
     let (python, done) = (dir.join("venv/bin/python"), dir.join("done"));
@@ -167,17 +169,17 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a call came to, which must not be a complaint.
+/// The result of a call, which must be a success.
 fn ok<'a>(results: &'a Value, call: &str) -> &'a Value {
     results[call].get("ok").unwrap_or_else(|| panic!("{call}: {}", results[call]))
 }
 
-/// The complaint that a call came to.
+/// The error of a call.
 fn error<'a>(results: &'a Value, call: &str) -> &'a str {
     results[call]["error"].as_str().unwrap_or_else(|| panic!("{call} was answered: {}", results[call]))
 }
 
-/// The values at these pointers.
+/// Checks the values at these pointers.
 fn are(value: &Value, expected: &[(&str, Value)]) {
     for (pointer, expected) in expected {
         assert_eq!(value.pointer(pointer), Some(expected), "{pointer} in {value:#}");
@@ -192,7 +194,7 @@ fn number(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number at {pointer} in {value:#}"))
 }
 
-/// What both clients read of the cluster.
+/// Checks both clients' view of the cluster.
 fn the_cluster(story: &Story, results: &Value) {
     let info = ok(results, "cluster_information");
     are(info, &[("/clusterInfo/state", json!("STARTED")), ("/clusterInfo/haState", json!("ACTIVE"))]);
@@ -235,7 +237,7 @@ fn the_cluster(story: &Story, results: &Value) {
     assert_eq!(list(ok(results, "cluster_nodes"), "/nodes/node")[0]["id"], node["node"]["id"]);
 }
 
-/// What both clients read of the application.
+/// Checks both clients' view of the application.
 fn the_application(story: &Story, results: &Value) {
     let app = ok(results, "cluster_application");
     are(
@@ -276,7 +278,7 @@ fn hadoop_yarn_rest_api() {
     let count = |state: &str, count: u64| json!({"state": state, "type": "*", "count": count});
     are(ok(yarn, "two_states"), &[("/appStatInfo/statItem", json!([count("RUNNING", 1), count("KILLED", 0)]))]);
     are(ok(yarn, "no_application"), &[("/RemoteException/exception", json!("NotFoundException"))]);
-    // It looks at no status, and so meets the text of a refusal that is no XML.
+    // This client does not check the status, so it parses the text of a refusal as XML.
     assert!(error(&told["xml"], "cluster_information").starts_with("ParseError"));
 }
 
@@ -330,7 +332,7 @@ fn lists_and_parts(story: &Story, rm: &Value) {
     assert!(why.is_some_and(|why| why.starts_with("huge: ")), "{activities:#}");
 }
 
-/// Those that are over are shown too, with the number and the words that programs look for.
+/// Ended containers are listed too, with the exit status and the text that programs look for.
 fn containers_of_the_attempt(story: &Story, rm: &Value) {
     let all = list(ok(rm, "cluster_application_attempt_containers"), "/containers/container");
     let seen = all.iter().map(|c| (c["containerId"].clone(), c["containerState"].clone(), c["containerExitStatus"].clone()));
@@ -373,7 +375,7 @@ fn what_was_submitted(told: &Value) {
     are(ok(rm, "killed_again"), &[("/state", json!("KILLED"))]);
 }
 
-/// What is not offered is refused with a reason that the client shows.
+/// Checks that unsupported calls are refused with a reason that the client shows.
 fn what_is_not_offered(rm: &Value) {
     let absent = [
         "cluster_node_update_resource",
@@ -395,7 +397,7 @@ fn what_is_not_offered(rm: &Value) {
         );
     }
     assert!(error(rm, "thread_dump").contains("status: 400"), "{}", rm["thread_dump"]);
-    // These two of the client's own calls fail before they leave it.
+    // These two calls of the client fail before they send a request.
     for call in ["cluster_renew_delegation_token", "cluster_cancel_delegation_token"] {
         assert!(error(rm, call).starts_with("TypeError"), "{call}: {}", rm[call]);
     }

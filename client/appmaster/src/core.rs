@@ -1,7 +1,9 @@
-//! The application master as a value: `step(now, event)` changes it and says what is to be done.
+//! The application master as a value: `step(now, event)` changes its state and returns the effects
+//! to carry out.
 //!
-//! Owned by the loop of [`crate::run`], or by a simulation. Facts come in as events; lasting state changes only by applying a
-//! [`Record`], live and on replay alike; effects go out and are carried out after the records before them are durable.
+//! The loop of [`crate::run`], or a simulation, owns it. Inputs arrive as events. Durable state
+//! changes only when a [`Record`] is applied, in live operation and in replay alike. The driver
+//! carries out an effect after the records before it are durable.
 //!
 //! *Architecture Invariant*: no clock, no I/O, no randomness, no hash order.
 
@@ -47,18 +49,18 @@ use crate::record::Record;
 use crate::taskset::{Illegal, Queue, TaskKey, TaskSets};
 use view::View;
 
-/// What the core needs to know of its surroundings.
+/// Surroundings of the core that do not change during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// Working directory of tasks; each container's own when left out.
+    /// Working directory of tasks; `None` selects each container's own directory.
     pub base_dir: Option<String>,
-    /// Memory of the container this master itself runs in, which no task can have. Bytes.
+    /// Memory of the container in which this master runs; no task can use it. Bytes.
     pub master_memory: Bytes,
-    /// Names the directories of attempts: [`crate::output::writer`].
+    /// Prefix of the directory names of attempts, see [`crate::output::writer`].
     pub writer: String,
-    /// What the commits of outputs may find.
+    /// Files that a commit of an output may find at its target.
     pub turn: Turn,
-    /// Which run of the master this is.
+    /// Number of this application attempt.
     pub attempt: u32,
 }
 
@@ -67,21 +69,21 @@ pub struct Setup {
 pub struct Core {
     job: JobSpec,
     setup: Setup,
-    /// For each stage, the place of its executors in the job file.
+    /// For each stage, the index of its executor set in the job file.
     set_of: Vec<usize>,
     tasks: TaskSets,
     /// For each executor set, the tasks that wait for its slots.
     queues: Vec<Queue>,
-    /// Tasks that have, or wait for, a container of their own.
+    /// Tasks that have, or wait for, their own container.
     own: BTreeSet<TaskKey>,
     fleet: Fleet,
     ledger: Ledger,
     learning: learn::Learning,
     view: View,
     folded: fold::Folded,
-    /// Attempts that ended well and whose output is being put in its place, each with its end.
+    /// Successful attempts whose output is being committed, each with its row and measured need.
     commits: BTreeMap<TaskKey, (AttemptRow, Option<Need>)>,
-    /// Hellos of containers whose grant has not been told yet.
+    /// Hellos of containers whose grant has not arrived yet.
     early: BTreeMap<ContainerId, Hello>,
     largest: Option<Resource>,
     epoch: Option<Epoch>,
@@ -89,26 +91,27 @@ pub struct Core {
     phase: Phase,
     causes: BTreeSet<Cause>,
     started: bool,
-    /// Runs of the master that wrote this journal: the executors they were given know its secret.
+    /// Application attempts that wrote this journal. Their executors know the secret that is stored
+    /// with it.
     runs: BTreeSet<u32>,
     illegal: Vec<Illegal>,
 }
 
-/// How far the master is.
+/// Phase of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Records of an earlier run are applied.
+    /// The core applies records of an earlier run.
     Replaying,
-    /// The resource manager does not know this run yet.
+    /// The master has not registered this run with the resource manager yet.
     Unregistered,
-    /// Work goes on.
+    /// The job runs.
     Working,
-    /// Everything is decided.
+    /// The outcome is decided.
     Over(Outcome),
 }
 
 impl Core {
-    /// A master that has just begun.
+    /// Returns a master without any records.
     pub fn new(job: JobSpec, setup: Setup) -> Self {
         let tasks = TaskSets::new(&job);
         let set_of = job.stages.iter().map(|s| job.executors.iter().position(|e| e.name == s.executors).unwrap_or(0)).collect();
@@ -140,7 +143,7 @@ impl Core {
         core
     }
 
-    /// A master that goes on where the records end.
+    /// Returns a master that continues after the given records.
     pub fn replay<'r>(job: JobSpec, setup: Setup, records: impl IntoIterator<Item = &'r Record>) -> Self {
         let mut core = Core::new(job, setup);
         core.phase = Phase::Replaying;
@@ -155,12 +158,13 @@ impl Core {
         core
     }
 
-    /// Nothing of the job can be begun: it is over, and nobody runs it.
+    /// Ends the job before it starts, with these diagnostics.
     pub fn refuse(&mut self, diagnostics: String) {
         self.phase = Phase::Over(Outcome { ending: Ending::Failed, diagnostics });
     }
 
-    /// The only entry: what happens, and what is to be done about it.
+    /// Processes one event and appends the resulting effects to `out`. This is the only entry
+    /// point.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         match event {
             Event::Registered { epoch, largest, containers, cursor } => {
@@ -187,7 +191,7 @@ impl Core {
         self.settle(now, out);
     }
 
-    /// When [`Event::Timer`] is due.
+    /// Time at which [`Event::Timer`] is due.
     pub fn next_timer(&self) -> Option<Tick> {
         match self.phase {
             Phase::Working => {}
@@ -207,7 +211,7 @@ impl Core {
     pub fn job(&self) -> &JobSpec {
         &self.job
     }
-    /// The figures over all tasks.
+    /// The statistics of all tasks.
     pub fn totals(&self) -> &JobTotals {
         self.ledger.totals()
     }
@@ -219,23 +223,26 @@ impl Core {
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
-    /// How it ended, once it has.
+    /// The outcome, once the job has ended.
     pub fn outcome(&self) -> Option<&Outcome> {
         match &self.phase {
             Phase::Over(outcome) => Some(outcome),
             Phase::Replaying | Phase::Unregistered | Phase::Working => None,
         }
     }
-    /// Changes that could not happen and did not; faults of this program. Each is told once.
+    /// Removes and returns the state changes that were refused as illegal. They indicate faults of
+    /// this program.
     pub fn take_illegal(&mut self) -> Vec<Illegal> {
         std::mem::take(&mut self.illegal)
     }
-    /// Every update of the resource manager up to here has been taken in for good.
+    /// Cursor up to which all updates of the resource manager are processed durably.
     pub fn acknowledged(&self) -> u64 {
         let open = self.fleet.executors.values().filter_map(|e| e.ended.as_ref()).map(|(_, _, cursor)| cursor.saturating_sub(1));
         open.min().unwrap_or(self.cursor).min(self.cursor)
     }
-    /// Another life of the resource manager counts its updates anew; ends that wait for last words were told by the old one.
+    /// Resets the cursor for a new epoch of the resource manager, which restarts the numbering of
+    /// its updates. Container ends that wait for final task reports came from the old epoch and no
+    /// longer delay the acknowledgement.
     fn begin_epoch(&mut self, epoch: Epoch, cursor: u64) {
         if self.epoch == Some(epoch) {
             return;
@@ -254,8 +261,8 @@ impl Core {
         self.job.executors.get(*self.set_of.get(key.stage)?)
     }
 
-    /// The largest size a task of this set can grow to. A master in a container of its own takes that much of some node for as
-    /// long as the job runs, so it is left out of what a task could have.
+    /// The largest size to which a task of this set can grow. A master in a container occupies that
+    /// memory on some node for the whole job, so the cap excludes it.
     fn cap(&self, set: &ExecutorSpec) -> Cap {
         let largest = self.largest.as_ref().map(|l| l.memory);
         let by_node = largest.map(|l| l.saturating_sub(self.setup.master_memory).saturating_sub(set.reserve));
@@ -301,8 +308,8 @@ impl Core {
         if leaving {
             out.push(send(&hello.container, ToExecutor::Shutdown));
         }
-        // Told to start and not known there: the message was lost. One that did run and is not there any more would have been
-        // among the ends that are not acknowledged.
+        // The executor does not know these attempts although a start was sent: the message was
+        // lost. An attempt that ran and ended would be among the unacknowledged ends.
         for key in lost {
             out.extend(self.start_message(key));
         }
@@ -344,7 +351,7 @@ impl Core {
         self.close(now, Outcome { ending: Ending::Stopped, diagnostics }, out);
     }
 
-    /// Everything is decided: executors are sent home.
+    /// Ends the job with this outcome and orders all executors to end.
     fn close(&mut self, now: Now, outcome: Outcome, out: &mut Vec<Effect>) {
         if matches!(self.phase, Phase::Over(_)) {
             return;
@@ -359,13 +366,13 @@ impl Core {
                 out.push(send(container, ToExecutor::Shutdown));
             }
         }
-        // Nobody is wanted in their place.
+        // No container is requested as a replacement.
         self.fleet.requests.values_mut().for_each(|request| (request.wanted, request.hold_until) = (0, Tick(0)));
         self.phase = Phase::Over(outcome.clone());
         out.push(Effect::Finish(outcome));
     }
 
-    /// What follows from the state: runs after every event.
+    /// Derives all consequences of the state. Runs after every event.
     fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
         if self.phase != Phase::Working {
             return;
@@ -399,7 +406,7 @@ impl Core {
     }
 }
 
-/// One message to an executor.
+/// An effect that sends one message to an executor.
 fn send(container: &ContainerId, message: ToExecutor) -> Effect {
     Effect::Send { container: container.clone(), message: Box::new(message) }
 }

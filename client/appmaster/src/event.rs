@@ -1,4 +1,4 @@
-//! What the core is told, and what it wants done.
+//! Events that the core processes, and effects that it requests.
 
 use headroom_types::exit::{TaskReport, Unattributed};
 use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
@@ -10,215 +10,219 @@ use crate::output::Commit;
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
-/// The moment of an event, by both clocks.
+/// The time of an event, by both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// For deadlines.
+    /// Monotonic time, for deadlines.
     pub tick: Tick,
-    /// For records and screens.
+    /// Wall-clock time, for records and displays.
     pub unix: UnixMillis,
 }
 
-/// Why a container keeps its size, in words, by who says so.
+/// The reason why a container keeps its size, by the component that refused the change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SizeRefusal {
-    /// The resource manager: there is no room, or not just now.
+    /// Refused by the resource manager: no free memory, or no change at this moment.
     Manager(String),
-    /// The node could not.
+    /// Refused by the node.
     Node(String),
-    /// Nobody: there was no answer.
+    /// No answer arrived.
     NoAnswer(String),
 }
 
-/// What happens.
+/// An event that the core processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The resource manager knows this master.
+    /// The resource manager accepted this master's registration.
     Registered {
-        /// Its life.
+        /// Its epoch.
         epoch: Epoch,
-        /// The largest container there could be.
+        /// The largest possible container.
         largest: Resource,
-        /// Containers of the application that live.
+        /// Live containers of the application.
         containers: Vec<Granted>,
-        /// Where its stream of updates stands.
+        /// The current cursor of its stream of updates.
         cursor: u64,
     },
-    /// The resource manager tells of a container. May come twice.
+    /// An update of the resource manager. May arrive twice.
     Update {
-        /// Its place in the stream.
+        /// The position in the stream.
         cursor: u64,
-        /// What it tells.
+        /// The update.
         what: UpdateKind,
     },
-    /// The resource manager says that a request can never be served.
+    /// The resource manager reports a request as infeasible.
     Refused {
-        /// Which.
+        /// The request.
         request: RequestId,
-        /// Why, naming the largest node.
+        /// The reason; contains the largest node.
         sentence: String,
-        /// The largest container there could be.
+        /// The largest possible container.
         largest: Resource,
     },
     /// An executor has connected.
     Hello(Hello),
-    /// An attempt's process runs.
+    /// The process of an attempt runs.
     Started {
-        /// Where.
+        /// Its container.
         container: ContainerId,
-        /// Which.
+        /// The attempt.
         attempt: TaskAttemptId,
     },
-    /// What running attempts use.
+    /// Current memory use of running attempts.
     Usage {
-        /// Where.
+        /// Their container.
         container: ContainerId,
-        /// One for each.
+        /// One entry for each attempt.
         tasks: Vec<TaskUsage>,
     },
-    /// An attempt has ended. May come twice.
+    /// An attempt has ended. May arrive twice.
     Ended {
-        /// Where.
+        /// Its container.
         container: ContainerId,
         /// The executor's verdict.
         report: Box<TaskReport>,
     },
-    /// The output of a task is in its place, or cannot be put there.
+    /// The commit of a task's output succeeded or failed.
     Committed {
-        /// Which task.
+        /// The task.
         task: TaskKey,
-        /// Whose output.
+        /// The attempt that wrote the output.
         attempt: TaskAttemptId,
-        /// Why it is not there, for people.
+        /// The reason of a failure, for display.
         error: Option<String>,
     },
-    /// A task is held near its limit. May come twice.
+    /// A task is frozen near its limit. May arrive twice.
     Pressure {
-        /// Where.
+        /// Its container.
         container: ContainerId,
-        /// Which.
+        /// The attempt.
         attempt: TaskAttemptId,
-        /// The limit it has. Bytes.
+        /// Its current limit. Bytes.
         limit: Bytes,
     },
-    /// Ended tasks have left memory in a container, or it is gone. May come twice.
+    /// The memory that ended tasks left in a container has changed. May arrive twice.
     Leftover {
-        /// Where.
+        /// The container.
         container: ContainerId,
-        /// How much, and by whom.
+        /// Amount, and the tasks that left it.
         left: Unattributed,
     },
-    /// An executor has given a task another limit, or could not.
+    /// An executor has changed the limit of a task, or failed to.
     LimitSet {
-        /// Where.
+        /// Its container.
         container: ContainerId,
-        /// What became of it.
+        /// The result.
         set: Box<LimitSet>,
     },
-    /// The resource manager, or the node, does not give a container the size that was asked.
+    /// The resource manager, or the node, refused the requested size of a container.
     ResizeRefused {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// Who says so.
+        /// The refusal.
         refusal: SizeRefusal,
     },
-    /// What earlier jobs of the same user and name have needed. Said before the first registration is answered.
+    /// The usage history of earlier jobs of the same user and name. Arrives before
+    /// [`Event::Registered`].
     Known(Box<Family>),
     /// The inputs of a stage's tasks were measured.
     Inputs {
-        /// The stage's place in the job file.
+        /// The stage's index in the job file.
         stage: usize,
-        /// One for each task; `None` for what could not be measured. Bytes.
+        /// One for each task; `None` if it could not be measured. Bytes.
         sizes: Vec<Option<Bytes>>,
     },
     /// The connection to an executor was lost.
     LineDown {
-        /// Which.
+        /// Its container.
         container: ContainerId,
     },
-    /// The application was killed, or this master was told to end.
+    /// The application was killed, or this master was ordered to stop the job.
     Stop,
     /// A deadline may have passed.
     Timer,
 }
 
-/// The first words of an executor.
+/// The first message of an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// The container it runs in.
+    /// The container in which it runs.
     pub container: ContainerId,
     /// Its slots.
     pub slots: u32,
-    /// Whether each of its tasks has a cgroup of its own. Without one no limit can be raised.
+    /// True if each of its tasks has its own cgroup. Without one, no limit can be raised.
     pub task_groups: bool,
     /// Attempts that run in it.
     pub running: Vec<TaskAttemptId>,
-    /// Ends that were not acknowledged.
+    /// Reports of ended attempts that were not acknowledged.
     pub unacked: Vec<TaskReport>,
 }
 
-/// What became of another limit for a task.
+/// The result of a limit change of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSet {
-    /// Which task.
+    /// The attempt.
     pub attempt: TaskAttemptId,
-    /// The limit it has. Bytes.
+    /// Its current limit. Bytes.
     pub limit: Bytes,
-    /// From the sign of pressure to the new limit. Microseconds.
+    /// Time from the pressure message to the new limit. Microseconds.
     pub held_us: Option<u64>,
-    /// Why it does not have the one that was wanted.
+    /// The reason why it does not have the requested limit.
     pub error: Option<String>,
 }
 
-/// What is to be done. In this order: everything after a record waits until the record is durable.
+/// An action for the driver. The order is binding: everything after a record waits until that
+/// record is durable.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Write this down.
+    /// Append this record to the journal.
     Record(Box<Record>),
-    /// Tell an executor; dropped when it is not connected, since its next hello sets everything right.
+    /// Send a message to an executor. It is dropped if the executor is not connected, because the
+    /// next hello restores a consistent state.
     Send {
-        /// Which.
+        /// The executor's container.
         container: ContainerId,
-        /// What.
+        /// The message.
         message: Box<ToExecutor>,
     },
-    /// Put the output of an attempt in its task's place, and tell by [`Event::Committed`] what became of it.
+    /// Commit the output of an attempt and report the result with [`Event::Committed`].
     Commit {
-        /// Which task.
+        /// The task.
         task: TaskKey,
-        /// Whose output.
+        /// The attempt that wrote the output.
         attempt: TaskAttemptId,
-        /// From where to where.
+        /// Source and target of the commit.
         commit: Commit,
     },
-    /// Ask the resource manager for another size of a container that runs; it answers by an update, or refuses.
+    /// Request another size of a running container. The answer is an update or a refusal.
     Resize {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// The whole size.
+        /// The complete new size.
         resource: Resource,
     },
-    /// Measure the inputs of a stage's tasks, and tell. Nothing waits for it.
+    /// Measure the inputs of a stage's tasks and report them with [`Event::Inputs`]. No task waits
+    /// for it.
     Measure {
-        /// The stage's place in the job file.
+        /// The stage's index in the job file.
         stage: usize,
     },
-    /// Requests or releases have changed: sync with the resource manager at once.
+    /// Requests or releases have changed: synchronise with the resource manager at once.
     Sync,
-    /// Everything is decided.
+    /// The job has ended with this outcome.
     Finish(Outcome),
 }
 
-/// How the job ended.
+/// The outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What kind of end.
+    /// The kind of end.
     pub ending: Ending,
-    /// For people.
+    /// The reason, for display.
     pub diagnostics: String,
 }
 
-/// What kind of end.
+/// The kind of a job's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// Every task is done.
@@ -227,6 +231,6 @@ pub enum Ending {
     Failed,
     /// Tasks were given up, some of them killed for memory at the largest size they could have.
     MemoryExhausted,
-    /// It was told to end.
+    /// The master was ordered to stop the job.
     Stopped,
 }

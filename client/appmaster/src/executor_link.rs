@@ -1,9 +1,11 @@
-//! The task channel's server: takes executors' connections and moves lines between them and the loop.
+//! The server of the task channel: accepts connections of executors and forwards messages between
+//! them and the loop.
 //!
-//! One reading and one writing task for each connection, with bounded queues. It checks version, secret and line length, and knows
-//! nothing of tasks. A connection that is not understood is closed; the executor tries again and says hello anew. One that knows the
-//! secret is told why, a stranger is told nothing, and has little room until then. Kinds that a later version may have added are
-//! passed over.
+//! Each connection has one reading and one writing task, with bounded queues. The server checks
+//! version, secret and line length, and has no knowledge of tasks. It closes a connection that
+//! violates the protocol; the executor reconnects and sends a new hello. An authenticated executor
+//! receives the reason; an unauthenticated peer receives no message and has small buffers. The
+//! server ignores unknown message kinds of later versions.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,69 +26,70 @@ use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
 use crate::event::Hello;
 
-/// How long a new connection may take to show the secret, with its handshake.
+/// Timeout for the handshake and the secret of a new connection.
 const FIRST_LINE: Duration = Duration::from_secs(5);
-/// An executor sends a sign of life at least this often.
+/// Maximum time between two messages of an executor; the executor sends heartbeats more often.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A sign of life is sent after this much quiet.
+/// Interval after which an idle connection sends a heartbeat.
 const QUIET: Duration = Duration::from_secs(5);
-/// How long one write may hang.
+/// Timeout of one write.
 const WRITE: Duration = Duration::from_secs(10);
-/// Messages that may wait for one executor.
+/// Maximum number of messages that wait for one executor.
 const WAITING: usize = 1024;
-/// Executors at once.
+/// Maximum number of connected executors.
 const MOST_CONNECTIONS: usize = 20_000;
-/// Connections at once that have not shown the secret yet.
+/// Maximum number of connections that are not authenticated yet.
 const MOST_STRANGERS: usize = 256;
-/// Of these, from one address that is not this host's. Of a node's executors that come back at the same time some may have to try again.
+/// The same limit for one remote address. When all executors of a node reconnect at once, some may
+/// have to retry.
 const STRANGERS_OF_ONE: u32 = 64;
 
-/// Tells connections of the same executor apart.
+/// Distinguishes connections of the same executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection(u64);
 
-/// What the link tells the loop.
+/// An event of the link.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// An executor has said hello.
+    /// An executor has sent its hello.
     Up {
-        /// On this connection.
+        /// The connection.
         connection: Connection,
-        /// Its words.
+        /// The hello.
         hello: Hello,
-        /// Where answers go.
+        /// Sender for messages to the executor.
         sender: mpsc::Sender<ToExecutor>,
-        /// Ends when everything that was sent has left.
+        /// Ends after everything that was sent has been written.
         writer: JoinHandle<()>,
     },
-    /// An executor said something else.
+    /// An executor has sent another message.
     Heard {
-        /// On this connection.
+        /// The connection.
         connection: Connection,
-        /// Which executor.
+        /// The executor's container.
         container: ContainerId,
-        /// Its words.
+        /// The message.
         message: Box<FromExecutor>,
     },
-    /// A connection is gone.
+    /// A connection was lost.
     Down {
-        /// Which.
+        /// The connection.
         connection: Connection,
-        /// Whose.
+        /// The executor's container.
         container: ContainerId,
     },
 }
 
-/// Who may speak.
+/// Requirements on connecting executors.
 #[derive(Clone, Debug)]
 pub struct Gate {
     /// The application's secret.
     pub token: String,
-    /// Executors of other applications are refused.
+    /// The application; executors of others are refused.
     pub app: AppId,
 }
 
-/// Why a connection was closed.
+/// The reason why a connection was closed.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("no handshake: {0}")]
@@ -112,7 +115,8 @@ enum Refused {
 }
 
 impl Refused {
-    /// The words for an executor that has shown the secret.
+    /// The message to an authenticated executor; `None` for errors that are not reported to the
+    /// peer.
     fn told(&self) -> Option<ToExecutor> {
         match self {
             Refused::TooLong | Refused::NotUnderstood(_) | Refused::Version(_) | Refused::Foreign(_) | Refused::Full => {
@@ -123,33 +127,35 @@ impl Refused {
     }
 }
 
-/// Takes connections, encrypted where there is a lock, until the receiver of `events` is gone.
+/// Accepts connections until the receiver of `events` is dropped. They are encrypted if a `lock` is
+/// given.
 pub async fn serve(listener: TcpListener, lock: Option<Lock>, gate: Gate, events: mpsc::Sender<LinkEvent>) {
     Arc::new(Door::new(lock, gate)).serve(listener, events).await;
 }
 
-/// Where connections come in. Whoever has not shown the secret has little room and little time.
+/// The listener for executors. It limits the memory and the time of unauthenticated connections.
 struct Door {
     gate: Gate,
     lock: Option<Lock>,
-    /// Places of those who have not shown it. None is taken in while there is none free: executors that all come at once wait in the
-    /// kernel's queue for a moment, instead of being sent away to come again.
+    /// Permits for unauthenticated connections. Without a free permit, no connection is accepted:
+    /// executors that connect in a burst wait briefly in the kernel's queue and need no retry.
     strangers: Arc<Semaphore>,
-    /// Of these, by address: one that has its fill is hung up on, so that it does not make others wait.
+    /// Unauthenticated connections by address. An address at its limit is rejected, so that it does
+    /// not delay others.
     peers: Arc<Peers>,
-    /// Places of those who have shown it.
+    /// Permits for authenticated connections.
     known: Arc<Semaphore>,
     patience: Duration,
     turned: Turned,
 }
 
-/// What somebody takes up who has not shown the secret.
+/// The resources of an unauthenticated connection.
 struct Stranger {
     _place: OwnedSemaphorePermit,
     _present: Present,
 }
 
-/// Somebody who has shown the secret, and the first line if all of it is there.
+/// An authenticated connection, and its first line if that is complete.
 struct Known {
     lines: Lines,
     write: Writing,
@@ -183,13 +189,14 @@ impl Door {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "an executor could not connect");
-                    tokio::time::sleep(Duration::from_millis(50)).await; // out of file descriptors: do not spin
+                    tokio::time::sleep(Duration::from_millis(50)).await; // out of file descriptors: avoids a busy loop
                 }
             }
         }
     }
 
-    /// The next one for whom there is a place. Every place is free again when patience is over.
+    /// Accepts the next connection within the limits. Each permit is free again after the timeout
+    /// at the latest.
     async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr, Stranger)> {
         let place = Arc::clone(&self.strangers).acquire_owned().await.map_err(io::Error::other)?;
         loop {
@@ -209,7 +216,7 @@ impl Door {
         stranger: Stranger,
         events: mpsc::Sender<LinkEvent>,
     ) {
-        let _ = stream.set_nodelay(true); // only costs speed
+        let _ = stream.set_nodelay(true); // a failure only costs latency
         let proven = timeout(self.patience, self.prove(stream)).await;
         drop(stranger);
         match proven.unwrap_or(Err(Refused::Silent(self.patience))) {
@@ -218,7 +225,7 @@ impl Door {
         }
     }
 
-    /// Finds out whether it knows the secret, with as little of its first line as that takes.
+    /// Authenticates a connection with the shortest possible part of its first line.
     async fn prove(&self, stream: TcpStream) -> Result<Known, Refused> {
         let (stream, _) =
             greet(stream, self.lock.as_ref().map(|lock| lock.server.clone())).await.map_err(Refused::NoHandshake)?;
@@ -238,7 +245,7 @@ impl Door {
         if !same(&token.ok_or(Refused::NoHello)?, &self.gate.token) {
             return Err(Refused::Token);
         }
-        // What has come beyond that is read again as it came.
+        // Bytes beyond that part are read again.
         let rest = io::Cursor::new(short.read_buffer().to_vec());
         let read: Reading = Box::new(rest.chain(short.into_inner()));
         Ok(Known { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE)), write, line })
@@ -251,7 +258,7 @@ impl Door {
             Err(why) => {
                 tracing::warn!(%peer, %why, "refused an executor's connection");
                 if let Some(words) = why.told() {
-                    let _ = timeout(WRITE, say(&mut write, &words)).await; // it is closed in any case
+                    let _ = timeout(WRITE, say(&mut write, &words)).await; // the connection is closed in any case
                 }
                 return;
             }
@@ -271,14 +278,14 @@ impl Door {
         match (why.told(), last.upgrade()) {
             (Some(words), Some(last)) => {
                 tracing::warn!(%container, %why, "an executor is not understood, closing its connection");
-                let _ = last.try_send(words); // one that does not read does not read this either
+                let _ = last.try_send(words); // a full queue means that the executor does not read
             }
             (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
         }
         let _ = events.send(LinkEvent::Down { connection, container }).await;
     }
 
-    /// What it says of itself, and a place for it.
+    /// Checks the hello and reserves a permit for the executor.
     async fn admit(&self, lines: &mut Lines, line: Option<String>) -> Result<(Hello, OwnedSemaphorePermit), Refused> {
         let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| Refused::Full)?;
         let line = match line {
@@ -321,7 +328,7 @@ fn hello(line: &str, gate: &Gate) -> Result<Hello, Refused> {
     }
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares in constant time, independent of the position of a difference.
 fn same(given: &str, secret: &str) -> bool {
     let differ = given.bytes().zip(secret.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     given.len() == secret.len() && differ == 0
@@ -354,7 +361,8 @@ async fn receive(
     }
 }
 
-/// Writes until the sending side is dropped; then everything has left. A write that hangs ends the connection.
+/// Writes messages until the sender is dropped and the queue is empty. A write that reaches its
+/// timeout ends the connection.
 async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<ToExecutor>, closed: mpsc::Sender<()>) {
     loop {
         let message = match timeout(QUIET, waiting.recv()).await {
@@ -436,7 +444,7 @@ mod tests {
         known.push((hello(address).await, comes_in(&mut events).await));
     }
 
-    /// Beside one that is only waited for as long as a handshake may take.
+    /// Runs next to a plain handshake, which ends only at its own, longer timeout.
     #[tokio::test]
     async fn the_handshake_is_a_part_of_the_time_of_a_stranger() {
         let dir = tempfile::tempdir().expect("a directory");

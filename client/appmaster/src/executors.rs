@@ -1,7 +1,9 @@
-//! Executors: the containers of this job, what runs in their slots, and how many are wanted.
+//! Executors: the containers of this job, the attempts in their slots, and the number of requested
+//! ones.
 //!
-//! Owned by the core. A request's containers are counted as the resource manager counts them: those that ended and were taken in
-//! (`settled`) and those that live. Both survive a restart of the master; links and reservations do not.
+//! The core owns them. The containers of a request are counted as the resource manager counts them:
+//! those whose end was processed (`settled`) and the live ones. Both counts survive a restart of
+//! the master; connections and reservations do not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,122 +15,123 @@ use crate::policy::backoff;
 use crate::policy::collateral::{Collateral, OtherPlace};
 use crate::taskset::TaskKey;
 
-/// The line to an executor.
+/// The connection to an executor.
 ///
 /// ```text
 ///  Silent --hello--> Up --closed--> Down --hello--> Up
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// It has not said hello in this run of the master.
+    /// The executor has not sent a hello in this run of the master.
     Silent {
-        /// Given up at this moment.
+        /// Timeout; then the executor counts as lost.
         until: Tick,
     },
-    /// It is connected.
+    /// The executor is connected.
     Up,
     /// The connection was lost.
     Down {
-        /// Given up at this moment.
+        /// Timeout; then the executor counts as lost.
         until: Tick,
     },
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Shared executors: the place of their set in the job file.
+    /// Shared executors: the index of their set in the job file.
     Set(usize),
     /// A container for one task.
     Own(TaskKey),
 }
 
-/// An attempt in a slot.
+/// An attempt in the slots of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
-    /// Which task.
+    /// The task.
     pub task: TaskKey,
-    /// How many slots it takes.
+    /// Number of slots that it occupies.
     pub slots: u32,
-    /// Whether the executor said that it runs.
+    /// True if the executor reported that it runs.
     pub started: bool,
-    /// The limit it has, or is about to have. Bytes.
+    /// The limit that it has, or is about to get. Bytes.
     pub memory: Bytes,
-    /// How much of that it was given while it ran. Bytes.
+    /// The part of that limit that it got while it ran. Bytes.
     pub extra: Bytes,
-    /// It is held near its limit and waits for more.
+    /// Set while it is frozen near its limit and waits for more memory.
     pub held: Option<Held>,
-    /// Its runtime spends its time collecting a heap that is too small.
+    /// True if its runtime spends most of its time collecting a heap that is too small.
     pub starved: bool,
-    /// Somebody asked for another attempt in the place of this one.
+    /// True if a retry was ordered in place of this attempt.
     pub to_retry: bool,
-    /// How many launches in a row had failed on the node before.
+    /// Number of failed launches in a row on the node before this one.
     pub round: u32,
 }
 
-/// What is launched.
+/// The subject of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launched {
     /// An executor.
     Executor,
-    /// A task of the stage at this place in the job file.
+    /// A task of the stage with this index in the job file.
     Task(usize),
 }
 
 /// A node on which launches fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shunned {
-    /// How often in a row; several together are one.
+    /// Number of failures in a row; several that fail together count once.
     pub failures: u32,
-    /// What failed last.
+    /// Subject of the last failure.
     pub launched: Launched,
-    /// No task is begun there before this moment; 0 once it has passed.
+    /// No task starts there before this time; 0 after it has passed.
     pub until: Tick,
 }
 
-/// A task waits for more memory.
+/// The freeze of a task that waits for more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Since when.
+    /// Start of the freeze.
     pub since: Tick,
-    /// Its executor lets it go by then.
+    /// Time at which the executor unfreezes the task.
     pub until: Tick,
-    /// What its node was found to have no room for; `None` as long as that is not known. Bytes.
+    /// Memory that the node was found not to have; `None` while that is unknown. Bytes.
     pub short: Option<Bytes>,
-    /// Since when, by the clock of screens.
+    /// Start of the freeze, by the wall clock.
     pub at: UnixMillis,
 }
 
 impl Held {
-    /// When half of the time is over.
+    /// The middle of the freeze.
     pub fn half(self) -> Tick {
         self.since.plus(self.until.since(self.since) / 2)
     }
 }
 
-/// Another size of a container was asked for.
+/// A requested change of a container's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resizing {
-    /// Memory in all. Bytes.
+    /// Requested memory in total. Bytes.
     pub to: Bytes,
-    /// Asked for again at this moment.
+    /// Time of the next request.
     pub again_at: Tick,
-    /// How often it was refused.
+    /// Number of refusals.
     pub tries: u32,
 }
 
-/// A container that lives so long after the moment it was to be taken at is not taken any more.
+/// Timeout after an announced preemption; a container that is still alive then is no longer
+/// considered warned.
 const WITHDRAWN: Duration = Duration::from_secs(10);
 
-/// It will be taken, or its node is being emptied.
+/// The warning that a container will be preempted, or that its node is being drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// When; `None` when it may run as long as it likes.
+    /// Time of the preemption; `None` if there is no deadline.
     pub until: Option<Tick>,
 }
 
 impl Warning {
-    /// When it has not come true.
+    /// Time at which the warning expires if it did not come true.
     pub fn forgotten_at(self) -> Option<Tick> {
         self.until.map(|until| until.plus(WITHDRAWN))
     }
@@ -139,48 +142,51 @@ impl Warning {
 pub struct Executor {
     /// Its request.
     pub request: RequestId,
-    /// What that is for.
+    /// The purpose of that request.
     pub purpose: Purpose,
-    /// Where it is.
+    /// Its node.
     pub node: NodeId,
-    /// How many containers of its request, and launches on its node, had failed in a row when it was granted.
+    /// Failures in a row when it was granted: containers of its request, and launches on its node.
     pub rounds: (u32, u32),
     /// Slots.
     pub slots: u32,
-    /// The line to it.
+    /// The connection to it.
     pub line: Line,
-    /// Whether it has ever said hello.
+    /// True if it has ever sent a hello.
     pub greeted: bool,
-    /// What runs in it.
+    /// The attempts in its slots.
     pub seats: BTreeMap<TaskAttemptId, Seat>,
-    /// Since when nothing runs in it.
+    /// Time since when no task runs in it.
     pub idle_since: Option<Tick>,
-    /// Kept free for a wide task until this moment.
+    /// The wide task for which it is reserved, and the end of the reservation.
     pub reserved: Option<(TaskKey, Tick)>,
-    /// What its container has; `None` until the resource manager has told it to this run of the master.
+    /// Current size of its container; `None` until the resource manager has reported it to this run
+    /// of the master.
     pub resource: Option<Resource>,
-    /// Memory its container has at first. Bytes.
+    /// Initial memory of its container. Bytes.
     pub base: Bytes,
-    /// Memory of one of its slots; zero where it has one task. Bytes.
+    /// Memory of one of its slots; zero if it runs one task. Bytes.
     pub share: Bytes,
-    /// Another size that was asked for.
+    /// A requested change of its size.
     pub resizing: Option<Resizing>,
-    /// A smaller size that it could not be brought to. Bytes.
+    /// A smaller size that the node could not apply. Bytes.
     pub keeps: Option<Bytes>,
-    /// What ended tasks have left in its container.
+    /// Memory that ended tasks left in its container.
     pub left: Unattributed,
-    /// It will be taken by the platform: nothing new is begun in it.
+    /// Set when the platform will end it: no new task starts in it.
     pub warning: Option<Warning>,
-    /// It was told to end.
+    /// It was ordered to end.
     pub leaving: bool,
-    /// The resource manager did not know it any more when this master last registered, and nothing was heard from it since.
+    /// True if the resource manager did not list it when this master last registered, and it has
+    /// not reconnected since.
     pub unlisted: bool,
-    /// Its end is known, and its last words are waited for until this moment.
+    /// The exit report of its container, the timeout for its final task reports, and the cursor of
+    /// the update.
     pub ended: Option<(Box<ExitReport>, Tick, u64)>,
 }
 
 impl Executor {
-    /// An executor that was granted and not yet heard of.
+    /// An executor that was granted and has not connected yet.
     pub fn granted(request: RequestId, purpose: Purpose, node: NodeId, slots: u32, until: Tick) -> Self {
         Executor {
             request,
@@ -205,12 +211,13 @@ impl Executor {
             ended: None,
         }
     }
-    /// Slots in use.
+    /// Occupied slots.
     pub fn used(&self) -> u32 {
         self.seats.values().fold(0, |n, s| n.saturating_add(s.slots))
     }
-    /// Slots that are free and have their memory: tasks that were given more while they ran may have taken that of others. None as
-    /// long as the heap of one of them is starved: what is left beside it may be what its overhead needs next.
+    /// Free slots whose memory is available: tasks that grew may use the memory of other slots.
+    /// None while the heap of one task is starved, because that task's overhead may need the
+    /// remaining memory next.
     pub fn free(&self) -> u32 {
         if self.seats.values().any(|seat| seat.starved) {
             return 0;
@@ -222,22 +229,23 @@ impl Executor {
         }
         free.saturating_sub(u32::try_from(borrowed.div_ceil(self.share)).unwrap_or(u32::MAX))
     }
-    /// Memory that could be given to what runs in it. Bytes.
+    /// Memory that is available for growth of its tasks. Bytes.
     pub fn spare(&self) -> Bytes {
         self.enlarged().saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1)).saturating_sub(self.extra())
     }
-    /// Memory its container should have for what it was given to hold. Bytes.
+    /// Memory that its container needs for the granted limits. Bytes.
     pub fn needs(&self) -> Bytes {
         self.base.saturating_add(self.extra())
     }
-    /// True when its container was made larger than it needs to be now.
+    /// True when its container is larger than it needs to be now.
     pub fn has_too_much(&self) -> bool {
         self.stays()
             && self.resource.as_ref().is_some_and(|has| has.memory > self.needs().max(self.base))
             && !self.share.is_zero()
     }
-    /// Memory that the next task in it would find beside `reserve`, which is the executor's own: what it has less what ended tasks left there
-    /// and less what runs in it. Where no slot is free, the largest task in it is taken to have ended. Bytes.
+    /// Memory that the next task in it would find: the container's memory, minus the `reserve` of
+    /// the executor, the leftovers of ended tasks, and the limits of running tasks. If no slot is
+    /// free, the largest running task counts as ended. Bytes.
     pub fn room_beside_leftovers(&self, reserve: Bytes) -> Bytes {
         let has = self.resource.as_ref().map_or(self.base, |has| has.memory);
         let taken = self.seats.values().fold(Bytes::ZERO, |sum, seat| sum.saturating_add(seat.memory));
@@ -253,16 +261,16 @@ impl Executor {
     fn enlarged(&self) -> Bytes {
         self.resource.as_ref().map_or(Bytes::ZERO, |has| has.memory.saturating_sub(self.base))
     }
-    /// True when a task can be started in it, as far as it is up to the executor.
+    /// True when the executor itself can start a task.
     fn takes_work(&self) -> bool {
         self.line == Line::Up && self.stays() && self.warning.is_none()
     }
-    /// True when it may run tasks: not told to end and not known to have ended.
+    /// True when it may run tasks: neither ordered to end nor known to have ended.
     pub fn stays(&self) -> bool {
         !self.leaving && self.ended.is_none()
     }
-    /// True when no other one is wanted in its place. One that will be taken is replaced at once, but a container for one task only
-    /// when the task has to run again.
+    /// True when it needs no replacement. A warned executor is replaced at once. A warned own
+    /// container is replaced only if its task has to run again.
     pub fn holds_its_place(&self) -> bool {
         let done_here = matches!(self.purpose, Purpose::Own(_)) && !self.seats.is_empty();
         self.stays() && !self.unlisted && (self.warning.is_none() || done_here)
@@ -272,24 +280,25 @@ impl Executor {
 /// One container request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// Containers of it that are wanted alive.
+    /// Requested number of live containers.
     pub wanted: u32,
-    /// Containers of it whose end was taken in.
+    /// Containers of it whose end was processed.
     pub settled: BTreeSet<ContainerId>,
-    /// How often in a row containers ended before an executor in them had said hello; several together are one.
+    /// Number of containers in a row that ended before their executor sent a hello; several that
+    /// end together count once.
     pub unused: u32,
-    /// A replacement is not asked for before this moment.
+    /// No replacement is requested before this time.
     pub hold_until: Tick,
     /// Memory of each container. Bytes.
     pub memory: Bytes,
-    /// Since when the resource manager has called it impossible.
+    /// Time since when the resource manager reports it as infeasible.
     pub refused_since: Option<Tick>,
 }
 
 impl Request {
-    /// A request worth nothing so far.
+    /// A request for no container so far.
     pub fn new(purpose: Purpose, memory: Bytes) -> Self {
         let hold_until = Tick(0);
         Request { purpose, wanted: 0, settled: BTreeSet::new(), unused: 0, hold_until, memory, refused_since: None }
@@ -301,45 +310,46 @@ impl Request {
 pub struct Fleet {
     /// By container.
     pub executors: BTreeMap<ContainerId, Executor>,
-    /// Containers in which a task was given more, or waits for it, or whose size may have to change.
+    /// Containers whose tasks have grown or wait for growth, or whose size may have to change.
     pub growing: BTreeSet<ContainerId>,
     /// By request id.
     pub requests: BTreeMap<RequestId, Request>,
-    /// Containers whose end was taken in and that the resource manager shows alive again, as when a node that was given up comes
-    /// back: they are to be stopped.
+    /// Containers whose end was processed and that the resource manager reports alive again, for
+    /// example when a lost node returns. They must be stopped.
     pub strays: BTreeSet<ContainerId>,
     /// Nodes on which launches fail.
     pub shunned: BTreeMap<NodeId, Shunned>,
     /// Kills for outer limits, by node and container.
     pub collateral: Collateral,
-    /// When the next executor that nobody needs has waited long enough for work.
+    /// Time at which the next idle executor ends.
     pub idle_until: Option<Tick>,
-    /// Containers of escalated tasks that are asked for and not there. Nothing lasting.
+    /// Own containers of escalated tasks that are requested and not granted. Not durable.
     pub own_waits: BTreeMap<RequestId, OwnWait>,
-    /// Containers of single tasks that live. Nothing lasting.
+    /// Live containers of single tasks. Not durable.
     pub own_live: BTreeSet<ContainerId>,
-    /// The executors that make room for them, by the request of the task's container. Nothing lasting.
+    /// The executors that make room for them, by the request of the own container. Not durable.
     pub drained: BTreeMap<RequestId, DrainedRoom>,
-    /// Nodes that are too full for what held tasks need. Nothing lasting.
+    /// Nodes that are too full for the needs of frozen tasks. Not durable.
     pub contention: BTreeMap<NodeId, Contention>,
 }
 
-/// The container of an escalated task is waited for.
+/// The wait for the own container of an escalated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnWait {
     /// The task.
     pub task: TaskKey,
-    /// Since when.
+    /// Start of the wait.
     pub since: Tick,
-    /// No executor is drained for it before this moment.
+    /// No executor is drained for it before this time.
     pub drain_at: Tick,
-    /// Drains in a row that did not lead to a grant.
+    /// Number of drains in a row that did not lead to a grant.
     pub failed_drains: u32,
-    /// It is due, and all that could be drained makes room for others.
+    /// True if a drain is due and all executors that could be drained make room for other tasks.
     pub takes_turns: bool,
 }
 
-/// Room that one executor makes for the container of an escalated task. Until that is granted, no executor is asked for in its place.
+/// Room that one executor makes for the own container of an escalated task. Until the container is
+/// granted, the executor is not replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainedRoom {
     /// The executor.
@@ -348,67 +358,71 @@ pub struct DrainedRoom {
     pub node: NodeId,
     /// Memory of all executors that were drained for this request. Bytes.
     pub freed: Bytes,
-    /// When the last of them was gone.
+    /// Time at which the last of them had ended.
     pub gone_at: Option<Tick>,
 }
 
-/// Held tasks of one node need more than it has.
+/// Frozen tasks of one node need more memory than it has free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contention {
-    /// Who makes room now.
+    /// The drain or eviction in progress.
     pub makes_room: Option<MakesRoom>,
-    /// Tasks that gave way: their containers are asked for when this is over.
+    /// Evicted tasks: their containers are requested when the contention is over.
     pub evicted: BTreeSet<TaskKey>,
-    /// Sets of which executors have left, or are about to: they are replaced when this is over.
+    /// Sets whose executors have left or are about to leave; they are replaced when the contention
+    /// is over.
     pub sets: BTreeSet<usize>,
-    /// Nobody is evicted before this moment.
+    /// No attempt is evicted before this time.
     pub evict_at: Tick,
 }
 
-/// An executor, or attempts in it, on the way out.
+/// An executor, or attempts in it, that are about to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MakesRoom {
-    /// Where.
+    /// The container.
     pub container: ContainerId,
-    /// Attempts that were told to end; none where the executor runs dry.
+    /// Attempts that were ordered to stop; empty if the executor drains.
     pub attempts: Vec<TaskAttemptId>,
-    /// The container leaves.
+    /// True if the container ends.
     pub leaves: bool,
 }
 
-/// What is asked of the resource manager for one request.
+/// The desired state of one request at the resource manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The request.
     pub request: RequestId,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// Containers it is worth in all.
+    /// Number of containers in total, ended ones included.
     pub count: u32,
-    /// How many of them have ended and were taken in.
+    /// Number of them whose end was processed.
     pub settled: u32,
 }
 
 impl Fleet {
-    /// Live executors of a request, told to end or not.
+    /// Executors of a request, including those that were ordered to end.
     pub fn of_request<'a>(&'a self, request: &'a RequestId) -> impl Iterator<Item = (&'a ContainerId, &'a Executor)> {
         self.executors.iter().filter(move |(_, e)| e.request == *request)
     }
 
-    /// What each request is worth: settled, about to end, and the larger of wanted and kept.
+    /// The desired count of each request: settled containers, ending ones, and the larger of
+    /// requested and kept ones.
     pub fn wanted(&self) -> Vec<Wanted> {
         self.worth(|_| true)
     }
 
-    /// As [`Fleet::wanted`], without those that are worth nothing more. In a long job these are nearly all.
+    /// Like [`Fleet::wanted`], without requests that need no further containers. In a long job
+    /// these are the great majority.
     pub fn open(&self) -> Vec<Wanted> {
         self.worth(|wanted: (u32, u32)| wanted.0 > wanted.1)
     }
 
-    /// Those whose count, and how many of it have ended, `pass`.
+    /// Requests whose count and number of settled containers `pass`.
     fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<Wanted> {
         let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
-        // What the resource manager does not know is replaced by it, and would be again and again if it were counted here.
+        // The resource manager itself replaces an unlisted container. Counted here, it would be
+        // requested again and again.
         for executor in self.executors.values().filter(|e| !e.unlisted) {
             let (kept, leaving) = live.entry(&executor.request).or_default();
             let counter = if executor.holds_its_place() { kept } else { leaving };
@@ -430,12 +444,12 @@ impl Fleet {
         leaving.chain(&self.strays).cloned().collect()
     }
 
-    /// Executors of a set that stay, and are not to be taken.
+    /// Executors of a set that stay and are not warned.
     pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &Executor)> {
         self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.holds_its_place())
     }
 
-    /// True when an own container is asked for and not there.
+    /// True when an own container is requested and not granted.
     pub fn own_missing(&self) -> bool {
         let there: BTreeSet<&RequestId> = self.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
         self.requests.iter().any(|(id, r)| match r.purpose {
@@ -444,12 +458,12 @@ impl Fleet {
         })
     }
 
-    /// Launches that failed on a node in a row.
+    /// Number of failed launches in a row on a node.
     pub fn failures(&self, node: &NodeId) -> u32 {
         self.shunned.get(node).map_or(0, |shunned| shunned.failures)
     }
 
-    /// A launch that was begun when `round` had failed there has failed too.
+    /// Counts a failed launch that started when `round` launches had failed there.
     pub fn launch_failed(&mut self, node: &NodeId, launched: Launched, round: u32) {
         let new = Shunned { failures: 0, launched, until: Tick(0) };
         let shunned = self.shunned.entry(node.clone()).or_insert(new);
@@ -457,7 +471,7 @@ impl Fleet {
         shunned.launched = launched;
     }
 
-    /// From now on, and for longer the more launches of tasks have failed there, none is begun on that node.
+    /// Excludes the node from now on, the longer the more launches of tasks have failed there.
     pub fn shut(&mut self, node: &NodeId, now: Tick) {
         let Some(shunned) = self.shunned.get_mut(node) else { return };
         match shunned.launched {
@@ -466,14 +480,14 @@ impl Fleet {
         }
     }
 
-    /// What had failed there last does not fail any more.
+    /// Removes the failures of a node if the subject that failed last was launched successfully.
     pub fn launch_succeeded(&mut self, node: &NodeId, launched: Launched) {
         if self.shunned.get(node).is_some_and(|shunned| shunned.launched == launched) {
             self.shunned.remove(node);
         }
     }
 
-    /// Whether an executor is on a node that is not excluded.
+    /// Whether an executor runs on a node that is not excluded.
     pub fn other_place(&self) -> OtherPlace {
         let healthy = self.executors.values().any(|e| e.stays() && !self.collateral.is_excluded(&e.node));
         if healthy { OtherPlace::There } else { OtherPlace::Missing }
@@ -484,13 +498,13 @@ impl Fleet {
         executor.takes_work() && self.shunned.get(&executor.node).is_none_or(|shunned| shunned.until == Tick(0))
     }
 
-    /// For each request of one task, a container that could take it now.
+    /// For each request of one task, a container that can run it now.
     pub fn ready_own(&self) -> BTreeMap<&RequestId, &ContainerId> {
         let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0;
         self.executors.iter().rev().filter(|(_, e)| own(e)).map(|(id, e)| (&e.request, id)).collect()
     }
 
-    /// The earliest moment at which something must be looked at again.
+    /// The earliest deadline.
     pub fn next_deadline(&self) -> Option<Tick> {
         let executors = self.executors.values().flat_map(|e| {
             let line = match e.line {
@@ -509,7 +523,8 @@ impl Fleet {
     }
 }
 
-/// How often in a row, once what was begun when it was `round` times has failed too.
+/// The number of failures in a row after the failure of an action that started when the number was
+/// `round`.
 pub fn next_round(failures: u32, round: u32) -> u32 {
     failures.max(round.min(failures).saturating_add(1))
 }

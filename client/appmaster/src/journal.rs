@@ -1,8 +1,8 @@
-//! The journal file: records as lines of JSON, durable in groups.
+//! The journal file: records as lines of JSON, made durable in groups.
 //!
-//! Owned by the loop. A group is written with one write and made durable with one `fdatasync` before anything that depends on it
-//! leaves the process. A last line that was torn by a crash was never acted upon and is cut off; damage anywhere else is refused,
-//! and the file is left as it is.
+//! The loop owns it. A group is written with one write and made durable with one `fdatasync` before
+//! anything that depends on it leaves the process. A last line that a crash tore had no effects and
+//! is cut off. Damage at any other position is refused, and the file stays unchanged.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,55 +10,55 @@ use std::path::{Path, PathBuf};
 
 use crate::record::{self, Begin, Record};
 
-/// An open journal. Locked against a second master.
+/// An open journal, locked against a second master.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
 }
 
-/// What went wrong with a journal.
+/// An error of a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The file or its directory cannot be used.
     #[error("the journal {path} cannot be {doing}; check the directory's rights and free space")]
     Io {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Another master has it.
+    /// Another master uses the journal.
     #[error("the journal {path} is in use by another master of the same application")]
     InUse {
-        /// Which file.
+        /// The path.
         path: PathBuf,
     },
-    /// A line that is not the last cannot be read.
+    /// A line other than the last cannot be read.
     #[error("line {line} of the journal {path} is damaged: {what}; move the file away to start the job anew")]
     Damaged {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parse error.
         what: String,
     },
-    /// It belongs to something else.
+    /// The journal belongs to another application or job.
     #[error("the journal {path} belongs to {what}; use another state directory")]
     Foreign {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// To what.
+        /// Its owner.
         what: String,
     },
 }
 
 impl Journal {
-    /// Opens or makes the journal at `path`, and reads what is there.
+    /// Opens or creates the journal at `path` and reads its records.
     pub fn open(path: &Path) -> Result<(Journal, Vec<Record>), JournalError> {
         let io = |doing| move |source| JournalError::Io { path: path.to_owned(), doing, source };
         if let Some(dir) = path.parent() {
@@ -103,7 +103,7 @@ impl JournalErrorAt {
     }
 }
 
-/// A group of records as it lies in the file.
+/// A group of records in the format of the file.
 pub fn encode(records: &[Record]) -> serde_json::Result<Vec<u8>> {
     let mut group = Vec::new();
     for record in records {
@@ -113,7 +113,7 @@ pub fn encode(records: &[Record]) -> serde_json::Result<Vec<u8>> {
     Ok(group)
 }
 
-/// The records that `bytes` hold, and how many of the bytes they are; `path` is where those were read.
+/// The records in `bytes`, and the number of bytes they occupy. `path` is used for errors.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalError> {
     let mut records = Vec::new();
     let mut good = 0;
@@ -121,7 +121,8 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
         let end = good + length;
         match serde_json::from_slice(bytes.get(good..end).unwrap_or_default()) {
             Ok(record) => records.push(record),
-            // A torn write may leave zeros or old bytes with a newline in them, but nothing follows it.
+            // A torn write may leave zeros or old bytes with a newline in them, but no record
+            // follows.
             Err(_) if !bytes.get(end + 1..).unwrap_or_default().contains(&b'{') => break,
             Err(e) => {
                 let line = records.len() + 1;
@@ -133,7 +134,8 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
     Ok((records, good))
 }
 
-/// The first record, when the journal belongs to this job and application and is of a version that can be read.
+/// The first record, if the journal belongs to this job and application and its version can be
+/// read.
 pub fn belongs(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<Begin>, JournalError> {
     let Some(first) = records.first() else { return Ok(None) };
     let foreign = |what: String| JournalError::Foreign { path: path.to_owned(), what };
@@ -195,7 +197,8 @@ mod tests {
     }
 
     proptest! {
-        /// Safety: whatever length a crash leaves, the whole records before it are there, and appending goes on behind them.
+        /// Safety: for every length that a crash leaves, all complete records remain, and later
+        /// records are appended after them.
         #[test]
         fn a_torn_end_costs_only_the_torn_record(cut in 0usize..400, more in 0u64..5) {
             let dir = tempfile::tempdir().expect("directory");

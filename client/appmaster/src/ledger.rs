@@ -1,4 +1,4 @@
-//! The figures of a job: the only place that adds.
+//! The statistics of a job. This is the only place that adds them up.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, Mode, Sh
 use crate::policy::{Account, Next, Size};
 use crate::taskset::State;
 
-/// Running figures over all tasks.
+/// Running statistics over all tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     totals: JobTotals,
     plain: u32,
-    /// What memory failures have cost. Byte-milliseconds.
+    /// Cost of memory failures. Byte-milliseconds.
     extra: u128,
-    /// Attempts that ended well, and how long they ran in all. Milliseconds.
+    /// Number of successful attempts, and their total run time. Milliseconds.
     well: (u64, u64),
 }
 
 impl Ledger {
-    /// Nothing has happened to `tasks` tasks.
+    /// A ledger for `tasks` tasks, with all counts at zero.
     pub fn new(mode: Mode, tasks: u32) -> Self {
         Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0, extra: 0, well: (0, 0) }
     }
 
-    /// The figures.
+    /// The statistics.
     pub fn totals(&self) -> &JobTotals {
         &self.totals
     }
@@ -35,19 +35,19 @@ impl Ledger {
         self.plain
     }
 
-    /// What memory failures have cost: attempts that had to run again for them, and what later ones had beyond their first size.
-    /// Byte-milliseconds.
+    /// Cost of memory failures: attempts that had to run again, and memory that later attempts had
+    /// beyond the first size. Byte-milliseconds.
     pub fn extra_byte_ms(&self) -> u128 {
         self.extra
     }
 
-    /// Mean run time of the attempts that ended well; `None` before the first.
+    /// Mean run time of successful attempts; `None` before the first.
     pub fn mean_task_time(&self) -> Option<Duration> {
         let (count, ms) = self.well;
         ms.checked_div(count).map(Duration::from_millis)
     }
 
-    /// A task has moved from one state to another.
+    /// Counts the transition of a task from one state to another.
     pub fn moved(&mut self, from: &State, to: &State) {
         if let Some(n) = self.place(from) {
             *n = n.saturating_sub(1);
@@ -66,7 +66,7 @@ impl Ledger {
         }
     }
 
-    /// An attempt has ended of a task whose first one had `first`.
+    /// Counts an ended attempt of a task whose first attempt had the size `first`.
     pub fn ended(&mut self, row: &AttemptRow, first: Bytes, account: Account, innocent: bool) {
         let spent = byte_ms(row);
         let beyond = spent.saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
@@ -96,7 +96,7 @@ impl Ledger {
         }
     }
 
-    /// Where its input was, and whether it read what was planned.
+    /// Counts the locality of the input, and the gap between planned and read bytes.
     fn input(&mut self, row: &AttemptRow, account: Account) {
         let Some(input) = &row.input else { return };
         let stage = &row.attempt.task.stage;
@@ -122,7 +122,7 @@ impl Ledger {
         }
     }
 
-    /// What the size that a learner would have given had come to.
+    /// Counts the outcome that a shadow size would have had.
     fn shadow(&mut self, row: &AttemptRow, spent: u128) {
         let Some((shadow, outcome)) = row.shadow.as_ref().and_then(|shadow| Some((shadow, shadow.outcome?))) else { return };
         let totals = self.totals.shadow.get_or_insert_default();
@@ -140,23 +140,24 @@ impl Ledger {
         }
     }
 
-    /// A running attempt was given more.
+    /// Counts a running attempt that got more memory.
     pub fn grew(&mut self) {
         self.totals.grown = self.totals.grown.saturating_add(1);
     }
 
-    /// A running attempt was ended to make room for a held one.
+    /// Counts an attempt that was evicted for a frozen one.
     pub fn gave_way(&mut self) {
         self.totals.gave_way = self.totals.gave_way.saturating_add(1);
     }
 
-    /// A task was given another size for the first time.
+    /// Counts a task that got another size for the first time.
     pub fn escalated(&mut self) {
         self.totals.escalated = self.totals.escalated.saturating_add(1);
     }
 }
 
-/// True when the decision gives another size than the attempt had. The same size in another place is the same size.
+/// True when the decision changes the size of the attempt. A move to another place with the same
+/// size is no change.
 pub fn changes_size(before: &Size, next: &Next) -> bool {
     match next {
         Next::Again { size, .. } => size.profile != before.profile || size.rung != before.rung,
@@ -164,12 +165,12 @@ pub fn changes_size(before: &Size, next: &Next) -> bool {
     }
 }
 
-/// How long an attempt that has ended ran. Milliseconds.
+/// Run time of an attempt that has ended. Milliseconds.
 pub fn runtime_ms(row: &AttemptRow) -> u64 {
     row.ended.map_or(0, |ended| u64::try_from(ended.since(row.started).as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Memory limit × time of one attempt, each limit for as long as it had it.
+/// Memory limit × time of one attempt, summed over its limits.
 pub fn byte_ms(row: &AttemptRow) -> u128 {
     let Some(ended) = row.ended else { return 0 };
     let first = row.grown.first().map_or_else(|| row.profile.memory(), |growth| growth.from);

@@ -1,7 +1,8 @@
-//! The application master: keeps the tasks of one job, the executors they run in, and the policy that answers their failures.
+//! The application master of one job: its tasks, its executors, and the policy for failures.
 //!
-//! [`core`] is a value that takes events and gives effects; [`policy`] decides what becomes of a task. Around them: the
-//! [`journal`], the [`executor_link`], the [`rm_link`], and the loop of [`run`] that owns the core.
+//! [`core`] is a value that processes events and returns effects; [`policy`] decides on ended
+//! attempts. The driver consists of the [`journal`], the [`executor_link`], the [`rm_link`], and
+//! the loop of [`run`] that owns the core.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `appmaster`: runs one job.
+//! `appmaster`: the application master program, which runs one job.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ use headroom_wire::v1::job::Mode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// Runs the tasks of one job: asks the resource manager for executors, gives them tasks, and answers every failure.
+/// Runs the tasks of one job: requests executors, starts tasks in them, and handles failures.
 #[derive(Debug, Parser)]
 #[command(
     name = "appmaster",
@@ -27,37 +27,38 @@ struct Args {
     /// The job file
     #[arg(long, value_name = "FILE")]
     job: PathBuf,
-    /// The application it is the master of; without it, the job is submitted and its id printed
+    /// Application to run; without it, the job is submitted and its id printed
     #[arg(long, env = "HEADROOM_APP", value_name = "ID")]
     app: Option<AppId>,
-    /// Which run of the master
+    /// Number of the application attempt
     #[arg(long, env = "HEADROOM_ATTEMPT", default_value_t = 1, value_name = "N")]
     attempt: u32,
-    /// The resource manager
+    /// Address of the resource manager
     #[arg(long, env = "HEADROOM_RM", default_value = "http://127.0.0.1:7070", value_name = "URL")]
     rm: String,
-    /// Who vouches for the resource manager; set by the node agent
+    /// CA certificate of the resource manager; set by the node agent
     #[arg(long, env = "HEADROOM_CA_FILE", value_name = "FILE", hide = true)]
     ca: Option<PathBuf>,
-    /// What proves whose master this is; set by the node agent, read once and removed
+    /// Token file that authenticates this master; set by the node agent, read once and removed
     #[arg(long, env = "HEADROOM_TOKEN_FILE", value_name = "FILE", hide = true)]
     token_file: Option<PathBuf>,
-    /// Directory that outlives this run, for the journal
+    /// Directory for the journal; it must outlive this run
     #[arg(long, env = "HEADROOM_APP_DIR", value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Working directory of tasks; by default each container's own
+    /// Working directory of tasks; by default the directory of each container
     #[arg(long, value_name = "DIR")]
     base_dir: Option<PathBuf>,
-    /// Where executors connect
+    /// Address on which executors connect
     #[arg(long, env = "HEADROOM_LISTEN", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// How memory failures are answered, instead of the job file's: headroom, pinterest, uber, databricks, tovar or fixed
+    /// Mode for memory failures, overrides the job file: headroom, pinterest, uber, databricks,
+    /// tovar or fixed
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Memory of the container this master runs in, bytes; set by the node agent
+    /// Memory of the container of this master, bytes; set by the node agent
     #[arg(long, env = "HEADROOM_MEMORY_BYTES", default_value_t = 0, hide = true)]
     master_memory: u64,
-    /// Only check the job file
+    /// Check the job file and exit
     #[arg(long)]
     check_config: bool,
 }
@@ -116,7 +117,7 @@ async fn run_job(mut options: Options, check_only: bool) -> Result<u8, RunError>
     run::run(options).await.map(|finished| finished.exit_code())
 }
 
-/// SIGTERM ends this run and leaves the job to the next one; Ctrl-C ends the job.
+/// SIGTERM ends this run and leaves the job to the next one; SIGINT ends the job.
 async fn heed_signals(wish: watch::Sender<Wish>) {
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         tracing::warn!("signals cannot be heeded");
@@ -132,7 +133,7 @@ async fn heed_signals(wish: watch::Sender<Wish>) {
     wish.send_replace(Wish::Leave);
 }
 
-#[allow(clippy::print_stderr)] // what stopped this program is told to whoever started it
+#[allow(clippy::print_stderr)] // the error message of a command-line program
 fn say(text: &str, code: u8) -> ExitCode {
     eprintln!("appmaster: {text}");
     ExitCode::from(code)

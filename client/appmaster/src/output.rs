@@ -1,15 +1,19 @@
-//! Outputs of fenced stages: where they are, and how the directory of one attempt becomes the output of its task.
+//! Outputs of fenced stages: their paths, and the commit by which the directory of one attempt
+//! becomes the output of its task.
 //!
 //! ```text
-//!  DIR/map-7                                   the output of task map/7
-//!  DIR/.headroom/owner                         the application whose outputs are made here
-//!  DIR/.headroom/word-count.7/9f86d081/map-7-2 what attempt map/7@2 writes, by the journal that it is written down in
+//!  DIR/map-7                                   output of task map/7
+//!  DIR/.headroom/owner                         application whose outputs are written to DIR
+//!  DIR/.headroom/word-count.7/9f86d081/map-7-2 directory of attempt map/7@2; the number is a
+//!                                              hash of the journal's secret
 //! ```
 //!
-//! The core decides which attempt it is and has that journalled; here one rename carries it out. It may be asked for again by the
-//! master's next run, and then finds it done. Nothing that is in a task's place is ever replaced.
+//! The core selects the attempt and records the selection; this module carries it out with one
+//! rename. The master's next run may request the commit again, and then finds it done. Existing
+//! output is never replaced.
 //!
-//! What these functions touch lies on a file system that may be slow or gone: call them beside the loop.
+//! These functions access a file system that may be slow or unavailable: call them outside the
+//! loop.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -20,22 +24,23 @@ use headroom_config::JobSpec;
 use headroom_types::{AppId, TaskAttemptId, TaskId, UnixMillis};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-/// Everything of ours beside the outputs.
+/// Directory for all files of Headroom, within the output directory.
 const OURS: &str = ".headroom";
-/// In it: whose outputs are made there.
+/// File in that directory that names the owning application.
 const OWNER: &str = "owner";
 
-/// An application, told from another one that is called the same: in another cluster, or in this one after it was set up anew.
+/// An application, distinct from one with the same id in another cluster or in a cluster that was
+/// installed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Which.
+    /// The application id.
     pub app: AppId,
-    /// When it was submitted.
+    /// Time of its submission.
     pub submitted: UnixMillis,
 }
 
 impl std::fmt::Display for Owner {
-    /// As its file says it.
+    /// The format of the owner file.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.app, self.submitted.0)
     }
@@ -50,97 +55,98 @@ impl std::str::FromStr for Owner {
     }
 }
 
-/// Where the output of a task goes.
+/// Path of a task's output.
 pub fn place(output: &str, task: &TaskId) -> PathBuf {
     Path::new(output).join(format!("{}-{}", task.stage, task.index))
 }
 
-/// Where the attempts of one journal write, below what is ours. A master without the journal of the run before it counts attempts anew,
-/// and what still runs of the old ones must not meet the new ones.
+/// Directory for the attempts of one journal, relative to `.headroom`. A master that lost the
+/// journal of the previous run numbers attempts from the start. The directory keeps them apart from
+/// attempts of the previous run that are still running.
 pub fn writer(app: &str, token: &str) -> String {
     let sum = token.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{app}/{sum:08x}")
 }
 
-/// Where an attempt writes: beside its place, on the same file system.
+/// Directory of an attempt, on the same file system as the task's output.
 pub fn attempt_dir(output: &str, writer: &str, attempt: &TaskAttemptId) -> PathBuf {
     Path::new(output).join(OURS).join(writer).join(attempt.file_name())
 }
 
-/// One commit: this directory becomes that output.
+/// One commit: a directory becomes the output of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Of which task.
+    /// The task.
     pub task: TaskId,
     /// The attempt's own directory.
     pub from: PathBuf,
-    /// The task's place.
+    /// The path of the task's output.
     pub to: PathBuf,
-    /// Whether it may have been carried out already.
+    /// Whether the commit may have been carried out already.
     pub turn: Turn,
 }
 
-/// Who may have committed the task before.
+/// Possible earlier commits of the task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Turn {
-    /// Nobody.
+    /// None.
     #[default]
     First,
-    /// An earlier run of the master, or an earlier try: this attempt.
+    /// By an earlier run of the master, or an earlier try: of this attempt.
     Again,
-    /// An earlier run of the master whose journal was lost: any attempt of its own.
+    /// By an earlier run of the master whose journal was lost: of any of its attempts.
     Anew,
 }
 
-/// Why there is no output.
+/// The reason why a commit or a claim failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// What the attempt wrote is not there.
+    /// The attempt's directory does not exist.
     #[error(
         "its output directory {0} is gone: its program removed it, or its executor makes none (the field `output` of a start)"
     )]
     Gone(PathBuf),
-    /// Something else is in the task's place.
+    /// The path of the output is occupied.
     #[error("{place} was there before its output was put there; nothing was replaced, its output is {kept}")]
     Taken {
-        /// The place.
+        /// The path of the output.
         place: PathBuf,
-        /// Where the output still is.
+        /// The path at which the attempt's output remains.
         kept: PathBuf,
     },
-    /// Another application makes its outputs there.
+    /// Another application writes its outputs there.
     #[error("{dir} is the output of application {}; name another directory, or remove {dir}/.headroom when that is over", app_of(.owner))]
     Owned {
         /// The directory.
         dir: PathBuf,
-        /// Whose it is, as its file says it.
+        /// Its owner, as the owner file states it.
         owner: String,
     },
-    /// An output of an earlier job is there.
+    /// An output of an earlier job exists.
     #[error("{0} is there already, and outputs are never replaced; name another `output` directory, or move it away")]
     There(PathBuf),
-    /// The file system refused something.
+    /// A file system operation failed.
     #[error("{path} cannot be {doing}; the master and all nodes must be able to write there")]
     Io {
-        /// What.
+        /// The path.
         path: PathBuf,
-        /// What was to be done with it.
+        /// The operation.
         doing: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
 impl OutputError {
-    /// With its source.
+    /// The message with its cause.
     pub fn in_words(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
         }
     }
-    /// True when the same may work a little later.
+    /// True when the operation may succeed later.
     pub fn may_pass(&self) -> bool {
         match self {
             OutputError::Io { .. } => true,
@@ -149,7 +155,7 @@ impl OutputError {
     }
 }
 
-/// The part of an owner's name that people know.
+/// The application id in an owner file.
 fn app_of(owner: &str) -> &str {
     owner.split(' ').next().unwrap_or_default()
 }
@@ -159,13 +165,15 @@ fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Outpu
     move |source| OutputError::Io { path, doing, source }
 }
 
-/// Carries out a commit, and removes what other attempts at the task have left. Carried out twice it is done once.
+/// Carries out a commit and removes the directories of the task's other attempts. A repeated commit
+/// has no further effect.
 pub fn commit(commit: &Commit) -> Result<(), OutputError> {
     let Commit { task, from, to, turn } = commit;
     match (exists(from)?, exists(to)?, turn) {
         (true, false, _) => rename(from, to)?,
         (false, true, Turn::Again | Turn::Anew) => {}
-        // The task has its output, by an earlier attempt: this one is taken away with what all others have left.
+        // An earlier attempt has already provided the output. This attempt's directory is removed
+        // with those of the others.
         (true, true, Turn::Anew) => {}
         (false, false, _) | (false, true, Turn::First) => return Err(OutputError::Gone(from.clone())),
         (true, true, Turn::First | Turn::Again) => {
@@ -181,7 +189,7 @@ pub fn commit(commit: &Commit) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// As far as the file system knows such a thing, and lets us.
+/// Syncs a directory, if the file system supports and permits that.
 fn make_durable(dir: &Path) -> Result<(), OutputError> {
     use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, Unsupported};
     match File::open(dir).and_then(|dir| dir.sync_all()) {
@@ -198,7 +206,8 @@ fn exists(path: &Path) -> Result<bool, OutputError> {
     }
 }
 
-/// Never onto something. Where the file system cannot promise that, it was looked at before, and nobody but us commits there.
+/// Renames without replacement. On a file system that cannot guarantee this, the target was checked
+/// before, and only this master commits there.
 fn rename(from: &Path, to: &Path) -> Result<(), OutputError> {
     use rustix::io::Errno;
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -209,7 +218,8 @@ fn rename(from: &Path, to: &Path) -> Result<(), OutputError> {
     }
 }
 
-/// What attempts at one task have left. A late attempt may still write there; then the sweep at the end finds it.
+/// Removes the directories of a task's attempts. A late attempt may still write there;
+/// [`take_away`] removes such a directory at the end of the job.
 fn remove_attempts(attempts: &Path, task: &TaskId) {
     for entry in fs::read_dir(attempts).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -229,32 +239,33 @@ fn remove(path: &Path) {
     }
 }
 
-/// The directories that a job makes its outputs in.
+/// The output directories of a job.
 pub fn directories(job: &JobSpec) -> BTreeSet<&str> {
     job.stages.iter().filter_map(|stage| stage.output.as_deref()).collect()
 }
 
-/// Whether the job has begun.
+/// Whether the job has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beginning {
-    /// No record of it: nothing of it can be there.
+    /// No journal exists: the job has no outputs yet.
     New,
-    /// An earlier run of its master has begun it.
+    /// An earlier run of the master has started the job.
     Old,
 }
 
-/// What the file of an owner says after its name, once a master has begun without the journal of the one before it.
+/// Suffix in the owner file after a master started without the journal of an earlier one.
 const ANEW: &str = " anew";
 
-/// Takes the directories of a job for its application, and says what its commits may find. Fails, and has changed nothing, when another
-/// application has one of them or, at the beginning, when an output is there already.
+/// Claims the output directories of a job for its application, and returns the commits that may
+/// have happened. It fails, without a change, if another application owns one of them or, at the
+/// start of the job, if an output exists already.
 pub fn claim(job: &JobSpec, us: &Owner, beginning: Beginning) -> Result<Turn, OutputError> {
     let (mut turn, name) = (Turn::First, us.to_string());
     let mut owned = Vec::new();
     for dir in directories(job) {
         let owner = owner(dir)?;
         match owner.as_deref().map(|text| text.strip_suffix(ANEW).unwrap_or(text)) {
-            // Nobody's, or its writer died between making and writing it.
+            // No owner, or the process that created the file died before it wrote the owner.
             None | Some("") if beginning == Beginning::New => places_are_free(job, dir)?,
             None | Some("") => {}
             Some(known) if known == name => {
@@ -267,7 +278,7 @@ pub fn claim(job: &JobSpec, us: &Owner, beginning: Beginning) -> Result<Turn, Ou
     }
     for (dir, known) in owned {
         if beginning == Beginning::New {
-            // What a run whose journal was lost has left of attempts.
+            // Attempt directories of a run whose journal was lost.
             remove(&Path::new(dir).join(OURS).join(us.app.to_string()));
         }
         own(dir, &name, known.as_deref(), turn)?;
@@ -297,7 +308,8 @@ fn places_are_free(job: &JobSpec, dir: &str) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Writes whose it is, where `known` does not say so already. Of two that come at the same time one finds the file of the other.
+/// Writes the owner file unless `known` already names this owner. Of two concurrent writers, one
+/// finds the file of the other.
 fn own(dir: &str, name: &str, known: Option<&str>, turn: Turn) -> Result<(), OutputError> {
     let ours = Path::new(dir).join(OURS);
     let file = ours.join(OWNER);
@@ -321,12 +333,12 @@ fn own(dir: &str, name: &str, known: Option<&str>, turn: Turn) -> Result<(), Out
     }
 }
 
-/// Gives the directories of a job back, when it is over: of it only outputs stay.
+/// Releases the output directories when the job has ended; only outputs remain.
 pub fn release(job: &JobSpec, us: &Owner) {
     directories(job).into_iter().for_each(|dir| take_away(Path::new(dir), us));
 }
 
-/// What an application that is over has left in a directory, its master having had no time to clean up.
+/// Removes the files of an ended application whose master did not clean up.
 pub fn take_away(dir: &Path, owner: &Owner) {
     let ours = dir.join(OURS);
     let file = ours.join(OWNER);

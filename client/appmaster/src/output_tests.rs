@@ -30,7 +30,7 @@ impl Place {
         );
         headroom_config::job::compile(&text, "job").map_err(|p| headroom_config::render(&p)).expect("right")
     }
-    /// What attempt `n` at `map/7` has written.
+    /// The directory and output of attempt `n` at `map/7`.
     fn attempt(&self, n: u32) -> PathBuf {
         let dir = attempt_dir(&self.dir(), &writer(APP, TOKEN), &format!("map/7@{n}").parse().expect("id"));
         fs::create_dir_all(&dir).expect("makes");

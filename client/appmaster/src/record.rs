@@ -1,7 +1,9 @@
-//! What is written down: every fact and decision that a restarted master must not forget, one JSON object a line.
+//! Records of the journal: every fact and decision that a restarted master must know, one JSON
+//! object per line.
 //!
-//! The core's lasting state changes only by applying these records, live and on replay alike, so a replayed master stands exactly
-//! where the lost one stood. Rows are kept in the form of the wire, which only ever gains fields.
+//! The core's durable state changes only by applying these records, in live operation and in replay
+//! alike. A replayed master is therefore in exactly the state of the lost one. Rows are stored in
+//! their wire form, which only ever gains fields.
 
 use headroom_types::{Bytes, ContainerId, NodeId, Profile, RequestId, TaskAttemptId, UnixMillis};
 use headroom_wire::v1::job::AttemptRow;
@@ -11,7 +13,7 @@ use crate::policy::sizing::Need;
 use crate::policy::{Account, Cause, Next, Size};
 use crate::taskset::TaskKey;
 
-/// Version of the journal's format.
+/// Version of the journal format.
 pub const VERSION: u32 = 1;
 
 /// One line of the journal.
@@ -22,184 +24,187 @@ pub enum Record {
     Begin(Begin),
     /// A run of the master registered for the first time.
     JobStarted {
-        /// When.
+        /// Time of the registration.
         at: UnixMillis,
     },
-    /// A run of the master goes on with this journal, and with its secret.
+    /// A run of the master continues with this journal and its secret.
     Run {
-        /// Which.
+        /// Number of the application attempt.
         attempt: u32,
     },
     /// A container was granted.
     Gained {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// For what.
+        /// Its request.
         request: RequestId,
-        /// Where.
+        /// Its node.
         node: NodeId,
     },
-    /// A container has ended and its end was taken in.
+    /// A container has ended, and its end was processed.
     Gone {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// For what.
+        /// Its request.
         request: RequestId,
-        /// Whether it ended before any executor in it had said hello.
+        /// True if it ended before an executor in it sent a hello.
         unused: bool,
-        /// Whether it could not be started, or its program failed at once: that counts against its node.
+        /// True if its launch failed, or its program failed at once. This counts as a failure of
+        /// its node.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         failed: bool,
     },
-    /// An attempt is given to an executor. Written before the executor is told.
+    /// An attempt is assigned to an executor. Written before the start message is sent.
     Placed {
         /// The task.
         task: TaskKey,
         /// The attempt, without an end.
         row: Box<AttemptRow>,
     },
-    /// An attempt has ended, and this was decided.
+    /// An attempt has ended; contains the decision.
     Ended {
         /// The task.
         task: TaskKey,
         /// The attempt with its end.
         row: Box<AttemptRow>,
-        /// To which budget it goes.
+        /// The budget to which the end is charged.
         account: Account,
-        /// Whether it had to run again for another task's failure, and had stayed within its size.
+        /// True if it has to run again for another task's failure and stayed within its size.
         innocent: bool,
-        /// What becomes of the task.
+        /// The decision on the task.
         next: Next,
-        /// What it needed, as far as its executor could tell; only of those that ended well.
+        /// The measured need, if the executor reported it; only after a success.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         need: Option<Need>,
     },
-    /// An attempt of a fenced stage has ended well, and its output and no other becomes the task's. Written before that is done.
+    /// An attempt of a fenced stage has succeeded, and only its output will be committed. Written
+    /// before the commit.
     Committing {
         /// The task.
         task: TaskKey,
         /// The attempt with its end.
         row: Box<AttemptRow>,
-        /// What it needed, as far as its executor could tell.
+        /// The measured need, if the executor reported it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         need: Option<Need>,
     },
-    /// A running attempt is given another size. Written before its executor is told.
+    /// A running attempt gets another size. Written before the message to its executor.
     Grown {
         /// The task.
         task: TaskKey,
-        /// Its attempt.
+        /// The attempt.
         attempt: TaskAttemptId,
-        /// The size it has from now on.
+        /// The new size.
         profile: Profile,
-        /// When.
+        /// Time of the growth.
         at: UnixMillis,
     },
-    /// A waiting task gets another place without an attempt having ended.
+    /// A waiting task gets another size or place without the end of an attempt.
     Moved {
         /// The task.
         task: TaskKey,
-        /// With what it goes on.
+        /// The new size.
         size: Size,
-        /// Why, for people.
+        /// The reason, for display.
         why: String,
     },
-    /// What earlier jobs of the family have needed.
+    /// The usage history of earlier jobs.
     Known {
-        /// One for each stage of which something is known.
+        /// One entry for each stage with history.
         stages: Vec<KnownStage>,
     },
     /// The inputs of a stage's tasks were measured.
     Inputs {
-        /// The stage's place in the job file.
+        /// The stage's index in the job file.
         stage: usize,
-        /// One for each task; `None` for what could not be measured. Bytes.
+        /// One for each task; `None` if it could not be measured. Bytes.
         sizes: Vec<Option<Bytes>>,
     },
     /// A waiting task is given up.
     GivenUp {
         /// The task.
         task: TaskKey,
-        /// What kind of end it is.
+        /// The cause.
         cause: Cause,
-        /// Names the task and what to do.
+        /// The message; contains the task and the remedy.
         message: String,
     },
-    /// A task that runs is to end and not to be tried again. Written before its executor is told.
+    /// A running task is cancelled: it ends without a retry. Written before the stop message.
     Cancelled {
         /// The task.
         task: TaskKey,
-        /// Names the task, and why.
+        /// The message; contains the task and the reason.
         message: String,
     },
-    /// An attempt is to end so that a held task can be given its memory. Written before its executor is told.
+    /// An attempt is evicted to free memory for a frozen task. Written before the stop message.
     GaveWay {
         /// The task.
         task: TaskKey,
-        /// The attempt's number.
+        /// The number of the attempt.
         attempt: u32,
-        /// What the task begins anew with.
+        /// The size of the next attempt.
         size: Size,
-        /// To whom, for people.
+        /// The reason, for display.
         why: String,
     },
-    /// A task begins before those of a lower priority.
+    /// The priority of a task has changed: it starts before tasks of a lower priority.
     Ranked {
         /// The task.
         task: TaskKey,
-        /// 0 is the usual.
+        /// The new priority; the default is 0.
         priority: i32,
     },
-    /// So many executors of a set at most, from now on.
+    /// The maximum number of executors of a set has changed.
     Scaled {
-        /// Its place in the job file.
+        /// The index of the set in the job file.
         set: usize,
-        /// How many.
+        /// The new maximum.
         count: u32,
     },
-    /// Everything is decided.
+    /// The job has ended.
     Over {
-        /// Whether all tasks are done.
+        /// True if all tasks are done.
         succeeded: bool,
-        /// When.
+        /// Time of the end.
         at: UnixMillis,
-        /// For people.
+        /// The diagnostics, for display.
         diagnostics: String,
     },
 }
 
-/// What earlier tasks of a stage have needed.
+/// Usage history of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownStage {
-    /// The stage's place in the job file.
+    /// The stage's index in the job file.
     pub stage: usize,
-    /// Of each task its peak, in bytes, and how long it ran, in milliseconds; the oldest first.
+    /// For each earlier task, its peak in bytes and its run time in milliseconds; the oldest first.
     pub tasks: Vec<(Bytes, u64)>,
 }
 
-/// What the journal belongs to.
+/// The identity of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begin {
     /// [`VERSION`].
     pub version: u32,
-    /// Fingerprint of the checked job, so that another job's journal is never taken for this one's.
+    /// Fingerprint of the checked job, which distinguishes it from the journal of another job.
     pub job: u64,
     /// The application.
     pub app: String,
-    /// The secret executors prove themselves with.
+    /// The secret with which executors authenticate themselves.
     pub token: String,
-    /// The port executors know; a restarted master listens there again.
+    /// The port that executors know; a restarted master listens there again.
     pub port: u16,
 }
 
-/// FNV-1a over the job as it was checked. Not a defence against anybody, only against mistakes. What a job file could not say
-/// when the format was made is left out where it is not said, so that journals from before are known again.
+/// FNV-1a over the checked job. It protects against mistakes, not against attacks. Keys that are
+/// newer than the format do not count while they have their default, so that older journals are
+/// still recognised.
 pub fn fingerprint(job: &headroom_config::JobSpec) -> u64 {
     let mut text = format!("{job:?}");
     for later in ["program", "output", "sizes", "kind", "input", "input_locality", "input_hosts", "breaker", "budget"] {
         text = text.replace(&format!(", {later}: None"), "");
     }
-    // Growth was off unless a stage asked for it.
+    // In the old format, growth was off unless a stage enabled it.
     text = text.replace(", grow: Usual(30s)", "").replace(", grow: Off", "").replace(", grow: Stated(", ", grow: Some(");
     text = text.replace(", drain_after: 1s, cpus: None", "");
     text = text.replace(", treatments: {}", "");
@@ -221,7 +226,8 @@ mod tests {
             );
             headroom_config::job::compile(&text, "job.toml").expect("compiles")
         };
-        // Without the word, a stage had `grow: None`, which was left out; with it, `grow: Some(30s)`.
+        // In the old format, a stage without the key had `grow: None`, which was omitted; with it,
+        // `grow: Some(30s)`.
         let (usual, stated) = (job(""), job("grow = true\n"));
         assert_eq!(fingerprint(&usual), fingerprint(&job("grow = false\n")));
         assert_ne!(fingerprint(&usual), fingerprint(&stated));

@@ -1,7 +1,7 @@
-//! The line to the resource manager: calls one after the other, and the stream of updates.
+//! The connection to the resource manager: sequential calls, and the stream of updates.
 //!
-//! Three tasks that only move messages. What is said and when is decided by the loop; a call that failed is told to the loop, which
-//! tries again. The stream goes on from its cursor after any break.
+//! Three tasks only move messages. The loop decides on calls and their times. A failed call is
+//! reported to the loop, which retries it. The stream resumes at its cursor after an interruption.
 
 use std::time::Duration;
 
@@ -15,49 +15,51 @@ use tokio::sync::{mpsc, watch};
 
 use crate::event::SizeRefusal;
 
-/// Calls that may wait.
+/// Maximum number of waiting calls.
 const CALLS: usize = 4;
-/// Sizes of containers that may wait to be asked for.
+/// Maximum number of waiting size requests.
 const RESIZES: usize = 256;
 
-/// What the loop wants said.
+/// A call that the loop requests.
 #[derive(Debug)]
 pub enum Call {
-    /// This master is there.
+    /// Registers this master.
     Register(RegisterMaster),
-    /// Heartbeat and wishes.
+    /// Sends the heartbeat and the requests.
     Sync(Box<MasterSync>),
-    /// It is done.
+    /// Reports the end of the job.
     Finish(Box<FinishApp>),
 }
 
-/// What the loop is told.
+/// An event for the loop.
 #[derive(Debug)]
 pub enum RmEvent {
     /// The answer to a registration.
     Registered(Result<Registered, ClientError>),
-    /// The answer to a sync; its patch comes back when it was not taken in.
+    /// The answer to a synchronisation; contains the patch if the resource manager did not accept
+    /// it.
     Synced(Result<MasterSyncReply, (ClientError, Option<Box<JobPatch>>)>),
-    /// The answer to the end.
+    /// The answer to the report of the end.
     Finished(Result<(), ClientError>),
-    /// News of containers.
+    /// An update of the stream.
     Update(Epoch, Box<Update>),
-    /// A container keeps its size, and why.
+    /// A container keeps its size; contains the refusal.
     NotResized(ContainerId, SizeRefusal),
-    /// The stream belongs to an earlier life of the resource manager, or begins too late.
+    /// The stream belongs to an earlier epoch of the resource manager, or its start is no longer
+    /// available.
     Stale(Epoch),
 }
 
-/// From where the stream is read.
+/// The position from which the stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct From {
-    /// In which life of the resource manager.
+    /// Epoch of the resource manager.
     pub epoch: Epoch,
-    /// After this update.
+    /// Cursor of the last update that was read.
     pub cursor: u64,
 }
 
-/// The loop's end of the line.
+/// The loop's handle of the connection.
 #[derive(Debug)]
 pub struct RmLink {
     calls: mpsc::Sender<Call>,
@@ -66,7 +68,7 @@ pub struct RmLink {
 }
 
 impl RmLink {
-    /// Starts the two tasks. They end when the link, or the receiver of `events`, is dropped.
+    /// Starts the three tasks. They end when the link, or the receiver of `events`, is dropped.
     pub fn start(client: Client, app: AppId, events: mpsc::Sender<RmEvent>) -> Self {
         let (calls, waiting) = mpsc::channel(CALLS);
         let (stream, from) = watch::channel(None);
@@ -77,14 +79,15 @@ impl RmLink {
         RmLink { calls, stream, resizes }
     }
 
-    /// Says something. The loop has one call under way at a time, so there is always room.
+    /// Queues a call. The loop has at most one call in progress, so the queue always has space.
     pub fn call(&self, call: Call) {
         if self.calls.try_send(call).is_err() {
             tracing::error!("a call to the resource manager was made while others wait; it is dropped");
         }
     }
 
-    /// Asks for another size of a container. One that finds no place in the queue is asked for again by the core.
+    /// Requests another size of a container. The core repeats a request that does not fit into the
+    /// queue.
     pub fn resize(&self, container: ContainerId, resource: Resource) {
         let body = ResizeContainer { version: None, resource, heap: None };
         if self.resizes.try_send((container, body)).is_err() {
@@ -92,17 +95,17 @@ impl RmLink {
         }
     }
 
-    /// Reads the stream from here on.
+    /// Reads the stream from this position.
     pub fn listen(&self, from: From) {
         self.stream.send_replace(Some(from));
     }
 }
 
-/// Apart from the other calls, which may take their time while a task is held.
+/// Sends size requests in a separate task, because other calls may be slow while a task is frozen.
 async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeContainer)>, events: mpsc::Sender<RmEvent>) {
     while let Some((container, body)) = wanted.recv().await {
         match client.resize(&container, How::Really, &body).await {
-            Ok(_) => {} // an update tells when it is so
+            Ok(_) => {} // an update reports the new size
             Err(error) => {
                 let words = error.to_string();
                 let refusal = if error.code().is_some() { SizeRefusal::Manager(words) } else { SizeRefusal::NoAnswer(words) };
@@ -130,7 +133,7 @@ async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<Call>,
     }
 }
 
-/// Reads the stream wherever the loop wants it read, over any number of connections.
+/// Reads the stream from the position that the loop sets, over any number of connections.
 async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<From>>, events: mpsc::Sender<RmEvent>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     loop {

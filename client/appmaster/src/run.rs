@@ -1,4 +1,5 @@
-//! Starting and ending a master: the job file, the application, the journal, the lines, then the loop of `shell`.
+//! Start and end of a master: the job file, the application, the journal, the connections, then the
+//! loop of `shell`.
 
 mod outputs;
 
@@ -30,46 +31,48 @@ use crate::traces::Traces;
 use crate::traces::spans::Ids;
 use outputs::Claim;
 
-/// How long a resource manager that does not answer is waited for at the start.
+/// Timeout for the first answer of the resource manager at the start.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
-/// Messages from executors that may wait for the loop.
+/// Maximum number of messages from executors that wait for the loop.
 const FROM_EXECUTORS: usize = 4096;
-/// Messages from the resource manager that may wait for the loop.
+/// Maximum number of messages from the resource manager that wait for the loop.
 const FROM_RM: usize = 1024;
 
-/// What a master is started with.
+/// Parameters of a master.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The job file.
     pub job: PathBuf,
-    /// The application it is the master of; `None` submits one.
+    /// The application to run; `None` submits one.
     pub app: Option<AppId>,
-    /// Which run of the master.
+    /// Number of the application attempt.
     pub attempt: u32,
     /// The resource manager's address.
     pub rm: String,
-    /// By what it proves whose it is there.
+    /// Trust in the resource manager, and the credentials for it.
     pub trust: Trust,
-    /// Directory that outlives this run; one below the user's own state directory when left out.
+    /// Directory that outlives this run; `None` selects a directory below the user's state
+    /// directory.
     pub state: Option<PathBuf>,
     /// Working directory of tasks.
     pub base_dir: Option<PathBuf>,
-    /// Where executors connect.
+    /// The address on which executors connect.
     pub listen: SocketAddr,
-    /// Profiles that the job file names and does not write.
+    /// Profiles of the cluster, which the job file may name.
     pub profiles: ClusterProfiles,
-    /// Answers memory failures in this way instead of the job file's.
+    /// Mode for memory failures; overrides the job file.
     pub mode: Option<Mode>,
-    /// Memory of the container this master itself runs in; zero beside the user. Bytes.
+    /// Memory of the container in which this master runs; zero for a master that the user runs
+    /// outside of the cluster. Bytes.
     pub master_memory: Bytes,
-    /// Ends this run when it becomes true: the job is left as it is for the next run.
+    /// Receives requests to end this run or the job.
     pub leave: tokio::sync::watch::Receiver<Wish>,
 }
 
-/// What a signal or a caller wants of a running master.
+/// A request of a signal or a caller to a running master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wish {
-    /// Go on.
+    /// Continue.
     #[default]
     GoOn,
     /// End this run and leave the job to the next one.
@@ -78,12 +81,12 @@ pub enum Wish {
     Stop,
 }
 
-/// How a master ended.
+/// The result of a master.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// The application.
     pub app: AppId,
-    /// How its job ended; `None` when this run was left and the job goes on without it.
+    /// The outcome of the job; `None` if this run ended and the job continues without it.
     pub outcome: Option<Outcome>,
 }
 
@@ -98,7 +101,7 @@ impl Finished {
     }
 }
 
-/// Why a master could not do its work.
+/// The reason why a master could not work.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The job file has mistakes.
@@ -109,26 +112,26 @@ pub enum RunError {
     Unreachable {
         /// Its address.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: ClientError,
     },
-    /// The resource manager does not want this master.
+    /// The resource manager refused this master.
     #[error("the resource manager refused this master")]
     Refused(#[source] ClientError),
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// Executors could not connect.
+    /// The listener for executors could not be opened.
     #[error("cannot listen on {address}; give another address with --listen")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// No secret can be made.
+    /// No secret could be created.
     #[error("no secret for executors can be made from /dev/urandom")]
     Random(#[source] std::io::Error),
 }
@@ -144,7 +147,7 @@ impl RunError {
     }
 }
 
-/// Reads the job, with the mode that was asked for.
+/// Reads the job file and applies the requested mode.
 pub fn load(options: &Options) -> Result<JobSpec, RunError> {
     let mut job = headroom_config::load_job(&options.job, &options.profiles).map_err(RunError::Job)?;
     if let Some(mode) = options.mode {
@@ -153,7 +156,8 @@ pub fn load(options: &Options) -> Result<JobSpec, RunError> {
     Ok(job)
 }
 
-/// Submits the job as an application whose master this is, and sets `options.app` and `options.attempt`.
+/// Submits the job as an unmanaged application of this master, and sets `options.app` and
+/// `options.attempt`.
 pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
     let job = load(options)?;
     let client = client(options)?;
@@ -222,7 +226,8 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     Ok(Finished { app, outcome: outcome? })
 }
 
-/// The journal's beginning, made when there is none, and the port that executors know.
+/// The first record of the journal, created if there is none, and a listener on the port that
+/// executors know.
 async fn begin(
     options: &Options,
     path: &Path,
@@ -233,7 +238,8 @@ async fn begin(
     let fingerprint = record::fingerprint(job);
     let known = journal::belongs(path, &records, &app.to_string(), fingerprint)?;
     let wanted = options.listen;
-    // The port of the run before, so that executors find this one without asking; any other will do, since they can ask.
+    // The port of the previous run lets executors find this one directly. Any other port works,
+    // since executors can look it up.
     let before = match &known {
         Some(begin) if wanted.port() == 0 => TcpListener::bind((wanted.ip(), begin.port)).await.ok(),
         Some(_) | None => None,
@@ -255,7 +261,7 @@ fn client(options: &Options) -> Result<Client, RunError> {
     opened.map_err(|source| RunError::Unreachable { url: options.rm.clone(), source })
 }
 
-/// Calls until there is an answer, for as long as a resource manager may take to come up.
+/// Repeats a call until it is answered, for as long as a resource manager may take to start.
 async fn answered<T, F: Future<Output = Result<T, ClientError>>>(url: &str, mut call: impl FnMut() -> F) -> Result<T, RunError> {
     let start = tokio::time::Instant::now();
     let mut backoff = Backoff::usual();
@@ -274,7 +280,7 @@ async fn answered<T, F: Future<Output = Result<T, ClientError>>>(url: &str, mut 
     }
 }
 
-/// 32 bytes from the kernel, in hexadecimal.
+/// 32 random bytes from the kernel, in hexadecimal.
 fn secret() -> Result<String, RunError> {
     use std::io::Read as _;
     let mut bytes = [0u8; 32];
@@ -282,7 +288,7 @@ fn secret() -> Result<String, RunError> {
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-/// Where the journal of an application lives. One directory for each, so that masters do not meet.
+/// Directory of an application's journal. Each application has its own.
 fn state_dir(options: &Options, app: &AppId) -> PathBuf {
     if let Some(dir) = &options.state {
         return dir.join("appmaster").join(app.to_string());
@@ -292,7 +298,8 @@ fn state_dir(options: &Options, app: &AppId) -> PathBuf {
     own.or(home).unwrap_or_else(std::env::temp_dir).join("headroom").join(app.to_string())
 }
 
-/// What executors of other hosts know this master by: beyond loopback, nothing is said that is not encrypted.
+/// The certificate of the task channel; `None` on loopback. Connections beyond loopback are always
+/// encrypted.
 fn lock(journal: &Path, address: SocketAddr) -> Result<Option<Lock>, RunError> {
     if address.ip().is_loopback() {
         return Ok(None);
@@ -301,7 +308,7 @@ fn lock(journal: &Path, address: SocketAddr) -> Result<Option<Lock>, RunError> {
     made.map(Some).map_err(|source| RunError::Listen { address, source })
 }
 
-/// The name executors on other nodes reach this master by.
+/// The host name by which executors on other nodes connect to this master.
 fn host(ip: IpAddr) -> String {
     if !ip.is_unspecified() {
         return match ip {

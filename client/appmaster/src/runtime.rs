@@ -1,7 +1,8 @@
-//! What a runtime is told of its budget: flags and environment for each of them. Pure.
+//! Flags and environment that set the memory budget of each runtime. Pure functions.
 //!
-//! What somebody wrote in the job file goes before what is made here, and flags on the command line go before both: HotSpot and
-//! Node take the last of two, and those of the command come last. A runtime that does not know a variable does not care for it.
+//! Values in the job file override the values made here, and flags of the command line override
+//! both: HotSpot and Node use the last of two values, and those of the command come last. A runtime
+//! ignores variables that it does not know.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +11,19 @@ use headroom_types::{Bytes, Profile, Remedy};
 
 use crate::policy::Size;
 
-/// Caps are given only from this overhead on: below it they would keep a JVM from starting.
+/// Minimum overhead for caps; below it, they would prevent the start of a JVM.
 const LEAST_FOR_CAPS: Bytes = Bytes::from_mib(96);
-/// Shares of the overhead, per cent. What is left is for stacks, the collector's own and native libraries.
+/// Shares of the overhead, per cent. The rest is for stacks, the collector's own memory and native
+/// libraries.
 const METASPACE: u64 = 30;
 const DIRECT: u64 = 25;
 const CODE: u64 = 15;
-/// HotSpot refuses less.
+/// Minimum that HotSpot accepts.
 const LEAST_CODE: Bytes = Bytes::from_mib(8);
-/// Of the memory that a Go program may take in all, what its collector is told: the rest is not the collector's. Per cent.
+/// Share of a Go program's memory that is set as its collector's limit. Per cent.
 const GO: u64 = 90;
 
-/// Adds what the stage's runtime is to know to the environment of a task of this size.
+/// Adds the memory budget of the stage's runtime to the environment of a task of this size.
 pub(crate) fn tell(stage: &StageSpec, size: &Size, env: &mut BTreeMap<String, String>) {
     let profile = &size.profile;
     if stage.flags == Flags::None {
@@ -60,12 +62,13 @@ fn jvm(stage: &StageSpec, profile: &Profile) -> Vec<String> {
     flags
 }
 
-/// Variables by which libraries are told how many threads to make.
+/// Variables that set the number of threads of libraries.
 const THREADS: [&str; 6] =
     ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS", "UV_THREADPOOL_SIZE"];
 
-/// Changes the environment for what ended earlier attempts. A remedy goes before what a job file says, for without it the attempt would end
-/// in the same way; `[treatments]` of the job file chooses another treatment.
+/// Changes the environment by the remedies for earlier failures. A remedy overrides the job file,
+/// because otherwise the attempt would fail in the same way; `[treatments]` of the job file can
+/// select another treatment.
 pub(crate) fn remedy(runtime: Runtime, size: &Size, remedies: &[Remedy], env: &mut BTreeMap<String, String>) {
     if remedies.is_empty() {
         return;
@@ -86,7 +89,7 @@ pub(crate) fn remedy(runtime: Runtime, size: &Size, remedies: &[Remedy], env: &m
                 let code = size.profile.overhead.mul_ratio(CODE, 100).max(LEAST_CODE);
                 last_word(env, &format!("-XX:ReservedCodeCacheSize={}k", code.get() >> 10));
             }
-            // The executor has the directory.
+            // The executor sets the directory.
             Remedy::TmpOnDisk | Remedy::Unknown => {}
         }
     }
@@ -94,7 +97,7 @@ pub(crate) fn remedy(runtime: Runtime, size: &Size, remedies: &[Remedy], env: &m
     env.insert("HEADROOM_REMEDIES".to_owned(), names.join(","));
 }
 
-/// Flags of a JVM that go before those of its command.
+/// Adds JVM flags that override those of the command.
 fn last_word(env: &mut BTreeMap<String, String>, flags: &str) {
     let said = env.remove("_JAVA_OPTIONS").map(|said| format!("{said} ")).unwrap_or_default();
     env.insert("_JAVA_OPTIONS".to_owned(), format!("{said}{flags}"));
@@ -104,7 +107,7 @@ fn unless_said(env: &mut BTreeMap<String, String>, name: &str, value: String) {
     env.entry(name.to_owned()).or_insert(value);
 }
 
-/// What somebody said comes after, and so has the last word.
+/// Existing flags come after the new ones and therefore override them.
 fn before(env: &mut BTreeMap<String, String>, name: &str, flags: &str) {
     let said = env.remove(name).map(|said| format!(" {said}")).unwrap_or_default();
     env.insert(name.to_owned(), format!("{flags}{said}"));

@@ -1,4 +1,5 @@
-//! The loop that owns the core: takes messages one batch at a time, makes records durable, and only then lets anything leave.
+//! The loop that owns the core: it processes messages in batches, makes records durable, and only
+//! then carries out the other effects.
 
 mod commits;
 mod dialog;
@@ -27,19 +28,19 @@ use crate::traces::Traces;
 use commits::Commits;
 use dialog::Dialog;
 
-/// Messages taken in before records are made durable.
+/// Maximum number of messages that are processed before records are made durable.
 const BATCH: usize = 256;
-/// How long executors' last messages may take to leave at the end.
+/// Timeout for the last messages to executors at the end.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// One executor's connection.
+/// The connection of one executor.
 struct LineTo {
     connection: Connection,
     sender: mpsc::Sender<ToExecutor>,
     writer: JoinHandle<()>,
 }
 
-/// The loop's state.
+/// The state of the loop.
 pub(crate) struct Shell {
     core: Core,
     journal: Option<Journal>,
@@ -48,22 +49,22 @@ pub(crate) struct Shell {
     commits: Commits,
     started: Instant,
     effects: Vec<Effect>,
-    /// Inputs that are being measured. At most one for each stage.
+    /// Measurements of inputs in progress. At most one for each stage.
     measuring: JoinSet<Event>,
     outcome: Option<Outcome>,
     traces: Traces,
 }
 
-/// What the loop has heard.
+/// An input of the loop.
 enum Heard {
     Executor(LinkEvent),
     Rm(RmEvent),
-    /// An output is in its place, or cannot be put there.
+    /// The commit of an output succeeded or failed.
     Committed(Event),
     Timer,
     Measured(Event),
     Wish(Wish),
-    /// Time to speak to the resource manager.
+    /// A call to the resource manager is due.
     Speak,
 }
 
@@ -96,7 +97,8 @@ impl Shell {
         self.commit(records.to_vec()).await
     }
 
-    /// Works until the job has ended and the resource manager knows, or until it is told to leave.
+    /// Runs until the job has ended and the end is reported to the resource manager, or until this
+    /// run is requested to end.
     pub(crate) async fn work(
         &mut self,
         mut executors: mpsc::Receiver<LinkEvent>,
@@ -198,7 +200,7 @@ impl Shell {
         }
     }
 
-    /// Records first; when they are durable, everything else.
+    /// Carries out effects: first the records and, when they are durable, all others.
     async fn carry_out(&mut self) -> Result<(), RunError> {
         while !self.effects.is_empty() {
             let mut records = Vec::new();
@@ -239,7 +241,8 @@ impl Shell {
         Ok(())
     }
 
-    /// A file system may take its time, so it is asked beside the loop. Nobody waits for the answer.
+    /// Measures the inputs of a stage outside of the loop, because a file system may be slow. No
+    /// task waits for the result.
     fn measure(&mut self, stage: usize) {
         let files = self.core.input_files(stage);
         self.measuring.spawn_blocking(move || {
@@ -248,7 +251,7 @@ impl Shell {
         });
     }
 
-    /// The write waits for the disk, so it is made beside the runtime's threads.
+    /// Writes records outside of the runtime's threads, because the write waits for the disk.
     async fn commit(&mut self, records: Vec<Record>) -> Result<(), JournalError> {
         let Some(mut journal) = self.journal.take() else { return Ok(()) };
         let written = tokio::task::spawn_blocking(move || {
@@ -264,7 +267,8 @@ impl Shell {
         }
     }
 
-    /// An executor that does not read is cut off; it comes back and says what it has.
+    /// Sends a message to an executor. An executor that does not read is disconnected; it
+    /// reconnects and reports its state.
     fn send(&mut self, container: ContainerId, message: ToExecutor) {
         let Some(line) = self.lines.get(&container) else { return };
         if line.sender.try_send(message).is_err() {
@@ -283,7 +287,7 @@ impl Shell {
         self.dialog.hurry();
     }
 
-    /// Lets the last messages leave.
+    /// Waits for the last messages to be sent.
     async fn farewell(&mut self) {
         self.commits.last(FAREWELL).await;
         let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines).into_values().map(|line| line.writer).collect();

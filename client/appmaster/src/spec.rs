@@ -1,4 +1,4 @@
-//! From a job file to tasks, and from a task to what an executor is told.
+//! Conversion of a job file to tasks, and of a task to its start message.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::policy::{Place, Size, Spent};
 use crate::runtime;
 use crate::taskset::{Avoid, Stage, State, Task};
 
-/// A stage's tasks at their first size.
+/// The tasks of a stage with their first size.
 pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
     let (size, sized) = (first_size(job, spec), job.sizes() != Sizes::Learned);
     let task = |index| Task {
@@ -38,12 +38,13 @@ pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
     Stage::new(spec.indexes().map(task).collect())
 }
 
-/// The size every task of a stage begins with. One that no shared executor can hold begins in a container of its own.
+/// The first size of the tasks of a stage. A task that no shared executor can hold starts in its
+/// own container.
 pub fn first_size(job: &JobSpec, spec: &StageSpec) -> Size {
     first_size_with(job, spec, Bytes::ZERO)
 }
 
-/// The same with so much more overhead.
+/// The first size with `more` additional overhead.
 pub fn first_size_with(job: &JobSpec, spec: &StageSpec, more: Bytes) -> Size {
     let profile = Profile { overhead: spec.profile.overhead.saturating_add(more), ..spec.profile.clone() };
     let slots = job.executors_of(spec).map_or((1, 1), |set| {
@@ -75,10 +76,10 @@ pub fn purpose_of(job: &JobSpec, request: &RequestId) -> Option<Parsed> {
     Some(Parsed::Own { task, rung: rung.parse().ok()? })
 }
 
-/// What a request id says.
+/// The parts of a request id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// Executors of the set at this place of the job file.
+    /// The index of an executor set in the job file.
     Set(usize),
     /// A task's own container on a rung.
     Own {
@@ -94,8 +95,8 @@ pub fn set_resource(set: &ExecutorSpec) -> Resource {
     set.profile.resource()
 }
 
-/// Size of a task's own container: its memory, the executor's reserve, and the processors of one task; for an escalated task at most
-/// `retry.cpus`.
+/// Size of a task's own container: its memory, the executor's reserve, and the processors of one
+/// task. An escalated task gets at most `retry.cpus`.
 pub fn own_resource(retry: &RetrySpec, set: &ExecutorSpec, stage: &StageSpec, (memory, rung): (Bytes, u32)) -> Resource {
     let milli = u64::from(set.profile.cpus.milli()) * u64::from(stage.cpus_per_task) / u64::from(set.slots.max(1));
     let of_task = Cpus::from_milli(u32::try_from(milli).unwrap_or(u32::MAX).max(1));
@@ -103,16 +104,17 @@ pub fn own_resource(retry: &RetrySpec, set: &ExecutorSpec, stage: &StageSpec, (m
     Resource::new(headroom_config::job::fit::own_container(memory, set.reserve), cpus)
 }
 
-/// What every executor of the application is told by its environment.
+/// Values in the environment of every executor of the application.
 #[derive(Clone, Debug)]
 pub struct Greeting {
-    /// Where this master listens.
+    /// The URL on which this master listens.
     pub master_url: String,
     /// The application's secret.
     pub token: String,
 }
 
-/// The launch of an executor with `slots` slots, and `files` beside its tasks: the node's own one, or the job's.
+/// The launch of an executor with `slots` slots and the `files` of its tasks. The program is the
+/// node's own executor, or that of the job.
 pub fn launch(greeting: &Greeting, slots: u32, files: Vec<FetchedFile>, program: Option<&ExecutorProgram>) -> LaunchSpec {
     let env = [
         ("HEADROOM_MASTER_URL", greeting.master_url.clone()),
@@ -136,23 +138,23 @@ pub fn slots_of(job: &JobSpec, purpose: Purpose) -> u32 {
     }
 }
 
-/// An attempt for which a start is made.
+/// The parameters of an attempt's start message.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// Which.
+    /// Its id.
     pub id: &'a TaskAttemptId,
-    /// What it is given.
+    /// Its size.
     pub size: &'a Size,
-    /// How the attempt before it ended; empty for the first one.
+    /// The reason of the previous attempt's end; empty for the first attempt.
     pub previous: &'a str,
-    /// Its own directory, in a fenced stage.
+    /// Its own output directory, in a fenced stage.
     pub output: Option<&'a str>,
-    /// Remedies for the failures of the attempts before it.
+    /// Remedies for the failures of earlier attempts.
     pub remedies: &'a [Remedy],
 }
 
-/// The files that the tasks of a stage read, where the job names them; a relative one is in the working directory of tasks, which
-/// may not be known.
+/// The files that the tasks of a stage read, if the job names them. A relative path is resolved
+/// against the working directory of tasks, which may be unknown.
 pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<Option<PathBuf>> {
     let Some(spec) = job.stages.get(stage) else { return Vec::new() };
     let Some(Input::File(file)) = &spec.input else { return Vec::new() };
@@ -179,13 +181,13 @@ pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<O
     spec.indexes().map(one).collect()
 }
 
-/// What the executor is told: templates filled in.
+/// The start message of an attempt, with its templates filled in.
 pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_dir: Option<&str>) -> TaskStart {
     let fill = |place| value(place, job, stage, attempt);
     let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(fill))).collect();
     env.extend(task_env(job, stage, attempt));
     env.extend(attempt.output.map(|dir| ("HEADROOM_OUTPUT".to_owned(), dir.to_owned())));
-    // Files are in the working directory of the container, and so are tasks that have some.
+    // Files are in the working directory of the container; tasks with files therefore run there.
     let cwd = base_dir.filter(|_| stage.files.is_empty());
     let told = base_dir.filter(|_| !stage.files.is_empty());
     env.extend(told.map(|dir| ("HEADROOM_BASE_DIR".to_owned(), dir.to_owned())));
@@ -251,7 +253,7 @@ fn value(place: Placeholder, job: &JobSpec, stage: &StageSpec, attempt: Attempt<
     }
 }
 
-/// A size as `-Xmx` takes it: whole MiB where it is some, else whole KiB.
+/// A size in the format of `-Xmx`: in whole MiB if possible, else in whole KiB.
 fn jvm_size(bytes: Bytes) -> String {
     let mib = 1 << 20;
     if bytes.get() >= mib && bytes.get().is_multiple_of(mib) {

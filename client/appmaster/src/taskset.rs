@@ -1,6 +1,6 @@
-//! The tasks of a job, stage by stage, and the queue of those that wait for slots.
+//! The tasks of a job by stage, and the queue of tasks that wait for slots.
 //!
-//! Owned by the core. Only [`on`] changes where a task is in its life.
+//! The core owns them. Only [`on`] changes the state of a task.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{Elsewhere, Place, Size, Spent};
 
-/// A task by its place in the job: number of its stage, and index.
+/// A task by its position in the job: index of its stage, and index in the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TaskKey {
-    /// The stage's place in the job file.
+    /// The stage's index in the job file.
     pub stage: usize,
-    /// The task's place in the stage's array, from the array's first index.
+    /// The task's position in the stage's array, from the array's first index.
     pub index: u32,
 }
 
-/// Where a task is in its life.
+/// The state of a task.
 ///
 /// ```text
 ///            stage may begin            placed              ended well
@@ -33,16 +33,16 @@ pub struct TaskKey {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its stage has not begun.
+    /// Its stage has not started.
     Blocked,
-    /// Waits for slots or for its container.
+    /// It waits for slots or for its container.
     Pending {
-        /// Not placed before this moment.
+        /// Not placed before this time.
         ready: Tick,
     },
     /// An attempt runs, or is about to.
     Running {
-        /// In which container.
+        /// The container.
         container: ContainerId,
     },
     /// Done.
@@ -51,38 +51,38 @@ pub enum State {
     Failed,
 }
 
-/// What happens to a task.
+/// A change of a task's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Its stage may begin.
+    /// Its stage may start.
     Unblocked,
-    /// An attempt is given to an executor.
+    /// An attempt was assigned to an executor.
     Placed {
-        /// In this container.
+        /// The container.
         container: ContainerId,
     },
-    /// The attempt ended well.
+    /// The attempt succeeded.
     Succeeded,
     /// It runs again.
     Again {
-        /// Not before this moment.
+        /// Not before this time.
         ready: Tick,
     },
     /// It is given up.
     GivenUp,
 }
 
-/// A change that cannot happen in that state. The state is kept.
+/// A change that is not allowed in the state. The state is kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a task that is {state:?} cannot be {change:?}")]
 pub struct Illegal {
-    /// Where it was.
+    /// The current state.
     pub state: State,
-    /// What was to happen.
+    /// The refused change.
     pub change: Change,
 }
 
-/// The only place where a task's state changes.
+/// Returns the state after a change. This is the only place where a task's state changes.
 pub fn on(state: State, change: Change) -> Result<State, Illegal> {
     match state {
         State::Blocked => match change {
@@ -107,12 +107,12 @@ pub fn on(state: State, change: Change) -> Result<State, Illegal> {
     }
 }
 
-/// Where a repeated attempt should not run.
+/// The places that a repeated attempt must avoid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Avoid {
-    /// Not in this container.
+    /// A container.
     pub container: Option<ContainerId>,
-    /// Not on this node.
+    /// A node.
     pub node: Option<NodeId>,
 }
 
@@ -121,49 +121,49 @@ pub struct Avoid {
 pub struct Task {
     /// Its id.
     pub id: TaskId,
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
-    /// What its next, or running, attempt is given.
+    /// The size of its next, or running, attempt.
     pub size: Size,
-    /// What it has used of its budgets.
+    /// The spent part of its budgets.
     pub spent: Spent,
-    /// Where its next attempt should not run.
+    /// The places that its next attempt must avoid.
     pub avoid: Avoid,
     /// Every attempt, the first one first.
     pub attempts: Vec<AttemptRow>,
-    /// Why it waits, or why it was given up.
+    /// The reason why it waits or was given up.
     pub note: String,
-    /// Since when a wide attempt has waited for slots to come free together.
+    /// Time since when a wide attempt waits for slots of one executor.
     pub wide_since: Option<Tick>,
-    /// True from the first change of size on.
+    /// True after the first change of size.
     pub escalated: bool,
-    /// Why its size is what it is; empty for the size of its stage.
+    /// The reason for its size; empty for the size of its stage.
     pub why: String,
-    /// False while its size follows from what is learned; true once it is written down.
+    /// False while its size depends on learned data; true once it is recorded.
     pub sized: bool,
-    /// Those with a higher one are served first; 0 is the usual.
+    /// Tasks with a higher priority start first; the default is 0.
     pub priority: i32,
-    /// Why it is not to be tried again once its attempt has ended.
+    /// The reason why it is not retried after its running attempt.
     pub cancelled: Option<String>,
-    /// The attempt that gave way to a held task. No other one does.
+    /// The evicted attempt. A task is evicted at most once.
     pub gave_way: Option<GaveWay>,
 }
 
-/// An attempt that gave way.
+/// An attempt that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GaveWay {
     /// Its number.
     pub attempt: u32,
-    /// What the task begins anew with.
+    /// The size of the next attempt.
     pub size: Size,
 }
 
 impl Task {
-    /// The attempt that runs now.
+    /// The running attempt.
     pub fn open_attempt(&self) -> Option<&AttemptRow> {
         self.attempts.last().filter(|row| row.ended.is_none())
     }
-    /// As [`Task::open_attempt`], to change it.
+    /// Mutable variant of [`Task::open_attempt`].
     pub fn open_attempt_mut(&mut self) -> Option<&mut AttemptRow> {
         self.attempts.last_mut().filter(|row| row.ended.is_none())
     }
@@ -172,18 +172,18 @@ impl Task {
         let attempt = u32::try_from(self.attempts.len()).unwrap_or(u32::MAX).saturating_add(1);
         TaskAttemptId { task: self.id.clone(), attempt }
     }
-    /// How its last attempt ended.
+    /// The reason of its last ended attempt.
     pub fn previous_reason(&self) -> Option<ExitReason> {
         self.attempts.iter().rev().find_map(|row| row.reason)
     }
-    /// True when nothing will happen to it any more.
+    /// True when its state will not change any more.
     pub fn is_final(&self) -> bool {
         match self.state {
             State::Done | State::Failed => true,
             State::Blocked | State::Pending { .. } | State::Running { .. } => false,
         }
     }
-    /// Where it is, as it is shown.
+    /// The state in its row.
     pub fn row_state(&self) -> TaskState {
         match self.state {
             State::Blocked => TaskState::Blocked,
@@ -193,7 +193,7 @@ impl Task {
             State::Failed => TaskState::Failed,
         }
     }
-    /// The row of it that is shown.
+    /// The row for displays.
     pub fn row(&self) -> TaskRow {
         TaskRow {
             task: self.id.clone(),
@@ -207,7 +207,7 @@ impl Task {
             priority: self.priority,
         }
     }
-    /// Its attempts that could not be started.
+    /// Its attempts whose launch failed.
     pub fn failed_starts(&self) -> impl Iterator<Item = &AttemptRow> {
         self.attempts.iter().filter(|row| row.reason == Some(ExitReason::LaunchFailed))
     }
@@ -215,7 +215,7 @@ impl Task {
     pub fn failed_to_start_on(&self, node: &NodeId) -> bool {
         self.failed_starts().any(|row| row.node == *node)
     }
-    /// Remembers where a repeated attempt should not run.
+    /// Stores the places that the next attempt must avoid.
     pub fn avoid_after(&mut self, elsewhere: Elsewhere, container: &ContainerId, node: &NodeId) {
         self.avoid = match elsewhere {
             Elsewhere::No => Avoid::default(),
@@ -228,15 +228,15 @@ impl Task {
 /// One stage.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Whether its tasks may run.
+    /// True if its tasks may run.
     pub begun: bool,
-    /// Tasks of it that are not done and not given up.
+    /// Number of tasks that are not final.
     pub left: u32,
-    /// Tasks of it that were given up.
+    /// Number of tasks that were given up.
     pub failed: u32,
-    /// Tasks of it that were given another size after they had begun.
+    /// Number of tasks that got another size after they had started.
     pub escalated: u32,
-    /// Tasks of it, by index from its first.
+    /// Its tasks, by position in the array.
     tasks: Vec<Task>,
 }
 
@@ -247,7 +247,7 @@ pub struct TaskSets {
 }
 
 impl TaskSets {
-    /// Every task of `job` at its first size, all of them blocked.
+    /// All tasks of `job` with their first sizes, in state blocked.
     pub fn new(job: &JobSpec) -> Self {
         TaskSets { stages: job.stages.iter().map(|spec| crate::spec::stage_of(job, spec)).collect() }
     }
@@ -256,7 +256,7 @@ impl TaskSets {
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
-    /// The stage of that number.
+    /// The stage with this index.
     pub fn stage_mut(&mut self, stage: usize) -> Option<&mut Stage> {
         self.stages.get_mut(stage)
     }
@@ -264,7 +264,7 @@ impl TaskSets {
     pub fn get(&self, key: TaskKey) -> Option<&Task> {
         self.stages.get(key.stage)?.tasks.get(usize::try_from(key.index).ok()?)
     }
-    /// A task, to change it.
+    /// A task, mutable.
     pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut Task> {
         self.stages.get_mut(key.stage)?.tasks.get_mut(usize::try_from(key.index).ok()?)
     }
@@ -297,37 +297,38 @@ impl Stage {
     }
 }
 
-/// The order in which waiting tasks are served: by priority, then escalated ones in the order in which their attempts ended, then by
-/// stage and index.
+/// The position of a waiting task: by priority, then escalated tasks in the order in which their
+/// attempts ended, then by stage and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
     priority: Reverse<i32>,
     escalated: Reverse<bool>,
-    /// Since when an escalated one waits; 0 for the others.
+    /// Start of an escalated task's wait; 0 for the others.
     since: UnixMillis,
-    /// Whose turn it is.
+    /// The task.
     pub key: TaskKey,
 }
 
 impl Turn {
-    /// Whether all that is served after this has the size of its stage, but for what has a lower priority than usual.
+    /// True when all later tasks have the size of their stage, except for tasks of a lower priority
+    /// than the default.
     pub fn is_among_the_last(self) -> bool {
         !self.escalated.0 && self.priority.0 <= 0
     }
 }
 
-/// Tasks of one executor set that wait for slots, and those that wait for their time.
+/// Tasks of one executor set that wait for slots, and those that wait for a time.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
     ready: BTreeSet<Turn>,
     later: BTreeSet<(Tick, TaskKey)>,
-    /// How many waiting tasks take so many slots.
+    /// Number of waiting tasks by number of slots.
     widths: BTreeMap<u32, u32>,
     slots: u64,
 }
 
 impl Queue {
-    /// A task waits from now on.
+    /// Adds a waiting task.
     pub fn push(&mut self, key: TaskKey, task: &Task, ready: Tick) {
         debug_assert_eq!(task.size.place, Place::Shared, "a task with a container of its own does not queue");
         let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, task)) };
@@ -336,7 +337,7 @@ impl Queue {
             *self.widths.entry(task.size.slots).or_default() += 1;
         }
     }
-    /// A task waits no longer. Its size and priority are those it was pushed with.
+    /// Removes a waiting task. It must have the same size and priority as at the push.
     pub fn remove(&mut self, key: TaskKey, task: &Task) {
         let size = &task.size;
         let waiting: Vec<(Tick, TaskKey)> = self.later.iter().filter(|(_, k)| *k == key).copied().collect();
@@ -354,7 +355,7 @@ impl Queue {
             }
         }
     }
-    /// The tasks whose time has come by `now` join those that are ready.
+    /// Moves the tasks whose time has come at `now` to the ready ones.
     pub fn wake<'t>(&mut self, now: Tick, task: impl Fn(TaskKey) -> Option<&'t Task>) {
         while let Some((at, key)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, key));
@@ -363,32 +364,32 @@ impl Queue {
             }
         }
     }
-    /// The tasks that are ready, in the order they are served.
+    /// The ready tasks in their order.
     pub fn ready(&self) -> impl Iterator<Item = TaskKey> {
         self.ready.iter().map(|t| t.key)
     }
-    /// The turn after `turn`, or the first one.
+    /// The entry after `turn`, or the first one.
     pub fn next_after(&self, turn: Option<Turn>) -> Option<Turn> {
         let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
         self.ready.range((from, Bound::Unbounded)).next().copied()
     }
-    /// The turn behind all of the same stage and rung.
+    /// A position behind all tasks of the same stage and rung.
     pub fn behind_stage(turn: Turn) -> Turn {
         Turn { key: TaskKey { index: u32::MAX, ..turn.key }, ..turn }
     }
-    /// The fewest slots that a waiting task takes.
+    /// The smallest number of slots of a waiting task.
     pub fn narrowest(&self) -> Option<u32> {
         self.widths.keys().next().copied()
     }
-    /// When the next waiting task becomes ready.
+    /// Time at which the next waiting task becomes ready.
     pub fn next_ready(&self) -> Option<Tick> {
         self.later.first().map(|(at, _)| *at)
     }
-    /// Slots that all waiting tasks take together.
+    /// Total slots of all waiting tasks.
     pub fn slots(&self) -> u64 {
         self.slots
     }
-    /// True when the task waits here.
+    /// True when the task is in this queue.
     pub fn contains(&self, key: TaskKey) -> bool {
         self.ready.iter().any(|t| t.key == key) || self.later.iter().any(|(_, k)| *k == key)
     }

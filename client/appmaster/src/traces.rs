@@ -1,7 +1,11 @@
-//! Traces of the job for a collector that speaks OTLP, where one is named: by the master's environment, or by the resource manager.
+//! Traces of the job for an OTLP collector, if the master's environment or the resource manager
+//! names one.
 //!
-//! Owned by the shell. Spans are made when something has ended and is written down, and wait in a bounded queue for a task that sends
-//! them. *Architecture Invariant*: the job never waits for a collector. What finds no place, or cannot be sent, is dropped and counted.
+//! The loop owns them. A span is created when its end has been recorded, and waits in a bounded
+//! queue for a task that sends it.
+//!
+//! *Architecture Invariant*: the job never waits for a collector. A span that does not fit into the
+//! queue, or cannot be sent, is dropped and counted.
 
 pub mod spans;
 
@@ -28,37 +32,38 @@ use crate::record::Record;
 use crate::taskset::TaskKey;
 use spans::{Ids, Whole};
 
-/// Spans that may wait.
+/// Maximum number of waiting spans.
 const QUEUE: usize = 8192;
-/// Spans that are sent together.
+/// Maximum number of spans in one batch.
 const BATCH: usize = 512;
-/// Spans wait so long for others to go with them.
+/// Maximum wait of a span for others in its batch.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// One batch may take so long, all tries together.
+/// Timeout of one batch, all tries included.
 const SENDING: Duration = Duration::from_secs(10);
-/// Tries after the first one, for collectors that say they are busy.
+/// Retries for collectors that report to be busy.
 const RETRIES: usize = 3;
-/// At the end of the job, all that waits may take so long.
+/// Timeout for the remaining spans at the end of the job.
 const LAST: Duration = Duration::from_secs(2);
-/// Where a collector takes in spans.
+/// Path at which a collector accepts spans.
 const PATH: &str = "/v1/traces";
-/// The variables that name a collector to every program, the closer one first.
+/// Variables that name a collector, the more specific one first.
 const NAMED: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-/// Who vouches for it.
+/// Variables that name its CA certificate.
 const VOUCHES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 
-/// What the loop tells of its job.
+/// The trace of a job.
 #[derive(Debug)]
 pub(crate) struct Traces {
     ids: Ids,
     service: String,
     began: Option<UnixMillis>,
     sender: Option<Sender>,
-    /// Somebody was named before and cannot be used, or nobody is wanted: it is not looked at again.
+    /// True after the collector was selected, found unusable, or found to be absent; the selection
+    /// is not repeated.
     settled: bool,
 }
 
-/// The end of the queue that spans are put in.
+/// The sending end of the span queue.
 #[derive(Debug)]
 struct Sender {
     queue: mpsc::Sender<SpanData>,
@@ -71,11 +76,11 @@ struct Counts {
     made: AtomicU64,
     sent: AtomicU64,
     dropped: AtomicU64,
-    /// The last batch was not taken.
+    /// True if the last batch was not accepted.
     failing: AtomicBool,
 }
 
-/// What has ended by some records.
+/// Attempts and tasks that ended with some records.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     attempts: Vec<(TaskKey, u32)>,
@@ -84,12 +89,12 @@ pub(crate) struct Ended {
 }
 
 impl Traces {
-    /// Nothing is sent before somebody is named.
+    /// Traces without a collector; no span is sent before one is named.
     pub(crate) fn new(ids: Ids, attempt: String) -> Self {
         Traces { ids, service: attempt, began: None, sender: None, settled: false }
     }
 
-    /// What earlier runs have written down.
+    /// Reads the start of the job from the records of earlier runs.
     pub(crate) fn remember(&mut self, records: &[Record]) {
         for record in records {
             if let Record::JobStarted { at } = record {
@@ -98,7 +103,7 @@ impl Traces {
         }
     }
 
-    /// The resource manager has said where spans go in this cluster; the master's own environment goes before it.
+    /// Selects the collector: that of the master's own environment, else that of the cluster.
     pub(crate) fn told(&mut self, cluster: Option<&str>) {
         if self.settled || said("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             return;
@@ -115,12 +120,13 @@ impl Traces {
         }
     }
 
-    /// Spans that found no place or were not taken.
+    /// Number of spans that did not fit into the queue or were not accepted.
     pub(crate) fn dropped(&self) -> u64 {
         self.sender.as_ref().map_or(0, |sender| sender.counts.dropped.load(Ordering::Relaxed))
     }
 
-    /// What ends by these records. Looked at before they are written, told after.
+    /// Attempts and tasks that end with these records. Called before the records are written;
+    /// [`Traces::tell`] follows after.
     pub(crate) fn look(&mut self, records: &[Record]) -> Ended {
         self.remember(records);
         let mut ended = Ended::default();
@@ -155,7 +161,7 @@ impl Traces {
         ended
     }
 
-    /// It is written down: spans of it may leave.
+    /// Queues the spans of attempts and tasks whose end is recorded.
     pub(crate) fn tell(&self, core: &Core, ended: &Ended, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (key, number) in &ended.attempts {
@@ -171,7 +177,8 @@ impl Traces {
         }
     }
 
-    /// The job has ended. What runs still will not be heard of again.
+    /// Queues the remaining spans when the job has ended. Running attempts will not be reported any
+    /// more.
     pub(crate) fn tell_end(&self, core: &Core, outcome: &Outcome, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (_, task) in core.tasks().iter().filter(|(_, task)| !task.is_final()) {
@@ -194,7 +201,7 @@ impl Traces {
         }));
     }
 
-    /// Sends what waits, for as long as that may take.
+    /// Sends the waiting spans, within a timeout.
     pub(crate) async fn finish(&mut self) {
         let Some(Sender { queue, counts, mut task }) = self.sender.take() else { return };
         drop(queue);
@@ -226,7 +233,7 @@ impl Sender {
     }
 }
 
-/// Sends batches until nobody puts spans in any more and none waits.
+/// Sends batches until the queue is closed and empty.
 async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Receiver<SpanData>, counts: Arc<Counts>) {
     let mut batch = Vec::new();
     while gather(&mut waiting, &mut batch).await {
@@ -247,7 +254,8 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
             }
             Err(why) => {
                 counts.dropped.fetch_add(spans, Ordering::Relaxed);
-                // Once, not for every batch: the job goes on, and there is nothing that it could do about it.
+                // Logged once, not for every batch, because the job continues and cannot correct
+                // it.
                 if !failed {
                     tracing::warn!(collector, why, spans, "traces could not be sent and are dropped, going on");
                 }
@@ -257,7 +265,7 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
     }
 }
 
-/// Waits for a span, and a moment for others. False when there will be none.
+/// Waits for a span, and briefly for others. False when the queue is closed.
 async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -> bool {
     let Some(span) = waiting.recv().await else { return false };
     batch.push(span);
@@ -271,7 +279,8 @@ async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData
     true
 }
 
-/// Speaks to a collector. One that the environment names is left to the library, which reads more of the environment.
+/// The client of a collector. The library itself reads the rest of the environment for a collector
+/// that is named there.
 fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporter, String> {
     let tls = if named.starts_with("https://") {
         let ca = VOUCHES.iter().find_map(|name| said(name)).map(PathBuf::from);
@@ -291,7 +300,8 @@ fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporte
     Ok(exporter)
 }
 
-/// Who sends: `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` say otherwise.
+/// The resource attributes of the sender; `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`
+/// override them.
 fn resource(instance: &str) -> Resource {
     let own =
         [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("service.instance.id", instance.to_owned())];
@@ -299,7 +309,7 @@ fn resource(instance: &str) -> Resource {
     Resource::builder().with_attributes(own).with_service_name(name).build()
 }
 
-/// A variable that is set to something.
+/// A variable with a non-empty value.
 fn said(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }

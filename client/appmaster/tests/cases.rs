@@ -1,4 +1,4 @@
-//! Ends that are easily taken for something else.
+//! Ends of attempts that are easily classified wrongly.
 
 #[macro_use]
 mod world;
@@ -28,7 +28,7 @@ fn figures(world: &World) -> (u32, u32, u32) {
     (totals.done, totals.failed, totals.memory_kills)
 }
 
-/// Samples that were all taken before, or after, it was large.
+/// Samples that were all taken before, or after, the task was large.
 fn small_samples(report: &mut TaskReport) {
     let sample = |at_ms| Sample {
         at_ms,
@@ -62,8 +62,8 @@ fn page_cache(report: &mut TaskReport) {
 
 #[test]
 fn of_two_attempts_that_race_the_one_that_is_known_counts_once() {
-    // Nothing is heard of an executor for longer than the master waits; its tasks end meanwhile, and it comes back with them while
-    // they run again elsewhere.
+    // An executor is disconnected for longer than the timeout of the master. Its tasks end
+    // meanwhile, and it returns with them while they run again elsewhere.
     let fault = Fault::Partitioned { at_ms: 500, nth: 0, for_ms: 70_000 };
     let world = Scenario::of(JOB).usual(Habit::native(50, 30_000)).fault(fault).run();
     assert_eq!(figures(&world), (8, 0, 0));
@@ -93,7 +93,7 @@ fn a_peak_a_little_above_the_limit_is_a_kill_like_any_other_and_no_size() {
     assert_eq!((figures(&world), world.sizes("map/3")), ((8, 0, 1), vec![64, 128]));
     let peak = world.row("map/3").attempts[0].peak.expect("a peak");
     assert!(peak > Bytes::from_mib(64), "it is told as it was: {peak}");
-    // Learned from, it is what was needed: nobody after it gets less.
+    // The learner takes the peak as the need: no later task gets less.
     let world = Scenario::of(&learning()).usual(Habit::native(100, 1000).telling(slack)).run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (40, 0));
     assert_eq!(world.row("map/39").attempts.len(), 1);
@@ -134,7 +134,7 @@ fn on_nodes_of_several_sizes_what_is_large_goes_where_it_fits() {
 #[test]
 fn what_waits_for_a_larger_container_when_its_node_is_lost_asks_for_nothing_more() {
     let grow = JOB.replace("grow = false", "grow = true").replace("count = 8", "count = 1");
-    // A task that is held asks for more every few milliseconds of its first second.
+    // In its first second, a frozen task requests more memory every few milliseconds.
     for at_ms in 20..60 {
         let fault = Fault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost };
         let world = Scenario::of(&grow).nodes(&[2048]).habit("map/0", Habit::native(1000, 1000)).fault(fault).run();

@@ -1,4 +1,4 @@
-//! The task channel over a real socket, with an executor that is played by the test.
+//! The task channel over a real socket, with an executor simulated by the test.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn heard(events: &mut mpsc::Receiver<LinkEvent>) -> LinkEvent {
     timeout(SOON, events.recv()).await.expect("in time").expect("an event")
 }
 
-/// True when the other side closes without having said anything.
+/// True when the other side closes without sending a message.
 async fn is_closed(stream: &mut TcpStream) -> bool {
     let mut rest = Vec::new();
     matches!(timeout(SOON, stream.read_to_end(&mut rest)).await, Ok(Ok(0) | Err(_)))
@@ -106,7 +106,7 @@ async fn strangers_are_refused_without_a_word() {
     assert!(events.try_recv().is_err(), "the loop heard of none of them");
 }
 
-/// The last words before the master closes the connection, all of `bytes` having been sent.
+/// The last message before the master closes the connection, after all of `bytes` was sent.
 async fn refusal(address: &str, bytes: &[u8]) -> (String, u32, u32) {
     let mut stream = TcpStream::connect(address).await.expect("connects");
     stream.write_all(bytes).await.expect("sends");
@@ -161,10 +161,10 @@ async fn an_endless_line_ends_the_connection() {
     assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
 }
 
-/// As many as there may be of those who have not shown the secret.
+/// The maximum number of unauthenticated connections.
 const STRANGERS: usize = 256;
 
-/// Connects and says nothing.
+/// Connects and sends nothing.
 fn silent(address: &str) -> std::net::TcpStream {
     let stream = std::net::TcpStream::connect(address).expect("connects");
     stream.set_nonblocking(true).expect("does not wait");
@@ -185,7 +185,7 @@ async fn who_has_not_shown_the_secret_has_little_room_and_gives_it_back() {
     assert!(!strangers.iter().all(is_open), "there is no room for it and all of them");
 }
 
-/// A master that has come back, with somebody at its port who leaves one place.
+/// A restarted master, whose port has received unauthenticated connections that leave one place.
 #[tokio::test(flavor = "multi_thread")]
 async fn executors_that_come_all_at_once_come_in_one_after_the_other() {
     const EXECUTORS: usize = 600;
@@ -211,7 +211,7 @@ async fn executors_that_come_all_at_once_come_in_one_after_the_other() {
     }
 }
 
-/// A hello with room for what an executor has to tell after a long time alone.
+/// A hello with fillers, as long as that of an executor that was disconnected for a long time.
 fn long_hello(before: usize, token: &str, behind: usize) -> String {
     let (before, behind) = ("b".repeat(before), "a".repeat(behind));
     format!(
@@ -229,7 +229,7 @@ async fn of_a_line_that_does_not_show_the_secret_little_is_read() {
         assert!(is_closed(&mut stream).await, "{line:.60}");
         assert!(events.try_recv().is_err(), "{line:.60}");
     }
-    // Neither is lost what comes behind a hello in the same breath.
+    // Bytes that arrive together with a hello are not lost either.
     let alike = [long_hello(0, "secret", much), long_hello(0, "secret", MAX_UNPROVEN), long_hello(MAX_UNPROVEN / 2, "secret", 0)];
     for line in alike {
         let mut stream = TcpStream::connect(&address).await.expect("connects");

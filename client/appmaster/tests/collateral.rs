@@ -1,5 +1,5 @@
-//! Kills for an outer limit: the task waits and goes elsewhere, the node is left when it happens again, and no task is given up for
-//! it while there is another node.
+//! Kills for an outer limit: the task waits and runs on another node. A node with repeated kills is
+//! excluded. No task is given up for such kills while there is another node.
 
 #[macro_use]
 mod world;
@@ -8,7 +8,7 @@ use headroom_types::ExitReason;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 use world::{Fault, Habit, Scenario, World};
 
-/// One loss that is charged fails the job.
+/// A job that fails at one charged loss.
 const STRICT: &str = concat!(
     job_head!("collateral", "160MiB", 2, 3, 2),
     r#"[retry]
@@ -20,7 +20,7 @@ command = ["prog"]
 "#
 );
 
-/// The larger node is the one that kills, so executors come there first.
+/// The node with the kills is the larger one, so executors start there first.
 fn strict() -> Scenario {
     Scenario::of(STRICT).nodes(&[4096, 1024]).usual(Habit::native(10, 5_000)).fault(Fault::OuterKills { node: 0 })
 }

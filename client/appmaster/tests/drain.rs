@@ -31,13 +31,13 @@ fn rows<'w>(world: &'w World, id: &str) -> &'w [AttemptRow] {
     &world.row(id).attempts
 }
 
-/// From the kill of the first attempt to the start of the second one.
+/// Time from the kill of the first attempt to the start of the second one.
 fn waited(world: &World, id: &str) -> Duration {
     let rows = rows(world, id);
     rows[1].started.since(rows[0].ended.expect("it ended"))
 }
 
-/// Containers that were told to leave for a task, in order.
+/// Containers that were drained for a task, in order.
 fn drained(world: &World) -> Vec<&str> {
     world.words("ContainerLeaving")
 }
@@ -65,7 +65,7 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
     assert!(says("waits for executors of its own job, one is being drained: "), "{:?}", world.notes);
     let without = crowded().run();
     let (with, without) = (makespan(&world), makespan(&without));
-    // The task itself takes two executors for its run, and had run once before.
+    // The task itself occupies two executors during its run, and has run once before.
     assert!(with <= without + Duration::from_millis(4 * TASK_MS), "{with:?} against {without:?}");
 }
 
@@ -105,7 +105,8 @@ fn several_escalated_tasks_are_served_in_turn_where_there_is_room_for_one() {
     starts.sort();
     assert!(starts.windows(2).all(|pair| pair[0].1 <= pair[1].1), "the oldest first: {starts:?}");
     for id in three {
-        // Those before it, each for its run, and the drain of what came back between them.
+        // The tasks before it, each for its run, and the drains of the executors that returned
+        // between them.
         assert!(waited(&world, id) <= Duration::from_millis(6 * TASK_MS), "{id}: {:?}", waited(&world, id));
     }
 }
@@ -121,7 +122,7 @@ fn tasks_that_are_killed_together_are_served_together_where_there_is_room_for_al
     }
 }
 
-/// Two executors of four slots on one node, and tasks that leave one slot at a time.
+/// Executors of four slots on one node, and tasks that free one slot at a time.
 fn staggered(executors: u32) -> Scenario {
     let text = JOB.replace("cpus = 1", "cpus = 4").replace("count = 2\nslots = 1", &format!("count = {executors}\nslots = 4"));
     let scenario = Scenario::of(&text.replace("0-59", "0-199")).nodes(&[670]).usual(Habit::native(10, TASK_MS));

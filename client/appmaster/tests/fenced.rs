@@ -1,4 +1,5 @@
-//! Fenced stages: however often a task runs and whoever dies, it has one output, that of the attempt that counts.
+//! Fenced stages: each task has exactly one output, that of the attempt that counts, for any number
+//! of runs and faults.
 
 #[macro_use]
 mod world;
@@ -35,7 +36,7 @@ fn job() -> Scenario {
         .habit("map/3", Habit::ending(&[ExitReason::Exit { code: 1 }]))
 }
 
-/// Every task is done, and what is in its place is what its last attempt wrote.
+/// Every task is done, and its output is that of its last attempt.
 fn each_has_its_own_output(world: &World) {
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Succeeded), "{:?}", world.core.totals());
     assert_eq!(world.files.places.len(), 6, "{:?}", world.files.places);
@@ -78,7 +79,8 @@ fn repeated_words_change_nothing() {
     each_has_its_own_output(&job().fault(Fault::Twice).run());
 }
 
-/// An attempt runs on where nobody hears of it. It comes to its end, and is told, before or after the next one has.
+/// An attempt runs on without a connection. Its end is reported before or after the end of the next
+/// attempt.
 #[test]
 fn of_racing_attempts_the_late_one_loses() {
     for for_ms in [70_000, 75_000, 90_000, 130_000] {
@@ -93,7 +95,8 @@ fn of_racing_attempts_the_late_one_loses() {
 
 #[test]
 fn an_executor_may_die_once_its_task_has_ended() {
-    // All of the first wave end at the same moment; its outputs are in their places half a second later.
+    // All attempts of the first wave end at the same time; their outputs are committed half a
+    // second later.
     let slow = || Scenario::of(JOB).files(500, &[]).habit("map/1", Habit::native(1, 1000));
     let ended = slow().run().row("map/0").attempts[0].ended.expect("ended");
     let world = slow().run();
@@ -118,8 +121,8 @@ fn what_is_in_a_place_already_is_never_replaced() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Safety: never two outputs of a task, and never one of an attempt that does not count (checked by the files and at the end).
-    /// Liveness: every task gets its output.
+    /// Safety: a task never has two outputs, nor one of an attempt that does not count (checked by
+    /// the files and at the end). Liveness: every task gets its output.
     #[test]
     fn whatever_dies_every_task_has_one_output(
         record in 1usize..60, commit in 1usize..7, lost_at in 1u64..8000, nth in 0usize..2,

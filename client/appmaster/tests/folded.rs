@@ -1,4 +1,4 @@
-//! Rows of tasks that ended well become counts beyond the first 10,000 tasks.
+//! Rows of succeeded tasks become counts beyond the first 10,000 tasks.
 
 #[macro_use]
 mod world;
@@ -16,7 +16,7 @@ grow = false
 "#
 );
 
-/// One task beyond the first 10,000 is killed and given more.
+/// A job in which one task beyond the first 10,000 is killed and gets more memory.
 fn many() -> World {
     Scenario::of(JOB)
         .nodes(&[8 * 1024])

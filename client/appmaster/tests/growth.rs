@@ -1,4 +1,5 @@
-//! More memory for tasks that run: whose it is, what bounds it, and what a restart in the middle leaves.
+//! Growth of running tasks: the source of the memory, its bounds, and the state after a restart in
+//! the middle.
 
 #[macro_use]
 mod world;
@@ -49,7 +50,7 @@ fn free_slots_are_used_before_the_container_is_enlarged_and_it_shrinks_again() {
     assert_eq!((world.resizes, limits(&world, "map/0")), (1, vec![64, 96, 144]), "96 fit into two slots, 144 do not");
     let spent = world.core.totals().allocated_byte_ms;
     assert!(spent < 144 * (1 << 20) * 1200, "each size counts for as long as it was had: {spent}");
-    // Another task comes to the same executor afterwards: the container has its first size again by then.
+    // Another task runs in the same executor afterwards: the container has its initial size again.
     let two = format!("{}\n[[stage]]\nname = \"then\"\nafter = [\"map\"]\ncount = 4\ncommand = [\"prog\"]\n", alone);
     let world = Scenario::of(&two).nodes(&[1024]).usual(Habit::native(10, 1000)).habit("map/0", Habit::native(120, 1000)).run();
     assert_eq!((world.core.totals().done, world.resizes), (5, 2), "larger, and back");
@@ -57,7 +58,8 @@ fn free_slots_are_used_before_the_container_is_enlarged_and_it_shrinks_again() {
 
 #[test]
 fn slots_whose_memory_was_taken_get_no_task() {
-    // Both tasks of the first wave need the memory of 1.5 slots: nothing is left in their executor until they end.
+    // Both tasks of the first wave need the memory of 1.5 slots: their executor has no free memory
+    // until they end.
     let one =
         JOB.replace("count = 2", "count = 1").replace("slots = 2", "slots = 4").replace("160MiB", "288MiB").replace("0-3", "0-9");
     let world = Scenario::of(&one).nodes(&[320]).usual(Habit::native(90, 1000)).run();
@@ -81,7 +83,7 @@ fn on_a_full_node_an_executor_of_the_job_leaves_for_a_held_task() {
 
 #[test]
 fn without_room_in_time_the_kernel_kills_and_the_ladder_goes_on() {
-    // Its neighbour runs for long and may not be evicted.
+    // The other task on the node runs long and may not be evicted.
     let once = TIGHT.replace("array = ", "idempotent = \"no\"\narray = ");
     let tasks = Scenario::of(&once).nodes(&[192]).usual(Habit::native(10, 1000)).habit("map/0", Habit::native(10, 100_000));
     let world = tasks.habit("map/1", Habit::native(140, 1000)).run();
@@ -92,7 +94,7 @@ fn without_room_in_time_the_kernel_kills_and_the_ladder_goes_on() {
     assert!(world.words("GrowthRefused")[0].contains("no room for 32 MiB more in "), "{:?}", world.words("GrowthRefused"));
 }
 
-/// Two executors of one slot fill the node; both are there when the tasks begin that need more.
+/// Two executors of one slot fill the node; both exist when the tasks start that need more memory.
 const TIGHT: &str = concat!(
     job_head!("tight", "96MiB", 1, 2, 1),
     r#"[[stage]]

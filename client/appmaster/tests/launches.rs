@@ -1,5 +1,6 @@
-//! Launches that fail at once: the node is left alone for a while, the task goes elsewhere and is not charged, and where there is no other
-//! node the job ends after its attempts, with waits between them.
+//! Launches that fail at once: the node is excluded for a while, and the task runs elsewhere
+//! without charge. If there is no other node, the job ends after its attempts, with waits between
+//! them.
 
 #[macro_use]
 mod world;
@@ -8,7 +9,7 @@ use headroom_types::ExitReason;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 use world::{Fault, Habit, Scenario, World};
 
-/// One failure that is charged fails the job.
+/// A job that fails at one charged failure.
 const STRICT: &str = concat!(
     job_head!("launches", "160MiB", 2, 3, 2),
     r#"[retry]
@@ -20,7 +21,7 @@ command = ["prog"]
 "#
 );
 
-/// The larger node is the broken one, so executors come there first.
+/// The broken node is the larger one, so executors start there first.
 fn strict() -> Scenario {
     Scenario::of(STRICT).nodes(&[4096, 1024]).usual(Habit::native(10, 5_000)).fault(Fault::NoTasks { node: 0 })
 }
@@ -60,7 +61,8 @@ fn the_only_executor_is_replaced_by_one_on_another_node() {
     assert_eq!(failed(&world).len(), 2);
 }
 
-/// Executors are on both nodes, and the tasks that failed on one wait until the other has room.
+/// Executors run on both nodes, and the tasks that failed on one wait until the other has a free
+/// slot.
 #[test]
 fn a_task_waits_for_a_node_that_is_full_rather_than_try_the_broken_one_again() {
     let s = Scenario::of(STRICT).nodes(&[4096, 200]).usual(Habit::native(10, 60_000)).fault(Fault::NoTasks { node: 0 });
@@ -84,7 +86,7 @@ fn a_task_with_a_container_of_its_own_gets_one_on_another_node() {
     assert!(failed(&world).iter().all(|a| a.decision.contains("not charged")));
 }
 
-/// Milliseconds from one attempt of a task to the next.
+/// Milliseconds from the start of one attempt of a task to the start of the next.
 fn gaps(world: &World, task: &str) -> Vec<u64> {
     world.row(task).attempts.windows(2).map(|pair| pair[1].started.0 - pair[0].started.0).collect()
 }
@@ -119,7 +121,7 @@ fn whenever_the_master_dies_nothing_is_charged_to_a_task() {
     }
 }
 
-/// All eight executors fail together on the one node, and are one failure.
+/// All eight executors fail together on one node, and count as one failure.
 #[test]
 fn executors_that_do_not_start_on_one_node_come_on_another() {
     let job = STRICT.replace("count = 3", "count = 8");

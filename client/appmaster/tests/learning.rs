@@ -1,4 +1,5 @@
-//! Jobs whose tasks start with what tasks of their kind turned out to need: stories of whole jobs, and what a restart leaves.
+//! Jobs whose tasks start with learned sizes: scenarios of whole jobs, and the state after a
+//! restart.
 
 #[macro_use]
 mod world;
@@ -42,7 +43,7 @@ fn alone() -> Scenario {
     Scenario::of(ALONE).nodes(&[16 * 1024]).mirrored()
 }
 
-/// First sizes of tasks, in MiB, in the order in which they began.
+/// First sizes of tasks, in MiB, in the order of their starts.
 fn firsts(world: &World) -> Vec<u64> {
     let mut rows: Vec<_> = world.rows.values().map(|row| &row.attempts[0]).collect();
     rows.sort_by_key(|row| (row.started, row.attempt.clone()));
@@ -148,7 +149,7 @@ fn two_hundred_of_a_new_kind_are_not_killed_in_one_wave() {
 #[test]
 fn three_kills_of_a_kind_that_is_known_raise_all_that_wait() {
     let mut s = alone().usual(Habit::native(200, 20_000));
-    // From the twentieth on each needs twice as much.
+    // From the twentieth on, each task needs twice as much.
     for late in 20..40 {
         s = s.habit(&format!("map/{late}"), Habit::native(400, 20_000));
     }
@@ -177,7 +178,7 @@ fn with_inputs(text: &str) -> Scenario {
     s
 }
 
-/// Sizes in no order.
+/// Sizes in a mixed order.
 fn nth(n: u64) -> u64 {
     n * 17 % 40
 }
@@ -367,7 +368,7 @@ fn what_is_lost_with_its_node_keeps_the_size_it_began_with() {
 #[test]
 fn journals_from_before_are_read_and_teach_what_they_can() {
     let world = alone().usual(Habit::native(200, 20_000)).run();
-    // What an older master wrote: no need, no reason for a size.
+    // A journal of an older master: without the need and the reason for a size.
     let older = |record: &Record| -> Record {
         let mut value = serde_json::to_value(record).expect("writes");
         let fields = value.as_object_mut().expect("an object");
@@ -419,7 +420,7 @@ fn a_long_stage_is_done_in_containers_of_their_own_without_a_kill() {
     assert_eq!(kills(&world), 0);
 }
 
-/// A family whose tasks of stage `map` needed so many MiB, for 20 s each.
+/// The usage history of a job whose tasks of stage `map` needed this many MiB, for 20 s each.
 fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<Family> {
     let first = Bytes::from_mib(64);
     let need = |mib| Need { peak: Bytes::from_mib(mib), first, last: first, kills: 0, runtime_ms: 20_000 };
@@ -427,12 +428,12 @@ fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<Family> {
     Box::new(Family { user: "ann".into(), name: "learning".parse().expect("a name"), runs: 3, last: UnixMillis(1), kinds })
 }
 
-/// A master that was told of a family before it was registered, and what it wrote down.
+/// A master that received a usage history before its registration, and its records.
 fn informed(job: &str, family: Box<Family>) -> (Core, Vec<Record>) {
     let job = headroom_config::job::compile(job, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a right job");
     let (mut core, mut out) = (Core::new(job, headroom_appmaster::Setup::default()), Vec::new());
     core.step(Now::default(), Event::Known(family.clone()), &mut out);
-    // Told again by another life of the resource manager.
+    // Repeated by another epoch of the resource manager.
     core.step(Now::default(), Event::Known(family), &mut out);
     let written = out.into_iter().filter_map(|effect| if let Effect::Record(record) = effect { Some(*record) } else { None });
     (core, written.collect())

@@ -1,4 +1,5 @@
-//! Containers in which ended tasks left memory: they leave when the next task would not find its own, and not before.
+//! Containers in which ended tasks left memory: they end only when the next task would not have
+//! enough memory.
 
 #[macro_use]
 mod world;

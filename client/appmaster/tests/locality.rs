@@ -1,4 +1,4 @@
-//! Where inputs are and what was read of them: who goes where, what a remote input takes, and what is told of it.
+//! Locations of inputs and read bytes: placement, the memory of remote inputs, and reported gaps.
 
 #[macro_use]
 mod world;
@@ -8,7 +8,7 @@ use headroom_wire::v1::am::Relax;
 use headroom_wire::v1::job::{InputGap, Locality};
 use world::{Fault, Habit, Scenario, World};
 
-/// Two JVM tasks at once in one executor, with inputs of 96 MiB that one node holds.
+/// Two JVM tasks at once in one executor, with inputs of 96 MiB that are on one node.
 const JVM: &str = concat!(
     job_head!("near", "352MiB", 2, 2, 2),
     r#"[profiles.task]
@@ -39,7 +39,7 @@ fn localities(world: &World, id: &str) -> Vec<Option<Locality>> {
 
 #[test]
 fn containers_are_asked_for_where_the_input_is() {
-    // The first node has more room, the second one holds the input.
+    // The first node has more memory, the second one has the input.
     let world = jvm("input_hosts = [\"n1\"]").nodes(&[4096, 2048]).run();
     let placement = &world.placements[&"set-main".parse().expect("id")];
     let names: Vec<&str> = placement.prefer_nodes.iter().map(|n| n.as_str()).collect();
@@ -108,7 +108,7 @@ fn an_input_that_no_node_could_hold_beside_the_task_takes_what_there_is() {
     assert_eq!(world.sizes("map/3"), [2048 - 32]);
 }
 
-/// It was to read 100 MiB.
+/// Tasks with planned inputs of 100 MiB.
 const SPLIT: &str = concat!(
     job_head!("split", "288MiB", 4, 2, 4),
     r#"[[stage]]
@@ -163,7 +163,8 @@ fn a_master_that_dies_counts_the_same_inputs() {
     }
 }
 
-/// The size of the split was ignored: all tasks read eight times what was planned, and need as much as they read.
+/// The split was ignored: all tasks read eight times the planned bytes, and need as much as they
+/// read.
 #[test]
 fn the_learner_goes_by_what_was_read() {
     let text = SPLIT.replace("name = \"split\"", "name = \"split\"\nsizes = \"learned\"").replace("0-7", "0-39");

@@ -1,4 +1,4 @@
-//! What somebody wants done with one task: it is done once, whoever dies in between, and nobody else notices.
+//! Orders for one task: each is carried out once, across restarts, and does not affect other tasks.
 
 #[macro_use]
 mod world;
@@ -67,7 +67,7 @@ fn a_cancelled_task_whose_executor_dies_first_is_not_tried_again() {
 
 #[test]
 fn what_is_tried_again_on_request_is_charged_to_no_budget() {
-    // The budget for losses is none, so one that were charged would be the end of the task.
+    // The budget for losses is zero, so a charged loss would end the task.
     let world = job(2_000, "map/2", TaskWish::Retry { attempt: 1 }).run();
     let row = world.row("map/2");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 2));

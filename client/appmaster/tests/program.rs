@@ -1,4 +1,4 @@
-//! Which executor a job's containers are started with.
+//! The executor program of a job's containers.
 
 mod world;
 
@@ -26,7 +26,8 @@ command = ["prog"]
 files = [{ name = "executor.py", from = "/srv/executor.py" }]
 "#;
 
-/// Commands, whether tasks have cgroups, and names of files, of the set's containers and of that of one task alone.
+/// Commands, whether tasks have cgroups, and the number of files: of the set's containers and of
+/// the own container of one task.
 fn launches(program: &str) -> Vec<(String, bool, usize)> {
     let world = Scenario::of(&JOB.replace("PROGRAM", program)).habit("map/1", Habit::native(500, 1000)).run();
     assert_eq!(world.core.totals().done, 4);

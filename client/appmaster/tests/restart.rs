@@ -1,4 +1,5 @@
-//! The master may die after any record: whoever takes over ends the job with the same result.
+//! Restarts of the master: after a crash at any record, the next master ends the job with the same
+//! result.
 
 #[macro_use]
 mod world;
@@ -61,8 +62,8 @@ fn a_restart_reruns_nothing_that_is_still_running() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Safety: no task is both lost and counted done; no budget is passed (checked by the invariants after every step).
-    /// Liveness: every job ends, whatever dies.
+    /// Safety: no task is both lost and counted done; no budget is exceeded (the invariants check
+    /// this after every step). Liveness: every job ends after any faults.
     #[test]
     fn whatever_dies_the_job_ends_with_every_task_decided(
         needs in proptest::collection::vec(1u64..700, 12),
@@ -96,8 +97,9 @@ command = ["prog"]
 "#
 );
 
-/// The attempts that ran when the master went, on executors that cannot be spoken to any more, are lost; those of the next master begin
-/// as soon as it is there, whether or not the old executors leave room for others.
+/// The attempts that ran when the master moved are lost, because their executors know another
+/// secret. Attempts of the next master start as soon as it runs, whether or not the old executors
+/// leave free memory.
 #[test]
 fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
     for room in [2048, 350] {
@@ -108,7 +110,8 @@ fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
     }
 }
 
-/// Its own journal is there, but what is alive was given to a run that wrote another one.
+/// The master finds its own journal, but the live containers were granted to a run that wrote
+/// another one.
 #[test]
 fn a_master_that_comes_back_to_its_first_host_sends_home_whom_it_never_knew() {
     let s = Scenario::of(MOVED).nodes(&[2048]).usual(Habit::native(10, 20_000));

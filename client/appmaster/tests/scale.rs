@@ -1,4 +1,5 @@
-//! Another number of executors while a job runs: more when there is work, fewer when what runs has ended, and nobody is stopped for it.
+//! Changes of the number of executors of a running job: more if there is work, fewer after running
+//! tasks have ended. No task is stopped.
 
 #[macro_use]
 mod world;
@@ -26,12 +27,12 @@ fn job(faults: impl IntoIterator<Item = Fault>) -> World {
     faults.into_iter().fold(scenario, Scenario::fault).run()
 }
 
-/// How many containers there ever were.
+/// Number of containers that were ever granted.
 fn gained(world: &World) -> usize {
     world.records.iter().filter(|record| matches!(record, Record::Gained { .. })).count()
 }
 
-/// The tasks that ran at once at most, once an attempt had begun so late. Milliseconds.
+/// Maximum number of concurrent tasks, from this time after the first start on. Milliseconds.
 fn widest_after(world: &World, ms: u64) -> usize {
     let attempts: Vec<_> = world.rows.values().flat_map(|row| &row.attempts).collect();
     let first = attempts.iter().map(|a| a.started).min().expect("something ran");

@@ -1,4 +1,4 @@
-//! Stories of whole jobs: the policy in all its modes, restarts, losses and late news.
+//! Scenarios of whole jobs: the policy in all its modes, restarts, losses and late messages.
 
 #[macro_use]
 mod world;
@@ -387,7 +387,8 @@ fn a_stage_after_a_failed_one_is_never_run_and_says_so() {
 
 #[test]
 fn an_own_container_gets_the_room_of_executors_that_only_wait() {
-    // One node: both executors leave no room for the container of map/0, and only reduce, which waits for it, needs them.
+    // One node: both executors leave no memory for the container of map/0, and only reduce, which
+    // depends on it, needs them.
     let world = Scenario::of(TWO).nodes(&[600]).habit("map/0", Habit::native(400, 1000)).run();
     assert_eq!((done(&world), world.core.totals().failed), (9, 0));
     assert_eq!(world.sizes("map/0").last(), Some(&568), "the largest that the node can give");
@@ -428,7 +429,8 @@ fn a_task_in_its_own_container_is_tried_again_when_its_time_has_come() {
     assert_eq!(world.places("group/0").len(), 2, "an executor, and a container of its own, used twice");
 }
 
-/// Two slots, and two tasks that were killed and need both: the one that has waited longer goes first, whatever its index.
+/// Two slots, and two tasks that were killed and need both: the task that has waited longer starts
+/// first, whatever its index.
 #[test]
 fn of_two_wide_tasks_the_one_that_has_waited_longer_goes_first() {
     let job = concat!(

@@ -1,4 +1,5 @@
-//! How many executors a job has: by demand, kept for a while, never fewer than wanted; and what is begun beside a heap that is starved.
+//! The number of a job's executors: by demand, idle time and minimum; and no start of tasks while a
+//! heap in the executor is starved.
 
 mod world;
 
@@ -29,7 +30,7 @@ fn with(keys: &str) -> World {
     world
 }
 
-/// How long after its tasks the first of them went, or the job was over. Seconds.
+/// Seconds from the end of its tasks until the first executor ended, or until the job ended.
 fn kept(world: &World) -> u64 {
     (world.ended.first().unwrap_or(&world.now_ms) - 2_000) / 1000
 }
@@ -52,7 +53,7 @@ fn the_least_of_them_stay_to_the_end() {
     assert!(kept(&with("min = 1")) < 3, "the other one is not needed");
 }
 
-/// Both are there for the one task, and no third one when it is over.
+/// Both exist for the one task, and no third one follows when it is done.
 #[test]
 fn the_least_of_them_are_there_before_there_is_work() {
     let narrow = JOB.replace("count = 2", "count = 2\nmin = 2").replace("0-3", "0-0");
@@ -60,7 +61,8 @@ fn the_least_of_them_are_there_before_there_is_work() {
     assert_eq!(world.granted.values().sum::<u32>(), 2);
 }
 
-/// The wide one needs a container of its own, and all memory of the only node is held by executors that are merely kept.
+/// The wide task needs its own container, and all memory of the only node is occupied by idle
+/// executors.
 #[test]
 fn what_is_only_kept_gives_way_to_a_container_that_is_waited_for() {
     let job = JOB.replace("count = 2", "count = 2\nmin = 2\nidle = \"1h\"");

@@ -1,4 +1,4 @@
-//! What the master does about the sub-cause of a failure, and what a restart leaves of it.
+//! Treatments of the sub-cause of a failure, and their state after a restart.
 
 #[macro_use]
 mod world;
@@ -22,7 +22,7 @@ fn job(rest: &str, habit: Habit) -> Scenario {
     Scenario::of(&format!("{JOB}{rest}")).nodes(&[2048]).usual(Habit::native(10, 1000)).habit("map/1", habit)
 }
 
-/// Puts a row into the diagnosis of an attempt that failed.
+/// Adds a row to the diagnosis of an attempt that failed.
 fn found(report: &mut TaskReport, cause: SubCause) {
     if report.reason.charge() != Charge::Success {
         report.diagnosis = vec![Diagnosis::new(cause, Certainty::Certain, "it met something", "change something")];
@@ -85,7 +85,8 @@ fn a_remedy_that_does_not_help_is_followed_by_more_memory() {
     assert!(sizes[0] == sizes[1] && sizes[1] < sizes[2], "{sizes:?}");
 }
 
-/// A request for 600 MiB, where a node has 2 GiB: another node may have what this one refused.
+/// A request for 600 MiB, with nodes of 2 GiB: another node may have the memory that this one
+/// refused.
 #[test]
 fn a_request_that_some_node_can_answer_is_answered() {
     let habit = Habit::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| {
@@ -107,7 +108,7 @@ fn other_modes_know_no_sub_causes() {
     }
 }
 
-/// Fills its limit in a straight line, 32 MiB a second.
+/// A task that fills its limit linearly, by 32 MiB per second.
 fn steadily(report: &mut TaskReport) {
     found(report, SubCause::OwnData);
     let limit = report.evidence.own.limit.unwrap_or_default();

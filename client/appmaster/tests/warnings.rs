@@ -1,4 +1,5 @@
-//! Warnings of the resource manager: what may end by itself does, the rest moves, and nobody is charged for it.
+//! Warnings of the resource manager: tasks that can end in time do, the others move, and no task is
+//! charged.
 
 #[macro_use]
 mod world;
@@ -37,7 +38,7 @@ fn what_can_end_before_a_preemption_does_and_nothing_is_begun_meanwhile() {
 
 #[test]
 fn what_is_taken_runs_again_at_the_same_size_and_is_not_charged() {
-    // Three times in a row, where the budget for losses is one.
+    // Three preemptions in a row, with a budget for losses of one.
     let faults = [500, 2_500, 4_500].map(|at_ms| Fault::Preempted { at_ms, nth: 0, warning_ms: 1_000 });
     let small = JOB.replace("count = 2", "count = 1").replace("0-7", "0-1");
     let job = Scenario::of(&small).nodes(&[1024, 1024]).usual(Habit::native(10, 20_000));
@@ -72,7 +73,8 @@ fn a_node_that_is_emptied_is_left_as_its_tasks_end() {
 
 #[test]
 fn a_preemption_that_does_not_happen_is_forgotten() {
-    // The same container is warned with a moment far beyond the end of the job's first tasks and lives: the job ends all the same.
+    // The container is warned with a time far beyond the end of the job's first tasks and stays
+    // alive: the job ends nevertheless.
     let world = job(30_000).fault(Fault::Preempted { at_ms: 500, nth: 0, warning_ms: 10_000_000 }).run();
     assert_eq!(world.core.totals().done, 8);
     assert!(world.rows.values().all(|row| row.attempts.len() == 1));

@@ -1,4 +1,5 @@
-//! The whole master over real sockets: a resource manager and executors played by the test, the journal on a real disk.
+//! The whole master over real sockets: with a fake resource manager and fake executors, and a
+//! journal on a real disk.
 
 mod fake;
 
@@ -100,7 +101,8 @@ async fn a_job_survives_new_lives_of_the_resource_manager() {
     assert_eq!(seen.started, 7 + 2, "nothing ran twice but the two killed attempts");
 }
 
-/// Whoever knows the secret and says another's hello is taken for it: the later line counts, the earlier one is closed, nothing is lost.
+/// Two connections with the hello of the same executor: the later one counts, the earlier one is
+/// closed, and no task is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_lines_of_one_executor_the_later_one_counts() {
     let (cluster, dir) = (Cluster::start().await, tempfile::tempdir().expect("directory"));

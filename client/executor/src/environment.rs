@@ -1,6 +1,7 @@
-//! What the executor is told by its environment, checked: pure.
+//! The executor's environment variables, checked: pure.
 //!
-//! Everything comes from the node agent (its container) and from the master (where it listens, the secret, the slots).
+//! The node agent sets the variables of the container; the master sets its address, the secret and
+//! the slots.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -8,10 +9,11 @@ use std::path::PathBuf;
 use headroom_transport::Address;
 use headroom_types::{AppId, ContainerId, EnforcerKind};
 
-/// Most slots of one executor.
+/// Maximum number of slots of an executor.
 pub const MOST_SLOTS: u32 = 1024;
 
-/// Variables of the executor's own that no task gets to see: the secret, and what does not hold for a task.
+/// Variables of the executor that tasks do not inherit: the secret, and values that do not apply to
+/// a task.
 const OWN: [&str; 13] = [
     "HEADROOM_TASK_SHM_BYTES",
     "HEADROOM_TOKEN_FILE",
@@ -31,36 +33,37 @@ const OWN: [&str; 13] = [
 /// The checked environment.
 #[derive(Clone)]
 pub struct Environment {
-    /// Where the master listens.
+    /// Address of the master.
     pub master: Address,
-    /// The secret of the first line.
+    /// Secret for the first line of a connection.
     pub token: String,
-    /// How many slots there are.
+    /// Number of slots.
     pub slots: u32,
-    /// Whose tasks these are.
+    /// Application of the tasks.
     pub app: AppId,
-    /// The container it runs in.
+    /// Container of the executor.
     pub container: ContainerId,
-    /// Where to ask for a restarted master.
+    /// URL of the resource manager, which knows the address of a restarted master.
     pub rm: Option<String>,
-    /// Whom it believes to be the resource manager.
+    /// Certificate authority that signs the certificate of the resource manager.
     pub ca: Option<PathBuf>,
-    /// What it shows there.
+    /// Token file for calls to the resource manager.
     pub token_file: Option<PathBuf>,
-    /// The container's directory; logs of tasks go into `tasks/`.
+    /// Directory of the container; logs of tasks are in `tasks/`.
     pub dir: PathBuf,
-    /// What holds the limits.
+    /// The mechanism that enforces the limits.
     pub enforcer: EnforcerKind,
-    /// The container's memory cgroup; `None` for the fallback enforcer.
+    /// Memory cgroup of the container; `None` for the fallback enforcer.
     pub cgroup: Option<PathBuf>,
-    /// Size limit of each task's own `/dev/shm`, in an IPC namespace of its own; `None` shares the container's. Bytes.
+    /// Size limit of each task's own `/dev/shm`, in an IPC namespace of its own; `None` if tasks
+    /// share that of the container. Bytes.
     pub task_shm: Option<u64>,
-    /// What every task gets.
+    /// Variables for every task.
     pub for_tasks: Vec<(OsString, OsString)>,
 }
 
 impl std::fmt::Debug for Environment {
-    /// Without the secret.
+    /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment")
             .field("master", &self.master)
@@ -71,13 +74,13 @@ impl std::fmt::Debug for Environment {
     }
 }
 
-/// A variable that is missing or makes no sense.
+/// The error of a missing or invalid variable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{variable}: {what}")]
 pub struct EnvironmentError {
-    /// Which one.
+    /// The variable.
     pub variable: &'static str,
-    /// What is wrong, and what it should be.
+    /// The error and the correction.
     pub what: String,
 }
 
@@ -86,7 +89,7 @@ fn wrong(variable: &'static str, what: impl Into<String>) -> EnvironmentError {
 }
 
 impl Environment {
-    /// Reads `vars`, all at once.
+    /// Parses `vars`; reports all errors at once.
     pub fn read(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Environment, Vec<EnvironmentError>> {
         let vars: Vec<(OsString, OsString)> = vars.into_iter().collect();
         let mut problems = Vec::new();
@@ -149,7 +152,7 @@ fn get<'a>(vars: &'a [(OsString, OsString)], name: &str) -> Option<&'a OsStr> {
     vars.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
 }
 
-/// Variables, and the problems found with them.
+/// Variables, with the errors found in them.
 struct Vars<'a> {
     vars: &'a [(OsString, OsString)],
     problems: &'a mut Vec<EnvironmentError>,

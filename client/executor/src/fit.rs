@@ -1,18 +1,19 @@
-//! Cuts a report to a number of bytes, the dearest and least needed parts first: pure.
+//! Truncation of a report to a maximum size: pure. The largest and least needed parts are cut
+//! first.
 //!
-//! Reason, dimension, counters, heap and marker are never cut: a master decides upon them.
+//! Reason, dimension, counters, heap and marker are never cut, because the master decides on them.
 
 use headroom_types::TaskReport;
 use headroom_types::exit::Sample;
 
-/// Points that the first cut leaves of a timeline.
+/// Number of timeline points after the first cut.
 const FEW_POINTS: usize = 48;
-/// Bytes that the second cut leaves of the log.
+/// Bytes of the log after the second cut.
 const SHORT_TAIL: usize = 512;
-/// Bytes that the last cut leaves of one note.
+/// Bytes of each note after the last cut.
 const SHORT_NOTE: usize = 120;
 
-/// `report` in at most `most` bytes of JSON, or as near to it as it can be cut.
+/// The report in at most `most` bytes of JSON, or in the smallest possible form.
 pub fn fitted(report: &TaskReport, most: usize) -> TaskReport {
     let mut cut = report.clone();
     for step in [thin_timeline, short_log, only_facts] {
@@ -49,7 +50,7 @@ fn only_facts(report: &mut TaskReport) {
     }
 }
 
-/// Reports for tests.
+/// Sample reports for tests.
 #[cfg(test)]
 pub(crate) mod samples {
     use headroom_types::exit::{
@@ -60,7 +61,7 @@ pub(crate) mod samples {
     use crate::taskgroup::NAME;
     use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, TaskReport, UnixMillis};
 
-    /// The smallest report: the task `map/INDEX` ended well.
+    /// The smallest report: the task `map/INDEX` succeeded.
     pub(crate) fn report(index: u32) -> TaskReport {
         TaskReport {
             attempt: format!("map/{index}@1").parse().expect("id"),
@@ -128,7 +129,7 @@ pub(crate) mod samples {
         OuterLevel { unattributed: Some(unattributed), ..OuterLevel::counted(level, Some(Bytes::MAX), local) }
     }
 
-    /// The largest report there can be.
+    /// The largest possible report.
     pub(crate) fn large_report(index: u32) -> TaskReport {
         let mut large = report(index);
         large.reason = ExitReason::HeapOom;

@@ -1,15 +1,16 @@
-//! A task that may be given more while it runs: how it is held near its limit, and what ends that.
+//! Growth of a running task: the freeze near its limit, and the events that end it.
 //!
 //! ```text
-//!            Pressure: hold, tell                 LetGo, HoldOver: let go
+//!          Pressure: freeze, report               LetGo, HoldOver: release
 //!  Below ─────────────────────────────► Held ─────────────────────────────► Free
 //!    ▲ ▲                                 │                                   │
 //!    │ └──────── More: raise ────────────┘                                   │
 //!    └────────────────────────── More: raise ────────────────────────────────┘
 //! ```
 //!
-//! A task in `Free` is as any other: at its limit the kernel kills. The machine is pure; `Alarms` are the kernel's descriptors that
-//! wake the task's loop. Nobody decides here how much more it gets: that is the master's.
+//! A task in `Free` is like any other: at its limit the kernel kills it. The machine is pure.
+//! `Alarms` are kernel descriptors that wake the task's loop. The master alone decides about the
+//! amount of growth.
 
 use std::time::Duration;
 
@@ -21,48 +22,48 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
-/// Longest time that any master may have a task held.
+/// Maximum time of a freeze, for any master.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Where it is.
+/// The state of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// Below its limit, watched.
+    /// Below the limit and monitored.
     Below,
-    /// Near it: the master was told, nothing in the group goes on.
+    /// Frozen near the limit: the pressure is reported and no process in the group runs.
     Held,
-    /// Nobody holds it.
+    /// Neither throttled nor frozen.
     Free,
 }
 
-/// What can happen to it.
+/// An event of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its memory is nearly all in use, and not by pages that can be given back.
+    /// Most of the limit is in use, page cache not counted.
     Pressure,
-    /// It has another limit.
+    /// The limit was raised.
     More,
-    /// The master has no more for it.
+    /// The master has no more memory for the task.
     LetGo,
-    /// It was held for as long as it may be.
+    /// The maximum time of the freeze is over.
     HoldOver,
 }
 
-/// What to do about it.
+/// The action that follows an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// Hold it, and tell the master.
+    /// Freezes the group and reports pressure to the master.
     Hold,
-    /// It goes on.
+    /// Thaws the group.
     GoOn,
-    /// The kernel decides from now on.
+    /// Removes throttle and freeze; the kernel enforces the limit from now on.
     LetGo,
 }
 
 impl Hold {
-    /// The only place where it changes.
+    /// The transition function of the machine.
     #[must_use]
     pub fn on(self, event: Event) -> (Hold, Action) {
         match self {
@@ -70,10 +71,10 @@ impl Hold {
                 Event::Pressure => (Hold::Held, Action::Hold),
                 Event::More => (Hold::Below, Action::GoOn),
                 Event::LetGo => (Hold::Free, Action::LetGo),
-                Event::HoldOver => (self, Action::Nothing), // it was given more just before
+                Event::HoldOver => (self, Action::Nothing), // the limit was raised just before
             },
             Hold::Held => match event {
-                Event::Pressure => (self, Action::Nothing), // told already
+                Event::Pressure => (self, Action::Nothing), // reported already
                 Event::More => (Hold::Below, Action::GoOn),
                 Event::LetGo | Event::HoldOver => (Hold::Free, Action::LetGo),
             },
@@ -85,8 +86,9 @@ impl Hold {
     }
 }
 
-/// True when a group with this limit needs more: nearly full, pages of files left out, since the kernel takes those back by itself.
-/// The kernel gathers their figure late, so that a short time of much reading can look like a need.
+/// True if a group with this limit needs more memory: nearly full without page cache, which the
+/// kernel reclaims by itself. The kernel updates the counter of page cache with a delay, so a short
+/// burst of reads can look like pressure.
 pub fn is_pressed(facts: &GroupFacts, limit: Bytes) -> bool {
     let files = facts.stat.file.unwrap_or_default().saturating_sub(facts.stat.shmem.unwrap_or_default());
     facts.current.saturating_sub(files) >= pressure_from(limit)
@@ -95,19 +97,19 @@ pub fn is_pressed(facts: &GroupFacts, limit: Bytes) -> bool {
 /// The growth of one task.
 #[derive(Debug)]
 pub struct Growth {
-    /// Where it is.
+    /// State.
     pub hold: Hold,
-    /// The limit it has. Bytes.
+    /// Current limit. Bytes.
     pub limit: Bytes,
-    /// How long it may be held.
+    /// Maximum time of a freeze.
     longest: Duration,
-    /// When it began to be held.
+    /// Start of the freeze.
     since: Option<Instant>,
     alarms: Alarms,
 }
 
 impl Growth {
-    /// Arms it: from now on the group is held near `limit`.
+    /// Arms the throttle: from now on the kernel holds the group near `limit`.
     pub fn arm(group: &Group, limit: Bytes, hold_ms: u64) -> Result<Growth, CgroupError> {
         group.hold_at(limit)?;
         let alarms = Alarms::of(group, limit)?;
@@ -115,7 +117,7 @@ impl Growth {
         Ok(Growth { hold: Hold::Below, limit, longest, since: None, alarms })
     }
 
-    /// Lets something happen, and carries it out in the kernel. The action that was taken.
+    /// Handles an event and applies the action in the kernel. Returns the action.
     pub fn happen(&mut self, event: Event, group: &Group) -> Result<Action, CgroupError> {
         let (hold, action) = self.hold.on(event);
         self.hold = hold;
@@ -137,7 +139,8 @@ impl Growth {
         Ok(action)
     }
 
-    /// Gives it another limit and lets it go on; how long it was held. An error leaves it with the limit it has, as it is.
+    /// Sets a new limit and thaws the group. Returns the duration of the freeze. After an error the
+    /// group stays in its state, with its current limit.
     pub fn raise(&mut self, group: &Group, limit: Bytes) -> Result<Option<Duration>, CgroupError> {
         group.set_memory(limit)?;
         self.limit = limit;
@@ -148,12 +151,13 @@ impl Growth {
         Ok(held)
     }
 
-    /// When it has been held for as long as it may be.
+    /// End of the maximum freeze time.
     pub fn deadline(&self) -> Option<Instant> {
         self.since.map(|since| since + self.longest)
     }
 
-    /// Waits until the kernel has something to tell of the group. For ever when it is not watched.
+    /// Waits for an alarm of the kernel about the group. Pending forever while the group is not
+    /// monitored.
     pub async fn alarm(&self) {
         match self.hold {
             Hold::Below => self.alarms.ring().await,
@@ -162,14 +166,14 @@ impl Growth {
     }
 }
 
-/// What the kernel wakes us by.
+/// The kernel events that wake the loop.
 #[derive(Debug)]
 struct Alarms {
-    /// Counters of the group have moved; v1: its limit is full.
+    /// Counters of the group have changed; v1: its limit is reached.
     events: Option<AsyncFd<Watch>>,
-    /// v1: it uses nearly all.
+    /// v1: nearly all of the limit is in use.
     usage: Option<AsyncFd<Watch>>,
-    /// v2, where it is counted: it loses time waiting for memory.
+    /// v2, if the kernel counts it: the group stalls on memory.
     stalls: Option<AsyncFd<Watch>>,
 }
 
@@ -195,7 +199,8 @@ impl Alarms {
     }
 }
 
-/// One that cannot be waited for is left out: the task is measured several times a second all the same.
+/// Wraps a watch for the event loop. A watch that cannot be awaited is omitted, because the task is
+/// also sampled several times per second.
 #[expect(
     deprecated,
     reason = "its successor is an unsafe fn; `Watch` owns its descriptor and never closes or replaces it, which is all that one asks"
@@ -209,7 +214,7 @@ async fn rang(watch: Option<&AsyncFd<Watch>>, interest: Interest) {
     let Some(watch) = watch else { return std::future::pending().await };
     match watch.ready(interest).await {
         Ok(mut guard) => {
-            let _ = watch.get_ref().clear(); // what cannot be read now rings again
+            let _ = watch.get_ref().clear(); // if the read fails, the descriptor stays ready and wakes the loop again
             guard.clear_ready();
         }
         Err(_) => std::future::pending().await,

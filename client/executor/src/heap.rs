@@ -1,29 +1,30 @@
-//! Watches the heap of the JVM in a task, by the counters it shares.
+//! Heap monitor of the JVM in a task, which reads its shared counters.
 //!
-//! Owned by the task. It looks for a JVM until it finds one, keeps its counters open, and so can read them once more after the
-//! kernel has killed it. A task without declared runtime is never looked at.
+//! Owned by the task. It searches the processes until it finds a JVM and keeps its counter file
+//! open, so that a last read is possible after a kill. A task without a declared runtime has no
+//! monitor.
 
 use headroom_node_cgroup::hsperf::HeapFile;
 use headroom_node_core::hsperf;
 use headroom_node_core::starved::GcWindow;
 use headroom_types::exit::{HeapFacts, Mark};
 
-/// Most processes of a task that are looked at for being a JVM.
+/// Maximum number of processes of a task that are searched for a JVM.
 const MOST_PROCESSES: usize = 32;
 
-/// The heap of one task.
+/// The heap monitor of one task.
 #[derive(Debug, Default)]
 pub struct HeapWatch {
     file: Option<HeapFile>,
     last: Option<HeapFacts>,
     window: GcWindow,
-    /// Why nothing was found, the last time it was looked for.
+    /// Reason that the last search or read failed.
     absent: Option<String>,
 }
 
 impl HeapWatch {
-    /// Looks for a JVM among `pids` if none is known, and reads what it tells `at_ms` milliseconds after its birth. Gives a mark
-    /// when its heap turns out to be starved.
+    /// Searches `pids` for a JVM if none is known, and reads its counters `at_ms` milliseconds
+    /// after the start of the task. Returns a mark when the heap becomes starved.
     pub fn look(&mut self, at_ms: u64, pids: impl FnOnce() -> Vec<i32>) -> Option<Mark> {
         if self.file.is_none() {
             for pid in pids().into_iter().take(MOST_PROCESSES) {
@@ -39,7 +40,7 @@ impl HeapWatch {
         self.read(at_ms)
     }
 
-    /// Reads what the JVM tells now or, when it is gone, told last.
+    /// Reads the current counters of the JVM or, after its end, its last ones.
     pub fn read(&mut self, at_ms: u64) -> Option<Mark> {
         let file = self.file.as_ref()?;
         let parsed = file.read().map_err(|e| e.to_string()).and_then(|bytes| hsperf::parse(&bytes).map_err(|e| e.to_string()));
@@ -50,23 +51,23 @@ impl HeapWatch {
                 mark
             }
             Err(why) => {
-                self.absent = Some(why); // what was told before stands
+                self.absent = Some(why); // the previous values stay valid
                 None
             }
         }
     }
 
-    /// Whether it spends its time collecting a heap that is too small.
+    /// True if the JVM spends its time in garbage collection of a heap that is too small.
     pub fn is_starved(&self) -> bool {
         self.window.is_starved()
     }
 
-    /// The last thing it told.
+    /// The last values.
     pub fn facts(&self) -> Option<HeapFacts> {
         self.last
     }
 
-    /// Why there is nothing; `None` when there is something.
+    /// Reason that values are missing; `None` if there are values.
     pub fn missing(&self) -> Option<String> {
         match (self.last, &self.absent) {
             (Some(_), _) => None,

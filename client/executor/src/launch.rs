@@ -1,7 +1,8 @@
-//! Starts one task: its files, its cgroup, its process, in this order; and undoes what was done when a later step fails.
+//! Start of one task: its files, its cgroup, its process, in this order. A failed step undoes the
+//! earlier ones.
 //!
-//! Everything here may block for a moment (a process is born inside its cgroup and may be short of memory at once), so the task
-//! calls it on a thread of its own.
+//! All steps may block for a moment, so the task calls them on a separate thread. The process is
+//! cloned into its cgroup and can run out of memory at once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,28 +21,29 @@ use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
 use crate::taskgroup::{Container, TaskGroup};
 
-/// How much more than the executor itself a task is to be preferred by the out-of-memory killer.
+/// Added to the executor's `oom_score_adj` for tasks, so that the kernel kills a task before the
+/// executor.
 const WORSE_THAN_EXECUTOR: i32 = 300;
 
-/// What all tasks of this executor share.
+/// Context that all tasks of the executor share.
 #[derive(Debug)]
 pub struct Site {
-    /// What the executor was told.
+    /// Environment of the executor.
     pub environment: Environment,
-    /// The container around it.
+    /// The container.
     pub container: Container,
-    /// Where tasks run that name no directory.
+    /// Default working directory of tasks.
     pub work_dir: PathBuf,
-    /// Badness of tasks.
+    /// `oom_score_adj` of tasks.
     pub oom_score_adj: i32,
-    /// Namespaces of each task; `None` where tasks share the container's.
+    /// Namespaces of each task; `None` if tasks share those of the container.
     pub namespaces: Option<Namespaces>,
-    /// Why tasks share the container's namespaces although the node asked for their own.
+    /// Reason that tasks share the container's namespaces although the node requests separate ones.
     pub no_namespaces: Option<String>,
 }
 
 impl Site {
-    /// The place described by `environment`, with the caller's own working directory.
+    /// The context for `environment`, with the caller's working directory.
     pub fn new(environment: Environment) -> anyhow::Result<Site> {
         let nowhere = PathBuf::from("/");
         let path = environment.cgroup.as_deref().unwrap_or(&nowhere);
@@ -55,7 +57,8 @@ impl Site {
     }
 }
 
-/// The namespaces of each task, and why there are none where `shm` asks for them.
+/// The namespaces of each task, or the reason that they are unavailable although `shm` requests
+/// them.
 fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
     let Some(shm) = shm else { return (None, None) };
     let privilege = Privilege::own();
@@ -78,13 +81,13 @@ pub struct Launched {
     pub group: TaskGroup,
     /// Its logs.
     pub files: TaskFiles,
-    /// When its program took over.
+    /// Time at which its program started.
     pub started: UnixMillis,
-    /// The same moment, for what is measured from it on.
+    /// The same moment on the monotonic clock.
     pub born: Instant,
 }
 
-/// Starts it.
+/// Starts a task.
 pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
     let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("its log files cannot be made")?;
     if let Some(output) = &start.output {
@@ -105,8 +108,8 @@ pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
     }
 }
 
-/// The exit code by which a shell says that there is no such program (127), or that it cannot be executed (126). `None` where something
-/// else was in the way, which may be another one elsewhere.
+/// The exit code of a shell for the same error: 127 for a missing program, 126 for a program that
+/// cannot be executed. `None` for other errors, which may not occur elsewhere.
 pub fn program_code(error: &anyhow::Error) -> Option<i32> {
     const ENOENT: i32 = 2;
     const ENOEXEC: i32 = 8;
@@ -120,13 +123,15 @@ pub fn program_code(error: &anyhow::Error) -> Option<i32> {
     }
 }
 
-/// The directory of this attempt alone. One that is there belongs to somebody else.
+/// Creates the output directory of this attempt. An existing directory is an error, because it has
+/// another owner.
 fn own_directory(output: &Path) -> std::io::Result<()> {
     output.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     std::fs::create_dir(output)
 }
 
-/// One that may grow is never killed before somebody could have given it more.
+/// Arms the throttle before the start, so that a task that may grow is not killed before the master
+/// can react.
 fn hold(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     match start.limit.filter(|_| start.hold_ms.is_some()) {
         Some(limit) => group.group().hold_at(limit).context("it cannot be held at its limit"),
@@ -160,15 +165,17 @@ fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFile
     Ok(spawn(&command)?)
 }
 
-/// What names the directory for temporary files.
+/// Variables that name the directory for temporary files.
 const TMP_VARIABLES: [&str; 3] = ["TMPDIR", "TMP", "TEMP"];
 
-/// The attempt's own directory for temporary files below its container's, which is on a disk; `None` without that remedy.
+/// Directory of the attempt for temporary files on disk, below that of the container; `None`
+/// without the remedy.
 pub(crate) fn tmp_on_disk(dir: &Path, start: &TaskStart) -> Option<PathBuf> {
     has_remedy(start, Remedy::TmpOnDisk).then(|| dir.join("tmp-on-disk").join(start.attempt.file_name()))
 }
 
-/// The environment of a task: what the container has, what is known of the task, and what the master adds, which goes last.
+/// The environment of a task: variables of the container, then of the task, then of the master.
+/// Later ones override earlier ones.
 fn task_env(base: &[(OsString, OsString)], start: &TaskStart, marker: &Path, cached: &Path) -> Vec<(OsString, OsString)> {
     let mut env: BTreeMap<OsString, OsString> = base.iter().cloned().collect();
     let mut set = |name: &str, value: OsString| env.insert(name.into(), value);

@@ -1,10 +1,12 @@
-//! The executor: runs the tasks of one job in slots, one cgroup per task, and tells their master how each of them ended.
+//! The executor: runs the tasks of one job in slots, one cgroup per task, and reports the end of
+//! each task to the master.
 //!
-//! Owned by the application master that asked for its container. It decides nothing about retries or sizes, never speaks to a
-//! node agent, and never changes a limit of its own container. A result is kept until the master has acknowledged it.
+//! The application master that requested the container owns the executor. The executor decides
+//! nothing about retries or sizes, never connects to a node agent, and never changes a limit of its
+//! own container. It keeps a result until the master acknowledges it.
 //!
-//! *Architecture Invariant*: `slots`, `results`, `fit`, `life`, `verdict` and `environment` are pure; `run` is the one owner of
-//! their state.
+//! *Architecture Invariant*: `slots`, `results`, `fit`, `life`, `verdict` and `environment` are
+//! pure; `run` is the only owner of their state.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The life of one task as a machine: pure. What to do to its processes, and who is to be named as the cause of its end.
+//! State machine of one task: pure. It decides the actions on its processes and the recorded cause
+//! of its end.
 //!
 //! ```text
 //!            Stop(cause)                GraceOver
@@ -7,56 +8,58 @@
 //!     │                         └─ Enforce, VictimSeen ┘ │
 //!     └─────────────────────────── Enforce, VictimSeen ──┘
 //!
-//!  Every state ends when the task's own process ends; that is not an event here but the end of the machine.
+//! Every state ends with the end of the task's main process, which is not an event of the machine.
 //! ```
 //!
-//! The first cause stands: a task that was asked to stop and then killed for its size was stopped.
+//! The first cause stands: a task that received a stop request and was then killed for its size
+//! counts as stopped.
 
 use headroom_types::StopCause;
 
-/// Where a task is between its first instruction and the end of its process.
+/// The phase of a task between its first instruction and the end of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// Nobody wants it to end.
+    /// No stop request so far.
     Running,
-    /// Asked to end, by SIGTERM.
+    /// SIGTERM was sent.
     Asked {
-        /// By whom.
+        /// Cause of the stop request.
         cause: StopCause,
     },
-    /// All its processes were sent SIGKILL.
+    /// SIGKILL was sent to all its processes.
     Killed {
-        /// By whom; `None` when the kernel had already killed one of them for memory.
+        /// Cause of the kill; `None` if the kernel had already killed one of its processes for
+        /// memory.
         cause: Option<StopCause>,
     },
 }
 
-/// What can happen to it.
+/// An event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody of ours wants it to end.
+    /// A stop request.
     Stop(StopCause),
-    /// It had its time to end by itself.
+    /// The grace period is over.
     GraceOver,
-    /// The executor itself ends it: beyond its limit where no kernel holds it, or stuck at it.
+    /// The executor ends the task: above its limit without kernel enforcement, or stalled at it.
     Enforce(StopCause),
     /// The kernel killed one of its processes for memory and left the others.
     VictimSeen,
 }
 
-/// What to do about it.
+/// The action that follows an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No action.
     Nothing,
-    /// SIGTERM to its main process, and grant it its grace.
+    /// Sends SIGTERM to the main process and starts the grace period.
     Terminate,
-    /// SIGKILL to all its processes.
+    /// Sends SIGKILL to all processes.
     Kill,
 }
 
 impl Life {
-    /// The only place where a task's life changes.
+    /// The transition function of the machine.
     #[must_use]
     pub fn on(self, event: Event) -> (Life, Action) {
         match self {
@@ -64,19 +67,19 @@ impl Life {
                 Event::Stop(cause) => (Life::Asked { cause }, Action::Terminate),
                 Event::Enforce(cause) => (Life::Killed { cause: Some(cause) }, Action::Kill),
                 Event::VictimSeen => (Life::Killed { cause: None }, Action::Kill),
-                Event::GraceOver => (self, Action::Nothing), // nobody asked: no grace runs
+                Event::GraceOver => (self, Action::Nothing), // no stop request, so no grace period
             },
             Life::Asked { cause } => match event {
-                Event::Stop(_) => (self, Action::Nothing), // already asked
+                Event::Stop(_) => (self, Action::Nothing), // a stop request exists already
                 Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (Life::Killed { cause: Some(cause) }, Action::Kill),
             },
             Life::Killed { .. } => match event {
-                Event::Stop(_) | Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (self, Action::Nothing), // too late
+                Event::Stop(_) | Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (self, Action::Nothing), // ended
             },
         }
     }
 
-    /// Who of ours wanted the end.
+    /// The recorded cause of the end, if Headroom requested it.
     pub fn cause(self) -> Option<StopCause> {
         match self {
             Life::Running => None,

@@ -1,7 +1,8 @@
-//! Limits that a task has by hand: in its command, in its environment, or as limits of its processes.
+//! Manual limits of a task: in its command, in its environment, or as rlimits of its processes.
 //!
-//! A script may set a limit for a part of itself only, and a wrapper may add a flag, so the processes are looked at while they run. The
-//! limits of the main process stay readable until it is reaped.
+//! A script may set a limit for one of its parts only, and a wrapper may add a flag. The processes
+//! are therefore sampled while they run. The limits of the main process are readable until it is
+//! reaped.
 
 use std::time::{Duration, Instant};
 
@@ -9,27 +10,28 @@ use headroom_node_core::OwnLimits;
 use headroom_types::{OwnLimit, OwnLimitKind, Remedy};
 use headroom_wire::v1::task::TaskStart;
 
-/// Between two looks.
+/// Interval between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// So long every look is taken: many programs that are refused memory end at once.
+/// Time after the start in which every sample is taken, because many programs exit at once when an
+/// allocation fails.
 const FIRST: Duration = Duration::from_secs(1);
-/// Most processes that are looked at.
+/// Maximum number of sampled processes.
 const MAX_PROCESSES: usize = 16;
-/// The remedies of an attempt, by name, with commas between them.
+/// Variable with the names of an attempt's remedies, separated by commas.
 pub(crate) const REMEDIES: &str = "HEADROOM_REMEDIES";
 
-/// What one task has set.
+/// The manual limits of one task.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitWatch {
     limits: OwnLimits,
     born: Instant,
     at: Option<Instant>,
-    /// The code cache is bounded by a remedy, and not by hand.
+    /// True if a remedy limits the code cache; then its limit is not a manual one.
     code_cache_is_ours: bool,
 }
 
 impl LimitWatch {
-    /// What the start of a task says of it.
+    /// Reads the limits from the start of a task.
     pub(crate) fn new(born: Instant, start: Option<&TaskStart>) -> LimitWatch {
         let mut limits = OwnLimits::default();
         if let Some(start) = start {
@@ -40,7 +42,7 @@ impl LimitWatch {
         LimitWatch { limits, born, at: None, code_cache_is_ours }
     }
 
-    /// Looks at the processes that are there, when it is time to.
+    /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
         if self.born.elapsed() < FIRST || self.at.is_none_or(|at| at.elapsed() >= INTERVAL) {
             self.at = Some(Instant::now());
@@ -48,13 +50,13 @@ impl LimitWatch {
         }
     }
 
-    /// The last look: its main process has ended and is not reaped.
+    /// Takes the last sample. The main process has ended and is not reaped.
     pub(crate) fn last(&mut self, main: i32) {
         self.take(main);
     }
 
     fn take(&mut self, pid: i32) {
-        // One that has ended meanwhile has nothing to read.
+        // The files of an ended process are not readable.
         if let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/limits")) {
             self.limits.add_limits_file(&text);
         }
@@ -63,14 +65,14 @@ impl LimitWatch {
         }
     }
 
-    /// All that was seen.
+    /// All limits found.
     pub(crate) fn into_vec(self) -> Vec<OwnLimit> {
         let ours = |limit: &OwnLimit| self.code_cache_is_ours && limit.kind == OwnLimitKind::CodeCache;
         self.limits.into_vec().into_iter().filter(|limit| !ours(limit)).collect()
     }
 }
 
-/// True when the master asks for this remedy.
+/// True if the start requests this remedy.
 pub(crate) fn has_remedy(start: &TaskStart, remedy: Remedy) -> bool {
     start.env.get(REMEDIES).is_some_and(|names| names.split(',').any(|name| name == remedy.as_str()))
 }

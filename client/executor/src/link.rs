@@ -1,8 +1,8 @@
-//! The connection to the master: made, lost, made again.
+//! The connection to the master, with reconnects.
 //!
-//! Owned by a task of its own that only moves lines. It knows neither tasks nor results: at each new connection the executor's
-//! loop says what it has. A master that was restarted listens elsewhere, so before each new try the resource manager is asked
-//! where it is now.
+//! Runs in its own tokio task that only transfers lines. It knows neither tasks nor results: on
+//! each new connection the executor's loop reports its state. A restarted master has another
+//! address, so before each attempt to connect the link queries the resource manager for it.
 
 use std::time::Duration;
 
@@ -17,67 +17,67 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
-/// How long making a connection may take.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long the resource manager may take to answer.
+/// Timeout of a query to the resource manager.
 const ASK: Duration = Duration::from_secs(2);
-/// How long one write may hang before the other side counts as gone.
+/// Timeout of one write, after which the connection is closed.
 const WRITE: Duration = Duration::from_secs(20);
-/// How long a master that sends signs of life may be silent.
+/// Maximum silence of a master that sends heartbeats.
 const SILENCE: Duration = Duration::from_secs(30);
-/// A connection that lived this long, or on which the master said something, was a good one.
+/// Minimum duration of a good connection. A connection with any message of the master is good, too.
 const GOOD: Duration = Duration::from_secs(2);
-/// Lines that may wait for the socket.
+/// Maximum number of queued lines.
 const WAITING_LINES: usize = 1024;
 
-/// What the link tells the loop.
+/// An event of the link.
 #[derive(Debug)]
 pub enum LinkEvent {
-    /// Connected. Nothing was said yet; the first line must be `Hello`.
+    /// Connected. Nothing is sent yet; the first line must be `Hello`.
     Up(Writer),
-    /// The master said something.
+    /// A message of the master.
     Got(Box<ToExecutor>),
-    /// The connection is gone.
+    /// The connection is closed.
     Down {
-        /// Why.
+        /// Reason.
         why: String,
-        /// Whether a master was there at all.
+        /// True if the connection was good, that is, a master was there.
         good: bool,
     },
-    /// The resource manager says that the application has ended: there will be no master any more.
+    /// The application has ended, as reported by the resource manager: no master will follow.
     AppOver,
 }
 
-/// Where the master is looked for.
+/// The addresses at which the link searches the master.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it was last.
+    /// Last known address of the master.
     pub master: Address,
-    /// The resource manager, which knows where it is now.
+    /// Client of the resource manager, which knows the current address.
     pub rm: Option<Client>,
-    /// Whose master.
+    /// Application of the master.
     pub app: AppId,
 }
 
-/// The sending side of one connection. Dropping it closes the connection after what was sent has left.
+/// The sending side of a connection. A drop closes the connection after all queued lines are sent.
 #[derive(Debug)]
 pub struct Writer {
     lines: mpsc::Sender<Vec<u8>>,
 }
 
-/// The connection cannot take the line.
+/// The error of a line that the connection does not accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// It is gone.
+    /// The connection is closed.
     Closed,
-    /// The master does not read fast enough.
+    /// The queue is full because the master reads too slowly.
     Full,
-    /// The line is longer than the protocol allows.
+    /// The line exceeds the maximum length of the protocol.
     TooLong,
 }
 
 impl Writer {
-    /// Sends one message; never waits.
+    /// Queues one message; never waits.
     pub fn send(&self, message: &FromExecutor) -> Result<(), SendError> {
         let mut line = serde_json::to_vec(message).map_err(|_| SendError::TooLong)?;
         if line.len() >= MAX_LINE {
@@ -91,7 +91,7 @@ impl Writer {
     }
 }
 
-/// Keeps a connection for as long as somebody listens to `events`.
+/// Maintains a connection until the receiver of `events` is dropped.
 pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     let client = target.rm.clone();
@@ -125,7 +125,7 @@ pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
     }
 }
 
-/// What the resource manager knows of the master.
+/// The resource manager's information about the master.
 enum Whereabouts {
     At(Address),
     Unknown,
@@ -144,7 +144,7 @@ async fn ask(client: &Client, app: &AppId) -> Whereabouts {
     }
 }
 
-/// How a connection ended.
+/// The end of a connection.
 struct ConversationEnd {
     why: String,
     good: bool,
@@ -165,12 +165,12 @@ async fn converse(stream: Line, events: &mpsc::Sender<LinkEvent>) -> Conversatio
     ConversationEnd { why, good: heard || since.elapsed() >= GOOD }
 }
 
-/// Hands on what the master says, until it says no more.
+/// Forwards messages of the master until the connection ends.
 async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bool) -> String {
     let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE));
     let mut sends_signs = false;
     loop {
-        // A master that never sends a sign of life is not expected to.
+        // Silence is limited only for a master that has sent heartbeats.
         let next = if sends_signs {
             match timeout(SILENCE, lines.next()).await {
                 Ok(next) => next,
@@ -189,7 +189,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
         };
         match ToExecutor::read(&line) {
             Ok(message) => {
-                // A master that only refuses is no master.
+                // A master that sends only refusals does not count as a master.
                 *heard |= !matches!(message, ToExecutor::Refused { .. });
                 sends_signs |= message == ToExecutor::Alive;
                 if events.send(LinkEvent::Got(Box::new(message))).await.is_err() {
@@ -204,7 +204,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
     }
 }
 
-/// Writes what waits, all of it in one go, until nobody sends any more.
+/// Writes all queued lines at once, until the sender is dropped.
 async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<Vec<u8>>) -> String {
     let mut buffer = Vec::new();
     while let Some(first) = waiting.recv().await {

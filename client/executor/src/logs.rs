@@ -1,7 +1,8 @@
-//! The files of one task: standard output, standard error, and those by which its program may say that its heap is full, and how much of
-//! it is a cache.
+//! Files of one task: standard output, standard error, and the files in which its program reports a
+//! full heap and the size of its cache.
 //!
-//! Owned by the task; all of them lie in `tasks/` of the container's directory under the attempt's own name.
+//! Owned by the task; all files are in `tasks/` of the container's directory, under the name of the
+//! attempt.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -11,13 +12,13 @@ use headroom_node_core::gclog::{self, GcLog};
 use headroom_node_core::marker;
 use headroom_types::{Bytes, TaskAttemptId};
 
-/// Bytes of a log's end that a report carries.
+/// Bytes at the end of a log that a report contains.
 const TAIL: u64 = 4096;
-/// Bytes of a log's end that are searched for the words of a runtime.
+/// Bytes at the end of a log that are searched for messages of a runtime.
 const SEARCHED: u64 = 64 << 10;
-/// Bytes of a log's beginning that are searched for the size of a heap's regions.
+/// Bytes at the beginning of a log that are searched for the region size of the heap.
 const GC_HEAD: u64 = 8 << 10;
-/// Bytes of what a program says itself that are kept.
+/// Maximum length of a program's own report. Bytes.
 const MARKER: u64 = 200;
 
 /// The files of one attempt.
@@ -34,7 +35,7 @@ pub struct TaskFiles {
 }
 
 impl TaskFiles {
-    /// Makes them, empty, in `DIR/tasks`.
+    /// Creates the empty files in `DIR/tasks`.
     pub fn create(dir: &Path, attempt: &TaskAttemptId) -> io::Result<TaskFiles> {
         let tasks = dir.join("tasks");
         std::fs::create_dir_all(&tasks)?;
@@ -46,31 +47,32 @@ impl TaskFiles {
         Ok(TaskFiles { out: make(&out_path)?, err: make(&err_path)?, out_path, err_path, marker_path, cached_path })
     }
 
-    /// Where the program may write that its heap is full.
+    /// Path of the file in which the program reports a full heap.
     pub fn marker_path(&self) -> &Path {
         &self.marker_path
     }
 
-    /// Where the program may write how much it keeps as a cache.
+    /// Path of the file in which the program reports the size of its cache.
     pub fn cached_path(&self) -> &Path {
         &self.cached_path
     }
 
-    /// What it wrote there last.
+    /// The last reported cache size.
     pub fn cached(&self) -> Option<Bytes> {
         marker::cached(&tail(&self.cached_path, MARKER).ok()?)
     }
 
     /// The end of its standard error, at most 4 KiB.
     pub fn log_tail(&self) -> String {
-        // Most have said nothing, and an open file knows that.
+        // The common case is an empty log, which the open file shows without a read.
         match self.err.metadata() {
             Ok(facts) if facts.len() == 0 => String::new(),
             Ok(_) | Err(_) => tail(&self.err_path, TAIL).unwrap_or_default(),
         }
     }
 
-    /// The words by which the runtime named its memory as full: the marker file, then the end of either log.
+    /// The message by which the runtime reported full memory: from the marker file, otherwise from
+    /// the end of either log.
     pub fn heap_marker(&self) -> Option<String> {
         let own = tail(&self.marker_path, MARKER).ok().map(|text| {
             let line = text.trim();
@@ -79,8 +81,8 @@ impl TaskFiles {
         own.or_else(|| self.line_of_runtime())
     }
 
-    /// What the collector wrote into either log, when somebody has switched that on: its beginning tells of the heap's make-up,
-    /// its end of how it went.
+    /// Output of the garbage collector in either log, if its log is enabled. The beginning contains
+    /// the layout of the heap, the end the last collections.
     pub fn gc_log(&self) -> Option<GcLog> {
         [&self.out_path, &self.err_path].into_iter().find_map(|path| {
             let end = gclog::parse(&tail(path, SEARCHED).ok()?)?;
@@ -104,7 +106,7 @@ fn head(path: &Path, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last `most` bytes of a file as text; a character that is cut in the middle is left out.
+/// The last `most` bytes of a file as text, without a truncated first character.
 fn tail(path: &Path, most: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();

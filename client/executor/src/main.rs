@@ -1,4 +1,5 @@
-//! `executor`: started by a node agent in a container; everything it needs is in its environment.
+//! `executor`: a program that node agents start in containers; environment variables contain its
+//! whole configuration.
 
 #![forbid(unsafe_code)]
 
@@ -12,19 +13,20 @@ use tracing_subscriber::EnvFilter;
 
 /// Runs the tasks of one job in slots, each in a cgroup of its own.
 ///
-/// Everything is told by the environment: HEADROOM_MASTER_URL, HEADROOM_APP_TOKEN and HEADROOM_SLOTS by the application master,
-/// HEADROOM_APP, HEADROOM_CONTAINER, HEADROOM_CONTAINER_DIR, HEADROOM_ENFORCER, HEADROOM_CGROUP and HEADROOM_RM by the node
-/// agent. HEADROOM_LOG sets what is logged, for example `debug`.
+/// All settings are environment variables. The application master sets HEADROOM_MASTER_URL,
+/// HEADROOM_APP_TOKEN and HEADROOM_SLOTS. The node agent sets HEADROOM_APP, HEADROOM_CONTAINER,
+/// HEADROOM_CONTAINER_DIR, HEADROOM_ENFORCER, HEADROOM_CGROUP and HEADROOM_RM. HEADROOM_LOG sets
+/// the log level, for example `debug`.
 ///
-/// Exit codes: 0 when it was told to end, 1 when it could not work or had no master for too long, 2 when its environment is not right,
-/// 3 when its master speaks other versions of the protocol.
+/// Exit codes: 0 after an ordered end; 1 after an error, or too much time without a master;
+/// 2 for an invalid environment; 3 without a protocol version in common with the master.
 #[derive(Debug, Parser)]
 #[command(name = "executor", version)]
 struct Args {
-    /// Check the environment and end: exit code 0 when it is complete, 2 when not.
+    /// Check the environment and exit: code 0 if it is complete, otherwise 2.
     #[arg(long)]
     check_config: bool,
-    /// Stop the tasks and end after so many seconds without a master.
+    /// Stop the tasks and exit after this time without a master. Seconds.
     #[arg(long, value_name = "N", default_value_t = 120)]
     give_up_after_s: u64,
 }
@@ -64,7 +66,8 @@ fn start(environment: Environment, without_master: Duration) -> anyhow::Result<O
         .thread_stack_size(512 << 10)
         .build()?;
     let outcome = runtime.block_on(run(environment, without_master));
-    // A cgroup that does not go must not keep the executor: the node agent removes it with the container.
+    // A cgroup that cannot be removed must not delay the end: the node agent removes it with the
+    // container.
     runtime.shutdown_timeout(Duration::from_millis(200));
     outcome
 }

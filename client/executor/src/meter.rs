@@ -1,6 +1,8 @@
-//! Measures one task while it runs: current use, largest use, heap, largest processes, and the timeline of its report.
+//! Sampler of one task while it runs: current use, peak, heap, largest processes, and the timeline
+//! of its report.
 //!
-//! Owned by the task. Reading it changes nothing in the kernel; what cannot be read leaves a gap and is named in the report.
+//! Owned by the task. Samples change nothing in the kernel. An unreadable value leaves a gap, which
+//! the report names.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +19,11 @@ use crate::limits::LimitWatch;
 use crate::reads::Reads;
 use crate::taskgroup::TaskGroup;
 
-/// From this share of its limit on, a task is near it. Per cent.
+/// Share of the limit from which a task is near its limit. Per cent.
 const NEAR: u64 = 90;
-/// How often the largest processes are looked for while the use hardly changes.
+/// Interval of the search for the largest processes while the use hardly changes.
 const VICTIMS_EVERY: Duration = Duration::from_millis(200);
-/// How often the largest of them is looked into while the use hardly changes.
+/// Interval of the inspection of the largest process while the use hardly changes.
 const INSIDE_EVERY: Duration = Duration::from_secs(1);
 
 /// The measurements of one task.
@@ -33,12 +35,12 @@ pub struct Meter {
     peak: Bytes,
     heap: Option<HeapWatch>,
     victims: Vec<Victim>,
-    /// When they were looked for last, and at which use.
+    /// Time and memory use of the last search.
     victims_at: Option<(Instant, Bytes)>,
-    /// What the largest of them was made of, and when and at which use it was looked into.
+    /// Memory of the largest process by kind, with time and use of the inspection.
     inside: Option<ProcessFacts>,
     inside_at: Option<(Instant, Bytes)>,
-    /// By kind, at the largest use that was seen.
+    /// Memory by kind, at the largest observed use.
     fullest: Option<(Bytes, MemoryStat)>,
     near_told: bool,
     stall: Stall,
@@ -47,25 +49,26 @@ pub struct Meter {
     failed: Option<String>,
 }
 
-/// What a measurement says should be done.
+/// The result of a measurement and the actions that it requires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// In use. Bytes.
+    /// Memory in use. Bytes.
     pub current: Bytes,
-    /// For the first time near its limit.
+    /// True on the first measurement near the limit.
     pub newly_near: bool,
-    /// Why the executor has to end it, if it has to: beyond its limit where no kernel holds it, or stuck at it.
+    /// Cause for which the executor has to end the task, if any: above its limit without kernel
+    /// enforcement, or stalled at it.
     pub end: Option<StopCause>,
-    /// The kernel killed one of its processes and left the others.
+    /// True if the kernel killed one of its processes and left the others.
     pub victim: bool,
-    /// This process is worth looking into, see [`Meter::looked_into`].
+    /// Process to inspect, see [`Meter::looked_into`].
     pub look_into: Option<i32>,
-    /// It needs more than this limit leaves it, if it has one.
+    /// True if the task has a limit and needs more memory than the limit leaves.
     pub pressed: bool,
 }
 
 impl Meter {
-    /// Nothing measured. `runtime`: whether a managed heap was declared.
+    /// A sampler without measurements. `runtime` is set for a declared managed heap.
     pub fn new(born: Instant, limit: Option<Bytes>, runtime: Option<HeapWatch>) -> Self {
         Meter {
             born,
@@ -86,18 +89,18 @@ impl Meter {
         }
     }
 
-    /// Starts with the limits that `start` sets by hand.
+    /// Adds the manual limits in `start`.
     pub fn with_limits_of(mut self, start: &TaskStart) -> Self {
         self.own_limits = LimitWatch::new(self.born, Some(start));
         self
     }
 
-    /// It is held to another limit from now on, and may come near that one too.
+    /// Sets a new limit. The task can then come near this limit, too.
     pub fn set_limit(&mut self, limit: Bytes) {
         (self.limit, self.near_told, self.stall) = (Some(limit), false, Stall::default());
     }
 
-    /// Measures once.
+    /// Takes one measurement.
     pub fn measure(&mut self, group: &TaskGroup) -> Reading {
         let facts = match group.group().facts() {
             Ok(facts) => facts,
@@ -119,13 +122,14 @@ impl Meter {
         reading
     }
 
-    /// What it has read in all. Its main process has ended and is not reaped yet.
+    /// Total bytes read. The main process has ended and is not reaped yet.
     pub fn last_reads(&mut self, main: i32, group: &TaskGroup) -> Option<Bytes> {
         self.own_limits.last(main);
         self.reads.last(main, &group.group().pids().unwrap_or_default())
     }
 
-    /// The largest process, when it is worth looking into: from half the limit on, after growth or some time.
+    /// The largest process, if an inspection is due: at half the limit or more, after growth or
+    /// after the interval.
     fn worth_a_look(&mut self, current: Bytes) -> Option<i32> {
         let close = self.limit.is_some_and(|limit| current >= limit.mul_ratio(1, 2));
         let due = self.inside_at.is_none_or(|(at, then)| at.elapsed() >= INSIDE_EVERY || current > then.mul_ratio(21, 20));
@@ -134,19 +138,19 @@ impl Meter {
         Some(pid)
     }
 
-    /// What looking into it found.
+    /// Stores the result of an inspection.
     pub fn looked_into(&mut self, inside: &Inside) {
         let current = self.inside_at.map(|(_, current)| current).unwrap_or_default();
         let facts = maps::parse(&inside.smaps);
-        // One that was on its way out tells nothing.
+        // The values of an exiting process are all zero and are ignored.
         if facts != ProcessFacts::default() {
             let Inside { pid, sockets, pipes, .. } = *inside;
             self.inside = Some(ProcessFacts { pid, current, sockets, pipes, ..facts });
         }
     }
 
-    /// Who is in it matters once it may be killed: from half its limit on, when it has grown, has come near its limit, or some time has
-    /// passed.
+    /// Records the largest processes, which matter in case of a kill: at half the limit or more,
+    /// after growth, on approach to the limit, or after the interval.
     fn note_victims(&mut self, group: &TaskGroup, current: Bytes, newly_near: bool) {
         let close = self.limit.is_none_or(|limit| current >= limit.mul_ratio(1, 2));
         let due = self.victims_at.is_none_or(|(at, then)| at.elapsed() >= VICTIMS_EVERY || current > then.mul_ratio(21, 20));
@@ -201,7 +205,7 @@ impl Meter {
         });
     }
 
-    /// What the master is told about `attempt`.
+    /// The usage message about `attempt`.
     pub fn usage(&self, attempt: &TaskAttemptId, current: Bytes) -> TaskUsage {
         let starved = self.heap.as_ref().is_some_and(HeapWatch::is_starved);
         TaskUsage { attempt: attempt.clone(), current, peak: self.peak, heap: self.heap().map(|heap| heap.used), starved }
@@ -211,11 +215,12 @@ impl Meter {
         self.heap.as_ref().and_then(HeapWatch::facts)
     }
 
-    /// Closes it with the facts read at the end.
+    /// Ends the sampling with the values read at the end.
     pub fn close(mut self, facts: &mut GroupFacts) -> Measured {
         let at_ms = self.age_ms();
         let mark = self.heap.as_mut().and_then(|heap| heap.read(at_ms));
-        // The last point shows what it came to, unless an earlier one does: after a kill nothing is left of it.
+        // The last point shows the peak, unless an earlier point does: after a kill the remaining
+        // use is near zero.
         self.peak = self.peak.max(facts.peak.unwrap_or_default()).max(facts.current);
         let shown = self.timeline.points().iter().any(|s| s.current >= self.peak);
         self.push(facts, if shown { facts.current } else { self.peak }, mark);
@@ -227,8 +232,8 @@ impl Meter {
         Measured { heap, victims: self.victims, inside: self.inside, own_limits, timeline: self.timeline.into_vec(), missing }
     }
 
-    /// What was killed has given its own memory back: how much that was, is known from when it was fullest. Page cache outlives
-    /// a process, so what the end says of it stands.
+    /// Restores the memory by kind that a killed program has already freed, from the sample with
+    /// the largest use. Page cache outlives its process, so the value at the end stands.
     fn restore(&self, facts: &mut GroupFacts) {
         let Some((_, stat)) = self.fullest.filter(|(most, _)| *most > facts.current) else { return };
         let end = &mut facts.stat;
@@ -242,20 +247,20 @@ impl Meter {
     }
 }
 
-/// What was measured in all.
+/// All measurements of a task.
 #[derive(Debug)]
 pub struct Measured {
-    /// The last thing its runtime told.
+    /// The last heap report of its runtime.
     pub heap: Option<HeapFacts>,
     /// Its largest processes, seen last.
     pub victims: Vec<Victim>,
-    /// What the largest of them was made of.
+    /// Memory of the largest process by kind.
     pub inside: Option<ProcessFacts>,
     /// Limits that were set by hand.
     pub own_limits: Vec<OwnLimit>,
-    /// Memory from birth to death.
+    /// Memory from start to end.
     pub timeline: Vec<Sample>,
-    /// What could not be read.
+    /// Inputs that could not be read.
     pub missing: Vec<String>,
 }
 
@@ -282,7 +287,7 @@ mod tests {
     fn the_timeline_ends_with_what_the_kernel_saw_between_two_samples() {
         let mut meter = Meter::new(Instant::now(), None, None);
         meter.take(&facts(10), None, true, false);
-        // A sample in the middle of the kill: nearly all is gone, the kernel knows what it was.
+        // A sample during a kill: almost all memory is freed, but the kernel knows the peak.
         meter.take(&GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(1) }, None, true, false);
         let mut end = GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(0) };
         let measured = meter.close(&mut end);

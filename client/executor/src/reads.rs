@@ -1,19 +1,20 @@
-//! What a task has read, by the kernel's count of each of its processes.
+//! Bytes read by a task, from the kernel's counters of its processes.
 //!
-//! The kernel adds what a child has read to its parent when the parent waits for it, so the sum over those that are there only falls when one
-//! ends that nobody of the task waits for. The largest sum that was seen counts: it is a lower bound.
+//! When a parent reaps a child, the kernel adds the child's count to the parent. The sum over live
+//! processes therefore falls only if a process ends that no process of the task reaps. The result
+//! is the largest observed sum, a lower bound.
 
 use std::time::{Duration, Instant};
 
 use headroom_node_cgroup::reads::so_far;
 use headroom_types::Bytes;
 
-/// Between two looks.
+/// Interval between two samples.
 const EVERY: Duration = Duration::from_millis(250);
-/// Most processes that are looked at.
+/// Maximum number of sampled processes.
 const MOST: usize = 64;
 
-/// What one task has read.
+/// Bytes read by one task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reads {
     most: Option<Bytes>,
@@ -21,7 +22,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Looks at the processes that are there, when it is time to.
+    /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
         if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
             self.at = Some(Instant::now());
@@ -29,7 +30,8 @@ impl Reads {
         }
     }
 
-    /// The last look: its main process has ended and is not reaped, others may still be there.
+    /// Takes the last sample. The main process has ended and is not reaped; other processes may
+    /// still run.
     pub(crate) fn last(&mut self, main: i32, others: &[i32]) -> Option<Bytes> {
         let others: Vec<i32> = others.iter().copied().filter(|pid| *pid != main).collect();
         let all: Vec<i32> = std::iter::once(main).chain(others).collect();
@@ -42,7 +44,7 @@ impl Reads {
     }
 }
 
-/// `None` where nobody could be looked at.
+/// The sum over all readable processes; `None` if none is readable.
 fn sum(pids: &[i32], of: impl Fn(i32) -> Option<Bytes>) -> Option<Bytes> {
     pids.iter().take(MOST).filter_map(|pid| of(*pid)).reduce(Bytes::saturating_add)
 }

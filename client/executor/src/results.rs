@@ -1,7 +1,8 @@
 //! Results that the master has not acknowledged: pure.
 //!
-//! Owned by the executor's loop. A result is kept until it is acknowledged and told again on every new connection; a second one
-//! for the same attempt changes nothing. It never drops a result to make room: starts are refused instead.
+//! Owned by the executor's loop. A result is kept until it is acknowledged, and repeated on every
+//! new connection. A second result of the same attempt is ignored. No result is ever dropped to
+//! free space: new starts are refused instead.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +10,14 @@ use headroom_types::{TaskAttemptId, TaskReport};
 
 use crate::fit::fitted;
 
-/// Most results kept. With each one cut to its smallest they still fit into one line of the protocol.
+/// Maximum number of kept results. Truncated to their smallest form, all of them fit into one line
+/// of the protocol.
 pub const MOST: usize = 200;
-/// How many acknowledged attempts are remembered, so that a start that arrives late is not run a second time.
+/// Number of acknowledged attempts that are remembered, so that a delayed start does not run an
+/// attempt again.
 const REMEMBERED: usize = 4096;
 
-/// The results of one executor.
+/// The results of an executor.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     unacked: BTreeMap<TaskAttemptId, TaskReport>,
@@ -22,7 +25,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Keeps a result. False when there is one for this attempt already; the first one stands.
+    /// Adds a result. False if the attempt already has one; the first result stands.
     pub fn add(&mut self, report: TaskReport) -> bool {
         if self.knows(&report.attempt) {
             return false;
@@ -30,7 +33,7 @@ impl Results {
         self.unacked.insert(report.attempt.clone(), report);
         true
     }
-    /// The master has it: forget it. False when there was none.
+    /// Removes an acknowledged result. False if there was none.
     pub fn ack(&mut self, attempt: &TaskAttemptId) -> bool {
         if self.unacked.remove(attempt).is_none() {
             return false;
@@ -45,23 +48,24 @@ impl Results {
     pub fn get(&self, attempt: &TaskAttemptId) -> Option<&TaskReport> {
         self.unacked.get(attempt)
     }
-    /// Whether `attempt` has ended here, acknowledged or not.
+    /// True if `attempt` has ended here, acknowledged or not.
     pub fn knows(&self, attempt: &TaskAttemptId) -> bool {
         self.unacked.contains_key(attempt) || self.acked.contains(attempt)
     }
-    /// How many are not acknowledged.
+    /// Number of results that are not acknowledged.
     pub fn len(&self) -> usize {
         self.unacked.len()
     }
-    /// True when all have been acknowledged.
+    /// True if all results are acknowledged.
     pub fn is_empty(&self) -> bool {
         self.unacked.is_empty()
     }
-    /// True when the results of `running` more tasks could not be kept.
+    /// True if the results of `running` more tasks would exceed the maximum.
     pub fn is_full(&self, running: usize) -> bool {
         self.unacked.len().saturating_add(running) >= MOST
     }
-    /// All of them in at most `most` bytes of JSON: each gets an equal part and is cut to it where it must.
+    /// All results in at most `most` bytes of JSON. Each result gets an equal share and is
+    /// truncated to it if necessary.
     pub fn to_tell(&self, most: usize) -> Vec<TaskReport> {
         let each = most / self.unacked.len().max(1);
         self.unacked.values().map(|report| fitted(report, each)).collect()
@@ -106,7 +110,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// Safety: what is told is exactly what ended and was not acknowledged, however often and in whatever order.
+        /// Safety: the reported results are exactly those that ended and were not acknowledged, in
+        /// any order and repetition.
         #[test]
         fn told_is_ended_minus_acknowledged(steps in proptest::collection::vec((0u32..8, any::<bool>()), 0..40)) {
             let (mut results, mut ended, mut acked) = (Results::default(), std::collections::BTreeSet::new(), std::collections::BTreeSet::new());

@@ -6,10 +6,10 @@
 //!     │  │                     │
 //!     │  └── SIGTERM, the application has ended ──► Stopping ── idle ──► exit 0
 //!     ├───── no master for too long ──────────────► Stopping ── idle ──► exit 1
-//!     └───── the master speaks no version of ours ─► Stopping ── idle ──► exit 3
+//!     └───── no common version of the protocol ────► Stopping ── idle ──► exit 3
 //! ```
 //!
-//! A result leaves in the very turn of the loop in which its task hands it over.
+//! The loop sends a result in the same iteration in which its task delivers it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,33 +34,34 @@ use crate::slots::{Answer, Refusal, Slots};
 use crate::task::{self, Finished, Lines, News, Order, Pressed};
 use crate::verdict::not_started;
 
-/// Between SIGTERM and SIGKILL of a task that is stopped.
+/// Time between SIGTERM and SIGKILL of a stopped task.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// The same when the executor itself was told to end: the node agent grants it little more.
+/// The same time when the executor itself is stopped: the node agent allows little more for the
+/// whole executor.
 const GRACE_AT_END: Duration = Duration::from_millis(1200);
-/// How long a draining executor waits for the last acknowledgements.
+/// Maximum time for which a draining executor waits for the last acknowledgements.
 const LAST_ACKS: Duration = Duration::from_secs(10);
-/// How long last words and last cgroups may take.
+/// Maximum time for the last messages, and for the removal of the last cgroups.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Between two reports of what tasks use.
+/// Interval between two usage messages.
 const USAGE: Duration = Duration::from_secs(1);
-/// Memory of ended tasks that is told from here on. Bytes.
+/// Minimum memory left behind by ended tasks that is reported. Bytes.
 const LEFTOVER_FLOOR: Bytes = Bytes::from_mib(8);
-/// Bytes of a line that are left for everything but results.
+/// Bytes of a line that are reserved for everything besides results.
 const FRAME: usize = 192 << 10;
 
-/// Why and how it ends.
+/// The outcome of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was told to.
+    /// It was ordered to end.
     Done,
     /// There was no master for too long.
     NoMaster,
-    /// The master speaks other versions of the task channel.
+    /// The master supports other versions of the task channel only.
     Refused,
 }
 
-/// What it is about.
+/// The phase of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Working,
@@ -68,7 +69,7 @@ enum Phase {
     Stopping { outcome: Outcome },
 }
 
-/// Runs until it is told to end, or has been without a master for so long.
+/// Runs until the executor is ordered to end, or has been without a master for `without_master`.
 pub async fn run(environment: Environment, without_master: Duration) -> anyhow::Result<Outcome> {
     let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
@@ -79,7 +80,8 @@ pub async fn run(environment: Environment, without_master: Duration) -> anyhow::
     Ok(outcome)
 }
 
-/// Where the master is looked for. Whoever cannot ask the resource manager still finds a master that stays where it was.
+/// The addresses of the master and of the resource manager. Without access to the resource manager,
+/// only a master with an unchanged address is found.
 fn target(environment: &Environment) -> Target {
     let trust = headroom_client::Trust::of_a_container(environment.ca.clone(), environment.token_file.as_deref());
     let rm = environment.rm.as_deref().map(|url| headroom_client::Client::with(url, trust?)).transpose();
@@ -93,7 +95,7 @@ fn target(environment: &Environment) -> Target {
     Target { master: environment.master.clone(), rm, app: environment.app.clone() }
 }
 
-/// A task that runs, seen from the loop.
+/// A running task, as seen by the loop.
 #[derive(Debug)]
 struct Running {
     orders: mpsc::Sender<Order>,
@@ -107,17 +109,18 @@ struct Executor {
     results: Results,
     running: BTreeMap<TaskAttemptId, Running>,
     tasks: JoinSet<Finished>,
-    /// Which task is whose, should one of them break.
+    /// Attempt of each tokio task, in case that the task panics.
     names: BTreeMap<tokio::task::Id, TaskAttemptId>,
     news: mpsc::Sender<News>,
     heard: mpsc::Receiver<News>,
     removals: TaskTracker,
-    /// Memory that ended tasks have left in the container, as it was told last.
+    /// Memory that ended tasks left in the container, as last reported.
     left: Unattributed,
     writer: Option<Writer>,
-    /// Since when no master has said anything or kept a connection for a while. Counts only while there is no connection.
+    /// Start of the time without a master: without a message and without a connection of some
+    /// duration. Counts only without a connection.
     alone_since: Option<Instant>,
-    /// How long it works on without one.
+    /// Maximum time without a master.
     without_master: Duration,
     phase: Phase,
 }
@@ -216,7 +219,7 @@ impl Executor {
             ToExecutor::Resize { attempt, limit } => self.order(&attempt, Order::Limit(limit)),
             ToExecutor::LetGo { attempt } => self.order(&attempt, Order::LetGo),
             ToExecutor::Ack { attempt } => {
-                self.results.ack(&attempt); // a second one changes nothing
+                self.results.ack(&attempt); // idempotent
             }
             ToExecutor::Shutdown => {
                 if self.phase == Phase::Working {
@@ -250,7 +253,8 @@ impl Executor {
                 let (container, kind) = (&self.site.environment.container, self.site.container.kind());
                 let report = not_started(container, &start.attempt, kind, clock::now(), &why.to_string());
                 match why {
-                    // Nothing more can be kept: if this is lost, the master finds the attempt missing at the next connection.
+                    // The result cannot be kept. If the message is lost, the master notices the
+                    // missing attempt at the next connection.
                     Refusal::Unacked(_) => self.send(&FromExecutor::Ended { report: Box::new(report) }),
                     Refusal::Slots { .. } | Refusal::NoSlots | Refusal::Ending | Refusal::NoCommand | Refusal::Text(_) => {
                         self.tell(report);
@@ -330,7 +334,7 @@ impl Executor {
         }
     }
 
-    /// Memory that ended tasks have left is told when it changes, and on every new connection.
+    /// Reports memory that ended tasks left, if the amount has changed.
     fn on_leftover(&mut self, left: Unattributed) {
         if left == self.left {
             return;
@@ -377,14 +381,15 @@ impl Executor {
         }
     }
 
-    /// Keeps a result, and sends it at once.
+    /// Keeps a result and sends it at once.
     fn tell(&mut self, report: TaskReport) {
         let report = fitted(&report, MAX_LINE - FRAME);
         self.send(&FromExecutor::Ended { report: Box::new(report.clone()) });
         self.results.add(report);
     }
 
-    /// Sends what can be sent. A connection that takes no more is given up: everything that matters is told again on the next.
+    /// Sends a message without waiting. A full connection is closed: everything important is
+    /// repeated on the next one.
     fn send(&mut self, message: &FromExecutor) {
         let Some(writer) = &self.writer else { return };
         match writer.send(message) {
@@ -399,7 +404,7 @@ impl Executor {
 
     fn order(&self, attempt: &TaskAttemptId, order: Order) {
         if let Some(running) = self.running.get(attempt) {
-            let _ = running.orders.try_send(order); // full or closed: it is ending already, or has enough to do
+            let _ = running.orders.try_send(order); // full or closed: the task is ending already, or has pending orders
         }
     }
 
@@ -413,7 +418,7 @@ impl Executor {
         self.running.keys().for_each(|attempt| self.order(attempt, order));
     }
 
-    /// Whether there is nothing left to do.
+    /// The outcome, if nothing is left to do.
     fn over(&mut self) -> Option<Outcome> {
         let idle = self.slots.is_idle();
         match self.phase {
@@ -430,7 +435,7 @@ impl Executor {
         }
     }
 
-    /// Lets the last lines leave and the last cgroups go.
+    /// Waits until the last messages are sent and the last cgroups are removed.
     async fn last_words(self, linked: tokio::task::JoinHandle<()>) {
         self.removals.close();
         drop(self.writer);
@@ -439,7 +444,8 @@ impl Executor {
     }
 }
 
-/// Measures what ended tasks have left in the container. Blocking. A loop with too much to do is told by a later look.
+/// Measures the memory that ended tasks left in the container. Blocking. If the channel is full,
+/// the message is dropped; a later measurement repeats it.
 fn look_for_leftovers(site: &Site, news: &mpsc::Sender<News>) {
     if let Some(left) = site.container.unattributed(LEFTOVER_FLOOR) {
         let memory = Bytes::from_mib(left.memory.get() >> 20);
@@ -447,7 +453,7 @@ fn look_for_leftovers(site: &Site, news: &mpsc::Sender<News>) {
     }
 }
 
-/// Whether its texts can be handed to a program.
+/// Checks that the texts of a start can be passed to a program.
 fn plain(start: &TaskStart) -> Result<(), Refusal> {
     if start.command.first().is_none_or(String::is_empty) {
         return Err(Refusal::NoCommand);

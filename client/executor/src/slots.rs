@@ -1,6 +1,7 @@
-//! Which tasks hold which slots: pure.
+//! Allocation of slots to tasks: pure.
 //!
-//! Owned by the executor's loop. It never waits for anything and never forgets a task before it is told that the task ended.
+//! The executor's loop owns the slots. The allocation never waits, and keeps a task until its end
+//! is reported.
 
 use std::collections::BTreeMap;
 
@@ -13,57 +14,57 @@ pub struct Slots {
     held: BTreeMap<TaskAttemptId, u32>,
 }
 
-/// The three answers to a start.
+/// The response to a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Its slots are taken: start it.
+    /// The slots are taken: start the task.
     Start,
-    /// It runs already.
+    /// The task runs already.
     Known,
-    /// It cannot run here now.
+    /// The task cannot run here now.
     Refused(Refusal),
 }
 
-/// Why a task is not started.
+/// The reason that a start is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Fewer slots are free than it takes.
+    /// Fewer slots are free than the task takes.
     #[error("it takes {wants} slots and {free} of {total} are free; send it when another task has ended, or to another executor")]
     Slots {
-        /// What it takes.
+        /// Slots that the task takes.
         wants: u32,
-        /// What is free.
+        /// Free slots.
         free: u32,
-        /// What the executor has.
+        /// Slots of the executor.
         total: u32,
     },
-    /// A task takes at least one slot.
+    /// The start requests zero slots; a task takes at least one.
     #[error("it takes no slots; a task takes at least 1")]
     NoSlots,
-    /// The executor is about to end.
+    /// The executor is ending.
     #[error("the executor is ending; send it to another one")]
     Ending,
-    /// The master does not acknowledge results.
+    /// Too many results await the master's acknowledgement.
     #[error("{0} results wait for the master's acknowledgement, which is the most that is kept")]
     Unacked(usize),
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("its command is empty; name the program to run as its first element")]
     NoCommand,
-    /// A text that cannot be handed to a program.
+    /// A text that cannot be passed to a program.
     #[error("its {0} holds a NUL character, or its name an = sign")]
     Text(&'static str),
 }
 
 impl Slots {
-    /// `total` free slots.
+    /// Creates `total` free slots.
     pub fn new(total: u32) -> Self {
         Slots { total, held: BTreeMap::new() }
     }
-    /// All slots.
+    /// Total number of slots.
     pub fn total(&self) -> u32 {
         self.total
     }
-    /// Slots that no task holds.
+    /// Number of free slots.
     pub fn free(&self) -> u32 {
         self.total.saturating_sub(self.held.values().sum())
     }
@@ -71,7 +72,7 @@ impl Slots {
     pub fn is_idle(&self) -> bool {
         self.held.is_empty()
     }
-    /// Tasks that hold slots, in the order of their ids.
+    /// Tasks that hold slots, ordered by id.
     pub fn running(&self) -> impl Iterator<Item = &TaskAttemptId> {
         self.held.keys()
     }
@@ -90,7 +91,7 @@ impl Slots {
         self.held.insert(attempt.clone(), wants);
         Answer::Start
     }
-    /// Gives back the slots of `attempt`. False when it held none.
+    /// Releases the slots of `attempt`. False if it held none.
     pub fn release(&mut self, attempt: &TaskAttemptId) -> bool {
         self.held.remove(attempt).is_some()
     }
@@ -119,7 +120,8 @@ mod tests {
     }
 
     proptest! {
-        /// Safety: never more slots held than there are. Liveness: when all have ended, all slots are free again.
+        /// Safety: the held slots never exceed the total. Liveness: after the end of all tasks, all
+        /// slots are free.
         #[test]
         fn slots_are_neither_oversold_nor_lost(total in 1u32..9, steps in proptest::collection::vec((0u32..6, 0u32..6, any::<bool>()), 0..60)) {
             let mut slots = Slots::new(total);

@@ -1,7 +1,8 @@
 //! One task from its start to its report.
 //!
-//! Owned by itself: the executor's loop only sends it orders and takes its report. What blocks (starting, reading the last
-//! facts, removing the cgroup) runs on a thread of its own, so that no task waits for another.
+//! The task owns its state; the executor's loop sends it orders and receives its report. Blocking
+//! steps (start, last reads, removal of the cgroup) run on separate threads, so that no task waits
+//! for another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,98 +29,99 @@ use crate::meter::{Meter, Reading};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{Ending, not_started, of_ending};
 
-/// Between two measurements of a task that the kernel holds to its limit.
+/// Interval between two samples of a task whose limit the kernel enforces.
 const SAMPLE: Duration = Duration::from_millis(250);
-/// The same in its first second: a short life has a timeline too, and a JVM is found before it fails.
+/// The interval in its first second: short tasks get a timeline too, and a JVM is found before it
+/// fails.
 const FIRST_SAMPLES: Duration = Duration::from_millis(50);
 const FIRST: Duration = Duration::from_secs(1);
-/// Between two measurements where nobody but us holds the limit.
+/// Interval between two samples if only the executor enforces the limit.
 const POLL: Duration = Duration::from_millis(50);
 
 const SIGTERM: i32 = 15;
-/// As a shell tells it.
+/// Exit code that a shell returns for a child ended by SIGTERM.
 const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
-/// A host that goes down, or a unit that is stopped, sends SIGTERM to every process of a container at once: a task that ended by it waits so
-/// long for the word that the executor was sent one too.
+/// Maximum time for which a task that ended by SIGTERM waits for a stop of the executor. A host
+/// shutdown or a unit stop sends SIGTERM to all processes of a container at once.
 const SENT_TO_ALL: Duration = Duration::from_millis(300);
 const SIGKILL: i32 = 9;
 
-/// An order to it.
+/// An order to a task.
 #[derive(Clone, Copy, Debug)]
 pub enum Order {
-    /// To end.
+    /// End the task.
     Stop {
-        /// Who wants it.
+        /// Cause of the end.
         cause: StopCause,
-        /// Between SIGTERM and SIGKILL.
+        /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    /// To have this limit.
+    /// Apply this limit.
     Limit(Bytes),
-    /// Not to be held at its limit any more.
+    /// End the freeze near the limit.
     LetGo,
 }
 
-/// What a task tells while it runs.
+/// A notification of a running task.
 #[derive(Debug)]
 pub enum News {
-    /// Its program runs.
+    /// The program runs.
     Started {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
-        /// Since when.
+        /// Start time.
         at: UnixMillis,
     },
-    /// It came near its limit: tell the master at once.
+    /// The task came near its limit: report its usage at once.
     Near,
-    /// What ended tasks have left in the container.
+    /// Memory that ended tasks left in the container.
     Leftover(Unattributed),
-    /// It is held near its limit: the master is to decide.
+    /// The task is frozen near its limit: the master must decide.
     Pressed {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
     },
-    /// What became of another limit.
+    /// The result of a new limit.
     Resized {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
-        /// The one it has.
+        /// The limit in force.
         limit: Bytes,
-        /// How long it was held.
+        /// Duration of the freeze.
         held: Option<Duration>,
-        /// Why it is not the one that was wanted.
+        /// Reason that the requested limit is not in force.
         error: Option<String>,
     },
 }
 
-/// A task that is held near its limit.
+/// A task that is frozen near its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pressed {
     /// The limit. Bytes.
     pub limit: Bytes,
-    /// Charged to it. Bytes.
+    /// Charged memory. Bytes.
     pub current: Bytes,
 }
 
-/// The ends of a task's lines.
+/// The channels of a task.
 #[derive(Debug)]
 pub struct Lines {
-    /// Orders to it.
+    /// Orders to the task.
     pub orders: mpsc::Receiver<Order>,
-    /// News from it.
+    /// Notifications of the task.
     pub news: mpsc::Sender<News>,
-    /// What it uses; only the last value matters.
+    /// Memory use; only the last value matters.
     pub usage: watch::Sender<Option<TaskUsage>>,
-    /// Whether it is held near its limit; only the last value matters.
+    /// Freeze near the limit; only the last value matters.
     pub pressed: watch::Sender<Option<Pressed>>,
 }
 
-/// A report, and the group that is still to be removed.
+/// A report, and the cgroup that is still to be removed.
 #[derive(Debug)]
 pub struct Finished {
     /// The verdict.
     pub report: TaskReport,
-    /// `None` when it never ran.
+    /// `None` if the task did not start.
     pub group: Option<Arc<TaskGroup>>,
 }
 
@@ -156,9 +158,9 @@ struct Task {
     lines: Lines,
     life: Life,
     meter: Meter,
-    /// Where it may be given more.
+    /// Set if the task may grow.
     growth: Option<Growth>,
-    /// When SIGTERM becomes SIGKILL.
+    /// Time at which SIGKILL follows SIGTERM.
     grace_ends: Option<Instant>,
     missing: Vec<String>,
 }
@@ -168,7 +170,7 @@ impl Task {
         let Launched { child, group, files, started, born } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
-            // Without its descriptor nobody would learn of its end.
+            // Without the descriptor its end would go unnoticed.
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
@@ -220,7 +222,8 @@ impl Task {
         self.finish().await
     }
 
-    /// Whose SIGTERM it was that nobody here has sent: with the executor's own it is not the task's affair.
+    /// Finds the origin of a SIGTERM that the executor did not send. If the executor receives a
+    /// stop too, the end is not charged to the task.
     async fn doubt(&mut self) {
         let by_sigterm = matches!(self.child.get_ref().peek(), Ok(Some(Ended::Signal(SIGTERM) | Ended::Code(SHELL_OF_SIGTERM))));
         if self.life != Life::Running || !by_sigterm {
@@ -255,7 +258,7 @@ impl Task {
         let usage = self.meter.usage(&self.start.attempt, reading.current);
         self.lines.usage.send_replace(Some(usage));
         if reading.newly_near {
-            let _ = self.lines.news.try_send(News::Near); // the next regular report tells it as well
+            let _ = self.lines.news.try_send(News::Near); // the next usage message repeats it
         }
         if reading.pressed && self.life == Life::Running {
             self.grow(growth::Event::Pressure);
@@ -267,14 +270,15 @@ impl Task {
             self.happen(Event::Enforce(cause));
         }
         if let Some(pid) = reading.look_into {
-            // Takes milliseconds, so on a thread of its own; a process that is gone by then tells nothing.
+            // The inspection takes milliseconds, so it runs on a separate thread. An ended process
+            // gives no result.
             if let Ok(Ok(found)) = spawn_blocking(move || inside::look(pid)).await {
                 self.meter.looked_into(&found);
             }
         }
     }
 
-    /// Shares of resident memory take milliseconds to read.
+    /// Samples on a separate thread, because proportional set sizes take milliseconds to read.
     async fn sample_slowly(&mut self) -> Reading {
         let empty = Meter::new(self.born.into_std(), None, None);
         let (mut meter, group) = (std::mem::replace(&mut self.meter, empty), self.group.clone());
@@ -294,7 +298,7 @@ impl Task {
         }
     }
 
-    /// Something happened to its growth.
+    /// Handles an event of growth.
     fn grow(&mut self, event: growth::Event) {
         let Some(growth) = &mut self.growth else { return };
         let done = growth.happen(event, self.group.group());
@@ -305,7 +309,7 @@ impl Task {
         self.show_hold();
         if matches!(done, Ok(growth::Action::Hold)) {
             tracing::debug!(attempt = %self.start.attempt, %limit, "held near its limit");
-            let _ = self.lines.news.try_send(News::Pressed { attempt: self.start.attempt.clone() }); // told again on the next line
+            let _ = self.lines.news.try_send(News::Pressed { attempt: self.start.attempt.clone() }); // repeated on reconnect
         }
     }
 
@@ -315,13 +319,13 @@ impl Task {
         self.lines.pressed.send_replace(held.map(|growth| Pressed { limit: growth.limit, current }));
     }
 
-    /// The master wants it to have this limit.
+    /// Applies a new limit of the master.
     fn resize(&mut self, limit: Bytes) {
         let attempt = self.start.attempt.clone();
         let Some(growth) = &mut self.growth else {
             let error = Some("it was not started as one that may be given more".to_owned());
             let limit = self.start.limit.unwrap_or_default();
-            let _ = self.lines.news.try_send(News::Resized { attempt, limit, held: None, error }); // asked again if it matters
+            let _ = self.lines.news.try_send(News::Resized { attempt, limit, held: None, error }); // repeated if necessary
             return;
         };
         let (held, error) = match growth.raise(self.group.group(), limit) {
@@ -332,17 +336,17 @@ impl Task {
         self.meter.set_limit(limit);
         let failed = error.is_some();
         tracing::info!(%attempt, %limit, ?held, error, "its limit was to change");
-        let _ = self.lines.news.try_send(News::Resized { attempt, limit, held, error }); // the master sees the limit in the report
+        let _ = self.lines.news.try_send(News::Resized { attempt, limit, held, error }); // the report contains the limit
         if failed { self.grow(growth::Event::LetGo) } else { self.show_hold() }
     }
 
     fn stop(&mut self, cause: StopCause, grace: Duration) {
-        // A kill by the kernel that is on its way came first.
+        // A kill of the kernel that is not yet noticed happened first.
         let killed = self.group.group().facts().is_ok_and(|facts| facts.events.oom_kill > 0);
         let event = if killed { Event::VictimSeen } else { Event::Stop(cause) };
         self.grace_ends.get_or_insert(Instant::now() + grace);
         self.happen(event);
-        // What is held cannot hear of it.
+        // A frozen process cannot handle SIGTERM.
         self.grow(growth::Event::LetGo);
     }
 
@@ -362,7 +366,7 @@ impl Task {
     }
 
     fn kill(&mut self) {
-        // The main process first: it is ours by descriptor even when the group cannot be read.
+        // The main process first: its descriptor works even if the cgroup is unreadable.
         let main = self.child.get_ref().signal(SIGKILL);
         let rest = self.group.group().kill();
         for error in [main.err().map(|e| e.to_string()), rest.err().map(|e| e.to_string())].into_iter().flatten() {
@@ -384,8 +388,8 @@ impl Task {
         }
     }
 
-    /// Reads everything there is to know and ends what the main process left behind. Facts before anything else: what happens
-    /// later is not the task's.
+    /// Reads all evidence, then kills the processes that the main process left behind. The evidence
+    /// is read first: later changes do not belong to the task.
     fn close(mut self) -> Ending {
         let mut missing = self.missing;
         let mut own = self.group.group().facts().unwrap_or_else(|e| {
@@ -398,7 +402,7 @@ impl Task {
             Ended::Signal(SIGKILL)
         });
         let outer = match how {
-            // Nobody asks whose fault a good end is.
+            // A success needs no search for a cause.
             Ended::Code(0) if own.events.oom_kill == 0 => Vec::new(),
             Ended::Code(_) | Ended::Signal(_) => self.group.outer(&own, &self.site.container, &mut missing),
         };
@@ -444,7 +448,7 @@ impl Task {
     }
 }
 
-/// What lets it be given more, where that was asked for and the kernel holds its limit.
+/// Arms growth if the start requests it and the kernel enforces the limit.
 fn growth(start: &TaskStart, group: &TaskGroup) -> Option<Growth> {
     let (limit, hold_ms) = (start.limit?, start.hold_ms.filter(|_| group.kind().is_kernel())?);
     match Growth::arm(group.group(), limit, hold_ms) {
@@ -475,7 +479,7 @@ fn watched(child: Child) -> std::io::Result<AsyncFd<Child>> {
     AsyncFd::with_interest(child, Interest::READABLE)
 }
 
-/// Waits for a moment; for ever when there is none.
+/// Waits until a moment; pending forever without one.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,

@@ -1,6 +1,7 @@
-//! The cgroup of one task, inside the container's: made before its process, read at its end, removed after.
+//! The cgroup of one task, inside that of the container: created before its process, read at its
+//! end, then removed.
 //!
-//! Owned by the task. It never touches the container's own limits, and never lives longer than its task.
+//! Owned by the task. It never changes the limits of the container, and never outlives its task.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,11 +12,11 @@ use headroom_types::unattributed::Leavers;
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
 use headroom_wire::v1::task::TaskStart;
 
-/// How long processes may take to go, and a cgroup to be removable.
+/// Maximum time until processes have ended and a cgroup is removable.
 const REMOVE_WITHIN: Duration = Duration::from_secs(5);
-/// A task that leaves less is not remembered for it. Bytes.
+/// Minimum memory left behind for which a task is recorded. Bytes.
 const MIN_LEFT: Bytes = Bytes::from_mib(1);
-/// How many processes are named.
+/// Maximum number of processes in a report.
 const VICTIMS: usize = 4;
 
 /// The container around all tasks.
@@ -24,12 +25,13 @@ pub struct Container {
     kind: EnforcerKind,
     group: Group,
     fence: Option<Fence>,
-    /// Tasks that ended and left memory charged to the container.
+    /// Ended tasks that left memory charged to the container.
     leavers: Mutex<Leavers>,
 }
 
-/// The cgroup around all containers of the node. It is read only when a task was killed, so that starting one stays cheap: a
-/// task's baseline is what the last look told, and a kill in between can only make one free end look like another.
+/// The cgroup around all containers of the node. It is read only after a kill, so that a start
+/// stays cheap. The baseline of a task is the previous read. A kill in between can only confuse two
+/// ends that are both not charged.
 #[derive(Debug)]
 struct Fence {
     group: Group,
@@ -37,7 +39,7 @@ struct Fence {
 }
 
 impl Fence {
-    /// None where the level above is not ours to read.
+    /// `None` if the executor cannot read the level above.
     fn around(kind: EnforcerKind, container: &std::path::Path) -> Option<Fence> {
         let group = match kind {
             EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => Group::attach(kind, container.parent()?).ok()?,
@@ -49,12 +51,12 @@ impl Fence {
     fn seen(&self) -> MemoryEvents {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// What ended containers have left on the node. Who they were is known to the node agent alone.
+    /// Memory that ended containers left on the node. Only the node agent knows these containers.
     fn left(&self) -> Option<Unattributed> {
         let memory = self.group.unattributed(MIN_LEFT).ok().flatten().filter(|memory| !memory.is_zero())?;
         Some(Unattributed { memory, left_by: Vec::new() })
     }
-    /// Its counters now; remembered.
+    /// Reads the current counters and stores them as the next baseline.
     fn look(&self) -> Option<GroupFacts> {
         let facts = self.group.facts().ok()?;
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = facts.local;
@@ -63,23 +65,23 @@ impl Fence {
 }
 
 impl Container {
-    /// The container this process runs in.
+    /// Attaches to the container in which this process runs.
     pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<Container, CgroupError> {
         Ok(Container { kind, group: Group::attach(kind, path)?, fence: Fence::around(kind, path), leavers: Mutex::default() })
     }
-    /// What holds the limits.
+    /// The mechanism that enforces the limits.
     pub fn kind(&self) -> EnforcerKind {
         self.kind
     }
-    /// Makes the group of one task, with its limit confirmed.
+    /// Creates the cgroup of one task and confirms its limit.
     pub fn create(&self, start: &TaskStart) -> Result<TaskGroup, CgroupError> {
         let limits = Limits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None };
         let before = self.outer();
         let group = self.group.create_task(&name(&start.attempt), &limits)?;
         Ok(TaskGroup { kind: self.kind, group, before })
     }
-    /// Memory that ended tasks have left charged to the container and that reclaim cannot give back, from `floor` on. `None` where no kernel
-    /// counts it, or it cannot be read now.
+    /// Unreclaimable memory that ended tasks left charged to the container, if at least `floor`.
+    /// `None` if the kernel does not count it, or if it is not readable now.
     pub fn unattributed(&self, floor: Bytes) -> Option<Unattributed> {
         let memory = self.group.unattributed(floor).ok().flatten()?;
         let mut leavers = self.leavers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +90,7 @@ impl Container {
         }
         Some(Unattributed { memory, left_by: leavers.largest() })
     }
-    /// Removes the group of a task that has ended, and notes what it leaves behind.
+    /// Removes the cgroup of an ended task and records the memory that it leaves behind.
     pub fn remove(&self, task: &TaskGroup) -> Result<(), CgroupError> {
         if let Ok(Some(charged)) = task.group.charged()
             && charged.unreclaimable >= MIN_LEFT
@@ -98,7 +100,7 @@ impl Container {
         }
         task.group.remove(REMOVE_WITHIN)
     }
-    /// Counters of the levels around a task, now.
+    /// Current counters of the levels around a task.
     fn outer(&self) -> Outer {
         Outer {
             container: self.group.level().ok().flatten(),
@@ -108,25 +110,26 @@ impl Container {
     }
 }
 
-/// In a report there is room for the largest owner, and for so much of its name.
+/// Maximum length of an owner's name in a report, which has space for the largest owner only.
 pub const NAME: usize = 64;
 
-/// Names of task groups are ASCII.
+/// Keeps the largest owner and truncates its name. Names of task groups are ASCII, so any length is
+/// a character boundary.
 fn brief(mut left: Unattributed) -> Unattributed {
     left.left_by.truncate(1);
     left.left_by.iter_mut().for_each(|owner| owner.name.truncate(NAME));
     left
 }
 
-/// The name of a task's group.
+/// The name of a task's cgroup.
 fn name(attempt: &TaskAttemptId) -> String {
     attempt.file_name()
 }
 
-/// The limit of a level, and what it has counted itself.
+/// Limit of a level, and its own counters.
 type Level = (Option<Bytes>, MemoryEvents);
 
-/// What the levels around a task had counted at one moment.
+/// Counters of the levels around a task at one moment.
 #[derive(Clone, Debug, Default)]
 struct Outer {
     container: Option<Level>,
@@ -134,7 +137,7 @@ struct Outer {
     host_oom_kills: Option<u64>,
 }
 
-/// The group of one task.
+/// The cgroup of one task.
 #[derive(Debug)]
 pub struct TaskGroup {
     kind: EnforcerKind,
@@ -143,26 +146,28 @@ pub struct TaskGroup {
 }
 
 impl TaskGroup {
-    /// The group itself.
+    /// The cgroup.
     pub fn group(&self) -> &Group {
         &self.group
     }
-    /// What holds the limits.
+    /// The mechanism that enforces the limits.
     pub fn kind(&self) -> EnforcerKind {
         self.kind
     }
-    /// True when the kernel has killed one of its processes for memory and left the others to us.
+    /// True if the kernel killed one of its processes for memory and left the others to the
+    /// executor.
     pub fn has_victim(&self, facts: &GroupFacts) -> bool {
         match self.kind {
             EnforcerKind::Cgroup1 => facts.events.oom_kill > 0,
-            EnforcerKind::Cgroup2 | EnforcerKind::Poll => false, // the kernel ends the group itself; nobody does
+            EnforcerKind::Cgroup2 | EnforcerKind::Poll => false, // cgroup v2 kills the whole group; poll has no kernel kills
         }
     }
-    /// Its largest processes.
+    /// The largest processes.
     pub fn largest(&self) -> Vec<Victim> {
         self.group.largest(VICTIMS)
     }
-    /// Growth of the counters around it since it was made, and what could not be read. `own` is what it counted itself.
+    /// Counter growth of the outer levels since the start; unreadable counters are added to
+    /// `missing`. `own` contains the counters of the task.
     pub fn outer(&self, own: &GroupFacts, container: &Container, missing: &mut Vec<String>) -> Vec<OuterLevel> {
         let now = container.outer();
         let mut levels = Vec::new();
@@ -195,7 +200,7 @@ impl TaskGroup {
         }
         levels
     }
-    /// Ends whatever is still in it. True when there was something.
+    /// Kills all remaining processes. True if there were any.
     pub fn clear(&self) -> Result<bool, CgroupError> {
         if !self.group.populated()? {
             return Ok(false);

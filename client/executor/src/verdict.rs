@@ -1,4 +1,4 @@
-//! From what was seen at a task's end to its report: pure.
+//! The report of a task from the observations at its end: pure.
 
 use headroom_node_core::{Scope, classify, diagnose, timeline};
 use headroom_node_exec::Ended;
@@ -9,40 +9,40 @@ use headroom_types::{
 };
 use headroom_wire::v1::task::TaskStart;
 
-/// Everything that was seen.
+/// All observations at the end of a task.
 #[derive(Debug)]
 pub struct Ending {
-    /// What held the limit.
+    /// The mechanism that enforced the limit.
     pub enforcer: EnforcerKind,
-    /// How its process ended.
+    /// Exit status of its process.
     pub how: Ended,
-    /// Who of ours wanted it.
+    /// Cause of the stop request, if any.
     pub cause: Option<StopCause>,
-    /// Its own group, read right after the end.
+    /// Its own cgroup, read right after the end.
     pub own: GroupFacts,
-    /// Growth of the counters around it.
+    /// Counter growth of the outer levels.
     pub outer: Vec<OuterLevel>,
-    /// The last thing its runtime told.
+    /// The last heap report of its runtime.
     pub heap: Option<HeapFacts>,
-    /// The words by which its runtime named its memory as full.
+    /// The message by which its runtime reported full memory.
     pub heap_marker: Option<String>,
     /// Its largest processes, seen last.
     pub victims: Vec<Victim>,
-    /// What the largest of them was made of.
+    /// Memory of the largest process by kind.
     pub inside: Option<ProcessFacts>,
     /// Limits that were set by hand.
     pub own_limits: Vec<OwnLimit>,
-    /// What could not be read.
+    /// Inputs that could not be read.
     pub missing: Vec<String>,
-    /// First instruction.
+    /// Time of the first instruction.
     pub started: UnixMillis,
-    /// End of its process.
+    /// Time of the end of its process.
     pub ended: UnixMillis,
-    /// Memory from birth to death.
+    /// Memory from start to end.
     pub timeline: Vec<Sample>,
     /// The end of its standard error.
     pub log_tail: String,
-    /// What its processes have read, as far as it was seen.
+    /// Bytes read by its processes, a lower bound.
     pub read: Option<Bytes>,
 }
 
@@ -86,7 +86,7 @@ pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: Ending) ->
     }
 }
 
-/// The report on a task that never ran.
+/// The report of a task that did not start.
 pub fn not_started(
     container: &ContainerId,
     attempt: &TaskAttemptId,

@@ -1,4 +1,4 @@
-//! Tasks that may be given more while they run, in real cgroups: held near their limit, raised, let go, stopped.
+//! Tasks that may grow, in real cgroups: frozen near their limit, raised, released, stopped.
 
 mod world;
 
@@ -8,7 +8,7 @@ use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 use world::{Master, World, task};
 
-/// Writes 96 MiB of its own memory, step by step, in user mode.
+/// Writes 96 MiB of anonymous memory, step by step, in user mode.
 const NEEDS_96_MIB: [&str; 3] = ["perl", "-e", "my @a; for (1..96) { my $s = 'a' x (1 << 20); $s .= $_; push @a, $s } exit 0"];
 const LIMIT: Bytes = Bytes::from_mib(32);
 
@@ -16,7 +16,7 @@ fn growing(id: &str, hold_ms: u64) -> TaskStart {
     TaskStart { limit: Some(LIMIT), hold_ms: Some(hold_ms), ..task(id, &NEEDS_96_MIB) }
 }
 
-/// Waits until the task is held; the limit it is held near.
+/// Waits until the task is frozen; returns its limit.
 fn pressed(master: &mut Master, id: &str) -> Bytes {
     master.wait("a word of pressure", |line| match line {
         FromExecutor::Pressure { attempt, limit, current } if attempt.to_string() == id => {

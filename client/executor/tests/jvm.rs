@@ -1,4 +1,5 @@
-//! Real JVMs: their own counters while they run, and the two shipped examples, each on its first and its second rung.
+//! Real JVMs: their counters while they run, and the two shipped examples on their first and second
+//! rung.
 
 mod world;
 
@@ -14,7 +15,7 @@ fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/examples")
 }
 
-/// Why no JVM can be tried here; `None` when it can.
+/// Reason that no JVM can be tested here; `None` if it can.
 fn skipped() -> Option<&'static str> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join("java").exists());
@@ -26,7 +27,7 @@ fn example(name: &str) -> JobSpec {
     compile(&text, name).unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-/// The start of the example's first task on a rung with this size.
+/// The start of the example's first task on `rung` with this size.
 fn start_of(job: &JobSpec, rung: u32, size: &Profile) -> TaskStart {
     let stage = &job.stages[0];
     assert_eq!(stage.runtime, Runtime::Jvm);

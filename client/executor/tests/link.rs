@@ -1,4 +1,4 @@
-//! The connection to the master: lost, made again, moved elsewhere, gone for good.
+//! The connection to the master: lost, reconnected, moved to another address, lost forever.
 
 mod world;
 
@@ -25,7 +25,7 @@ fn a_result_is_repeated_until_it_is_acknowledged() {
     let (mut master, hello) = world.accept();
     assert_eq!(hello.unacked, std::slice::from_ref(&first));
     master.ack(&first.attempt);
-    master.start(task("b/0@1", &["true"])); // answered after the acknowledgement was taken in
+    master.start(task("b/0@1", &["true"])); // answered after the acknowledgement is handled
     master.result("b/0@1");
     master.start(task("c/0@1", &["true"]));
     master.result("c/0@1");
@@ -87,7 +87,8 @@ fn a_refusal_of_another_kind_is_not_a_master_but_may_pass() {
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
-/// A resource manager that knows one thing: where the master of `job.1` is, or that the application has ended.
+/// A fake resource manager that reports the address of the master of `job.1`, or the end of the
+/// application.
 fn resource_manager(master_url: String, ended: Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -1,5 +1,6 @@
-//! What every executor has to do by `docs/executor-protocol.md`, played with a scripted master: once with the executor of the house, once
-//! with the example in Python. Neither is given a cgroup, so that both may tell the same verdicts.
+//! Requirements of `docs/executor-protocol.md` on every executor, tested with a scripted master:
+//! once with Headroom's executor, once with the Python example. Neither has a cgroup, so that both
+//! report the same verdicts.
 
 mod world;
 
@@ -10,7 +11,7 @@ use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor, VERSION};
 use world::{Setup, TOKEN, World, task, until};
 
-/// Whose executor.
+/// The tested executor.
 #[derive(Clone, Copy)]
 enum Who {
     House,
@@ -31,7 +32,7 @@ impl Who {
     }
 }
 
-/// Each story as a test for either executor.
+/// Defines each scenario as a test for both executors.
 macro_rules! for_both {
     ($($story:ident),+ $(,)?) => {
         mod house {
@@ -103,9 +104,9 @@ fn runs_each_attempt_once(who: Who) {
     master.start(start.clone());
     master.start(start.clone());
     let first = master.unacked_result("a/0@1");
-    master.start(start.clone()); // known and not acknowledged: told again
+    master.start(start.clone()); // known and not acknowledged: the result is repeated
     assert_eq!(master.result("a/0@1"), first);
-    master.start(start); // acknowledged: nothing to say
+    master.start(start); // acknowledged: no message
     master.start(task("b/0@1", &["true"]));
     assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
     assert_eq!(read(&world.dir.path().join("work/ran")), "ran\n");
@@ -147,7 +148,7 @@ fn repeats_results_until_they_are_acknowledged(who: Who) {
         master = next;
     }
     master.ack(&first.attempt);
-    master.ack(&first.attempt); // a second one changes nothing
+    master.ack(&first.attempt); // idempotent
     std::fs::write(world.dir.path().join("work/go"), "").expect("lets it end");
     assert_eq!(master.unacked_result("long/0@1").reason, ExitReason::Exit { code: 9 });
     drop(master);
@@ -171,7 +172,7 @@ fn stops_gently_first_and_firmly_after_the_grace(who: Who) {
     let firm = ToExecutor::Stop { attempt: "firm/0@1".parse().expect("id") };
     master.send(&ToExecutor::Stop { attempt: "gentle/0@1".parse().expect("id") });
     master.send(&firm);
-    master.send(&firm); // a second one changes nothing
+    master.send(&firm); // idempotent
     master.send(&ToExecutor::Stop { attempt: "nobody/7@3".parse().expect("id") });
     let gentle = master.result("gentle/0@1");
     assert_eq!(
@@ -219,7 +220,7 @@ fn reads_the_words_of_runtimes(who: Who) {
     let cases = [
         (full("code/0@1", "exit 52", heap), None, full_of(Dimension::Heap)),
         (full("marker/0@1", "echo full > $HEADROOM_OOM_MARKER; exit 1", heap), Some("full"), full_of(Dimension::Heap)),
-        // It was refused memory far below its size: nothing was full.
+        // The failed allocation is far below its size: nothing was full.
         (
             full("python/0@1", "echo 'MemoryError: no room' >&2; exit 1", None),
             Some("MemoryError: no room"),
@@ -246,7 +247,7 @@ fn ends_a_task_beyond_its_limit(who: Who) {
     let world = who.world("limit");
     let (mut master, _) = world.accept();
     master.start(task("small/0@1", &["sh", "-c", "sleep 2"]));
-    // A pipe whose last process takes 100 MB and holds it; the limit is 64 MiB.
+    // A pipe whose last process allocates 100 MB and keeps it; the limit is 64 MiB.
     master.start(task("large/0@1", &["sh", "-c", "{ head -c 100000000 /dev/zero; sleep 60; } | tail"]));
     let report = master.result("large/0@1");
     assert_eq!((report.evidence.enforcer, report.evidence.stop_asked), (EnforcerKind::Poll, Some(StopCause::OverLimit)));
@@ -273,7 +274,8 @@ fn ends_a_task_beyond_its_limit(who: Who) {
 fn leaves_nothing_of_a_task_behind(who: Who) {
     let world = who.world("daemon");
     let (mut master, _) = world.accept();
-    // It leaves the session of its task; without a cgroup it is known by having been seen for a while.
+    // The process leaves the session of its task. Without a cgroup, it is found because it was
+    // observed before.
     let line = "setsid sh -c 'echo $$ > daemon; exec sleep 1000' & while ! [ -s daemon ]; do sleep 0.02; done; sleep 1";
     master.start(task("a/0@1", &["sh", "-c", line]));
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
@@ -341,7 +343,7 @@ fn ends_when_the_master_speaks_another_version(who: Who) {
     let (mut master, _) = world.accept();
     master.send(&ToExecutor::Refused { why: "its first line is not right".into(), oldest: VERSION, newest: VERSION });
     drop(master);
-    let (mut master, _) = world.accept(); // that may pass
+    let (mut master, _) = world.accept(); // no version mismatch, so the executor reconnects
     master.send(&ToExecutor::Refused { why: "it is too old".into(), oldest: VERSION + 1, newest: VERSION + 2 });
     assert_eq!(world.ended(), Ended::Code(3));
 }

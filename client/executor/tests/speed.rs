@@ -1,5 +1,5 @@
-//! How long the way from a task's end to its report is. The bounds are far above what is measured on an idle machine: they tell
-//! a wait for a timer from no wait.
+//! Latency between the end of a task and its report. The bounds are far above the latency of an
+//! idle machine: they detect a wait for a timer.
 
 mod world;
 
@@ -25,7 +25,7 @@ fn a_result_waits_for_no_timer() {
     took.sort_unstable();
     let (median, slowest) = (took[took.len() / 2], took[took.len() - 1]);
     println!("start to result: median {median:?}, slowest {slowest:?}");
-    // The fastest one: others may have waited for a processor.
+    // The fastest one: the others may have waited for a processor.
     assert!(took[0] < Duration::from_millis(45), "as if each waited for the first sample: {took:?}");
 }
 

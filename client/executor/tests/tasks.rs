@@ -1,4 +1,5 @@
-//! Real tasks in real cgroups: how each kind of end is told. The enforcer is the best one of the machine it runs on.
+//! Real tasks in real cgroups: the verdict of each kind of end, with the best enforcer of the test
+//! machine.
 
 mod world;
 
@@ -10,9 +11,9 @@ use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use world::{Setup, World, task, until};
 
-/// Takes 128 MiB at once.
+/// Allocates 128 MiB at once.
 const LARGE: [&str; 4] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=128M"];
-/// A pipe whose last process takes 100 MB and holds it.
+/// A pipe whose last process allocates 100 MB and keeps it.
 const HOLDS_100_MB: &str = "{ head -c 100000000 /dev/zero; sleep 60; } | tail";
 
 fn kill_9(pid: i32) {
@@ -43,7 +44,7 @@ fn exit_codes_and_output_come_back() {
 fn what_a_task_and_its_children_have_read_is_told() {
     let world = World::new("reads");
     let (mut master, _) = world.accept();
-    // 6 MiB by a child that is waited for, 2 MiB by the last process in the place of the first.
+    // 6 MiB read by a reaped child, 2 MiB by the process that replaces the shell.
     let script = "dd if=/dev/zero of=/dev/null bs=1M count=6 2>&1; exec dd if=/dev/zero of=/dev/null bs=1M count=2";
     master.start(task("a/0@1", &["sh", "-c", script]));
     let read = master.result("a/0@1").read.expect("its reads");
@@ -92,7 +93,7 @@ fn a_task_beyond_its_limit_dies_alone() {
 fn when_a_child_is_killed_for_memory_the_whole_task_goes() {
     let world = World::new("child");
     let (mut master, _) = world.accept();
-    // The shell would wait for ever: its child's end does not end it.
+    // The shell would run forever: it does not end with its child.
     master.start(task("a/0@1", &["sh", "-c", "dd if=/dev/zero of=/dev/null bs=128M; sleep 1000"]));
     let report = master.result("a/0@1");
     assert_eq!(report.reason, ExitReason::TaskOom, "{:?}", report.evidence);
@@ -118,7 +119,7 @@ fn a_kill_from_outside_is_not_the_tasks_fault() {
 
 #[test]
 fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
-    // Each keeps far within its own 200 MiB; together they pass the container's 128 MiB.
+    // Each task stays far below its own 200 MiB; together they exceed the container's 128 MiB.
     let world = World::with("bystander", &Setup { memory: Bytes::from_mib(128), ..Setup::default() });
     let (mut master, _) = world.accept();
     for id in ["a/0@1", "a/1@1"] {
@@ -218,9 +219,9 @@ fn a_start_that_is_known_runs_once() {
     master.start(start.clone());
     master.start(start.clone());
     let first = master.unacked_result("a/0@1");
-    master.start(start.clone()); // known and not acknowledged: told again
+    master.start(start.clone()); // known and not acknowledged: the result is repeated
     assert_eq!(master.result("a/0@1"), first);
-    master.start(start); // acknowledged: nothing to say
+    master.start(start); // acknowledged: no message
     master.start(task("b/0@1", &["true"]));
     assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
     assert_eq!(std::fs::read_to_string(world.log_of("a/0@1", "out")).expect("a log"), "ran\n");
@@ -277,7 +278,7 @@ fn without_a_kernel_limit_the_executor_measures_and_kills() {
     assert_eq!(master.result("small/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
-/// Who waited for memory on this host so far.
+/// The host's counter of memory stalls so far.
 fn waits_for_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
     text.lines().filter(|l| l.starts_with("allocstall")).filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
@@ -301,7 +302,8 @@ fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
         kill_9(pid.expect("a process id"));
         let report = master.result(&id);
         std::fs::remove_file(&pid_file).expect("goes");
-        // A host that waited for memory meanwhile may have killed it: then nobody can tell, and it is tried again.
+        // If the host stalled on memory meanwhile, a kill by the host cannot be excluded; then the
+        // test tries again.
         if waits_for_memory() == waits {
             assert_eq!(report.reason, ExitReason::KilledExternally, "{:?}", report.evidence);
             return;
@@ -310,7 +312,7 @@ fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
     println!("SKIPPED: this host waits for memory all the time");
 }
 
-/// A cgroup that has nothing to do with the executor, and a process in it that the kernel kills for its limit.
+/// An unrelated cgroup with a process that the kernel kills for its limit.
 fn kill_in_a_cgroup() {
     let other = World::new("beside-poll");
     let (mut master, _) = other.accept();
@@ -340,16 +342,16 @@ fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
     let mut world = World::new("sigterm-to-all");
     let (mut master, _) = world.accept();
     let traps = ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"];
-    // One after the other: words that are not waited for are passed over.
+    // One after the other, because a wait for one message discards others.
     for (id, command) in [("a/0@1", &["sleep", "1000"][..]), ("b/0@1", &traps[..]), ("c/0@1", &["sleep", "1000"][..])] {
         master.start(task(id, command));
         master.started(id);
     }
     until("it catches SIGTERM by now", || world.pids(&"b/0@1".parse().expect("id")).len() == 2);
-    // One alone is a failure of that one.
+    // A task that ends alone has failed.
     let terminate = |id: &str| {
         for pid in world.pids(&id.parse().expect("id")) {
-            // One that is gone needs none.
+            // A process that has already ended is fine.
             let _ = std::process::Command::new("kill").arg(pid.to_string()).stderr(std::process::Stdio::null()).status();
         }
     };
@@ -386,7 +388,8 @@ fn a_task_that_reads_its_own_pages_again_for_ever_is_ended() {
         return;
     }
     let (mut master, _) = world.accept();
-    // Most of 64 MiB is held, and a file that does not fit into the rest is mapped and touched over and over.
+    // Most of 64 MiB is held. A file that does not fit into the rest is mapped and touched
+    // repeatedly.
     let script = "import mmap, os, tempfile\nheld = b'\\1' * (44 << 20)\nf = tempfile.TemporaryFile(dir='.')\n\
                   for _ in range(40):\n    f.write(b'\\2' * (1 << 20))\n    f.flush()\n    os.fsync(f.fileno())\n\
                   m = mmap.mmap(f.fileno(), 40 << 20, prot=mmap.PROT_READ)\n\

@@ -1,4 +1,5 @@
-//! An authority for one cluster: signs certificates for managers, nodes and users. No time of its own, no file.
+//! The certificate authority of a cluster: signs certificates of resource managers, nodes and
+//! users. Without clock and files.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,58 +16,58 @@ use crate::role::Role;
 use crate::token::{NoRandomness, random};
 use crate::{Certificate, certificate};
 
-/// Clocks of other hosts may be so far behind.
+/// Tolerance for clocks of other hosts that are slow.
 const SKEW: Duration = Duration::from_secs(300);
-/// Names and addresses in one certificate.
+/// Maximum number of names and addresses in one certificate.
 const NAMES: usize = 64;
 
-/// Why nothing was signed.
+/// The error of an authority operation.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// A key, a certificate or a request cannot be read or made.
+    /// A key, a certificate or a request cannot be parsed or created.
     #[error("{what}: {source}")]
     Rcgen {
-        /// What was being done.
+        /// The failed operation.
         what: &'static str,
-        /// What is wrong.
+        /// The underlying error.
         source: rcgen::Error,
     },
-    /// The certificate of the authority.
+    /// The certificate of the authority is invalid.
     #[error("the authority's certificate: {0}")]
     Certificate(#[from] CertificateError),
-    /// It is somebody's certificate.
+    /// The certificate is not a certificate authority.
     #[error("this certificate is no authority's: it may not sign others")]
     NoAuthority,
-    /// A name that cannot stand in a certificate.
+    /// A name that is not valid in a certificate.
     #[error("{0:?} is neither a host name nor an address")]
     Name(String),
-    /// Too many of them.
+    /// Too many names.
     #[error("{0} names; at most {NAMES} can stand in one certificate")]
     Names(usize),
-    /// No random numbers.
+    /// Random numbers are unavailable.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
 }
 
-/// What is signed.
+/// The contents of a certificate to be issued.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
-    /// Whose it is to be.
+    /// Role of its holder.
     pub role: Role,
-    /// Host names and addresses it is reached at; none for a user.
+    /// Host names and addresses of the holder; empty for a user.
     pub names: &'a [String],
-    /// Now.
+    /// Current time.
     pub now: UnixMillis,
-    /// Valid for so long from now.
+    /// Validity period from `now`.
     pub lifetime: Duration,
 }
 
-/// A certificate and the key that belongs to it, as PEM.
+/// A certificate with its private key, both as PEM.
 #[derive(Clone)]
 pub struct Issued {
-    /// Not secret.
+    /// The certificate; not secret.
     pub certificate: String,
-    /// Secret.
+    /// The private key; secret.
     pub key: String,
 }
 
@@ -76,7 +77,7 @@ impl std::fmt::Debug for Issued {
     }
 }
 
-/// An authority with its key.
+/// An authority with its private key.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     until: UnixMillis,
@@ -92,10 +93,10 @@ fn failed(what: &'static str) -> impl FnOnce(rcgen::Error) -> AuthorityError {
     move |source| AuthorityError::Rcgen { what, source }
 }
 
-/// A new authority called `name`.
+/// Creates an authority with the name `name`.
 ///
 /// # Errors
-/// A name that cannot be, no random numbers.
+/// The name is invalid, or random numbers are unavailable.
 pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<Issued, AuthorityError> {
     let key = KeyPair::generate().map_err(failed("a key"))?;
     let mut params = params(now, lifetime)?;
@@ -106,10 +107,10 @@ pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<Issued,
     Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// A key, and what asks for a certificate for it: the key stays where it was made.
+/// Creates a certificate signing request and its private key. The key stays with the caller.
 ///
 /// # Errors
-/// No random numbers.
+/// Random numbers are unavailable.
 pub fn request() -> Result<(String, KeyText), AuthorityError> {
     let key = KeyPair::generate().map_err(failed("a key"))?;
     let request = CertificateParams::default().serialize_request(&key).map_err(failed("a request"))?;
@@ -117,7 +118,7 @@ pub fn request() -> Result<(String, KeyText), AuthorityError> {
     Ok((text, KeyText(key.serialize_pem())))
 }
 
-/// A key as PEM, which is not printed.
+/// A private key as PEM, which `Debug` does not print.
 #[derive(Clone)]
 pub struct KeyText(pub String);
 
@@ -128,10 +129,10 @@ impl std::fmt::Debug for KeyText {
 }
 
 impl Authority {
-    /// One that was created before.
+    /// Opens an existing authority.
     ///
     /// # Errors
-    /// Either cannot be read, or the certificate is no authority's.
+    /// The certificate or the key is invalid, or the certificate is not an authority.
     pub fn open(certificate: &str, key: &str) -> Result<Self, AuthorityError> {
         let facts = Certificate::from_pem(certificate)?;
         if !facts.authority {
@@ -143,30 +144,30 @@ impl Authority {
         Ok(Authority { issuer, until: facts.until })
     }
 
-    /// A certificate with a new key.
+    /// Issues a certificate with a new key.
     ///
     /// # Errors
-    /// A name that cannot be, no random numbers.
+    /// A name is invalid, or random numbers are unavailable.
     pub fn issue(&self, wanted: &Wanted<'_>) -> Result<Issued, AuthorityError> {
         let key = KeyPair::generate().map_err(failed("a key"))?;
         let certificate = self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?;
         Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Another certificate for a key that is there.
+    /// Issues a certificate for an existing key.
     ///
     /// # Errors
-    /// A key that cannot be read, a name that cannot be.
+    /// The key or a name is invalid.
     pub fn certify(&self, key: &str, wanted: &Wanted<'_>) -> Result<String, AuthorityError> {
         let key = KeyPair::from_pem(key).map_err(failed("the key"))?;
         Ok(self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?.pem())
     }
 
-    /// A certificate for a key that somebody else keeps. Only the key is taken from the request: what it says of itself is not
-    /// believed.
+    /// Issues a certificate for the key of a request. Only the public key of the request is used;
+    /// its other contents are not trusted.
     ///
     /// # Errors
-    /// A request that cannot be read or is not signed with its own key, a name that cannot be.
+    /// The request is invalid or not signed with its own key, or a name is invalid.
     pub fn sign(&self, request: &str, wanted: &Wanted<'_>) -> Result<String, AuthorityError> {
         let mut request = CertificateSigningRequestParams::from_pem(request).map_err(failed("the request"))?;
         request.params = self.params(wanted)?;
@@ -174,7 +175,7 @@ impl Authority {
     }
 
     fn params(&self, wanted: &Wanted<'_>) -> Result<CertificateParams, AuthorityError> {
-        // Nothing is valid for longer than who vouches for it.
+        // A certificate must not outlive its authority.
         let left = Duration::from_millis(self.until.0.saturating_sub(wanted.now.0));
         let mut params = params(wanted.now, wanted.lifetime.min(left))?;
         params.distinguished_name = called(&wanted.role.to_string());
@@ -197,7 +198,7 @@ impl Authority {
     }
 }
 
-/// A host name or an address.
+/// Parses a host name or an address.
 fn place(name: &str) -> Result<SanType, AuthorityError> {
     let wrong = || AuthorityError::Name(name.chars().take(80).collect());
     if let Ok(address) = name.parse::<IpAddr>() {
@@ -214,11 +215,11 @@ fn params(now: UnixMillis, lifetime: Duration) -> Result<CertificateParams, Auth
     let mut params = CertificateParams::default();
     let at = |millis: u64| OffsetDateTime::from_unix_timestamp(i64::try_from(millis / 1000).unwrap_or(i64::MAX));
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    // Beyond what a certificate can say, its last moment.
+    // Out-of-range times become the first or the last representable time.
     params.not_before = at(now.0.saturating_sub(millis(SKEW))).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     params.not_after = at(now.0.saturating_add(millis(lifetime))).unwrap_or_else(|_| rcgen::date_time_ymd(9999, 12, 31));
     let mut serial = random::<16>()?;
-    serial[0] &= 0x7f; // a serial number is positive
+    serial[0] &= 0x7f; // a serial number must be positive
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     Ok(params)
 }

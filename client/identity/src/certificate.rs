@@ -1,4 +1,4 @@
-//! What a certificate says, read from its text.
+//! Parser of certificates.
 
 use headroom_types::UnixMillis;
 use rustls::pki_types::CertificateDer;
@@ -9,44 +9,44 @@ use x509_parser::parse_x509_certificate;
 use crate::role::Role;
 use crate::token::{Hash, Hex};
 
-/// What is read from a certificate.
+/// The parsed contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Whose it is, when it says so in our way.
+    /// Role of the holder, if the certificate contains a Headroom role.
     pub role: Option<Role>,
-    /// Names and addresses it may be reached at.
+    /// Host names and addresses of the holder.
     pub names: Vec<String>,
-    /// Its subject and issuer, as people read them.
+    /// Subject, in readable form.
     pub subject: String,
-    /// Who signed it.
+    /// Issuer, in readable form.
     pub issuer: String,
-    /// Whether it may sign others.
+    /// True for a certificate authority.
     pub authority: bool,
-    /// Hexadecimal digits.
+    /// Serial number, in hexadecimal digits.
     pub serial: String,
-    /// Valid from then.
+    /// Start of the validity period.
     pub from: UnixMillis,
-    /// Valid until then.
+    /// End of the validity period.
     pub until: UnixMillis,
-    /// SHA-256 of the whole.
+    /// SHA-256 of the DER form.
     pub fingerprint: Hash,
 }
 
-/// Why a certificate cannot be read.
+/// The error of a certificate that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
-    /// There is none in the text.
+    /// The text contains no certificate.
     #[error("there is no certificate in it (-----BEGIN CERTIFICATE----- …)")]
     Nothing,
-    /// One is there and not well-formed.
+    /// A certificate is malformed.
     #[error("the certificate is damaged: {0}")]
     Damaged(String),
 }
 
-/// All certificates of a PEM text, in its order.
+/// Parses all certificates of a PEM text, in order.
 ///
 /// # Errors
-/// There is none, or one of them is damaged.
+/// The text contains no certificate, or a malformed one.
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let all = all.map_err(|error| CertificateError::Damaged(error.to_string()))?;
@@ -54,18 +54,18 @@ pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Certifica
 }
 
 impl Certificate {
-    /// The first certificate of a PEM text.
+    /// Parses the first certificate of a PEM text.
     ///
     /// # Errors
-    /// There is none, or it is damaged.
+    /// There is no certificate, or it is malformed.
     pub fn from_pem(pem: &str) -> Result<Self, CertificateError> {
         certificates(pem)?.first().ok_or(CertificateError::Nothing).and_then(|der| Certificate::from_der(der))
     }
 
-    /// What one says.
+    /// Parses a certificate in DER form.
     ///
     /// # Errors
-    /// It is damaged.
+    /// It is malformed.
     pub fn from_der(der: &[u8]) -> Result<Self, CertificateError> {
         let (_, read) = parse_x509_certificate(der).map_err(|error| CertificateError::Damaged(error.to_string()))?;
         let mut names = Vec::new();
@@ -73,7 +73,7 @@ impl Certificate {
         let damaged = |error: x509_parser::error::X509Error| CertificateError::Damaged(error.to_string());
         let said = read.subject_alternative_name().map_err(damaged)?;
         for name in said.iter().flat_map(|extension| &extension.value.general_names) {
-            // Nobody is reached at names of other kinds.
+            // Names of other types are ignored; they do not identify a host.
             if let GeneralName::URI(uri) = name {
                 role = role.or_else(|| Role::from_uri(uri).ok());
             } else if let GeneralName::DNSName(name) = name {
@@ -96,7 +96,8 @@ impl Certificate {
         })
     }
 
-    /// Whether two thirds of its time are over: then it should be renewed.
+    /// True if at least two thirds of the validity period are over and the certificate should be
+    /// renewed.
     pub fn wants_renewal(&self, now: UnixMillis) -> bool {
         let third = self.until.0.saturating_sub(self.from.0) / 3;
         now.0 >= self.until.0.saturating_sub(third)

@@ -1,68 +1,69 @@
-//! Keys, certificates and tokens in files: written so that nobody else reads them and a crash leaves the old or the new one.
+//! Files of keys, certificates and tokens. Secrets are readable by their owner only, and a crash
+//! leaves the old or the new file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// The longest such file. Bytes.
+/// Maximum size of a file. Bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Why a file of secrets cannot be used.
+/// The error of a file of secrets.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
-    /// Others can read it.
+    /// Other users of the host can read a secret.
     #[error("{path} can be read by everybody on this host (mode {mode:o}); type: chmod o-rwx {path}", path = path.display())]
     Open {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its mode.
         mode: u32,
     },
-    /// It is there, and would be lost.
+    /// The file exists and must not be overwritten.
     #[error("{path} is there already and is not written over; remove it first if it is no longer needed", path = path.display())]
     There {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It is far too long.
+    /// The file is too large.
     #[error("{path} is longer than {LONGEST} bytes, so it is not what it should be", path = path.display())]
     Long {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
 }
 
-/// Whether a file that is there is lost.
+/// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// It is replaced.
+    /// Replace it.
     Replace,
-    /// It stays, and nothing is written.
+    /// Keep it and report an error.
     Keep,
 }
 
-/// Who may read a file.
+/// The readers of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
-    /// Its owner.
+    /// Its owner only.
     Owner,
-    /// Everybody.
+    /// All users of the host.
     All,
 }
 
-/// A text that everybody may know.
+/// Reads a file without secrets.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn read(path: &Path) -> Result<String, FileError> {
     let io = |source| FileError::Io { path: path.to_owned(), source };
     let length = fs::metadata(path).map_err(io)?.len();
@@ -72,10 +73,10 @@ pub fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(io)
 }
 
-/// A secret: refused when others of the host can read it too.
+/// Reads a secret; rejects a file that other users of the host can read.
 ///
 /// # Errors
-/// It cannot be read, or others can.
+/// The file cannot be read, or other users can read it.
 pub fn read_secret(path: &Path) -> Result<String, FileError> {
     let meta = fs::metadata(path).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
     if meta.mode() & 0o007 != 0 {
@@ -84,10 +85,10 @@ pub fn read_secret(path: &Path) -> Result<String, FileError> {
     read(path)
 }
 
-/// Writes it whole: beside its place, onto the disk, then into its place.
+/// Writes a file atomically: a temporary file, a sync, then a rename or link to the final name.
 ///
 /// # Errors
-/// It cannot be written, or something is there that is to be kept.
+/// The file cannot be written, or it exists and must be kept.
 pub fn write(path: &Path, text: &str, readers: Readers, over: Over) -> Result<(), FileError> {
     let io = |source| FileError::Io { path: path.to_owned(), source };
     if over == Over::Keep && path.symlink_metadata().is_ok() {
@@ -101,14 +102,14 @@ pub fn write(path: &Path, text: &str, readers: Readers, over: Over) -> Result<()
         Readers::All => 0o644,
     };
     let put = || -> io::Result<()> {
-        // One that an earlier process of this number left behind.
+        // An earlier process with the same id may have left a temporary file.
         let _ = fs::remove_file(&beside);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         match over {
             Over::Replace => fs::rename(&beside, path)?,
-            // A link fails where something has come in the meantime.
+            // A hard link fails if the file was created in the meantime.
             Over::Keep => fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside))?,
         }
         File::open(folder)?.sync_all()

@@ -1,7 +1,8 @@
-//! Who somebody is and what they may: roles in certificates, tokens and their hashes, rights, and an authority for a cluster.
+//! Identities and permissions: roles in certificates, tokens and their hashes, rights, and the
+//! certificate authority of a cluster.
 //!
-//! *Architecture Invariant*: nothing here opens a socket or asks a clock; times are arguments. Keys and tokens are never written by
-//! `Debug` or `Display`.
+//! *Architecture Invariant*: no sockets and no clock; times are parameters. `Debug` and `Display`
+//! never print keys and tokens.
 
 #![forbid(unsafe_code)]
 

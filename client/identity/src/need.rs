@@ -1,4 +1,4 @@
-//! Who calls, what the call needs, and whether the one may do the other.
+//! Authorization: the caller, the requirement of a call, and the decision.
 
 use std::sync::Arc;
 
@@ -7,92 +7,93 @@ use headroom_types::{AppId, AttemptId, NodeId, QueuePath};
 use crate::right::{Right, Rights};
 use crate::token::Accessor;
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Principal {
-    /// Nobody is asked who they are: the daemon listens on loopback and has no rules.
+    /// A caller of a loopback listener without authentication and access rules.
     Open,
-    /// Somebody who did not say who they are.
+    /// An unauthenticated caller.
     Anonymous,
-    /// A user: by token, by certificate, or by the socket of the host.
+    /// A user, authenticated by token, by certificate, or by the Unix socket of the host.
     User {
-        /// The name of the account.
+        /// Name of the account.
         name: String,
-        /// The token that said so, if it was one.
+        /// The token of the call, if any.
         token: Option<Accessor>,
-        /// What they may do.
+        /// Rights of the user.
         rights: Rights,
-        /// Groups of the manager's host that they are in, as far as it is known.
+        /// Groups of the user on the resource manager's host, as far as known.
         groups: Arc<[String]>,
     },
     /// A resource manager.
     Manager,
-    /// The agent of this node.
+    /// The agent of a node.
     Node(NodeId),
-    /// The master of this application.
+    /// The master of an application.
     Master(AttemptId),
-    /// An executor of this application, which only asks where its master is.
+    /// An executor of an application, which only queries the address of its master.
     Executor(AppId),
 }
 
-/// Whose an application is, where it is, and whom else its owner lets come near.
+/// The attributes of an application that decide about access: its owner, its queue, and the users
+/// that its owner admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Belongs {
-    /// The account it was submitted in the name of.
+    /// Owner of the application.
     pub user: String,
     /// Its queue.
     pub queue: QueuePath,
-    /// Accounts, and groups written with `@`, that may look at it.
+    /// Users, and groups with a leading `@`, that may view it.
     pub viewers: Vec<String>,
-    /// Accounts and groups that may change and end it too.
+    /// Users and groups that may also change and end it.
     pub changers: Vec<String>,
 }
 
-/// What a call needs.
+/// The requirement of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing: whether it lives, its version, the page without what it shows.
+    /// None: health check, version, the web page without its data.
     Nothing,
-    /// To be somebody who may do at least anything.
+    /// A caller with at least one right.
     Anybody,
-    /// A right, whoever has it.
+    /// A right.
     Right(Right),
-    /// To look at some applications; which ones is looked at where they are listed.
+    /// View permission on some applications; the list itself filters them.
     Look,
-    /// To look at this application: whoever may look at all of them or at those of its queue, its owner and whom they let, its master
-    /// and its executors.
+    /// View permission on this application: callers with permission on all applications or on its
+    /// queue, its owner and the users that the owner admits, its master and its executors.
     See(AppId),
-    /// To be the master of this application, or its owner with the right to change it.
+    /// The master of this application, or a user who may change it with `job:kill`.
     Application(AppId),
-    /// This right for an application of one's own or one that its owner lets change, `queue-admin` for those of a queue,
-    /// `operator:write` for all.
+    /// This right, on an own application or one that the user may change; `queue-admin` for
+    /// applications of a queue; `operator:write` for all.
     Own(Right, AppId),
-    /// To look after this queue.
+    /// Administration of this queue.
     Queue(QueuePath),
-    /// To be the agent of this node.
+    /// The agent of this node.
     Node(NodeId),
-    /// To be the agent of some node; which one is in the body.
+    /// The agent of any node; the body names the node.
     SomeNode,
 }
 
-/// Why not.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
-    /// Who calls is not known, and must be.
+    /// Unauthenticated caller.
     #[error("nobody may do this without saying who they are")]
     Unknown,
-    /// Who calls is known and may not.
+    /// The authenticated caller lacks the permission.
     #[error("{who} may not do this: it needs {needs}")]
     Forbidden {
-        /// Who.
+        /// Name of the caller.
         who: String,
-        /// What would be needed.
+        /// The missing permission.
         needs: String,
     },
 }
 
 impl Principal {
-    /// How the record of changes names it.
+    /// Name of the caller in the audit log.
     pub fn who(&self) -> Option<String> {
         match self {
             Principal::Open => None,
@@ -106,10 +107,10 @@ impl Principal {
         }
     }
 
-    /// Whether this may be done; `of` says whose an application is, where somebody knows it.
+    /// Checks the permission; `of` returns the access attributes of an application, if it is known.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason of the refusal.
     pub fn may(&self, need: &Need, of: impl FnOnce(&AppId) -> Option<Belongs>) -> Result<(), Why> {
         let allowed = match (self, need) {
             (Principal::Open, _) | (_, Need::Nothing) => true,
@@ -126,12 +127,13 @@ impl Principal {
             (Principal::User { rights, .. }, Need::Queue(queue)) => rights.administers(queue),
             (Principal::User { rights, .. }, Need::Node(_) | Need::SomeNode) => rights.has(&Right::Admin),
             (Principal::Master(attempt), Need::Application(app) | Need::Own(_, app) | Need::See(app)) => attempt.app == *app,
-            // Where nodes are, and what earlier jobs of that name needed: nothing of what runs for others.
+            // Masters may read nodes and the history of their job name, but nothing about other
+            // applications.
             (Principal::Master(_), Need::Right(right)) => *right == Right::ClusterRead,
             (Principal::Executor(own), Need::See(app)) => own == app,
             (Principal::Node(node), Need::Node(of)) => node == of,
             (Principal::Node(_), Need::SomeNode) => true,
-            // A node asks whether an application that has files there is over.
+            // A node queries whether an application with files on it has ended.
             (Principal::Node(_), Need::See(_)) => true,
             (Principal::Node(_), Need::Right(right)) => *right == Right::ClusterRead,
             (Principal::Manager, Need::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
@@ -148,7 +150,7 @@ impl Principal {
 }
 
 impl Principal {
-    /// Whether every application may be seen.
+    /// True if the caller may view every application.
     pub fn sees_all(&self) -> bool {
         match self {
             Principal::Open | Principal::Manager => true,
@@ -157,7 +159,7 @@ impl Principal {
         }
     }
 
-    /// Whether an application may be seen that belongs so.
+    /// True if the caller may view an application with these attributes.
     pub fn sees(&self, belongs: &Belongs) -> bool {
         self.sees_all()
             || match self {
@@ -176,14 +178,15 @@ impl Principal {
             }
     }
 
-    /// Whether a user may change an application. One that nobody knows is refused where it is looked for.
+    /// True if a user may change an application. For an unknown application only the right counts;
+    /// the handler reports the missing application.
     fn changes(&self, rights: &Rights, right: &Right, belongs: Option<&Belongs>) -> bool {
         let Some(belongs) = belongs else { return rights.has(right) };
         let own = self.is_among(std::slice::from_ref(&belongs.user)) || self.is_among(&belongs.changers);
         rights.administers(&belongs.queue) || rights.has(right) && own
     }
 
-    /// Whether an account is named in a list of accounts and groups.
+    /// True if a list of users and groups contains the user.
     fn is_among(&self, subjects: &[String]) -> bool {
         let Principal::User { name, groups, .. } = self else { return false };
         subjects.iter().any(|subject| match subject.strip_prefix('@') {
@@ -194,7 +197,7 @@ impl Principal {
 }
 
 impl Need {
-    /// What it is, for whoever lacks it.
+    /// The requirement in words, for the refused caller.
     pub fn words(&self) -> String {
         match self {
             Need::Nothing => "nothing".to_owned(),
@@ -223,7 +226,7 @@ mod tests {
         id.parse().expect("an app")
     }
 
-    /// To alice, in root.etl; bob may look, and oncall may do more.
+    /// Owned by alice, in root.etl; bob may view it, and the group oncall may change it.
     fn belongs() -> Belongs {
         let (user, queue) = ("alice".to_owned(), "root.etl".parse().expect("a queue"));
         Belongs { user, queue, viewers: vec!["bob".into()], changers: vec!["@oncall".into()] }

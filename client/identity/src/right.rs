@@ -1,4 +1,4 @@
-//! What somebody may do, in words that stand in tokens: `job:submit`, `node:write`, `queue:root.etl`.
+//! Rights in their text form, as in tokens: `job:submit`, `node:write`, `queue:root.etl`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,38 +6,39 @@ use std::str::FromStr;
 
 use headroom_types::QueuePath;
 
-/// One thing that somebody may do.
+/// A right.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
-    /// Everything.
+    /// All rights.
     Admin,
-    /// See nodes, queues, profiles and what happens.
+    /// View nodes, queues, profiles and events.
     ClusterRead,
-    /// See applications, their tasks, containers and logs.
+    /// View applications, their tasks, containers and logs.
     JobRead,
-    /// Submit applications in one's own name.
+    /// Submit applications as oneself.
     JobSubmit,
     /// End and change one's own applications.
     JobKill,
-    /// Drain, cordon and mark nodes, and take them back.
+    /// Drain, cordon and tag nodes, and undo it.
     NodeWrite,
-    /// See the record of changes and what the daemons say of themselves.
+    /// View the audit log and the metrics and settings of daemons.
     OperatorRead,
-    /// Change queues, profiles and other people's applications.
+    /// Change queues, profiles and applications of other users.
     OperatorWrite,
-    /// Submit to this queue and those below it, and to no other.
+    /// Submit to this queue and the queues below it, and to no other queue.
     Queue(QueuePath),
-    /// See the applications in this queue and those below it.
+    /// View the applications of this queue and the queues below it.
     QueueView(QueuePath),
-    /// See, change and end the applications in this queue and those below it, whoever they belong to; open and close it.
+    /// View, change and end all applications of this queue and the queues below it; change the
+    /// state of the queue.
     QueueAdmin(QueuePath),
 }
 
-/// Why a text is no right.
+/// The error of a text that is not a right.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no right; there are {}", words().join(", "))]
 pub struct ParseRightError {
-    /// What was given.
+    /// The rejected text.
     pub text: String,
 }
 
@@ -52,25 +53,25 @@ const PLAIN: [Right; 8] = [
     Right::OperatorWrite,
 ];
 
-/// Every word that is a right.
+/// All valid words.
 pub fn words() -> Vec<String> {
     let plain = PLAIN.iter().map(Right::to_string);
     plain.chain(["queue", "queue-view", "queue-admin"].map(|word| format!("{word}:NAME"))).collect()
 }
 
-/// What a right about a queue lets do there.
+/// The permission that a queue right grants on its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Submit to it.
+    /// Submit to the queue.
     Submit,
-    /// See what is in it.
+    /// View its applications.
     View,
-    /// Change and end what is in it, and open and close it.
+    /// Change and end its applications; change its state.
     Administer,
 }
 
 impl Right {
-    /// What it lets do in which queue and those below; nothing for rights that are about no queue.
+    /// The permission and the queue of a queue right; `None` for other rights.
     pub fn over(&self) -> Option<(Over, &QueuePath)> {
         match self {
             Right::Queue(queue) => Some((Over::Submit, queue)),
@@ -123,28 +124,29 @@ impl FromStr for Right {
 
 headroom_types::textual!(Right);
 
-/// All that somebody may do.
+/// A set of rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Rights(pub BTreeSet<Right>);
 
 impl Rights {
-    /// Everything.
+    /// All rights.
     pub fn all() -> Self {
         Rights([Right::Admin].into())
     }
 
-    /// Looking at everything that is no operator's business.
+    /// Rights to view everything that is not reserved for operators.
     pub fn reading() -> Self {
         Rights([Right::ClusterRead, Right::JobRead].into())
     }
 
-    /// What somebody who works with the cluster has: looking, and applications of their own.
+    /// Default rights of a user: view everything, submit and change own applications.
     pub fn working() -> Self {
         Rights([Right::ClusterRead, Right::JobRead, Right::JobSubmit, Right::JobKill].into())
     }
 
-    /// Whether this may be done. Whoever may do more may do less: an administrator everything, an operator all that reads.
+    /// True if the set includes the right. `admin` includes all rights, `operator:*` includes read
+    /// rights, and any right except `queue:` includes `cluster:read`.
     pub fn has(&self, right: &Right) -> bool {
         let reads = matches!(right, Right::ClusterRead | Right::JobRead);
         let works = self.0.iter().any(|r| r.over().is_none_or(|(over, _)| over != Over::Submit));
@@ -154,27 +156,29 @@ impl Rights {
             || *right == Right::ClusterRead && works
     }
 
-    /// Whether some queues are named: then nothing may be submitted to others.
+    /// True if the set names queues for submission; then no other queue accepts submissions of the
+    /// caller.
     pub fn names_queues(&self) -> bool {
         !self.0.contains(&Right::Admin) && self.of(Over::Submit).next().is_some()
     }
 
-    /// Whether something may be submitted to this queue. Without a word about queues: to each.
+    /// True if the set allows a submission to this queue. Without queue rights every queue is
+    /// allowed.
     pub fn takes_queue(&self, queue: &QueuePath) -> bool {
         !self.names_queues() || self.of(Over::Submit).any(|of| queue.is_within(of)) || self.administers(queue)
     }
 
-    /// Whether all that is in this queue may be seen.
+    /// True if the set allows to view all applications of this queue.
     pub fn views(&self, queue: &QueuePath) -> bool {
         self.has(&Right::JobRead) || self.of(Over::View).any(|of| queue.is_within(of)) || self.administers(queue)
     }
 
-    /// Whether all that is in this queue may be changed and ended.
+    /// True if the set allows to change and end all applications of this queue.
     pub fn administers(&self, queue: &QueuePath) -> bool {
         self.has(&Right::OperatorWrite) || self.of(Over::Administer).any(|of| queue.is_within(of))
     }
 
-    /// Whether some applications may be seen: all, or one's own, or those of some queue.
+    /// True if the set allows to view some applications: all, own ones, or those of a queue.
     pub fn looks(&self) -> bool {
         let some =
             |right: &Right| matches!(right, Right::JobSubmit | Right::JobKill | Right::QueueView(_) | Right::QueueAdmin(_));

@@ -1,22 +1,23 @@
-//! What a certificate says of its holder: one address in the names of the certificate, `headroom://node/worker-01`.
+//! Roles of certificate holders: one URI in the names of a certificate,
+//! `headroom://node/worker-01`.
 
 use std::fmt;
 use std::str::FromStr;
 
 use headroom_types::NodeId;
 
-/// Whose certificate it is.
+/// The role of a certificate holder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// A resource manager.
     Manager,
-    /// The agent of one node.
+    /// The agent of a node.
     Node(NodeId),
-    /// Somebody who works with the cluster.
+    /// A user of the cluster.
     User(String),
 }
 
-/// Why a text is no role.
+/// The error of a text that is not a role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no role; there are manager, node/NAME and user/NAME")]
 pub struct ParseRoleError(pub String);
@@ -24,15 +25,15 @@ pub struct ParseRoleError(pub String);
 const SCHEME: &str = "headroom://";
 
 impl Role {
-    /// The address that stands for it in a certificate.
+    /// The URI of the role in a certificate.
     pub fn uri(&self) -> String {
         format!("{SCHEME}{self}")
     }
 
-    /// What such an address says.
+    /// Parses the URI of a role.
     ///
     /// # Errors
-    /// It is none of ours.
+    /// The URI is not a Headroom role.
     pub fn from_uri(uri: &str) -> Result<Self, ParseRoleError> {
         uri.strip_prefix(SCHEME).ok_or_else(|| ParseRoleError(uri.to_owned()))?.parse()
     }
@@ -62,7 +63,8 @@ impl FromStr for Role {
     }
 }
 
-/// A name that an account of a host may have: small letters, digits, `.`, `_` and `-`, at most 32 characters.
+/// True for a valid account name: lower-case letters, digits, `.`, `_` and `-`, at most 32
+/// characters.
 pub fn is_user(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     (1..=32).contains(&text.len()) && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && text.chars().all(plain)

@@ -1,4 +1,5 @@
-//! What a daemon shows and whom it believes, from three files: the authority's certificate, its own, and its key.
+//! TLS configuration from three files: the certificate of the authority, the own certificate, and
+//! its private key.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,27 +18,27 @@ use crate::files::{self, FileError};
 use crate::role::Role;
 use crate::token::Hash;
 
-/// Where they are.
+/// Paths of the certificate files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// Who vouches for the others.
+    /// Certificate of the authority.
     pub ca: PathBuf,
-    /// One's own certificate.
+    /// Own certificate.
     pub cert: PathBuf,
-    /// The key to it.
+    /// Private key of the own certificate.
     pub key: PathBuf,
 }
 
-/// What was in the files.
+/// The contents of the certificate files.
 #[derive(Clone)]
 pub struct Identity {
-    /// PEM.
+    /// Certificate of the authority, PEM.
     pub ca: String,
-    /// PEM.
+    /// Own certificate, PEM.
     pub cert: String,
-    /// PEM. Secret.
+    /// Private key, PEM. Secret.
     pub key: String,
-    /// What the certificate says.
+    /// Parsed own certificate.
     pub facts: Certificate,
 }
 
@@ -47,39 +48,39 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Why they are of no use.
+/// The error of certificate files that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file.
+    /// A file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A certificate in one of them.
+    /// A certificate is invalid.
     #[error("{path}: {source}", path = path.display())]
     Certificate {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: CertificateError,
     },
-    /// No key in the key's file.
+    /// The key file contains no private key.
     #[error("{path}: there is no private key in it (-----BEGIN PRIVATE KEY----- …)", path = path.display())]
     Key {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// They do not belong together, or cannot be used.
+    /// The certificate, key and authority do not match, or are not usable.
     #[error("the certificate, its key and its authority: {0}")]
     Rustls(#[from] rustls::Error),
-    /// Nobody could be checked with this authority.
+    /// No peer can be verified with this authority.
     #[error("the authority cannot vouch for anybody: {0}")]
     Verifier(String),
 }
 
 impl Files {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// What is wrong with the first that is.
+    /// The first error.
     pub fn read(&self) -> Result<Identity, TlsError> {
         let (ca, cert, key) = (files::read(&self.ca)?, files::read(&self.cert)?, files::read_secret(&self.key)?);
         certificates(&ca).map_err(|source| TlsError::Certificate { path: self.ca.clone(), source })?;
@@ -91,19 +92,20 @@ impl Files {
     }
 }
 
-/// Who is to be at the other end, besides being reached at the name it was called by.
+/// The expected role of the peer, in addition to its host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// A resource manager.
     Manager,
     /// The agent of a node.
     Node,
-    /// Either.
+    /// A resource manager or a node agent.
     Daemon,
 }
 
 impl Expect {
-    /// A certificate that tells of no role was given by somebody who vouches for host names only; one of another role is refused.
+    /// A certificate without a role is accepted, because its authority certifies host names only. A
+    /// certificate with another role is rejected.
     fn fits(self, role: Option<&Role>) -> bool {
         match (self, role) {
             (_, None) | (Expect::Manager | Expect::Daemon, Some(Role::Manager)) => true,
@@ -121,10 +123,10 @@ fn damaged(error: CertificateError) -> TlsError {
     TlsError::Verifier(error.to_string())
 }
 
-/// The authorities of a PEM text.
+/// Parses the authorities of a PEM text.
 ///
 /// # Errors
-/// There is none, or one of them cannot vouch for anybody.
+/// The text contains no certificate, or one that is not usable as an authority.
 pub fn roots(pem: &str) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for root in certificates(pem).map_err(damaged)? {
@@ -138,10 +140,11 @@ fn key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
 }
 
 impl Identity {
-    /// What a listener shows. Callers may show a certificate of the same authority; one of another is refused.
+    /// TLS configuration of a listener. Client certificates of the same authority are optional;
+    /// others are rejected.
     ///
     /// # Errors
-    /// They do not belong together.
+    /// Certificate, key and authority do not match.
     pub fn server(&self) -> Result<ServerConfig, TlsError> {
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(&self.ca)?), provider());
         let verifier = verifier.allow_unauthenticated().build().map_err(|error| TlsError::Verifier(error.to_string()))?;
@@ -154,10 +157,11 @@ impl Identity {
     }
 }
 
-/// What a caller shows and demands: the authorities `roots` must vouch for the other end, which must have the role that is expected.
+/// TLS configuration of a caller. The peer must have a certificate of the authorities `roots` and
+/// the expected role.
 ///
 /// # Errors
-/// The caller's certificate and key do not belong together.
+/// The caller's certificate and key do not match.
 pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: Expect) -> Result<ClientConfig, TlsError> {
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let inner = inner.map_err(|error| TlsError::Verifier(error.to_string()))?;
@@ -171,27 +175,28 @@ pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: Expect) -
     })
 }
 
-/// Demands that the other end has exactly this certificate, whatever its names and whoever vouches for it; `None` takes any, for
-/// asking what is then checked by other means.
+/// TLS configuration that accepts exactly the certificate with this hash, regardless of its names
+/// and issuer. `None` accepts any certificate, for responses that are verified by other means.
 ///
 /// # Errors
-/// The library refuses its own defaults.
+/// The TLS library rejects its own defaults.
 pub fn pinned(pin: Option<Hash>) -> Result<ClientConfig, TlsError> {
     let algorithms = provider().signature_verification_algorithms;
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { pin, algorithms })).with_no_client_auth())
 }
 
-/// What a listener shows that is known by its pin: it asks nobody for a certificate.
+/// TLS configuration of a listener whose certificate is pinned by its peers; it requests no client
+/// certificate.
 ///
 /// # Errors
-/// Certificate and key do not belong together.
+/// Certificate and key do not match.
 pub fn plain_server(cert: &str, own: &str) -> Result<ServerConfig, TlsError> {
     let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     Ok(config.with_no_client_auth().with_single_cert(certificates(cert).map_err(damaged)?, key(own)?)?)
 }
 
-/// Chain and name as usual, then the role.
+/// Verifies chain and host name as usual, then the role.
 #[derive(Debug)]
 struct Roled {
     inner: Arc<WebPkiServerVerifier>,
@@ -239,7 +244,7 @@ impl ServerCertVerifier for Roled {
     }
 }
 
-/// One certificate, known by its hash.
+/// Accepts a single certificate, identified by its hash.
 #[derive(Debug)]
 struct Pinned {
     pin: Option<Hash>,

@@ -1,15 +1,16 @@
-//! Tokens: random texts that prove who somebody is. What is kept of one is its accessor, which is no secret, and a hash.
+//! Tokens: random texts that authenticate callers. The resource manager stores the accessor of a
+//! token, which is not secret, and a hash.
 //!
 //! ```text
 //!   hru_4f1c8a2b9d3e5f60_<64 hexadecimal digits>
 //!    │        │                  │
 //!    │        │                  └ 32 random bytes: the secret
-//!    │        └ accessor: 8 random bytes, by which it is listed, revoked and named in the record of changes
-//!    └ what it is for
+//!    │        └ accessor: 8 random bytes, used to list and revoke it, and in the audit log
+//!    └ purpose
 //! ```
 //!
-//! The token of an application is not random: it is made with a key that only the resource manager has, so nothing of it is kept
-//! and it ends with its attempt.
+//! The token of an application is not random: it is derived with a key of the resource manager. So
+//! nothing is stored, and the token expires with its attempt.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,12 +19,12 @@ use headroom_types::{AppId, AttemptId};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::{digest, hmac};
 
-/// What a token is for.
+/// The purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Somebody works with the cluster.
+    /// Access of a user.
     User,
-    /// A host becomes a node, once.
+    /// One join of a host as a node.
     Join,
 }
 
@@ -36,15 +37,15 @@ impl Kind {
     }
 }
 
-/// How a token is named: 16 hexadecimal digits.
+/// The public id of a token: 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Accessor([u8; 8]);
 
-/// What is kept of a secret: its SHA-256. Secrets are 32 random bytes, so nothing slower is needed.
+/// The SHA-256 of a secret. Secrets are 32 random bytes, so no slower hash is necessary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Hash([u8; 32]);
 
-/// A token with its secret. Neither printed nor compared.
+/// A token with its secret. It implements neither `Display` nor comparison.
 #[derive(Clone)]
 pub struct Token {
     kind: Kind,
@@ -52,20 +53,20 @@ pub struct Token {
     secret: [u8; 32],
 }
 
-/// Why a text is no token. It does not say the text.
+/// The error of a text that is not a token. It does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no token of Headroom; one looks like hru_4f1c8a2b9d3e5f60_ and 64 hexadecimal digits")]
 pub struct ParseTokenError;
 
-/// No random numbers can be had.
+/// The error of unavailable random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system gives no random numbers")]
 pub struct NoRandomness;
 
-/// So many random bytes.
+/// Returns `N` random bytes.
 ///
 /// # Errors
-/// The system has none.
+/// Random numbers are unavailable.
 pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandomness)?;
@@ -73,30 +74,30 @@ pub fn random<const N: usize>() -> Result<[u8; N], NoRandomness> {
 }
 
 impl Token {
-    /// One that nobody has.
+    /// Creates a new token.
     ///
     /// # Errors
-    /// No random numbers.
+    /// Random numbers are unavailable.
     pub fn mint(kind: Kind) -> Result<Self, NoRandomness> {
         Ok(Token { kind, accessor: Accessor(random()?), secret: random()? })
     }
 
-    /// What it is for.
+    /// Purpose of the token.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// How it is named.
+    /// Public id of the token.
     pub fn accessor(&self) -> Accessor {
         self.accessor
     }
 
-    /// What is kept of it.
+    /// Hash of the secret, which is stored.
     pub fn hash(&self) -> Hash {
         Hash::of(&self.secret)
     }
 
-    /// The whole text, for whoever it is for and for nobody else.
+    /// The complete text, for its holder only.
     pub fn reveal(&self) -> String {
         format!("{}_{}_{}", self.kind.prefix(), self.accessor, Hex(&self.secret))
     }
@@ -143,24 +144,24 @@ impl FromStr for Accessor {
 }
 
 impl Hash {
-    /// Of some bytes.
+    /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
         Hash(hash)
     }
 
-    /// These very bytes.
+    /// A hash with these bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Hash(bytes)
     }
 
-    /// Its bytes.
+    /// The bytes of the hash.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Whether both are the same, in a time that does not tell where they differ.
+    /// Compares in constant time.
     pub fn is(&self, other: &Hash) -> bool {
         self.0.iter().zip(other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
@@ -188,32 +189,32 @@ impl FromStr for Hash {
 
 headroom_types::textual!(Accessor, Hash);
 
-/// Makes and checks tokens of applications.
+/// Creates and verifies application tokens.
 #[derive(Clone)]
 pub struct AppKey(hmac::Key);
 
 impl AppKey {
-    /// With 32 bytes that nobody else has.
+    /// A key from 32 secret bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
         AppKey(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    /// The token of one attempt at an application.
+    /// The token of an application attempt.
     pub fn token(&self, attempt: &AttemptId) -> String {
         let tag = hmac::sign(&self.0, attempt.to_string().as_bytes());
         format!("hra_{attempt}_{}", Hex(tag.as_ref()))
     }
 
-    /// The token by which executors of an application ask where its master is.
+    /// The token with which executors of an application query the address of their master.
     pub fn reader(&self, app: &AppId) -> String {
         let tag = hmac::sign(&self.0, format!("reader {app}").as_bytes());
         format!("hrx_{app}_{}", Hex(tag.as_ref()))
     }
 
-    /// Whose executor has this token, if it was made with this key.
+    /// Verifies an executor token and returns its application.
     ///
     /// # Errors
-    /// It is no token of an executor, or not one of ours.
+    /// The text is not an executor token, or was derived with another key.
     pub fn check_reader(&self, text: &str) -> Result<AppId, ParseTokenError> {
         let (app, tag) = text.strip_prefix("hrx_").and_then(|rest| rest.rsplit_once('_')).ok_or(ParseTokenError)?;
         let (app, tag): (AppId, [u8; 32]) = (app.parse().map_err(|_| ParseTokenError)?, bytes(tag).ok_or(ParseTokenError)?);
@@ -221,10 +222,11 @@ impl AppKey {
         Ok(app)
     }
 
-    /// Whose token it is, if it was made with this key. Names may hold underscores, a tag does not.
+    /// Verifies an application token and returns its application and attempt. The tag
+    /// is split off at the last underscore, because names may contain underscores.
     ///
     /// # Errors
-    /// It is no token of an application, or not one of ours.
+    /// The text is not an application token, or was derived with another key.
     pub fn check(&self, text: &str) -> Result<(AppId, AttemptId), ParseTokenError> {
         let (attempt, tag) = text.strip_prefix("hra_").and_then(|rest| rest.rsplit_once('_')).ok_or(ParseTokenError)?;
         let tag: [u8; 32] = bytes(tag).ok_or(ParseTokenError)?;
@@ -240,7 +242,7 @@ impl fmt::Debug for AppKey {
     }
 }
 
-/// Bytes as small hexadecimal digits.
+/// Formats bytes as lower-case hexadecimal digits.
 pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -249,7 +251,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Exactly `N` bytes from small hexadecimal digits.
+/// Parses exactly `N` bytes from lower-case hexadecimal digits.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {

@@ -1,4 +1,4 @@
-//! What can be typed. Pure declarations; nothing here does anything.
+//! The arguments of the command line, as declarations without behaviour.
 
 mod acl;
 mod ca;
@@ -42,10 +42,10 @@ pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
 pub(crate) use tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, Word};
 
-/// Where a resource manager is looked for when nothing else is said.
+/// Default address of the resource manager.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
 
-/// Where the socket of a resource manager of this host is.
+/// Socket of a resource manager on this host.
 pub(crate) const DEFAULT_SOCKET: &str = "/run/headroom/resourcemanager.sock";
 
 const AFTER: &str = "\
@@ -56,7 +56,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 not allowed, 6 u
 7 can never be scheduled, 8 wait timed out, 9 failed for memory with no larger size left,
 10 works, not as it could (doctor, plan).";
 
-/// The command line of Headroom: memory as the thing to schedule, enforce, explain and repair.
+/// The command line of Headroom: schedules, enforces, explains and repairs memory.
 #[derive(Debug, Parser)]
 #[command(name = "rmctl", version, about, after_help = AFTER, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -66,35 +66,38 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// What every verb takes.
+/// Options of every verb.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
-    /// Address of the resource manager, or unix:PATH [default: of the context, else this host's socket, else http://127.0.0.1:7070]
+    /// Address of the resource manager, or unix:PATH [default: of the context, else this host's
+    /// socket, else http://127.0.0.1:7070]
     #[arg(long, global = true, env = "HEADROOM_ADDR", value_name = "URL")]
     pub(crate) addr: Option<String>,
-    /// Take address, format and time from this context; `rmctl context list` shows them
+    /// Take address, format and timeout from this context; `rmctl context list` shows them
     #[arg(long, global = true, env = "HEADROOM_CONTEXT", value_name = "NAME", add = Completer::new(complete::contexts))]
     pub(crate) context: Option<String>,
-    /// How to print: table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'; JSON is that of the REST interface [default: table]
+    /// Output format: table, wide, json, jsonl, yaml, csv, name, cols=A,B or tmpl='{{id}}'; JSON is
+    /// that of the REST interface [default: table]
     #[arg(short = 'o', long = "format", id = "format", global = true, env = "HEADROOM_OUTPUT", value_name = "FORMAT")]
     pub(crate) output: Option<Output>,
-    /// Ids only
+    /// Print ids only
     #[arg(short = 'q', long, global = true)]
     pub(crate) quiet: bool,
-    /// How long one call may take, such as 30s [default: 10s]
+    /// Timeout of one call, such as 30s [default: 10s]
     #[arg(long, global = true, env = "HEADROOM_TIMEOUT", value_parser = duration, value_name = "TIME")]
     pub(crate) call_timeout: Option<Duration>,
     #[command(flatten)]
     pub(crate) trust: TrustArgs,
-    /// Print requests as curl instead of answers; what only reads is made, what changes something is not
+    /// Print requests as curl commands instead of results; only requests that change nothing are
+    /// sent
     #[arg(long, global = true)]
     pub(crate) curl: bool,
-    /// When to use colour; nothing is told by colour alone
+    /// When to use colour; colour never carries information of its own
     #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
     pub(crate) color: Color,
 }
 
-/// Shells that words are completed for.
+/// Shells with command completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     /// bash
@@ -108,7 +111,7 @@ pub(crate) enum Shell {
 /// When to use colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal, unless NO_COLOR is set; always when CLICOLOR_FORCE is
+    /// On a terminal, unless NO_COLOR is set; always if CLICOLOR_FORCE is set
     Auto,
     /// Always
     Always,
@@ -116,178 +119,182 @@ pub(crate) enum Color {
     Never,
 }
 
-/// What to do.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// The cluster on one screen
+    /// Show a summary of the cluster
     Status {
-        /// Go on as things change
+        /// Update the output when the cluster changes
         #[arg(short = 'w', long)]
         watch: bool,
     },
     /// Submit a job file
     Submit(Submit),
-    /// Run one command in a container with so much memory, as if it ran here; exit code: that of the command, 9 when it was killed
-    /// for memory, 125 for a failure of ours, 126 when it could not be started, 127 when there is no such program
+    /// Run one command in a container as if it ran here; exit code: that of the command, 9 after a
+    /// memory kill, 125 for a failure of rmctl, 126 if the command cannot be started, 127 if there
+    /// is no such program
     Run(Run),
-    /// List jobs, or the tasks of one
+    /// List jobs, or the tasks of one job
     Ps {
-        /// The job; all jobs when left out
+        /// The job [default: all jobs]
         #[arg(add = Completer::new(complete::jobs))]
         job: Option<String>,
         #[command(flatten)]
         list: Watched,
     },
-    /// Containers by the memory they use, as they use it; q ends, s sorts, k kills, enter diagnoses
+    /// Show containers by memory use; keys: q quits, s sorts, k kills, enter diagnoses
     Top(Top),
-    /// Why does it wait?
+    /// Explain why a job or a task waits
     Why {
         /// A job or a task
         #[arg(add = Completer::new(complete::jobs))]
         target: String,
     },
-    /// Why did it end as it did, and what would cure it?
+    /// Explain why a job, a task or an attempt ended, and how to repair it
     Diagnose {
-        /// A job, a task, or one attempt at it; or several tasks: map/1-3,7, map/all, map/last
+        /// A job, a task, or one attempt; or several tasks: map/1-3,7, map/all, map/last
         #[arg(add = Completer::new(complete::jobs))]
         target: String,
     },
-    /// What a job, a task or a container printed
+    /// Print the logs of a job, a task or a container
     Logs(Logs),
-    /// Wait until a job has ended; the exit code tells how
+    /// Wait until a job has ended; the exit code is the result
     Wait {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// Longest to wait, such as 90s, 10m or 2h
+        /// Longest wait, such as 90s, 10m or 2h
         #[arg(long, value_parser = duration, value_name = "TIME")]
         timeout: Option<Duration>,
     },
     /// End a job and all its containers
     Kill(Kill),
-    /// What happened in the cluster
+    /// Show the event log
     Events(Events),
-    /// Who changed what
+    /// Show the audit log
     Audit {
         #[command(subcommand)]
         what: AuditVerb,
     },
-    /// Nodes
+    /// Manage nodes
     Node {
         #[command(subcommand)]
         what: NodeVerb,
     },
-    /// For whoever runs the cluster: its figures, a bundle to look at elsewhere, its own files
+    /// Operate the cluster: state of the daemon, metrics, support bundle, state directory
     Operator {
         #[command(subcommand)]
         what: OperatorVerb,
     },
-    /// Tasks of a job as a record, and what other sizes would have done for them
+    /// Manage jobs and job files: history, first sizes, traces and replays
     Job {
         #[command(subcommand)]
         what: JobVerb,
     },
-    /// Profiles of the cluster: sizes that job files name
+    /// Manage profiles of the cluster: sizes that job files name
     Profile {
         #[command(subcommand)]
         what: ProfileVerb,
     },
-    /// Queues
+    /// Manage queues
     Queue {
         #[command(subcommand)]
         what: QueueVerb,
     },
-    /// Move a job to another queue, change its priority or the end of its time, or share it
+    /// Change the queue, the priority or the lifetime of a job, or share it
     App {
         #[command(subcommand)]
         what: AppVerb,
     },
-    /// Containers
+    /// Manage containers
     #[command(visible_alias = "ctr")]
     Container {
         #[command(subcommand)]
         what: ContainerVerb,
     },
-    /// What this host, or a node, offers to a node agent and what it lacks, with what to do about it; needs no daemon
+    /// Check this host, or a node, for a node agent, with a remedy for each finding; needs no
+    /// daemon
     #[cfg(feature = "dev")]
     Doctor(Doctor),
-    /// Container requests: what an application master has asked for
+    /// Manage container requests of application masters
     Request {
         #[command(subcommand)]
         what: RequestVerb,
     },
-    /// Tasks of a job: all of them, one with every attempt at it
+    /// Manage the tasks of a job
     Task {
         #[command(subcommand)]
         what: TaskVerb,
     },
-    /// Stay with a job and print what happens; the exit code tells how it ended
+    /// Follow a job and print its events; the exit code is the result of the job
     Attach {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
     },
-    /// What a code, a verdict, an event, a field, a key of a job file or of a daemon's configuration means
+    /// Explain a code, a verdict, an event, a field, or a key of a job file or a daemon's
+    /// configuration
     Explain {
-        /// HR0422, overhead_oom, 9, Escalated, AppView.until, retry.cap …; codes and verdicts when left out
+        /// HR0422, overhead_oom, 9, Escalated, AppView.until, retry.cap … [default: all codes and
+        /// verdicts]
         word: Option<String>,
     },
-    /// Clusters to speak to, by name
+    /// Manage contexts: named clusters
     Context {
         #[command(subcommand)]
         what: ContextVerb,
     },
-    /// Who may come in: tokens, and what accounts may
+    /// Manage access: tokens and policies
     Acl {
         #[command(subcommand)]
         what: AclVerb,
     },
-    /// Certificates of a cluster: an authority, and what it signs for daemons and users
+    /// Manage certificates: the authority of a cluster, and certificates of daemons and users
     Ca {
         #[command(subcommand)]
         what: CaVerb,
     },
-    /// What holds for a call, and who said so
+    /// Show the effective settings and their sources
     Config {
         #[command(subcommand)]
         what: ConfigVerb,
     },
-    /// Open the page of the resource manager
+    /// Open the web page of the resource manager
     Ui {
         /// Only print its address
         #[arg(long)]
         print_url: bool,
     },
-    /// What a shell needs to complete words, ids of the cluster among them
+    /// Print a script for command completion, including ids of the cluster
     Completion {
         /// bash, zsh or fish
         shell: Shell,
-        /// A file for a package: verbs and options only, and no call of rmctl while a word is typed
+        /// Print a static script for a package: verbs and options only, without calls of rmctl
         #[arg(long = "static")]
         fixed: bool,
     },
     /// Write the manual pages, one for each verb
     Man {
-        /// Where they go
+        /// Target directory
         #[arg(value_name = "DIR", required_unless_present = "to")]
         dir: Option<PathBuf>,
-        /// The same
+        /// Target directory, as an option
         #[arg(long, value_name = "DIR", conflicts_with = "dir")]
         to: Option<PathBuf>,
     },
-    /// Versions of this program and of the resource manager
+    /// Show the versions of this program and of the resource manager
     Version {
-        /// Only if both are of one version; the exit code tells (4 when not, 6 without an answer)
+        /// Check that both versions are equal; exit code 4 if not, 6 without an answer
         #[arg(long)]
         check: bool,
     },
     /// Run a whole cluster until Ctrl-C
     #[cfg(feature = "dev")]
     Dev(Dev),
-    /// Group a skewed data set under tight memory: see escalation repair a job that plain retry loses
+    /// Group a skewed data set under tight memory: escalation repairs a job that plain retry loses
     #[cfg(feature = "dev")]
     Demo(Demo),
-    /// Programs that tasks can run
+    /// Run a sample program, as tasks do
     #[command(hide = true)]
     Sample {
         #[command(subcommand)]
@@ -304,7 +311,7 @@ impl Verb {
         let daemons = false;
         daemons
     }
-    /// True for verbs that work, or mend, where the files with settings are wrong.
+    /// True for verbs that must work although a settings file is invalid.
     pub(crate) fn needs_no_settings(&self) -> bool {
         matches!(
             self,
@@ -319,46 +326,48 @@ impl Verb {
     }
 }
 
-/// `rmctl doctor`.
+/// Arguments of `rmctl doctor`.
 #[cfg(feature = "dev")]
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// The configuration of the node agent; its other places count then
+    /// Configuration file of the node agent; it sets the directories that are checked
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where the node agent would keep its containers
+    /// Directory for containers of the node agent
     #[arg(long, value_name = "DIR")]
     pub(crate) state: Option<PathBuf>,
-    /// The cgroup directory it would work in
+    /// Cgroup directory of the node agent
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup_root: Option<PathBuf>,
-    /// What the agent of this node found at its start, asked at its own address, instead of a look at this host
+    /// Show the checks of this node's agent at its start, from its own address, instead of checking
+    /// this host
     #[arg(long, value_name = "NODE", conflicts_with_all = ["config", "state", "cgroup_root"], add = Completer::new(complete::nodes))]
     pub(crate) node: Option<headroom_types::NodeId>,
 }
 
-/// `rmctl kill`.
+/// Arguments of `rmctl kill`.
 #[derive(Debug, Args)]
 pub(crate) struct Kill {
     /// The job
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: String,
-    /// Kept with the job
+    /// Reason, stored with the job
     #[arg(long)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) sure: Sure,
 }
 
-/// `rmctl submit`.
+/// Arguments of `rmctl submit`.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
     /// The job file
     pub(crate) file: PathBuf,
-    /// Stay and print what happens; the exit code tells how the job ended
+    /// Follow the job and print its events; the exit code is the result of the job
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
-    /// How memory failures are answered, instead of what the file says: headroom, pinterest, uber, databricks, tovar or fixed
+    /// Sizing mode, instead of that of the file: headroom, pinterest, uber, databricks, tovar or
+    /// fixed
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<Mode>,
     /// Run the application master in this process instead of in a container
@@ -369,40 +378,41 @@ pub(crate) struct Submit {
     pub(crate) dry_run: bool,
 }
 
-/// `rmctl run`.
+/// Arguments of `rmctl run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// Memory of the command, such as 1G; near its limit it is given more in place, where the node has it
+    /// Memory of the command, such as 1G; near this limit it grows in place, if the node has free
+    /// memory
     #[arg(short = 'm', long, default_value = "256MiB", value_name = "SIZE")]
     pub(crate) memory: Bytes,
-    /// The size of this profile of the cluster instead, processors too
+    /// Use the memory and processors of this profile of the cluster
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["memory", "cpus"], add = Completer::new(complete::profiles))]
     pub(crate) profile: Option<headroom_types::Name>,
-    /// Only on this node; as often as needed
+    /// Only run on this node; can be repeated
     #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
     pub(crate) nodes: Vec<headroom_types::NodeId>,
-    /// The most it is given after memory kills; what the largest node has when left out
+    /// Largest memory after memory kills [default: that of the largest node]
     #[arg(long, value_name = "SIZE")]
     pub(crate) cap: Option<Bytes>,
-    /// It is given no more than that: a memory kill is final
+    /// Do not retry with more memory after a memory kill
     #[arg(long)]
     pub(crate) no_escalate: bool,
-    /// Its processors
+    /// Processors of the command
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) cpus: headroom_types::Cpus,
-    /// A variable of its environment, NAME=VALUE; as often as needed
+    /// Environment variable, NAME=VALUE; can be repeated
     #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
-    /// Its name; that of the program when left out
+    /// Name of the job [default: name of the program]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The queue it goes to
+    /// Queue of the job
     #[arg(long, value_name = "QUEUE", add = Completer::new(complete::queues))]
     pub(crate) queue: Option<headroom_types::QueuePath>,
-    /// Longest it may run, such as 10m
+    /// Longest run time, such as 10m
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
-    /// Print its id and leave it alone
+    /// Print the id of the job and return
     #[arg(short = 'd', long)]
     pub(crate) detach: bool,
     /// The command with its arguments
@@ -410,111 +420,111 @@ pub(crate) struct Run {
     pub(crate) command: Vec<String>,
 }
 
-/// `rmctl logs`.
+/// Arguments of `rmctl logs`.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// A job, a task, an attempt, or a container; or several tasks: map/1-3,7, map/all, map/last
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) target: String,
-    /// Go on as more is printed, until it has ended
+    /// Print new output until the target has ended
     #[arg(short = 'f', long)]
     pub(crate) follow: bool,
-    /// Standard error instead of standard output
+    /// Print standard error instead of standard output
     #[arg(long)]
     pub(crate) stderr: bool,
-    /// Only the last N lines
+    /// Print only the last N lines
     #[arg(long, value_name = "N")]
     pub(crate) tail: Option<usize>,
-    /// Those of the job's application master
+    /// Print the log of the job's application master
     #[arg(long)]
     pub(crate) master: bool,
-    /// Lines as they were printed, without the task before them
+    /// Print lines without the task prefix
     #[arg(long)]
     pub(crate) no_prefix: bool,
 }
 
-/// `rmctl dev`.
+/// Arguments of `rmctl dev`.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Dev {
-    /// How many nodes to pretend
+    /// Number of simulated nodes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) nodes: u32,
-    /// Memory each node offers, such as 2GiB; a share of what is free when left out
+    /// Memory of each node, such as 2GiB [default: a share of the free memory]
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Bytes>,
-    /// What holds containers to their limits: cgroup2, cgroup1 or poll; the best there is when left out
+    /// Enforcer of limits: cgroup2, cgroup1 or poll [default: the best that this host has]
     #[arg(long, value_parser = enforcer, value_name = "KIND")]
     pub(crate) enforcer: Option<EnforcerKind>,
-    /// Where the resource manager listens
+    /// Address of the resource manager
     #[arg(long, default_value = "127.0.0.1:7070", value_name = "ADDR:PORT")]
     pub(crate) listen: std::net::SocketAddr,
-    /// Keep all state here instead of in a temporary directory
+    /// Keep all state in this directory instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
 }
 
-/// `rmctl demo`.
+/// Arguments of `rmctl demo`.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Demo {
-    /// A CSV file with a header instead of the generated data set
+    /// A CSV file with a header, instead of the generated data set
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// The column to group by; the first one when left out
+    /// Column to group by [default: the first one]
     #[arg(long, value_name = "COLUMN", requires = "input")]
     pub(crate) key: Option<String>,
-    /// The column with the numbers; the first other one that holds numbers when left out
+    /// Column with the numbers [default: the first other one with numbers]
     #[arg(long, value_name = "COLUMN", requires = "input")]
     pub(crate) value: Option<String>,
-    /// Into how many files the keys are spread
+    /// Number of partitions
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
     pub(crate) partitions: u32,
-    /// How memory failures are answered: headroom, pinterest, uber, databricks or tovar
+    /// Sizing mode: headroom, pinterest, uber, databricks or tovar
     #[arg(long, default_value = "headroom", value_name = "MODE")]
     pub(crate) mode: Mode,
-    /// Memory of one slot; 32MiB, or fitted to the median partition of --input
+    /// Memory of one slot [default: 32MiB, or fitted to the median partition of --input]
     #[arg(long, value_name = "SIZE")]
     pub(crate) share: Option<Bytes>,
-    /// Keep data, job file and results here instead of in a temporary directory
+    /// Keep data, job file and results in this directory instead of a temporary one
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
-    /// What holds containers to their limits: cgroup2, cgroup1 or poll; the best there is when left out
+    /// Enforcer of limits: cgroup2, cgroup1 or poll [default: the best that this host has]
     #[arg(long, value_parser = enforcer, value_name = "KIND")]
     pub(crate) enforcer: Option<EnforcerKind>,
-    /// Leave out the second run in mode `fixed`
+    /// Skip the second run in mode `fixed`
     #[arg(long)]
     pub(crate) no_fixed: bool,
 }
 
-/// Programs that tasks can run.
+/// Sample programs for tasks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Sample {
     /// Count, sum and median of a CSV file's values by key, all of it in memory
     GroupBy {
-        /// CSV with a header
+        /// CSV file with a header
         #[arg(long)]
         input: PathBuf,
-        /// Written under another name first, then renamed
+        /// Result file; written under a temporary name and then renamed
         #[arg(long)]
         output: PathBuf,
-        /// The column to group by
+        /// Column to group by
         #[arg(long, default_value = "key")]
         key: String,
-        /// The column with the numbers
+        /// Column with the numbers
         #[arg(long, default_value = "value")]
         value: String,
     },
-    /// The demonstration's data set and its parts, to build a job of one's own upon
+    /// Generate the data set of the demonstration with its partitions, for a job of your own
     #[cfg(feature = "dev")]
     Skewed {
-        /// Where `data.csv` and `part-N.csv` go
+        /// Directory for `data.csv` and `part-N.csv`
         #[arg(long)]
         dir: PathBuf,
-        /// Memory of the slot that the light parts fit in
+        /// Memory of a slot that a light partition fits in
         #[arg(long, default_value = "32MiB")]
         share: Bytes,
-        /// Into how many files the keys are spread
+        /// Number of partitions
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(6..=512))]
         partitions: u32,
     },
@@ -534,7 +544,7 @@ fn variable(text: &str) -> Result<String, String> {
     if named { Ok(text.to_owned()) } else { Err("write NAME=VALUE".to_owned()) }
 }
 
-/// Reads `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.
+/// Parses `500ms`, `90s`, `10m`, `2h`, `1d`; a bare number counts seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "write a time such as 90s, 10m or 2h".to_owned();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,7 +1,8 @@
-//! A daemon that this process starts and that ends with it (`--attached`).
+//! A daemon that this process starts with `--attached`, so that it ends with this process.
 //!
-//! The daemon reports its start as one line on standard output. It ends when its standard input ends, so also when this process is
-//! killed. It has a process group of its own: Ctrl-C in a terminal reaches this process only, which ends its daemons in order.
+//! The daemon reports its start as one line on standard output. It ends when its standard input
+//! ends, so also when this process is killed. It has a process group of its own: Ctrl-C in a
+//! terminal reaches this process only, which ends its daemons in order.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,25 +15,26 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use crate::exit::{Exit, Failure};
 
-/// A start looks at the whole state and proves the enforcer.
+/// Timeout of a start: a daemon reads its whole state and checks the enforcer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Longer than a node agent waits for its containers.
+/// Timeout of a stop; longer than a node agent waits for its containers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(700);
-/// Variables by which a service manager talks to the process that it started.
+/// Environment variables of a service manager, which the daemon must not inherit.
 const SERVICE_MANAGER: [&str; 6] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    /// `the resource manager`.
+    /// Name in messages, such as `the resource manager`.
     what: &'static str,
     child: Child,
     input: ChildStdin,
 }
 
 impl Daemon {
-    /// Starts the program and returns what it reports when it answers. Its log goes to standard error, at `log` unless `HEADROOM_LOG` is set.
+    /// Starts the program and returns its report. Its log goes to standard error, at level `log`
+    /// unless `HEADROOM_LOG` is set.
     pub(crate) async fn start<T: DeserializeOwned>(
         what: &'static str,
         program: &Path,
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     async fn start(script: &str) -> Result<(Daemon, ManagerReady), Failure> {
-        // The shell takes `--attached` for the name of the script.
+        // `sh` takes `--attached` as the name of the script.
         let dir = tempfile::tempdir().expect("a directory");
         let program = dir.path().join("daemon");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("writes");

@@ -1,7 +1,8 @@
-//! A bundle of files for somebody who looks at a cluster from elsewhere. What may be a secret is taken out before anything is written.
+//! The files of a support bundle. Possible secrets are removed before anything is written.
 //!
-//! Nothing of the interface is meant to show a secret. Programs print what they like, though, commands and environments are theirs, and an
-//! address may have a password in it: all of these stay here.
+//! The interface does not return secrets itself. But programs may print them, commands and
+//! environments belong to users, and an address may contain a password. The bundle omits all of
+//! these.
 
 use std::io::Write;
 
@@ -10,24 +11,24 @@ use flate2::write::GzEncoder;
 use headroom_types::UnixMillis;
 use serde_json::Value;
 
-/// What stands for a value that was taken out.
+/// Replacement for a removed value.
 pub(crate) const LEFT_OUT: &str = "(left out)";
-/// Keys with one of these in them hold secrets, or what programs were given or have printed.
+/// Substrings of keys whose values are secrets, or arguments or output of programs.
 const SECRET: [&str; 10] =
     ["token", "secret", "passw", "credential", "authorization", "cookie", "private_key", "log_tail", "environment", "command"];
-/// Whole keys of the same kind, too short to be looked for inside of others.
+/// Keys of the same kind that are too short for a substring match.
 const SECRET_WHOLE: [&str; 4] = ["env", "args", "files", "fetch"];
 
 /// One file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Its name in the bundle.
+    /// File name in the bundle.
     pub(crate) name: String,
-    /// What is in it.
+    /// Contents.
     pub(crate) text: String,
 }
 
-/// A document without what may be a secret.
+/// Replaces possible secrets in a document.
 pub(crate) fn clean(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -48,7 +49,7 @@ fn is_secret(key: &str) -> bool {
     SECRET.iter().any(|part| key.contains(part)) || SECRET_WHOLE.contains(&key.as_str())
 }
 
-/// A text without passwords in addresses, bearer tokens, and values that are written behind such a word.
+/// Replaces passwords in addresses, bearer tokens, and values that follow a secret key.
 pub(crate) fn clean_text(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut after_bearer = false;
@@ -78,7 +79,7 @@ fn clean_word(word: &str) -> String {
     }
 }
 
-/// Writes the pieces as `tar.gz` below one folder, each readable by its owner only.
+/// Writes the files as `tar.gz` below one folder, readable by their owner only.
 pub(crate) fn pack(out: impl Write, folder: &str, pieces: &[Piece], now: UnixMillis) -> std::io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
     for Piece { name, text } in pieces {

@@ -1,4 +1,5 @@
-//! A whole cluster below this process: one resource manager and some node agents, for `dev` and `demo`.
+//! A whole cluster of child processes: one resource manager and some node agents, for `dev` and
+//! `demo`.
 //!
 //! The cluster owns a directory with all their state and removes it at the end, unless the directory is kept. The daemons are the
 //! programs beside this one. They and all containers end when this process ends, also when it or one of them is killed.
@@ -17,33 +18,34 @@ use tokio::time::Instant;
 use crate::attached::Daemon;
 use crate::exit::{Exit, Failure};
 
-/// How long nodes may take to register.
+/// Timeout of the registration of nodes.
 const REGISTER: Duration = Duration::from_secs(20);
-/// Programs that must be beside this one.
+/// Programs that must be in the directory of this one.
 const SIBLINGS: [&str; 5] = ["resourcemanager", "nodeagent", "appmaster", "executor", "container-shim"];
-/// A developer's disk is often fuller than a server's may be. That it can be written to is checked all the same.
+/// A developer's disk is often fuller than a server's may be. The agent still checks that the disk
+/// is writable.
 const NODE_CONFIG: &str = "[health]\ndisk_full = 100\ninodes_full = 100\n";
 
-/// What is wanted.
+/// Parameters of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    /// How many nodes.
+    /// Number of nodes.
     pub(crate) nodes: u32,
-    /// Memory each offers; a share of what is free when left out.
+    /// Memory of each node; default is a share of the free memory.
     pub(crate) memory: Option<Bytes>,
-    /// Processors each offers; the machine's when left out.
+    /// Processors of each node; default is the number of this machine.
     pub(crate) cpus: Option<Cpus>,
-    /// What must hold the limits; the best there is when left out.
+    /// Enforcer of limits; default is the best available one.
     pub(crate) enforcer: Option<EnforcerKind>,
-    /// Where the resource manager listens.
+    /// Address of the resource manager.
     pub(crate) listen: SocketAddr,
-    /// Where all state goes; a temporary directory when left out.
+    /// Directory for all state; default is a temporary one.
     pub(crate) keep: Option<PathBuf>,
-    /// What the daemons log, unless `HEADROOM_LOG` is set.
+    /// Log level of the daemons, unless `HEADROOM_LOG` is set.
     pub(crate) log: &'static str,
 }
 
-/// A cluster that runs.
+/// A running cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     manager: Daemon,
@@ -52,7 +54,7 @@ pub(crate) struct Cluster {
     home: Home,
 }
 
-/// A node agent that runs, and how to start it.
+/// A running node agent, with its command line for a restart.
 #[derive(Debug)]
 struct Node {
     daemon: Daemon,
@@ -82,17 +84,18 @@ impl Node {
     }
 }
 
-/// A directory that is removed in the end, or kept.
+/// A directory that is removed at the end, or kept.
 #[derive(Debug)]
 pub(crate) enum Home {
-    /// Removed.
+    /// The directory is removed on drop.
     Temporary(tempfile::TempDir),
-    /// Kept.
+    /// The directory is kept.
     Kept(PathBuf),
 }
 
 impl Home {
-    /// Makes the directory. Large data goes below `TMPDIR` or `/var/tmp`, since `/tmp` may be memory itself.
+    /// Creates the directory. Large data goes below `TMPDIR` or `/var/tmp`, since `/tmp` may be in
+    /// memory.
     pub(crate) fn make(keep: Option<&Path>) -> Result<Home, Failure> {
         if let Some(dir) = keep {
             std::fs::create_dir_all(dir).map_err(|e| unwritable(dir, &e))?;
@@ -107,7 +110,7 @@ impl Home {
             .map(Home::Temporary)
             .map_err(|e| unwritable(&std::env::temp_dir(), &e))
     }
-    /// Where it is.
+    /// Path of the directory.
     pub(crate) fn path(&self) -> &Path {
         match self {
             Home::Temporary(dir) => dir.path(),
@@ -121,7 +124,7 @@ fn unwritable(dir: &Path, e: &std::io::Error) -> Failure {
 }
 
 impl Cluster {
-    /// Starts everything and waits until all nodes take work.
+    /// Starts all daemons and waits until all nodes are ready.
     pub(crate) async fn start(wish: &Wish) -> Result<Cluster, Failure> {
         let bin_dir = bin_dir()?;
         let home = Home::make(wish.keep.as_deref())?;
@@ -201,11 +204,11 @@ impl Cluster {
         Err(Failure::new(Exit::Failed, format!("not every node was ready after {seconds} s")).help("HEADROOM_LOG=info tells why"))
     }
 
-    /// Where the resource manager answers.
+    /// URL of the resource manager.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
-    /// The directory of all state.
+    /// Directory of all state.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
     }
@@ -220,7 +223,7 @@ impl Cluster {
         select_all(daemons.map(|daemon| Box::pin(daemon.ended()))).await.0
     }
 
-    /// Ends every container and all daemons, and removes what is not to be kept.
+    /// Ends all containers and daemons, and removes a temporary directory.
     pub(crate) async fn stop(self) {
         join_all(self.nodes.into_iter().map(Node::stop)).await;
         self.manager.stop().await;
@@ -228,7 +231,7 @@ impl Cluster {
     }
 }
 
-/// Where the programs are that a node starts.
+/// Directory of the programs that a node starts.
 fn bin_dir() -> Result<PathBuf, Failure> {
     let named = std::env::var_os("HEADROOM_BIN_DIR").map(PathBuf::from);
     let beside = || std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_owned));
@@ -251,7 +254,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Memory that the kernel says is available; 2 GiB when it does not say.
+/// Available memory according to the kernel, or 2 GiB if it is unknown.
 fn free_memory() -> Bytes {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     available(&text).unwrap_or(Bytes::from_gib(2))

@@ -1,4 +1,5 @@
-//! Words for a shell that completes: verbs and arguments by their declarations, ids by asking the cluster, within 300 ms or not at all.
+//! Command completion for shells: verbs and arguments from the declarations, ids from the cluster
+//! within 300 ms.
 
 use std::ffi::OsStr;
 use std::future::Future;
@@ -12,22 +13,23 @@ use headroom_client::{Client, ClientError};
 use crate::args::Cli;
 use crate::settings::{self, Given, Origin};
 
-/// A shell that completes sets this.
+/// Environment variable of a shell that requests completion.
 pub(crate) const VARIABLE: &str = "RMCTL_COMPLETE";
-/// Nobody waits longer for a word.
+/// Timeout of a call; completion must not delay typing.
 const MOST: Duration = Duration::from_millis(300);
 
-/// Answers a shell and ends the process, when it is a shell that asks.
+/// Answers a completion request and ends the process. Does nothing without the environment
+/// variable.
 pub(crate) fn answer() {
     if std::env::var_os(VARIABLE).is_some() {
         CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
     }
 }
 
-/// Jobs, newest first, with how they stand; and `last`.
+/// Jobs, newest first, with their states; and `last`.
 pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(typed) = typed.to_str() else { return Vec::new() };
-    // Behind the job comes a task: that takes its rows.
+    // A task follows the job, which needs the task rows.
     if let Some((job, task)) = typed.split_once('/') {
         return tasks(job, task);
     }
@@ -60,7 +62,7 @@ pub(crate) fn nodes(typed: &OsStr) -> Vec<CompletionCandidate> {
     beginning(typed.to_str().unwrap_or_default(), nodes.into_iter().map(|n| (n.id.to_string(), n.state)))
 }
 
-/// Queues with their gates.
+/// Queues with their states.
 pub(crate) fn queues(typed: &OsStr) -> Vec<CompletionCandidate> {
     let queues = ask(async |client| {
         let view = client.queues().await?;
@@ -75,7 +77,7 @@ pub(crate) fn profiles(typed: &OsStr) -> Vec<CompletionCandidate> {
     beginning(typed.to_str().unwrap_or_default(), all.into_iter().map(|p| (p.name.to_string(), p.size().to_string())))
 }
 
-/// Containers that live.
+/// Containers that have not ended.
 pub(crate) fn containers(typed: &OsStr) -> Vec<CompletionCandidate> {
     let all = ask(async |client| client.containers(None).await);
     let alive = all.into_iter().filter(|c| c.ended.is_none());
@@ -94,7 +96,7 @@ fn beginning(typed: &str, all: impl IntoIterator<Item = (String, String)>) -> Ve
     wanted.map(|(name, help)| CompletionCandidate::new(name).help(Some(help.into()))).collect()
 }
 
-/// What the cluster answers in time; nothing otherwise, since a shell has no place for a failure.
+/// The answer of the cluster within the timeout, or an empty list: a shell cannot show an error.
 fn ask<T, F>(call: impl FnOnce(Client) -> F) -> Vec<T>
 where
     F: Future<Output = Result<Vec<T>, ClientError>>,

@@ -1,4 +1,4 @@
-//! What every verb is given: where to ask, how to print.
+//! The context of a verb: address of the server, output format, terminal.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,30 +14,30 @@ use crate::settings::{Given, Origin, Settings};
 use crate::target::{self, Target};
 use crate::term::Term;
 
-/// Where to ask and how to print.
+/// Address of the server, output format, and terminal.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     /// Address of the resource manager.
     pub(crate) addr: String,
-    /// The address was given as an argument, not by the environment, a file or by default.
+    /// The address comes from an argument, not from the environment, a file or the default.
     #[cfg_attr(not(feature = "dev"), expect(dead_code, reason = "only the demonstration asks"))]
     pub(crate) addr_named: bool,
-    /// How to print.
+    /// Output format.
     pub(crate) format: Format,
-    /// The same with columns or template.
+    /// Output format with columns or template.
     pub(crate) output: Output,
-    /// Where to print.
+    /// Terminal.
     pub(crate) term: Term,
-    /// All of it, with who said so.
+    /// All settings with their sources.
     pub(crate) settings: Settings,
-    /// What arguments and environment say.
+    /// The settings from arguments and environment.
     pub(crate) given: Given,
-    /// Requests are printed instead of answers.
+    /// Requests are printed instead of results.
     pub(crate) curl: bool,
 }
 
 impl Context {
-    /// From what was said.
+    /// Creates the context from the settings.
     pub(crate) fn new(settings: Settings, given: Given, color: Color, curl: bool) -> Self {
         let output = settings.output.value.clone();
         let addr_named = matches!(settings.addr.by, Origin::Argument(_));
@@ -61,20 +61,20 @@ impl Context {
         })))
     }
 
-    /// The application a text names, with its job.
+    /// The application that a text names, with its job and all tasks.
     pub(crate) async fn app(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
         self.app_with(client, text, TaskRows::All).await
     }
 
-    /// The same with the figures of its job and no tasks.
+    /// The application with the counts of its job and without tasks.
     pub(crate) async fn app_figures(&self, client: &Client, text: &str) -> Result<(AppView, Target), Failure> {
         self.app_with(client, text, TaskRows::None).await
     }
 
-    /// The same with some of its tasks.
+    /// The application with a selection of its tasks.
     pub(crate) async fn app_with(&self, client: &Client, text: &str, rows: TaskRows) -> Result<(AppView, Target), Failure> {
         let target = target::parse(text)?;
-        // An id that is written out needs no list; one that is not there, or only a beginning, does.
+        // A complete id needs no list. An unknown id or a prefix does.
         if let Some(id) = target.job.id()
             && let Ok(app) = client.app_with(&id, rows).await
         {
@@ -85,7 +85,8 @@ impl Context {
         Ok((client.app_with(&id, rows).await?, target))
     }
 
-    /// Asks somebody at a terminal whether it may be. Where nobody could be asked, and where requests are only printed, it may.
+    /// Asks the user at a terminal for confirmation. Returns success without a terminal, and if
+    /// requests are only printed.
     pub(crate) fn agreed(&self, sure: Sure, what: &str) -> Result<(), Failure> {
         if sure.yes || self.curl || self.term.agrees(what) {
             return Ok(());
@@ -94,20 +95,21 @@ impl Context {
             .help("-y does it without a question, --dry-run only tells what would end"))
     }
 
-    /// The same for a list: without headers when that is asked for.
+    /// The context for a list, without headers if the user omits them.
     pub(crate) fn list(&self, rows: &Rows) -> Context {
         let mut context = self.clone();
         context.output.headers = !rows.no_headers;
         context
     }
 
-    /// How a screen is to look.
+    /// Appearance of a screen.
     pub(crate) fn look(&self) -> Look {
         Look { wide: self.format == Format::Wide, headers: self.output.headers }
     }
 }
 
-/// What curl needs to prove the same. A token is read when the line is run, and never shown.
+/// The curl options for the same certificates and token. The shell reads the token when it runs the
+/// line, so the token is never printed.
 fn proofs(trust: &Trust) -> Vec<String> {
     let ca = trust.files.ca.iter().map(|path| format!("--cacert '{}'", path.display()));
     let own = trust.files.own.iter();
@@ -120,7 +122,7 @@ fn proofs(trust: &Trust) -> Vec<String> {
     ca.chain(own).chain(token).collect()
 }
 
-/// A request as somebody would type it.
+/// A request as a curl command.
 fn curl(request: &headroom_client::Request<'_>, socket: Option<&str>, proofs: &[String]) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let mut words = vec!["curl -sS".to_owned()];
@@ -139,13 +141,13 @@ fn curl(request: &headroom_client::Request<'_>, socket: Option<&str>, proofs: &[
     words.join(" ")
 }
 
-/// The time of day.
+/// The present time.
 pub(crate) fn now() -> UnixMillis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Who types: the name in the environment, else that of the account.
+/// The user name: `USER` in the environment, else the name of the account.
 pub(crate) fn user() -> Option<String> {
     let account = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|u| u.name);
     let named = std::env::var("USER").ok().filter(|u| !u.is_empty());

@@ -1,4 +1,4 @@
-//! How a call ends: the closed set of exit codes, and failures that carry one sentence and what to do next.
+//! Exit codes of a call, a closed set, and failures with one sentence and advice.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,30 +9,30 @@ use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::TaskState;
 
-/// Exit codes. A number is never given a second meaning.
+/// Exit codes. A number must never get a second meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
-    /// Done.
+    /// Success.
     Ok = 0,
     /// A job or a call failed.
     Failed = 1,
-    /// The arguments or a file are wrong.
+    /// The arguments or a file are invalid.
     Usage = 2,
     /// No such job, task, node or container.
     NotFound = 3,
-    /// The state of the thing does not allow it.
+    /// The state of the object does not allow the call.
     Conflict = 4,
-    /// Not allowed.
+    /// Authentication or permission is missing.
     Auth = 5,
     /// No resource manager answers.
     Unreachable = 6,
-    /// No node could ever give what it asks.
+    /// No node can ever satisfy the request.
     Never = 7,
-    /// `wait` waited long enough.
+    /// The timeout of `wait` or of another wait has expired.
     WaitTimeout = 8,
-    /// The job failed for memory and there was no larger size to try.
+    /// The job failed for memory at the largest size.
     OomExhausted = 9,
-    /// It works, and not as it could: `doctor` has something to say, or a planned job would wait.
+    /// Works with restrictions: `doctor` has warnings, or a planned job would wait.
     NotNow = 10,
 }
 
@@ -43,7 +43,7 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// What it tells a caller.
+    /// The meaning, for users.
     pub(crate) fn means(self) -> &'static str {
         match self {
             Exit::Ok => "Done.",
@@ -59,7 +59,7 @@ impl Exit {
             Exit::NotNow => "It works, and not as it could: `doctor` has something to say, or a planned job would have to wait.",
         }
     }
-    /// How a call ends that waited for this application.
+    /// The exit code for a call that waited for this application.
     pub(crate) fn of_app(app: &AppView) -> Exit {
         match app.state {
             AppState::Finished => Exit::Ok,
@@ -70,14 +70,14 @@ impl Exit {
     }
 }
 
-/// True when a task was given up after a memory failure of its own.
+/// True if a task failed for good after a memory failure of its own.
 fn exhausted(app: &AppView) -> bool {
     let given_up = app.job.iter().flat_map(|job| &job.tasks).filter(|t| t.state == TaskState::Failed);
     let mut last = given_up.filter_map(|t| t.attempts.last()?.reason);
     last.any(|reason| reason.charge() == Charge::Memory)
 }
 
-/// A call that did not do what it should: one sentence, and lines of help.
+/// A failed call: one sentence, and lines of help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -88,21 +88,21 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure told by `sentence`, which names the thing.
+    /// A failure with a sentence that names the object.
     pub(crate) fn new(exit: Exit, sentence: impl Into<String>) -> Self {
         Failure { exit, code: None, sentence: sentence.into(), help: Vec::new(), plain: false }
     }
-    /// A failure with a code that `rmctl explain` knows; the code gives the exit.
+    /// A failure with an error code, which determines the exit code.
     pub(crate) fn coded(code: Code, sentence: impl Into<String>) -> Self {
         Failure { code: Some(code), ..Failure::new(exit_of(code), sentence) }
     }
-    /// The same with one more thing to do about it.
+    /// Adds a line of help.
     #[must_use]
     pub(crate) fn help(mut self, line: impl Into<String>) -> Self {
         self.help.push(line.into());
         self
     }
-    /// The same with the name that was probably meant, if one of these is near.
+    /// Adds the most similar of the names, if one is similar enough.
     #[must_use]
     pub(crate) fn near<'a>(self, typed: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
         match near::did_you_mean(typed, names) {
@@ -110,11 +110,11 @@ impl Failure {
             None => self,
         }
     }
-    /// Nothing went wrong, and nothing more is to be done.
+    /// True if nothing went wrong and nothing must be printed.
     pub(crate) fn is_silent(&self) -> bool {
         self.exit == Exit::Ok
     }
-    /// A text that is already laid out for people, such as the mistakes of a job file.
+    /// A text that is already formatted for users, such as the mistakes of a job file.
     pub(crate) fn laid_out(exit: Exit, text: String) -> Self {
         Failure { plain: true, ..Failure::new(exit, text) }
     }

@@ -1,4 +1,5 @@
-//! What words mean: built from the declarations themselves, so that no word is explained that there is not. Pure.
+//! Explanations of words, generated from their declarations, so that only existing words are
+//! explained. Pure.
 
 use headroom_config::job::keys;
 use headroom_types::{Charge, ExitReason, Reason};
@@ -8,27 +9,27 @@ use serde_json::Value;
 
 use crate::exit::Exit;
 
-/// The interface, as the resource manager of this version describes it.
+/// The description of the interface, of this version.
 const INTERFACE: &str = include_str!("../../../docs/openapi.json");
-/// The configuration of the daemons, with every key explained.
+/// The reference configurations of the daemons, with a comment for each key.
 const FILES: [(&str, &str); 2] = [
     ("resourcemanager.toml", include_str!("../../../config/resourcemanager.toml")),
     ("nodeagent.toml", include_str!("../../../config/nodeagent.toml")),
 ];
 
-/// One word.
+/// The explanation of one word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
-    /// The word, as it is written.
+    /// The word.
     pub(crate) word: String,
-    /// What kind of word.
+    /// Kind of the word.
     pub(crate) kind: &'static str,
-    /// What it means, in a sentence.
+    /// Its meaning, in one sentence.
     pub(crate) means: String,
-    /// More of it.
+    /// Further lines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) more: Vec<String>,
-    /// What to type next.
+    /// The command to type next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) see: Option<String>,
 }
@@ -37,7 +38,7 @@ impl Entry {
     fn new(word: impl Into<String>, kind: &'static str, means: impl Into<String>) -> Self {
         Entry { word: word.into(), kind, means: means.into(), more: Vec::new(), see: None }
     }
-    /// True for fields and keys, of which there are hundreds.
+    /// True for fields, keys, objects and events, of which there are hundreds.
     pub(crate) fn is_detail(&self) -> bool {
         matches!(self.kind, FIELD | KEY | OBJECT | EVENT | JOB_KEY)
     }
@@ -49,7 +50,7 @@ const KEY: &str = "key";
 const JOB_KEY: &str = "key of a job file";
 const EVENT: &str = "event";
 
-/// All words.
+/// The explanations of all words.
 pub(crate) fn entries() -> Vec<Entry> {
     let mut all: Vec<Entry> = Code::ALL.iter().map(|code| of_code(*code)).collect();
     all.extend(REASONS.iter().map(of_reason));
@@ -61,7 +62,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     all
 }
 
-/// The entries of a word: written so, or the last part of a longer one.
+/// The entries of a word: exact matches, else entries whose last part matches.
 pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
     let exact: Vec<Entry> = all.iter().filter(|e| e.word.eq_ignore_ascii_case(word)).cloned().collect();
     if !exact.is_empty() {
@@ -90,7 +91,7 @@ fn of_event(reason: Reason) -> Entry {
     entry
 }
 
-/// With type, unit and what is usual.
+/// Explains a key of the job file with type, unit and default.
 fn of_job_key(key: &keys::Key) -> Entry {
     let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
@@ -99,7 +100,7 @@ fn of_job_key(key: &keys::Key) -> Entry {
     entry
 }
 
-/// Every way to end.
+/// All exit reasons.
 const REASONS: [ExitReason; 14] = [
     ExitReason::HeapOom,
     ExitReason::OverheadOom,
@@ -148,7 +149,7 @@ fn of_reason(reason: &ExitReason) -> Entry {
     entry
 }
 
-/// Every exit code of rmctl.
+/// All exit codes of rmctl.
 const EXITS: [Exit; 11] = [
     Exit::Ok,
     Exit::Failed,
@@ -167,9 +168,9 @@ fn of_exit(exit: Exit) -> Entry {
     Entry::new((exit as u8).to_string(), "exit code", exit.means())
 }
 
-/// Every field of every object of the interface.
+/// All fields of all objects of the interface.
 fn fields(interface: &str) -> Vec<Entry> {
-    // The document is part of this program; its test reads it whole.
+    // The document is compiled in, and a test parses it.
     let document: Value = serde_json::from_str(interface).unwrap_or_default();
     let Some(schemas) = document["components"]["schemas"].as_object() else { return Vec::new() };
     let text = |value: &Value| value.as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -192,7 +193,7 @@ fn fields(interface: &str) -> Vec<Entry> {
     found
 }
 
-/// Of what type a field is, as far as its description says.
+/// The type of a field, if its description contains one.
 fn kind(field: &Value) -> Option<String> {
     let reference = |v: &Value| v["$ref"].as_str().and_then(|r| r.rsplit('/').next()).map(str::to_owned);
     let one = reference(field).or_else(|| field["oneOf"].as_array()?.iter().find_map(reference));
@@ -201,7 +202,7 @@ fn kind(field: &Value) -> Option<String> {
     one.or(list).or(plain).map(|kind| format!("Type: {kind}"))
 }
 
-/// Every key of a file in which each is explained by the comment above it.
+/// All keys of a file whose comments explain the key below them.
 fn keys(file: &str, text: &str) -> Vec<Entry> {
     let mut found = Vec::new();
     let (mut table, mut comment) = (String::new(), Vec::new());

@@ -1,5 +1,7 @@
-//! Stays with one application until it has ended: events as they happen, its view a few times a second. Survives a resource
-//! manager that is restarted meanwhile; gives up when none has answered for [`PATIENCE`].
+//! Follows one application until it has ended: events as they occur, and its view four times per
+//! second.
+//!
+//! Survives a restart of the resource manager. Gives up after [`PATIENCE`] without an answer.
 
 use std::time::Duration;
 
@@ -9,28 +11,28 @@ use headroom_wire::v1::apps::{AppView, WhyPending};
 use headroom_wire::v1::events::Event;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// How long a resource manager may be silent before following it ends.
+/// Longest time without an answer of the resource manager.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How often the view is read.
+/// Polling interval of the view.
 const LOOK: Duration = Duration::from_millis(250);
-/// How long after the end late events are still taken in.
+/// Longest wait for late events after the end.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// How long nothing may happen before somebody who follows is told what is waited for.
+/// Time without events after which the reason of the wait is reported.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// What there is to see.
+/// An observation about the application.
 #[derive(Debug)]
 pub(crate) enum Sight<'a> {
-    /// Something happened.
+    /// An event.
     Event(&'a Event),
-    /// How it stands; with tasks only once it has ended.
+    /// The present view; with tasks only after the end.
     View(&'a AppView),
-    /// Nothing happens, because this request waits. Told once for each reason.
+    /// No event occurs, because this request waits. Reported once for each reason.
     Waits(&'a WhyPending),
 }
 
-/// Tells `see` everything until the application has ended; answers its last view.
+/// Passes every observation to `see` until the application has ended, and returns its last view.
 pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sight<'_>)) -> Result<AppView, ClientError> {
     let mut events = EventFollower::new(client.clone(), Some(app.clone()), 0, PATIENCE);
     let mut ticks = tokio::time::interval(LOOK);
@@ -60,20 +62,21 @@ pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sig
     }
 }
 
-/// How it stands: with the figures of its job, and with all tasks once it has ended.
+/// The view with the counts of the job, and with all tasks after its end.
 async fn view_of(client: &Client, app: &AppId) -> Result<AppView, ClientError> {
     let view = client.app_with(app, TaskRows::None).await?;
     if view.state.is_final() { client.app(app).await } else { Ok(view) }
 }
 
-/// A time in which nothing happens.
+/// A period without events.
 struct Lull {
     since: Instant,
     told: String,
 }
 
 impl Lull {
-    /// Tells what the application waits for, when it has been quiet for a while and that was not told before.
+    /// Reports the reason of the wait after a period without events, unless it is the reason that
+    /// was reported last.
     async fn explain(&mut self, client: &Client, view: &AppView, see: &mut impl FnMut(Sight<'_>)) {
         if view.pending == 0 || self.since.elapsed() < QUIET {
             return;
@@ -87,7 +90,8 @@ impl Lull {
     }
 }
 
-/// The end is known before its last events have come over their own connection.
+/// Reads late events. Events have their own connection, so the end may be known before the last
+/// events arrive.
 async fn drain(events: &mut EventFollower, see: &mut impl FnMut(Sight<'_>)) {
     let deadline = Instant::now() + LINGER;
     while let Ok(Ok(event)) = tokio::time::timeout_at(deadline, events.next()).await {

@@ -1,21 +1,22 @@
-//! Ctrl-C and SIGTERM for verbs that have something to clean up: the first one is an order to end, the second one ends at once.
+//! Ctrl-C and SIGTERM for verbs that must clean up: the first signal requests the end, the second
+//! one ends the process at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::{Exit, Failure};
 
-/// Exit code of a process that was interrupted, as shells have it.
+/// Exit code of an interrupted process, as in shells.
 const INTERRUPTED: i32 = 130;
 
-/// Whether an end was asked for. Listens from its making on, so that nothing can be left behind.
+/// The signal handler. It listens from its creation on, so that no early signal is lost.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt {
     asked: watch::Receiver<bool>,
 }
 
 impl Interrupt {
-    /// Takes both signals over.
+    /// Installs handlers for both signals.
     pub(crate) fn listen() -> Result<Interrupt, Failure> {
         let deaf = |e: std::io::Error| Failure::new(Exit::Failed, format!("signals cannot be heard: {e}"));
         let mut interrupt = signal(SignalKind::interrupt()).map_err(deaf)?;
@@ -35,7 +36,7 @@ impl Interrupt {
         Ok(Interrupt { asked })
     }
 
-    /// Returns once an end was asked for.
+    /// Returns when a signal has arrived.
     pub(crate) async fn asked(&self) {
         let mut asked = self.asked.clone();
         // The sender lives as long as the runtime.

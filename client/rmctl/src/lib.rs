@@ -1,7 +1,8 @@
-//! The command line of Headroom: one verb per file in `cmd`, and pure functions from views to text in `render`.
+//! The command line of Headroom: one verb per file in `cmd`, and pure functions from views to text
+//! in `render`.
 //!
-//! Standard output carries data, standard error carries talk. It owns no state between two calls; with the feature `dev` it can
-//! start the daemons, which is the only time it holds anything worth cleaning up.
+//! Standard output carries data, standard error carries messages. The program has no state between
+//! two calls. Only with the feature `dev` it can start daemons, which it must clean up.
 
 #![forbid(unsafe_code)]
 
@@ -72,20 +73,20 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Whether an argument was typed, before the verb or after it.
+/// Whether an argument was typed, before or after the verb.
 fn is_typed(matches: &clap::ArgMatches, id: &str) -> bool {
     let here = matches.try_contains_id(id).unwrap_or(false) && matches.value_source(id) == Some(ValueSource::CommandLine);
     here || matches.subcommand().is_some_and(|(_, below)| is_typed(below, id))
 }
 
-/// Help and version are answers; anything else clap says is a usage error, printed in its own words.
+/// Prints help, version or a usage error in the words of clap.
 fn refuse(e: &clap::Error) -> ExitCode {
     let shown = e.print();
     if shown.is_ok() && !e.use_stderr() { Exit::Ok.into() } else { Exit::Usage.into() }
 }
 
-/// A sample program runs without a runtime, so that its memory is its data's alone. Short verbs need one thread; those that run
-/// daemons get all there are.
+/// Runs a verb. A sample program runs without an async runtime, so that its memory is that of its
+/// data. Short verbs use one thread; verbs that run daemons use all processors.
 fn execute(verb: args::Verb, context: &mut Context) -> Result<Exit, Failure> {
     if let args::Verb::Sample { program } = verb {
         return cmd::sample::run(program, context);

@@ -1,4 +1,5 @@
-//! `rmctl`: the command line of Headroom. Reads arguments, runs one verb, ends with that verb's exit code. Decides nothing itself.
+//! `rmctl`: the command line of Headroom. Parses arguments, runs one verb and ends with its exit
+//! code.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! `docs/cli.md`: every verb with what it takes, from the declarations. Pure.
+//! The text of `docs/cli.md`: every verb with its arguments, from the declarations. Pure.
 
 use clap::{Arg, Command};
 
@@ -62,7 +62,7 @@ fn written(a: &Arg) -> String {
     format!("`{whole}`")
 }
 
-/// With its stop at the end.
+/// The text with a full stop at its end.
 fn sentence(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() || text.ends_with(['.', '?']) { text.to_owned() } else { format!("{text}.") }
@@ -99,7 +99,7 @@ mod tests {
             assert!(shown.lines().all(|line| line.chars().count() <= 100), "{typed}: more than 100 columns");
             let last = shown.lines().last().unwrap_or_default();
             let next = ["next: rmctl ", "SEE       rmctl "].iter().any(|word| last.starts_with(word));
-            // What tasks print ends with what they printed.
+            // The output of `logs` ends with the output of the tasks.
             assert!(next || words[1] == "logs", "{typed} ends with {last:?}");
         }
     }

@@ -1,11 +1,12 @@
-//! The one line that is redrawn while a job runs: on a terminal only. Lines printed meanwhile go above it.
+//! The progress line that is redrawn while a job runs, on a terminal only. Other lines are printed
+//! above it.
 
 use headroom_wire::v1::job::JobTotals;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::term::Term;
 
-/// A progress line, or nothing when standard error is no terminal.
+/// A progress line; empty if standard error is not a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
@@ -16,7 +17,7 @@ impl Progress {
     pub(crate) fn tasks(term: &Term) -> Self {
         Progress::new(term, "{spinner} {bar:24} {pos}/{len} {msg}")
     }
-    /// A line that counts containers that have ended on a node.
+    /// A line that counts ended containers on a node.
     pub(crate) fn containers(term: &Term, node: &str) -> Self {
         let progress = Progress::new(term, "{spinner} {bar:24} {msg}: {pos} of {len} containers have ended, {elapsed}");
         if let Some(bar) = &progress.bar {
@@ -34,7 +35,7 @@ impl Progress {
         progress
     }
 
-    /// A line that counts something else.
+    /// A line that counts other objects.
     #[cfg(feature = "dev")]
     pub(crate) fn keys(term: &Term, what: &str) -> Self {
         let progress = Progress::new(term, "{spinner} {bar:24} {msg} {percent}%");
@@ -54,7 +55,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// Shows how many tasks are in which state.
+    /// Shows the number of tasks by state.
     pub(crate) fn show(&self, t: &JobTotals) {
         let Some(bar) = &self.bar else { return };
         let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
@@ -67,7 +68,7 @@ impl Progress {
         bar.tick();
     }
 
-    /// Shows how far it is.
+    /// Shows the position.
     pub(crate) fn at(&self, position: u64, length: u64) {
         if let Some(bar) = &self.bar {
             bar.set_length(length);
@@ -76,7 +77,7 @@ impl Progress {
         }
     }
 
-    /// Prints something above the line.
+    /// Prints text above the line.
     pub(crate) fn above(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(print),

@@ -1,4 +1,5 @@
-//! Several tasks of one stage by one word: `sort.3/map/1-3,7`, `last/map/all`, `map/last`. Pure: reads a text, and finds it in a job.
+//! Selectors of several tasks of one stage: `sort.3/map/1-3,7`, `last/map/all`, `map/last`. Pure:
+//! parses a text and selects rows of a job.
 
 use headroom_types::{Name, TaskId};
 use headroom_wire::v1::apps::AppView;
@@ -6,10 +7,10 @@ use headroom_wire::v1::job::TaskRow;
 
 use crate::exit::{Exit, Failure};
 
-/// Tasks of one stage, as typed.
+/// Several tasks of one stage, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Several {
-    /// The job, as a target names it.
+    /// The job, in the syntax of a target.
     pub(crate) job: String,
     stage: Name,
     which: Which,
@@ -18,13 +19,13 @@ pub(crate) struct Several {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Which {
     All,
-    /// The one with the largest index.
+    /// The task with the largest index.
     Last,
-    /// Ranges of indexes, both ends counted in.
+    /// Ranges of indexes, including both ends.
     Ranges(Vec<(u32, u32)>),
 }
 
-/// Reads a text that names several tasks; `None` for one that names something else, or a single task.
+/// Parses a selector. `None` if the text names a single task or another object.
 pub(crate) fn parse(text: &str) -> Option<Several> {
     let (job, stage, word) = match text.split('/').collect::<Vec<_>>().as_slice() {
         [stage, word] => ("last", *stage, *word),
@@ -34,7 +35,7 @@ pub(crate) fn parse(text: &str) -> Option<Several> {
     let which = match word {
         "all" => Which::All,
         "last" => Which::Last,
-        // A plain index, with its attempt or without, is a task: that is read elsewhere.
+        // A plain index, with or without attempt, is a task and not a selector.
         list if list.contains(['-', ',']) => Which::Ranges(list.split(',').map(range).collect::<Option<_>>()?),
         _ => return None,
     };
@@ -48,7 +49,7 @@ fn range(text: &str) -> Option<(u32, u32)> {
 }
 
 impl Several {
-    /// Whether a task of `rows` is one of them.
+    /// Whether the selector includes a task of `rows`.
     pub(crate) fn has(&self, task: &TaskId, rows: &[TaskRow]) -> bool {
         let last = || rows.iter().filter(|row| row.task.stage == self.stage).map(|row| row.task.index).max();
         task.stage == self.stage
@@ -59,7 +60,7 @@ impl Several {
             }
     }
 
-    /// Their rows, in the order of their indexes; at least one.
+    /// The selected rows in the order of their indexes; at least one.
     pub(crate) fn of(&self, app: &AppView) -> Result<Vec<TaskRow>, Failure> {
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
         let mut found: Vec<TaskRow> = rows.iter().filter(|row| self.has(&row.task, rows)).cloned().collect();

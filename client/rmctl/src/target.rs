@@ -1,6 +1,7 @@
-//! What a command is about: `wordcount.7`, `wordcount.7/map/7`, `wordcount.7/map/7@2`, a container, a unique beginning, `last`.
+//! Targets of commands: `wordcount.7`, `wordcount.7/map/7`, `wordcount.7/map/7@2`, a container, a
+//! unique prefix, `last`.
 //!
-//! Pure: reads a text, and finds it in a list.
+//! Pure: parses a text and finds it in a list.
 
 use headroom_types::{AppId, ContainerId, TaskAttemptId, TaskId};
 use headroom_wire::v1::apps::AppView;
@@ -9,26 +10,26 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use crate::exit::{Exit, Failure};
 use crate::selector::Several;
 
-/// What a command is about, as typed.
+/// The target of a command, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Which job.
+    /// The job.
     pub(crate) job: Job,
-    /// Which part of it.
+    /// The part of the job.
     pub(crate) part: Part,
 }
 
-/// Which job, as typed.
+/// A job, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    /// The newest.
+    /// The newest job.
     Last,
-    /// The one whose id begins so.
+    /// The job with this id prefix.
     Beginning(String),
 }
 
 impl Job {
-    /// The id, where one is written out.
+    /// The id, if it is complete.
     pub(crate) fn id(&self) -> Option<AppId> {
         match self {
             Job::Last => None,
@@ -37,23 +38,23 @@ impl Job {
     }
 }
 
-/// Which part of a job.
+/// A part of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of it.
+    /// The whole job.
     Whole,
     /// One task.
     Task(TaskId),
-    /// One attempt at a task.
+    /// One attempt of a task.
     Attempt(TaskAttemptId),
     /// One container.
     Container(ContainerId),
-    /// Several tasks of one stage; never read by [`parse`], for it is not what every verb takes.
+    /// Several tasks of one stage. [`parse`] never returns it, because not every verb accepts it.
     Several(Several),
 }
 
 impl Part {
-    /// The task, when it is about one.
+    /// The task, if the part is a task or an attempt.
     pub(crate) fn task(&self) -> Option<&TaskId> {
         match self {
             Part::Task(task) => Some(task),
@@ -63,7 +64,7 @@ impl Part {
     }
 }
 
-/// Reads a target.
+/// Parses a target.
 pub(crate) fn parse(text: &str) -> Result<Target, Failure> {
     if let Ok(container) = text.parse::<ContainerId>() {
         return Ok(Target { job: Job::Beginning(container.app.to_string()), part: Part::Container(container) });
@@ -92,7 +93,7 @@ fn part(stage: &str, index: &str) -> Option<Part> {
     text.parse().ok().map(Part::Task)
 }
 
-/// Finds the application: the id itself first, then the only one that begins so.
+/// Finds the application: the exact id first, then the only id with that prefix.
 pub(crate) fn resolve(target: &Target, apps: &[AppView]) -> Result<AppId, Failure> {
     let beginning = match &target.job {
         Job::Last => {

@@ -1,4 +1,5 @@
-//! Standard output and standard error: who writes, in colour or not. A reader that went away is no failure.
+//! Output on standard output and standard error, with or without colour. A closed pipe is not a
+//! failure.
 
 use std::io::{IsTerminal as _, Write as _};
 
@@ -6,27 +7,27 @@ use crate::args::Color;
 use crate::exit::Failure;
 use crate::render::Paint;
 
-/// Where data and talk go.
+/// The streams for data and messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
-    /// For standard output.
+    /// Colour of standard output.
     pub(crate) paint: Paint,
-    /// For standard error.
+    /// Colour of standard error.
     pub(crate) talk: Paint,
-    /// Standard error is a terminal: progress lines may be drawn.
+    /// Standard error is a terminal, so progress lines can be drawn.
     pub(crate) live: bool,
-    /// Columns of the terminal; 100 when there is none.
+    /// Columns of the terminal; 100 without a terminal.
     pub(crate) width: usize,
-    /// Standard output is a terminal: a screen may be drawn again.
+    /// Standard output is a terminal, so a screen can be redrawn.
     pub(crate) screen: bool,
-    /// Data is not printed, because something else is asked for.
+    /// Data is not printed, because the requests are printed instead.
     quiet: bool,
-    /// Data goes to standard error: it is what a program wrote there.
+    /// Data goes to standard error, because it is the standard error of a program.
     aside: bool,
 }
 
 impl Term {
-    /// Looks at the two streams.
+    /// Checks the two streams.
     pub(crate) fn new(color: Color) -> Self {
         let wanted = |terminal: bool| match color {
             Color::Always => true,
@@ -46,28 +47,29 @@ impl Term {
         }
     }
 
-    /// The same without data.
+    /// A terminal that prints no data.
     pub(crate) fn silent(self) -> Self {
         Term { quiet: true, ..self }
     }
 
-    /// The same with data on standard error.
+    /// A terminal that prints data to standard error.
     pub(crate) fn aside(self) -> Self {
         Term { aside: true, ..self }
     }
 
-    /// The same with data.
+    /// A terminal that prints data.
     pub(crate) fn aloud(self) -> Self {
         Term { quiet: false, ..self }
     }
 
-    /// Prints data. Ends the process quietly when nobody reads any more, as `head` does not.
+    /// Prints data. Ends the process without an error if the reader has closed the pipe, as `head`
+    /// does.
     pub(crate) fn print(&self, text: &str) {
         if self.quiet {
             return;
         }
         if self.aside {
-            // Nothing can be done when that fails.
+            // There is no other output for this failure.
             let _ = std::io::stderr().lock().write_all(text.as_bytes());
             return;
         }
@@ -78,7 +80,7 @@ impl Term {
         }
     }
 
-    /// Prints bytes of data as they are.
+    /// Prints bytes of data unchanged.
     pub(crate) fn bytes(&self, bytes: &[u8]) {
         let mut out = std::io::stdout().lock();
         let written = out.write_all(bytes).and_then(|()| out.flush());
@@ -87,7 +89,7 @@ impl Term {
         }
     }
 
-    /// Draws a screen over the one before.
+    /// Redraws the screen.
     pub(crate) fn redraw(&self, text: &str) {
         let lines: String = text.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
         self.print(&format!("\u{1b}[H{lines}\u{1b}[J"));
@@ -98,24 +100,24 @@ impl Term {
         self.print(&format!("{text}\n"));
     }
 
-    /// Prints one line of talk. Nothing can be done when that fails.
+    /// Prints one message. There is no other output for a failure.
     pub(crate) fn say(&self, text: &str) {
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 
-    /// Whether somebody at a terminal says yes. Where there is none, it counts as said.
+    /// Asks the user for confirmation. Returns true without a terminal.
     pub(crate) fn agrees(&self, what: &str) -> bool {
         if !self.live || !std::io::stdin().is_terminal() {
             return true;
         }
-        // Nothing can be done when that fails.
+        // There is no other output for this failure.
         let _ = write!(std::io::stderr().lock(), "{what}\nGo on? [y/N] ");
         let mut answer = String::new();
         let read = std::io::stdin().read_line(&mut answer);
         read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
     }
 
-    /// Prints why a call failed.
+    /// Prints a failure.
     pub(crate) fn complain(&self, failure: &Failure) {
         let text = failure.to_string();
         match text.split_once(": ") {
@@ -125,12 +127,12 @@ impl Term {
     }
 }
 
-/// A variable that is set, and not to nothing.
+/// True if a variable is set and is neither empty nor 0.
 fn set(name: &str) -> bool {
     std::env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0")
 }
 
-/// Colour where nobody asked by an argument.
+/// Whether to use colour without an argument.
 fn automatic(terminal: bool, never: bool, force: bool) -> bool {
     !never && (terminal || force)
 }

@@ -1,7 +1,8 @@
-//! Lists that go on as things change. The resource manager answers when there is something new; nothing is asked again before.
+//! Lists with `--watch`. They use long polls: the resource manager answers when the list has
+//! changed.
 //!
-//! A terminal is drawn again, also every two seconds at the latest: what is only measured, such as memory in use, is no change that the
-//! resource manager would wake anybody for. A pipe gets each row that is another one than before as a line of JSON.
+//! A terminal is redrawn at least every two seconds, because measured values such as memory use do
+//! not end a long poll. A pipe gets each changed row as a line of JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +17,15 @@ use crate::follow::PATIENCE;
 use crate::render::json;
 use crate::select::field::Row;
 
-/// A terminal is drawn again after this time at the latest.
+/// Longest interval between two redraws of a terminal.
 const REDRAW: Duration = Duration::from_secs(2);
-/// A pipe waits so long for one answer.
+/// Longest wait of one poll for a pipe.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Before the first answer, which comes at once.
+/// Wait of the first poll, which returns at once.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Shows what is at `path` until Ctrl-C. `rows` takes the answer apart, `draw` makes a screen of it.
+/// Shows the list at `path` until Ctrl-C. `rows` converts the answer to rows, `draw` converts rows
+/// to a screen.
 pub(crate) async fn watch<A: DeserializeOwned, T: Row>(
     context: &Context,
     path: &str,
@@ -52,7 +54,7 @@ pub(crate) async fn watch<A: DeserializeOwned, T: Row>(
                     context.term.print(&printed.news(&rows));
                 }
             }
-            // One that is restarted is waited for.
+            // The resource manager may be restarting.
             Err(e) if !first && e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
                 tokio::time::sleep(backoff.wait()).await;
             }
@@ -61,14 +63,14 @@ pub(crate) async fn watch<A: DeserializeOwned, T: Row>(
     }
 }
 
-/// What was printed of each row.
+/// The last printed line of each row.
 #[derive(Debug, Default)]
 struct Printed {
     rows: BTreeMap<String, String>,
 }
 
 impl Printed {
-    /// A line for each row that is another one than before.
+    /// A line for each row that has changed.
     fn news<T: Row>(&mut self, rows: &[T]) -> String {
         let mut out = String::new();
         for row in rows {

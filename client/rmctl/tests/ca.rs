@@ -1,4 +1,4 @@
-//! `rmctl ca` as somebody runs it who sets up a cluster: what is written where, who may read it, and what is refused.
+//! `rmctl ca` as a process: written files, their modes, and refused calls.
 
 #![allow(missing_docs)] // tests are read, not imported
 

@@ -1,4 +1,4 @@
-//! `rmctl operator state` as an operator runs it: what is printed where, which exit code, and what lies on the disk afterwards.
+//! `rmctl operator state` as a process: output, exit codes, and files on disk.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -113,7 +113,7 @@ fn the_doctor_looks_at_this_host_without_any_daemon() {
     assert!(!state.exists(), "a look makes nothing");
     let table = run(&state, "table");
     assert!(findings.iter().all(|f| table.out.contains(f["code"].as_str().expect("text"))), "{}", table.out);
-    // Nothing can be written there, by root neither.
+    // Not even root can write there.
     let ill = run(Path::new("/proc/headroom"), "jsonl");
     assert!(ill.code == 1 && ill.out.contains(r#""code":"disk","state":"fail""#), "{}", ill.out);
 }

@@ -1,4 +1,5 @@
-//! The generated data set on the real kernel: what is said to fit a slot fits, and what is said not to is killed.
+//! The generated data set with the real kernel: partitions that should fit a slot fit, and the
+//! others are killed.
 
 #![cfg(feature = "dev")]
 #![allow(missing_docs)] // tests are read, not imported
@@ -14,7 +15,7 @@ const LIGHT: u32 = 0;
 const HEAVY: u32 = 2;
 const MEGA: u32 = 11;
 
-/// A memory cgroup of version 1, removed in the end.
+/// A memory cgroup of version 1, removed on drop.
 struct Group(PathBuf);
 
 impl Group {
@@ -31,7 +32,8 @@ impl Drop for Group {
     }
 }
 
-/// How the grouping of one part ends within `limit`: by itself, or by the kernel's SIGKILL.
+/// Whether the grouping of one partition ends by itself within `limit`, and not by SIGKILL of the
+/// kernel.
 fn fits(dir: &Path, part: u32, limit: u64) -> bool {
     let group = Group::new(&format!("{part}-{limit}"), limit);
     let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"";

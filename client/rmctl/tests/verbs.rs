@@ -1,4 +1,4 @@
-//! The program itself against a resource manager of fixed answers: what is printed where, and which exit code it ends with.
+//! The program as a process with a fake resource manager: output and exit codes.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -25,7 +25,7 @@ const METRICS: &str = "# HELP headroom_rm_nodes Nodes.\n# TYPE headroom_rm_nodes
 const JOB: &str = "version = 1\nname = \"demo\"\n[profiles.exec]\nheap = \"256MiB\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\n\
                    count = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n";
 
-/// Answers every request from a table, one connection each.
+/// A fake server that answers every request from a table, with one connection each.
 struct Fake {
     url: String,
 }
@@ -81,7 +81,7 @@ fn rmctl(arguments: &[&str]) -> Ran {
     Ran { code: status.code().expect("an exit code"), out: text(stdout), err: text(stderr) }
 }
 
-/// A cluster with one job.
+/// The answers of a cluster with one job.
 fn usual(method: &str, path: &str) -> (u16, String) {
     let path = path.trim_end_matches("?tasks=none").trim_end_matches("?tasks=first");
     let ended = || APP.replace("\"running\",\n  \"diagnostics\": \"\"", "\"failed\",\n  \"diagnostics\": \"map/7 was given up\"");

@@ -1,4 +1,4 @@
-//! Calls about who may come in.
+//! Calls about tokens, policies, certificates and access to applications.
 
 use headroom_types::AppId;
 use headroom_wire::v1::acl;
@@ -7,55 +7,58 @@ use reqwest::Method;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// The first token of a cluster; once, on the manager's own host.
+    /// Mints the first token of a cluster. The call works once, and only on the host of the
+    /// resource manager.
     pub async fn bootstrap(&self) -> Result<acl::MintedToken, ClientError> {
         self.post("/v1/acl/bootstrap", &()).await
     }
-    /// Tokens that hold, without their secrets.
+    /// Lists the valid tokens, without their secrets.
     pub async fn tokens(&self) -> Result<Vec<acl::TokenView>, ClientError> {
         self.get("/v1/acl/tokens").await
     }
-    /// A token for a user.
+    /// Mints a token for a user.
     pub async fn mint(&self, token: &acl::NewToken) -> Result<acl::MintedToken, ClientError> {
         self.post("/v1/acl/tokens", token).await
     }
-    /// A token by which one host becomes a node.
+    /// Mints a token with which one host can join the cluster as a node.
     pub async fn mint_join(&self, token: &acl::NewJoinToken) -> Result<acl::MintedToken, ClientError> {
         self.post("/v1/acl/join-tokens", token).await
     }
-    /// A token holds no more; it comes back as it was.
+    /// Revokes a token and returns it as it was before.
     pub async fn revoke(&self, accessor: &str) -> Result<acl::TokenView, ClientError> {
         self.delete(&format!("/v1/acl/tokens/{accessor}")).await
     }
-    /// Who calls.
+    /// Returns the identity and the rights of the caller.
     pub async fn who_am_i(&self) -> Result<acl::WhoAmI, ClientError> {
         self.get("/v1/acl/self").await
     }
-    /// What accounts and groups may, where it is not the usual.
+    /// Lists the policies of users and groups that differ from the default.
     pub async fn policies(&self) -> Result<Vec<acl::PolicyView>, ClientError> {
         self.get("/v1/acl/policies").await
     }
-    /// What an account or a group may from now on.
+    /// Sets the policy of a user or a group.
     pub async fn allow(&self, subject: &str, policy: &acl::PolicySpec) -> Result<acl::PolicyView, ClientError> {
         self.change(Method::PUT, &format!("/v1/acl/policies/{subject}"), None, policy).await
     }
-    /// What an account or a group may is the usual again; the policy comes back as it was.
+    /// Deletes the policy of a user or a group, so that the default applies again. Returns the
+    /// policy as it was before.
     pub async fn forget_policy(&self, subject: &str) -> Result<acl::PolicyView, ClientError> {
         self.delete(&format!("/v1/acl/policies/{subject}")).await
     }
-    /// Whom an application's owner lets come near it.
+    /// Returns the users and groups that may view or change an application.
     pub async fn app_access(&self, app: &AppId) -> Result<acl::AppAccess, ClientError> {
         self.get(&format!("/v1/apps/{app}/access")).await
     }
-    /// Its owner lets these come near it, and nobody else.
+    /// Replaces the users and groups that may view or change an application.
     pub async fn share_app(&self, app: &AppId, access: &acl::AppAccess) -> Result<acl::AppAccess, ClientError> {
         self.change(Method::PUT, &format!("/v1/apps/{app}/access"), None, access).await
     }
-    /// Who vouches for everybody in the cluster; to be compared with a fingerprint before it is believed.
+    /// Returns the authority of the cluster. The caller must compare it with a fingerprint before
+    /// trusting it.
     pub async fn ca(&self) -> Result<acl::CaView, ClientError> {
         self.get("/v1/ca").await
     }
-    /// This host becomes a node, by the token that the client shows.
+    /// Joins this host to the cluster as a node, with the join token of the client.
     pub async fn join(&self, join: &acl::Join) -> Result<acl::Joined, ClientError> {
         self.post("/v1/join", join).await
     }

@@ -1,4 +1,4 @@
-//! One call per method. No state but the connection pool.
+//! The client: one method per call of the interface. It has no state but the connection pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,28 +15,28 @@ use crate::tap::{Request, Sending, Tap};
 use crate::trust::{Trust, Wire};
 use crate::{AuditWanted, ClientError, EventsWanted, Lines, TaskRows};
 
-/// Begins the address of a socket of this host.
+/// Prefix of the address of a Unix socket.
 pub const UNIX: &str = "unix:";
-/// How long a call may take.
+/// Default timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
-/// How long a stream may be silent; the other side sends a sign of life every 5 s.
+/// Longest time without data on a stream. The server sends a heartbeat every 5 s.
 const SILENCE: Duration = Duration::from_secs(20);
 
-/// Whether a stream goes on after what is there now.
+/// Whether a stream continues after the present events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
-    /// It waits for more.
+    /// The stream waits for new events.
     Yes,
-    /// It ends.
+    /// The stream ends after the last present event.
     No,
 }
 
-/// Whether a call changes anything, or only says what it would change.
+/// Whether a call applies its change or only validates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It counts.
+    /// The change is applied.
     Really,
-    /// It is only answered.
+    /// The change is only validated; the server returns the result that it would have.
     DryRun,
 }
 
@@ -46,12 +46,12 @@ impl How {
     }
 }
 
-/// The tag of a generation; of any when there is none.
+/// The entity tag of a generation, or `*` without one.
 fn tag(generation: Option<u64>) -> String {
     generation.map_or_else(|| "*".to_owned(), |g| format!("\"{g}\""))
 }
 
-/// Where a profile of the cluster is changed, or is said to be.
+/// The path of a profile of the cluster, with `dry_run` if the call must not apply the change.
 fn profile_path(name: &Name, how: How) -> String {
     let only = if how.dry_run() { "?dry_run=true" } else { "" };
     format!("/v1/profiles/{name}{only}")
@@ -60,9 +60,9 @@ fn profile_path(name: &Name, how: How) -> String {
 /// A client of one resource manager (or, for logs, of one node agent).
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// As it was given.
+    /// The address as the caller gave it.
     base: String,
-    /// What every address begins with.
+    /// The prefix of every URL.
     root: String,
     wire: Arc<Wire>,
     call: Duration,
@@ -70,12 +70,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or `unix:/run/headroom/resourcemanager.sock`.
+    /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or
+    /// `unix:/run/headroom/resourcemanager.sock`.
     pub fn new(base: &str) -> Result<Self, ClientError> {
         Client::with(base, Trust::default())
     }
 
-    /// The same, which proves who it is and believes whom it is told to: for `https://rm.example:7070`, and with a token anywhere.
+    /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
+    /// authentication at any address.
     pub fn with(base: &str, trust: Trust) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address { address: base.to_owned() };
         let address = base.trim_end_matches('/').to_owned();
@@ -94,7 +96,7 @@ impl Client {
         Ok(Client { base: address, root, wire, call: CALL, tap: None })
     }
 
-    /// What was called, as whoever gave the address knows it.
+    /// The URL in the form in which the user gave the address.
     fn shown(&self, url: &str) -> String {
         match url.strip_prefix(&self.root) {
             Some(path) if self.base.starts_with(UNIX) => format!("{} {path}", self.base),
@@ -102,64 +104,65 @@ impl Client {
         }
     }
 
-    /// The same with another longest time for one call; what waits on purpose gets that time on top.
+    /// Sets the timeout of a call. A long poll adds its own waiting time to it.
     #[must_use]
     pub fn within(self, call: Duration) -> Self {
         Client { call, ..self }
     }
 
-    /// The same with somebody who is told of each request before it is sent, and says whether it is.
+    /// Sets a hook that sees each request before it is sent and decides whether it is sent.
     #[must_use]
     pub fn told(self, who: Arc<dyn Fn(&Request<'_>) -> Sending + Send + Sync>) -> Self {
         Client { tap: Some(Tap(who)), ..self }
     }
 
-    /// Whether its token or its certificate says who calls.
+    /// True if the client authenticates with a token or a certificate.
     pub fn names_somebody(&self) -> bool {
         self.wire.trust().names_somebody()
     }
 
-    /// The address it speaks to.
+    /// The address of the server.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// `GET path`, JSON answer.
+    /// `GET path` with a JSON response.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
-    /// `GET path`, text answer.
+    /// `GET path` with a text response.
     pub async fn get_text(&self, path: &str) -> Result<String, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
         response.text().await.map_err(|source| ClientError::Unreachable { url, source })
     }
 
-    /// `POST path` with a JSON body, JSON answer.
+    /// `POST path` with a JSON body and a JSON response.
     pub async fn post<B: Serialize + Sync, T: DeserializeOwned>(&self, path: &str, body: &B) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().post(&url).timeout(self.call).json(body)).await?;
         parse(url, response).await
     }
 
-    /// `DELETE path`, JSON answer.
+    /// `DELETE path` with a JSON response.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().delete(&url).timeout(self.call)).await?;
         parse(url, response).await
     }
 
-    /// `GET path`, one JSON object a line for as long as it is read.
+    /// `GET path` with a stream of JSON objects, one per line.
     pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().get(&url)).await?;
         Ok(Lines::new(url, response, SILENCE))
     }
 
-    /// `METHOD path` with a JSON body and, where it matters, the tag that was read; JSON answer.
+    /// `METHOD path` with a JSON body and a JSON response. `matched` is the entity tag of the
+    /// version that the caller read.
     pub(crate) async fn change<B: Serialize + Sync, T: DeserializeOwned>(
         &self,
         method: Method,
@@ -176,7 +179,8 @@ impl Client {
         parse(url, response).await
     }
 
-    /// `GET path` as soon as it is another one than `index` tells of, or the time is over. With the index it has now.
+    /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or
+    /// after `wait`. Returns the value with its present index.
     pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let url = format!("{}{path}{sign}wait={}ms&index={index}", self.root, wait.as_millis().max(1));
@@ -199,7 +203,7 @@ impl Client {
         success(url, self.answer(url, request, most).await?).await
     }
 
-    /// The answer as it is, also one that tells of a problem.
+    /// The raw response, also if it has an error status.
     async fn answer(
         &self,
         url: &str,
@@ -211,7 +215,7 @@ impl Client {
         if self.tap.as_ref().is_some_and(|tap| tap.tell(&request) == Sending::No) {
             return Err(ClientError::NotSent);
         }
-        // After it was shown: a token is shown to nobody.
+        // The hook sees the request without its token.
         self.wire.sign(&mut request);
         match tokio::time::timeout(most, self.wire.http().execute(request)).await {
             Ok(answer) => answer.map_err(lost),
@@ -223,15 +227,15 @@ impl Client {
     pub async fn submit(&self, app: &apps::SubmitApp) -> Result<apps::Submitted, ClientError> {
         self.post("/v1/apps", app).await
     }
-    /// All applications kept.
+    /// Lists all stored applications.
     pub async fn apps(&self) -> Result<Vec<apps::AppView>, ClientError> {
         self.get("/v1/apps").await
     }
-    /// One application with its job.
+    /// Returns one application with its job.
     pub async fn app(&self, app: &AppId) -> Result<apps::AppView, ClientError> {
         self.app_with(app, TaskRows::All).await
     }
-    /// One application with some of the rows of its job.
+    /// Returns one application with a selection of its task rows.
     pub async fn app_with(&self, app: &AppId, rows: TaskRows) -> Result<apps::AppView, ClientError> {
         self.get(&rows.path(app)).await
     }
@@ -239,30 +243,31 @@ impl Client {
     pub async fn kill(&self, app: &AppId, reason: Option<String>) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason }).await
     }
-    /// Families of jobs that are remembered: of one user, or of all.
+    /// Lists the job history, of one user or of all users.
     pub async fn families(&self, user: Option<&str>) -> Result<Vec<families::FamilyRow>, ClientError> {
         self.get(&with("/v1/families", user)).await
     }
-    /// What earlier jobs of that name have needed.
+    /// Returns the history of one job name.
     pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::Family, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
-    /// What tasks should begin with: of one user and name, or of all.
+    /// Returns the suggested first sizes of tasks. `user` and `job` restrict the list.
     pub async fn suggestions(&self, user: Option<&str>, job: Option<&Name>) -> Result<Vec<suggestions::Suggestion>, ClientError> {
         let job = job.map(|job| format!("job={job}"));
         let path = with("/v1/suggestions", user);
         let sign = if user.is_some() { '&' } else { '?' };
         self.get(&job.map_or(path.clone(), |job| format!("{path}{sign}{job}"))).await
     }
-    /// The cluster's profiles.
+    /// Lists the profiles of the cluster.
     pub async fn profiles(&self) -> Result<Vec<profiles::ClusterProfile>, ClientError> {
         self.get("/v1/profiles").await
     }
-    /// One of the cluster's profiles.
+    /// Returns one profile of the cluster.
     pub async fn profile(&self, name: &Name) -> Result<profiles::ClusterProfile, ClientError> {
         self.get(&format!("/v1/profiles/{name}")).await
     }
-    /// Gives a profile of the cluster a size, when it still has `revision`; whatever it has when left out.
+    /// Sets the size of a profile of the cluster. The call fails if the profile does not have
+    /// `revision`; without `revision` it always applies.
     pub async fn set_profile(
         &self,
         name: &Name,
@@ -272,7 +277,7 @@ impl Client {
     ) -> Result<profiles::ClusterProfile, ClientError> {
         self.change(Method::PUT, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), spec).await
     }
-    /// Takes a profile of the cluster away; it comes back as it was.
+    /// Deletes a profile of the cluster and returns it as it was before.
     pub async fn unset_profile(
         &self,
         name: &Name,
@@ -281,32 +286,33 @@ impl Client {
     ) -> Result<profiles::ClusterProfile, ClientError> {
         self.change(Method::DELETE, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), &()).await
     }
-    /// Calls that were to change something, from after `after`.
+    /// Lists the entries of the audit log after index `after`.
     pub async fn audit(&self, wanted: &AuditWanted, after: u64) -> Result<Vec<audit::AuditLine>, ClientError> {
         self.get(&format!("/v1/audit?after={after}{}", wanted.query())).await
     }
-    /// Why its requests wait.
+    /// Returns the reasons why the requests of an application are pending.
     pub async fn why(&self, app: &AppId) -> Result<Vec<apps::WhyPending>, ClientError> {
         self.get(&format!("/v1/apps/{app}/why")).await
     }
-    /// The cluster on one screen.
+    /// Returns the summary of the cluster.
     pub async fn status(&self) -> Result<apps::ClusterView, ClientError> {
         self.get("/v1/status").await
     }
-    /// All nodes.
+    /// Lists all nodes.
     pub async fn nodes(&self) -> Result<Vec<nodes::NodeView>, ClientError> {
         self.get("/v1/nodes").await
     }
-    /// Containers, of one application or all.
+    /// Lists the containers of one application or of all applications.
     pub async fn containers(&self, app: Option<&AppId>) -> Result<Vec<apps::ContainerView>, ClientError> {
         let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
         self.get(&format!("/v1/containers{filter}")).await
     }
-    /// The end of a log of a container: `stdout`, `stderr`, or `TASK-FILE.out|err`.
+    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or
+    /// `TASK-FILE.out|err`.
     pub async fn log(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<String, ClientError> {
         self.get_text(&format!("/v1/containers/{container}/logs/{file}?tail={tail_bytes}")).await
     }
-    /// The end of a log, and the position behind its last byte.
+    /// Returns the last `tail_bytes` of a log, and the position after its last byte.
     pub async fn log_end(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<(String, u64), ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}?tail={tail_bytes}", self.root);
         let response = self.send(&url, self.wire.http().get(&url).timeout(self.call)).await?;
@@ -315,14 +321,15 @@ impl Client {
         let end = end.unwrap_or(text.len() as u64);
         Ok((text, end))
     }
-    /// A log from position `from` on, until its container has ended.
+    /// Streams a log from position `from` until its container ends.
     pub async fn follow_log(&self, container: &ContainerId, file: &str, from: u64) -> Result<LogStream, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}?follow=true", self.root);
         let request = self.wire.http().get(&url).header("range", format!("bytes={from}-"));
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, from))
     }
-    /// What a log has from position `from` on; nothing when that is its end.
+    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
+    /// the log.
     pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
         let request = self.wire.http().get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
@@ -333,19 +340,21 @@ impl Client {
         }
         Ok(success(&url, answer).await?.bytes().await.map_err(lost)?.to_vec())
     }
-    /// Memory of a container over time.
+    /// Returns the memory of a container over time.
     pub async fn timeline(&self, container: &ContainerId) -> Result<apps::ContainerTimeline, ClientError> {
         self.get(&format!("/v1/containers/{container}/timeline")).await
     }
-    /// The event log from after `cursor`.
+    /// Streams the event log after `cursor`.
     pub async fn events(&self, cursor: u64) -> Result<Lines<events::Event>, ClientError> {
         self.lines(&format!("/v1/events?cursor={cursor}&follow=true")).await
     }
-    /// The event log from after `cursor`, of one application or all; ends with the last event when `follow` is `No`.
+    /// Streams the event log after `cursor`, of one application or all. The stream ends with the
+    /// last event if `follow` is `No`.
     pub async fn events_of(&self, app: Option<&AppId>, cursor: u64, follow: Follow) -> Result<Lines<events::Event>, ClientError> {
         self.events_wanted(&EventsWanted::of(app.cloned()), cursor, follow).await
     }
-    /// Those events from after `cursor`; ends with the last one when `follow` is `No`.
+    /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if
+    /// `follow` is `No`.
     pub async fn events_wanted(
         &self,
         wanted: &EventsWanted,
@@ -358,28 +367,30 @@ impl Client {
         };
         self.lines(&format!("/v1/events?cursor={cursor}&follow={follow}{}", wanted.query())).await
     }
-    /// One container.
+    /// Returns one container.
     pub async fn container(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
         self.get(&format!("/v1/containers/{container}")).await
     }
-    /// One node.
+    /// Returns one node.
     pub async fn node(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
         self.get(&format!("/v1/nodes/{node}")).await
     }
 
-    /// No new work for a node; what is on it may end by itself until the deadline.
+    /// Drains a node: it gets no new containers, and its running containers may finish until the
+    /// deadline.
     pub async fn drain(&self, node: &NodeId, body: &nodes::DrainNode) -> Result<nodes::NodeView, ClientError> {
         self.post(&format!("/v1/nodes/{node}/drain"), body).await
     }
-    /// A node takes work again.
+    /// Ends the drain of a node.
     pub async fn undrain(&self, node: &NodeId) -> Result<nodes::NodeView, ClientError> {
         self.post(&format!("/v1/nodes/{node}/undrain"), &()).await
     }
-    /// What operators say of a node, or what would be said.
+    /// Changes the labels, attributes, taints and other marks of a node.
     pub async fn tag_node(&self, node: &NodeId, how: How, body: &nodes::TagNode) -> Result<nodes::NodeView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()), None, body).await
     }
-    /// Another queue, another priority, another end of its time for an application. `matched` is the tag that was read.
+    /// Changes the queue, the priority or the deadline of an application. `matched` is the entity
+    /// tag of the version that the caller read.
     pub async fn change_app(
         &self,
         app: &AppId,
@@ -388,35 +399,38 @@ impl Client {
     ) -> Result<apps::AppView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
     }
-    /// Another number of executors at most; the application as it is comes back, once its master is told.
+    /// Changes the maximum number of executors. Returns the application after its master has
+    /// received the change.
     pub async fn scale(&self, app: &AppId, body: &apps::ScaleApp) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/scale"), body).await
     }
-    /// An application that has ended is forgotten, or would be; as it was comes back.
+    /// Deletes an ended application and returns it as it was before.
     pub async fn purge(&self, app: &AppId, how: How) -> Result<apps::AppView, ClientError> {
         self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run())).await
     }
-    /// One task with every attempt at it.
+    /// Returns one task with all its attempts.
     pub async fn task(&self, app: &AppId, task: &TaskId) -> Result<job::TaskRow, ClientError> {
         self.get(&format!("/v1/apps/{app}/tasks/{task}")).await
     }
-    /// A task ends for good; its row as it was comes back.
+    /// Ends a task for good and returns its row as it was before.
     pub async fn kill_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/kill"), &apps::OrderTask { reason }).await
     }
-    /// Another attempt at a task in the place of the one that runs; its row as it was comes back.
+    /// Replaces the running attempt of a task by a new one and returns the task's row as it was
+    /// before.
     pub async fn retry_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/retry"), &apps::OrderTask { reason }).await
     }
-    /// Another size for the next attempt at a task that waits; its row as it was comes back.
+    /// Sets the size of the next attempt of a waiting task and returns the task's row as it was
+    /// before.
     pub async fn resize_task(&self, app: &AppId, task: &TaskId, body: &apps::ResizeTask) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body).await
     }
-    /// Another place among the tasks of its job; its row as it was comes back.
+    /// Changes the priority of a task within its job and returns the task's row as it was before.
     pub async fn rank_task(&self, app: &AppId, task: &TaskId, body: &apps::RankTask) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body).await
     }
-    /// Another size for a container that runs.
+    /// Changes the size of a running container.
     pub async fn resize(
         &self,
         container: &ContainerId,
@@ -425,15 +439,15 @@ impl Client {
     ) -> Result<apps::Resizing, ClientError> {
         self.post(&format!("/v1/containers/{container}/resize?dry_run={}", how.dry_run()), body).await
     }
-    /// A signal for the program of a container, or for all of its processes.
+    /// Sends a signal to the main process of a container, or to all its processes.
     pub async fn signal(&self, container: &ContainerId, body: &reach::SignalContainer) -> Result<reach::Signalled, ClientError> {
         self.post(&format!("/v1/containers/{container}/signal"), body).await
     }
-    /// What is in a directory of a container; in its own when `path` is empty.
+    /// Lists a directory of a container. An empty `path` is the container's own directory.
     pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<reach::FileRow>, ClientError> {
         self.get(&format!("/v1/containers/{container}/files?{}", encoded("path", path))).await
     }
-    /// A file of a container as it comes: the bytes of `range`, such as `bytes=0-99`, or all.
+    /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
     pub async fn file(&self, container: &ContainerId, path: &str, range: Option<&str>) -> Result<LogStream, ClientError> {
         let url = format!("{}/v1/containers/{container}/files/content?{}", self.root, encoded("path", path));
         let mut request = self.wire.http().get(&url);
@@ -443,30 +457,31 @@ impl Client {
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, 0))
     }
-    /// Runs a program beside that of a container: what it prints, and how it ends.
+    /// Runs a program inside a container. The stream contains its output and its exit status.
     pub async fn exec(&self, container: &ContainerId, body: &reach::ExecIn) -> Result<Lines<reach::ExecLine>, ClientError> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
         let response = self.send(&url, self.wire.http().post(&url).json(body)).await?;
         Ok(Lines::new(url, response, SILENCE))
     }
-    /// A container is to end.
+    /// Stops a container.
     pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
         self.post(&format!("/v1/containers/{container}/stop"), &()).await
     }
-    /// The whole tree of queues.
+    /// Returns the whole tree of queues.
     pub async fn queues(&self) -> Result<queues::QueuesView, ClientError> {
         self.get("/v1/queues").await
     }
-    /// One queue with those in it.
+    /// Returns one queue with its applications and child queues.
     pub async fn queue(&self, path: &QueuePath) -> Result<queues::QueueView, ClientError> {
         self.get(&format!("/v1/queues/{path}")).await
     }
-    /// Another tree in the place of the one of `generation`; of whatever there is when that is left out. The tree is sent as it
-    /// was written, so that the other side can tell all that is wrong with it.
+    /// Replaces the tree of queues if it still has `generation`; without `generation` it always
+    /// applies. The tree is sent as the user wrote it, so that the server can report all errors in
+    /// it.
     pub async fn set_queues(&self, tree: &serde_json::Value, generation: Option<u64>) -> Result<queues::QueuesView, ClientError> {
         self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree).await
     }
-    /// Whether that tree would be taken.
+    /// Validates a tree of queues without applying it.
     pub async fn check_queues(
         &self,
         tree: &serde_json::Value,
@@ -474,42 +489,42 @@ impl Client {
     ) -> Result<queues::QueuesChecked, ClientError> {
         self.change(Method::PUT, "/v1/queues?dry_run=true", Some(&tag(generation)), tree).await
     }
-    /// Some keys of one queue, laid over it; null takes a key away.
+    /// Merges some keys into one queue; a null value deletes a key.
     pub async fn patch_queue(&self, path: &QueuePath, keys: &serde_json::Value) -> Result<queues::QueuesView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys).await
     }
-    /// What one queue takes in and gives out from now on.
+    /// Sets the state of a queue: open, paused, draining or closed.
     pub async fn set_gate(&self, path: &QueuePath, gate: queues::Gate) -> Result<queues::QueueView, ClientError> {
         self.post(&format!("/v1/queues/{path}/gate"), &queues::SetGate { gate }).await
     }
-    /// One container request: what becomes of it, or would.
+    /// Adds or replaces one container request, or only validates it.
     pub async fn ask(&self, app: &AppId, how: How, ask: &am::Ask) -> Result<am::AskAnswer, ClientError> {
         let body = serde_json::json!({ "ask": ask });
         self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
     }
 
-    /// Its container requests, as they were asked.
+    /// Lists the container requests of an application, as its master sent them.
     pub async fn requests(&self, app: &AppId) -> Result<Vec<am::Ask>, ClientError> {
         self.get(&format!("/v1/apps/{app}/requests")).await
     }
-    /// A container request is worth nothing any more.
+    /// Withdraws a container request.
     pub async fn withdraw(&self, app: &AppId, request: &RequestId) -> Result<apps::AppView, ClientError> {
         self.delete(&format!("/v1/apps/{app}/requests/{request}")).await
     }
 
-    /// A master is there.
+    /// Registers an application master.
     pub async fn register_master(&self, app: &AppId, body: &am::RegisterMaster) -> Result<am::Registered, ClientError> {
         self.post(&format!("/v1/apps/{app}/register"), body).await
     }
-    /// Heartbeat, asks, releases, acknowledgement.
+    /// Sends the heartbeat of a master, with requests, releases and acknowledgement.
     pub async fn sync_master(&self, app: &AppId, body: &am::MasterSync) -> Result<am::MasterSyncReply, ClientError> {
         self.post(&format!("/v1/apps/{app}/sync"), body).await
     }
-    /// The master is done.
+    /// Reports that the master has finished.
     pub async fn finish(&self, app: &AppId, body: &am::FinishApp) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/finish"), body).await
     }
-    /// What happens to its containers, from after `cursor`.
+    /// Streams the updates about the containers of an application, after `cursor`.
     pub async fn updates(
         &self,
         app: &AppId,
@@ -519,21 +534,21 @@ impl Client {
         self.lines(&format!("/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}")).await
     }
 
-    /// A node is there.
+    /// Registers a node.
     pub async fn register_node(&self, node: &NodeId, body: &nodes::RegisterNode) -> Result<nodes::NodeRegistered, ClientError> {
         self.post(&format!("/v1/nodes/{node}/register"), body).await
     }
-    /// What a node has.
+    /// Reports the observed state of a node.
     pub async fn report(&self, node: &NodeId, body: &nodes::NodeReport) -> Result<nodes::NodeReportReply, ClientError> {
         self.post(&format!("/v1/nodes/{node}/report"), body).await
     }
-    /// What a node should have.
+    /// Streams the desired state of a node.
     pub async fn desired(&self, node: &NodeId, epoch: headroom_types::Epoch) -> Result<Lines<nodes::Desired>, ClientError> {
         self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}")).await
     }
 }
 
-/// The answer, unless it is an error.
+/// Returns the response, or an error if its status is not a success.
 async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Response, ClientError> {
     let status = response.status();
     if status.is_success() {
@@ -551,13 +566,13 @@ async fn parse<T: DeserializeOwned>(url: String, response: reqwest::Response) ->
     serde_json::from_slice(&body).map_err(|e| ClientError::Answer { url, what: e.to_string() })
 }
 
-/// The path with the parameter `user`, whatever characters that has.
+/// Appends the parameter `user`, percent-encoded.
 fn with(path: &str, user: Option<&str>) -> String {
     let Some(user) = user else { return path.to_owned() };
     format!("{path}?{}", encoded("user", user))
 }
 
-/// One parameter of an address, whatever characters its value has.
+/// One query parameter, percent-encoded.
 fn encoded(name: &str, value: &str) -> String {
     url::form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish()
 }

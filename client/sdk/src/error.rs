@@ -1,67 +1,67 @@
-//! What can go wrong between a caller and the resource manager.
+//! Errors of calls to the resource manager.
 
 use headroom_wire::v1::error::{Code, Problem};
 
-/// How an answer that never came is described.
+/// Beginning of the description of an answer that did not arrive in time.
 pub(crate) const SILENT: &str = "nothing for";
 
-/// A call that did not succeed.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The address is not a URL.
     #[error("{address:?} is not an address; write for example http://127.0.0.1:7070 or https://rm.example:7070")]
     Address {
-        /// What was given.
+        /// The address as the caller gave it.
         address: String,
     },
-    /// A certificate, a key or a token that cannot be used.
+    /// A certificate, a key or a token is unusable.
     #[error("{why}")]
     Trust {
-        /// Which, and why.
+        /// The file or value, and the reason.
         why: String,
     },
     /// No answer: refused, unreachable, or too late.
     #[error("no answer from {url}")]
     Unreachable {
-        /// What was called.
+        /// The URL of the call.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
     /// The answer was an error with a code.
     #[error("{0}")]
     Problem(Box<Problem>),
-    /// Whoever is told of requests kept this one back.
+    /// The request hook withheld the request.
     #[error("the request was not sent")]
     NotSent,
-    /// The answer was not what this version understands.
+    /// This version cannot parse the answer.
     #[error("{url} answered something else than expected: {what}")]
     Answer {
-        /// What was called.
+        /// The URL of the call.
         url: String,
-        /// What was wrong with it.
+        /// The description of the defect.
         what: String,
     },
 }
 
-/// Where a caller stands with the resource manager after a call that did not succeed.
+/// The reaction that a failed call requires of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Another life of the resource manager than the one that was spoken to: register again.
+    /// The resource manager has a new incarnation: register again.
     Stale,
-    /// The cursor is older than what is kept: begin from a snapshot.
+    /// The cursor is older than the oldest stored entry: begin from a snapshot.
     TooOld,
-    /// The caller, or what it spoke of, is not known any more, or is somebody else's.
+    /// The caller or the object is unknown, or belongs to another user.
     Gone,
-    /// It answered, and did not take this.
+    /// The resource manager refused the call.
     Refused,
-    /// No answer, or none that is understood.
+    /// No answer, or an answer that this version cannot parse.
     Silent,
 }
 
 impl ClientError {
-    /// Where the caller stands after it.
+    /// The reaction that this error requires.
     pub fn standing(&self) -> Standing {
         let Some(code) = self.code() else { return Standing::Silent };
         match code {
@@ -79,7 +79,7 @@ impl ClientError {
             | Code::HR0503 => Standing::Refused,
         }
     }
-    /// The stable code, when the other side gave one.
+    /// The stable error code, if the server sent one.
     pub fn code(&self) -> Option<Code> {
         match self {
             ClientError::Problem(p) => Some(p.code),
@@ -90,7 +90,7 @@ impl ClientError {
             | ClientError::Answer { .. } => None,
         }
     }
-    /// Whether nobody answered: refused, unreachable, too late, or the stream fell silent.
+    /// True if no answer came: refused, unreachable, too late, or a silent stream.
     pub fn unreachable(&self) -> bool {
         match self {
             ClientError::Unreachable { .. } => true,
@@ -116,7 +116,8 @@ impl ClientError {
     }
 }
 
-/// Certificates go by the wall clock, and that of this host may be the one that is wrong.
+/// Appends a hint about the clock to certificate errors: certificates depend on the wall clock, and
+/// the clock of this host may be wrong.
 fn of_time(cause: String) -> String {
     let words = ["certificate not valid yet", "certificate expired"];
     if words.iter().any(|w| cause.contains(w)) {

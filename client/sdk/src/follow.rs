@@ -1,7 +1,9 @@
-//! The event log as one endless sequence: reconnects and goes on from where it was.
+//! The event log as one endless sequence: the follower reconnects and continues after the last
+//! event.
 //!
-//! Never gives an event twice and never waits longer between two tries than the backoff allows; it gives up only when the
-//! resource manager has not answered for a while, or answered that it will not.
+//! It returns no event twice. Waits between attempts are bounded by the backoff. It gives up when
+//! the resource manager has not answered for a while, or when it answered with an error that is not
+//! retryable.
 
 use std::time::Duration;
 
@@ -27,22 +29,24 @@ pub struct EventFollower {
 }
 
 impl EventFollower {
-    /// Follows the events of `app`, or all, from after `cursor`. Gives up after `patience` without an answer.
+    /// Follows the events of `app`, or of all applications, after `cursor`. Gives up after
+    /// `patience` without an answer.
     pub fn new(client: Client, app: Option<AppId>, cursor: u64, patience: Duration) -> Self {
         EventFollower::of(client, EventsWanted::of(app), cursor, patience)
     }
 
-    /// Follows those events from after `cursor`. Gives up after `patience` without an answer.
+    /// Follows the events that match `wanted`, after `cursor`. Gives up after `patience` without an
+    /// answer.
     pub fn of(client: Client, wanted: EventsWanted, cursor: u64, patience: Duration) -> Self {
         EventFollower { client, wanted, cursor, lines: None, backoff: Backoff::usual(), patience, silent_since: None }
     }
 
-    /// Where it stands: the index of the last event given.
+    /// The index of the last event that was returned.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
 
-    /// The next event. Safe to drop and call again.
+    /// Returns the next event. Cancel-safe.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
         loop {
             if self.lines.is_none() {
@@ -74,7 +78,8 @@ impl EventFollower {
                 self.lines = Some(lines);
                 Ok(())
             }
-            // What was missed is gone for good: go on from what there is.
+            // The events after the cursor are no longer stored: continue with the oldest stored
+            // event.
             Err(e) if e.code() == Some(Code::HR0411) && self.cursor != 0 => {
                 self.cursor = 0;
                 Ok(())
@@ -105,7 +110,7 @@ mod tests {
         format!(r#"{{"index":{index},"time":1,"level":"normal","reason":"NodeReady","object":"n1","message":""}}"#) + "\n"
     }
 
-    /// Answers one connection for each body, and tells which paths were asked for.
+    /// Answers one connection for each body and returns the requested paths.
     async fn serve(listener: TcpListener, bodies: Vec<String>) -> Vec<String> {
         let mut asked = Vec::new();
         for body in bodies {

@@ -1,4 +1,4 @@
-//! Typed client of the `/v1` interface: calls, retries, and streams that go on from a cursor.
+//! Typed client of the `/v1` interface: calls, retries, and streams that resume at a cursor.
 
 #![forbid(unsafe_code)]
 

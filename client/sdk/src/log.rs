@@ -1,4 +1,4 @@
-//! A log of a container as bytes with positions: the end of it, and all that is still to come.
+//! A container log as bytes with positions: its tail, and all bytes that follow.
 
 use std::pin::Pin;
 
@@ -23,18 +23,20 @@ impl std::fmt::Debug for LogStream {
 }
 
 impl LogStream {
-    /// From the answer to a request for what comes after `from`. What is not kept any more is left out.
+    /// The stream of a response to a request from position `from`. Bytes that are no longer stored
+    /// are skipped.
     pub(crate) fn new(url: String, response: reqwest::Response, from: u64) -> Self {
         let position = number(&response, "headroom-log-start").map_or(from, |start| start.max(from));
         LogStream { url, chunks: Box::pin(response.bytes_stream()), position }
     }
 
-    /// Position behind the last byte that was given.
+    /// Position after the last byte that was returned.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next bytes. `None` when the container has ended and all of it was given. Safe to drop and call again.
+    /// Returns the next bytes. `None` after the container has ended and all bytes were returned.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Bytes, ClientError>> {
         match self.chunks.next().await? {
             Ok(chunk) => {
@@ -46,7 +48,7 @@ impl LogStream {
     }
 }
 
-/// A number in a header of the answer.
+/// The value of a numeric response header.
 pub(crate) fn number(response: &reqwest::Response, name: &str) -> Option<u64> {
     response.headers().get(name)?.to_str().ok()?.parse().ok()
 }

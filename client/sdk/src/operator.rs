@@ -1,4 +1,4 @@
-//! Calls about the resource manager as a process.
+//! Calls about the process of the resource manager.
 
 use headroom_wire::v1::operator;
 use reqwest::Method;
@@ -6,15 +6,15 @@ use reqwest::Method;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// The resource manager reads its configuration again.
+    /// Reloads the configuration of the resource manager.
     pub async fn reload(&self) -> Result<operator::Reloaded, ClientError> {
         self.post("/v1/operator/reload", &()).await
     }
-    /// How much the resource manager says in its log.
+    /// Returns the log level of the resource manager.
     pub async fn log_level(&self) -> Result<operator::LogView, ClientError> {
         self.get("/v1/operator/log").await
     }
-    /// How much it says until its configuration is read again.
+    /// Sets the log level until the configuration is reloaded.
     pub async fn set_log_level(&self, set: operator::SetLog) -> Result<operator::LogView, ClientError> {
         self.change(Method::PUT, "/v1/operator/log", None, &set).await
     }

@@ -1,8 +1,8 @@
-//! When to try again: pure.
+//! Exponential backoff, without clock or timer.
 
 use std::time::Duration;
 
-/// Waits that double from `first` to `most`.
+/// Waiting times that double from `first` to `most`.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     next: Duration,
@@ -11,21 +11,21 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The usual: 50 ms, doubling to 2 s.
+    /// The default: 50 ms, doubling to 2 s.
     pub fn usual() -> Self {
         Backoff::new(Duration::from_millis(50), Duration::from_secs(2))
     }
-    /// Waits from `first`, doubling up to `most`.
+    /// Waiting times from `first`, doubling up to `most`.
     pub fn new(first: Duration, most: Duration) -> Self {
         Backoff { next: first, most, first }
     }
-    /// How long to wait now.
+    /// Returns the next waiting time.
     pub fn wait(&mut self) -> Duration {
         let now = self.next;
         self.next = (self.next * 2).min(self.most);
         now
     }
-    /// It worked: start small the next time.
+    /// Starts with the first waiting time again, after a success.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 use crate::ClientError;
 use crate::error::SILENT;
 
-/// Longest line accepted. Bytes.
+/// Longest accepted line, in bytes.
 const MAX_LINE: usize = 8 << 20;
 
 type Chunks = Pin<Box<dyn Stream<Item = Result<Chunk, reqwest::Error>> + Send>>;
 
-/// Lines of JSON of one type.
+/// A stream of JSON objects of one type, one per line.
 pub struct Lines<T> {
     url: String,
     chunks: Chunks,
@@ -36,8 +36,8 @@ impl<T: DeserializeOwned> Lines<T> {
         Lines { url, chunks: Box::pin(response.bytes_stream()), buffer: Vec::new(), silence, kind: PhantomData }
     }
 
-    /// The next line. `None` when the other side ended the stream; an error when it stayed silent for too long.
-    /// Safe to drop and call again.
+    /// Returns the next line. `None` if the server ended the stream; an error if the server was
+    /// silent for too long. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {

@@ -1,4 +1,4 @@
-//! Requests as they are told to somebody before they are sent: to be shown, or to be kept back.
+//! The request hook: it sees each request before it is sent, and can show or withhold it.
 
 use std::sync::Arc;
 
@@ -7,26 +7,27 @@ use std::sync::Arc;
 pub struct Request<'a> {
     /// `GET`, `POST` …
     pub method: &'a str,
-    /// The whole address.
+    /// The whole URL.
     pub url: &'a str,
-    /// Headers that matter, with their values.
+    /// Request headers, without the authorization.
     pub headers: Vec<(String, String)>,
-    /// What is sent.
+    /// The body, if it is text.
     pub body: Option<&'a str>,
-    /// It changes nothing.
+    /// True if the request changes nothing.
     pub reads: bool,
 }
 
 /// Whether a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
-    /// It is.
+    /// The request is sent.
     Yes,
-    /// It is kept back; the call ends with [`ClientError::NotSent`](crate::ClientError::NotSent).
+    /// The request is withheld; the call ends with
+    /// [`ClientError::NotSent`](crate::ClientError::NotSent).
     No,
 }
 
-/// Somebody who is told.
+/// The hook of a client.
 #[derive(Clone)]
 pub(crate) struct Tap(pub(crate) Arc<dyn Fn(&Request<'_>) -> Sending + Send + Sync>);
 
@@ -37,13 +38,13 @@ impl std::fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Tells of a request that is ready.
+    /// Passes a request to the hook.
     pub(crate) fn tell(&self, request: &reqwest::Request) -> Sending {
         let header = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
             Some((name.to_string(), value.to_str().ok()?.to_owned()))
         };
         let body = request.body().and_then(reqwest::Body::as_bytes).and_then(|b| std::str::from_utf8(b).ok());
-        // A POST that only asks what would become of it changes nothing.
+        // A POST with `dry_run=true` changes nothing.
         let asks_only = request.url().query_pairs().any(|(key, value)| key == "dry_run" && value == "true");
         (self.0)(&Request {
             method: request.method().as_str(),

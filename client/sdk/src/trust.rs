@@ -1,4 +1,5 @@
-//! How a client reaches the other end and proves who it is; files with certificates and tokens are read again when they change.
+//! Authentication of a client: certificates and tokens. Their files are read again when they
+//! change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,31 +12,33 @@ use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use crate::ClientError;
 
-/// How long a connection may take to come about.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// By what a client proves who it is, and whom it believes.
+/// The credentials of a client, and the peer that it expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
     /// Certificates.
     pub files: KeyFiles,
-    /// A token.
+    /// Source of the token.
     pub token: TokenFrom,
-    /// Who is to be at the other end.
+    /// The expected peer.
     pub other: Other,
 }
 
 impl Trust {
-    /// Whether it says who calls: then no other name needs to be given.
+    /// True if the client authenticates: the caller then needs no other user name.
     pub fn names_somebody(&self) -> bool {
         self.token != TokenFrom::Nowhere || self.files.own.is_some()
     }
 
-    /// That of a program in a container: whom the agent says is to be believed, and a token in a file, which is removed, so that what
-    /// the program starts does not find it.
+    /// The credentials of a program in a container: the authority that the agent passes, and a
+    /// token in a file.
+    ///
+    /// The file is removed after it is read, so that the program's child processes cannot read it.
     ///
     /// # Errors
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     pub fn of_a_container(ca: Option<PathBuf>, token: Option<&Path>) -> Result<Self, ClientError> {
         let token = match token {
             Some(path) => {
@@ -51,27 +54,27 @@ impl Trust {
     }
 }
 
-/// Who is to be at the other end of an encrypted connection.
+/// The expected peer of an encrypted connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Other {
     /// A resource manager.
     #[default]
     Manager,
-    /// The agent of a node.
+    /// A node agent.
     Node,
-    /// Anybody: what is said must be checked by other means, and nothing may be shown there.
+    /// Any peer. The caller must verify the answers by other means, and no token may be sent.
     Stranger,
 }
 
-/// Where a token comes from.
+/// Source of a token.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub enum TokenFrom {
-    /// There is none.
+    /// No token.
     #[default]
     Nowhere,
-    /// Out of the environment. Secret.
+    /// A token from the environment. Secret.
     Text(String),
-    /// Out of a file, read again when it changes.
+    /// A token in a file, read again when the file changes.
     File(PathBuf),
 }
 
@@ -85,7 +88,7 @@ impl std::fmt::Debug for TokenFrom {
     }
 }
 
-/// What a client has in its hands now.
+/// The HTTP client and the token of a client, renewed when the files change.
 #[derive(Debug)]
 pub(crate) struct Wire {
     base: String,
@@ -116,24 +119,25 @@ impl Wire {
         Ok(Arc::new(Wire { base: base.to_owned(), trust, now: Mutex::new(Now { watched, http, token }) }))
     }
 
-    /// By what it proves who calls.
+    /// The credentials of the client.
     pub(crate) fn trust(&self) -> &Trust {
         &self.trust
     }
 
-    /// What calls are made with.
+    /// The HTTP client for calls.
     pub(crate) fn http(&self) -> reqwest::Client {
         self.look(|now| now.http.clone())
     }
 
-    /// Signs a request.
+    /// Adds the token to a request.
     pub(crate) fn sign(&self, request: &mut reqwest::Request) {
         if let Some(token) = self.look(|now| now.token.clone()) {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
     }
 
-    /// Files that cannot be used leave those before in force: a rotation that is half done is no reason to fall silent.
+    /// Reads changed files again. Unusable files leave the earlier ones in force, because a
+    /// rotation may be incomplete.
     fn look<T>(&self, get: impl FnOnce(&Now) -> T) -> T {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.watched.changed() {
@@ -149,7 +153,7 @@ impl Wire {
     }
 }
 
-/// Whether what is sent there leaves this host as it is.
+/// True if requests to `base` leave this host unencrypted.
 fn is_heard(base: &str) -> bool {
     let url = reqwest::Url::parse(base).ok().filter(|url| url.scheme() == "http");
     let host = url.as_ref().and_then(reqwest::Url::host_str).map(|host| host.trim_matches(['[', ']']).to_owned());
@@ -159,7 +163,8 @@ fn is_heard(base: &str) -> bool {
 fn http(base: &str, trust: &Trust) -> Result<reqwest::Client, ClientError> {
     let unusable = |why: String| ClientError::Trust { why };
     let builder = reqwest::Client::builder().connect_timeout(CONNECT).tcp_nodelay(true).no_proxy();
-    // Also where nothing is encrypted: by default the authorities of the host would be read, which takes longer than most calls.
+    // TLS is configured also for unencrypted addresses. By default the HTTP library would load the
+    // authorities of the host, which takes longer than most calls.
     let tls = if base.starts_with("https://") {
         let client = match trust.other {
             Other::Manager => trust.files.client(Expect::Manager),

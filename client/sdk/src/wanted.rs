@@ -1,32 +1,32 @@
-//! Which events, or which calls of the audit log, somebody wants to see. Pure: makes the queries of `GET /v1/events` and `/v1/audit`.
+//! Filters of events and of the audit log: the query strings of `GET /v1/events` and `/v1/audit`.
 
 use headroom_types::{AppId, NodeId};
 use headroom_wire::v1::events::{EventLevel, Reason, Topic};
 
-/// Which events; all of what is given must hold.
+/// Filter of events; an event must match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventsWanted {
-    /// Of this application.
+    /// Application of the event.
     pub app: Option<AppId>,
-    /// About this.
+    /// Topic of the event.
     pub topic: Option<Topic>,
-    /// Of this level.
+    /// Level of the event.
     pub level: Option<EventLevel>,
-    /// With this word.
+    /// Reason of the event.
     pub reason: Option<Reason>,
-    /// About something whose id begins so.
+    /// Prefix of the object's id.
     pub object: Option<String>,
-    /// On this node.
+    /// Node of the event.
     pub node: Option<NodeId>,
 }
 
 impl EventsWanted {
-    /// All of one application, or all.
+    /// All events of one application, or of all applications.
     pub fn of(app: Option<AppId>) -> Self {
         EventsWanted { app, ..EventsWanted::default() }
     }
 
-    /// The part of an address that says so, with `&` before each word.
+    /// The filter as query parameters, each with a leading `&`.
     pub(crate) fn query(&self) -> String {
         let level = self.level.map(|level| match level {
             EventLevel::Normal => "normal".to_owned(),
@@ -44,21 +44,21 @@ impl EventsWanted {
     }
 }
 
-/// Which calls; all of what is given must hold.
+/// Filter of the audit log; an entry must match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditWanted {
-    /// Of this caller.
+    /// The caller.
     pub who: Option<String>,
-    /// Whose verb has this in it.
+    /// Part of the verb.
     pub verb: Option<String>,
-    /// Whose object has this in it.
+    /// Part of the object.
     pub object: Option<String>,
-    /// Those that were refused, or with false those that were done.
+    /// `true` for refused calls, `false` for calls that succeeded.
     pub refused: Option<bool>,
 }
 
 impl AuditWanted {
-    /// The part of an address that says so, with `&` before each word.
+    /// The filter as query parameters, each with a leading `&`.
     pub(crate) fn query(&self) -> String {
         let AuditWanted { who, verb, object, refused } = self.clone();
         query([("who", who), ("verb", verb), ("object", object), ("refused", refused.map(|r| r.to_string()))])
@@ -97,19 +97,19 @@ mod tests {
     }
 }
 
-/// Which rows of its tasks an application is read with.
+/// The task rows that the resource manager returns with an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRows {
-    /// All: of a large job these are megabytes.
+    /// All rows; megabytes for a large job.
     All,
-    /// None: the figures alone.
+    /// No rows, only the counts.
     None,
-    /// The first hundred of those that matter: given up, running, waiting, done; the higher rung first.
+    /// The first 100 rows in the order failed, running, waiting, done; the higher rung first.
     First,
 }
 
 impl TaskRows {
-    /// The address of an application with these rows.
+    /// The path of an application with these rows.
     pub fn path(self, app: &headroom_types::AppId) -> String {
         match self {
             TaskRows::All => format!("/v1/apps/{app}"),

@@ -1,5 +1,6 @@
-//! What one task costs the learner: its end is learned, and those that wait ask for a size. 250 tasks of the kind are remembered, with inputs.
-#![allow(missing_docs, unreachable_pub)] // made by the macros of criterion
+//! Cost of one task for the learner: one observation, and the size queries of waiting tasks. The
+//! kind has 250 observations with inputs.
+#![allow(missing_docs, unreachable_pub)] // the macros of criterion generate such items
 
 use std::hint::black_box;
 

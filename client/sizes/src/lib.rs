@@ -1,8 +1,9 @@
-//! Sizes that follow from what tasks needed: what a master gives the next task of a kind, and what people are told to ask for.
+//! Sizes from observed memory needs: the next size of a task, and suggestions for users.
 //!
-//! One calculation for the master, which goes by it, and for the resource manager, which shows it.
+//! Application masters and the resource manager share this calculation.
 //!
-//! *Architecture Invariant*: no clock, no files, no sockets; the same observations in the same order give the same sizes.
+//! *Architecture Invariant*: no clock, no files, no sockets; the same observations in the same
+//! order give the same sizes.
 
 #![forbid(unsafe_code)]
 

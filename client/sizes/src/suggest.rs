@@ -1,7 +1,9 @@
-//! First sizes for the next job of a family, from what its tasks needed in earlier jobs, and what they would have cost and spared.
+//! Suggested first sizes for the next job with the same name, from the needs of its tasks in
+//! earlier jobs, with costs and savings.
 //!
-//! The suggested size is the one that costs least together with what follows it: where few tasks need much, it is cheaper to try those
-//! few again at a large size than to give it to all. Then it lies below what nineteen of twenty need, and says so.
+//! The suggested size has the lowest total cost, retries included. If few tasks need much memory, a
+//! retry of these at a large size is cheaper than a large size for all. The suggestion is then
+//! below the 95th percentile and says so.
 
 use headroom_types::Bytes;
 use headroom_wire::v1::families::{Family, Kind, Need};
@@ -10,10 +12,10 @@ use headroom_wire::v1::suggestions::Suggestion;
 use crate::learn::rungs::Prices;
 use crate::learn::{Asks, Learner, step_up};
 
-/// Fewer tasks say too little about a stage.
+/// Minimum number of tasks for a suggestion.
 const ENOUGH: usize = 8;
 
-/// One suggestion for each stage with tasks, in the order of their names.
+/// One suggestion per stage with tasks, ordered by name.
 pub fn suggest(family: &Family) -> Vec<Suggestion> {
     family.kinds.iter().filter_map(|kind| of_kind(family, kind)).collect()
 }
@@ -50,7 +52,8 @@ fn of_kind(family: &Family, kind: &Kind) -> Option<Suggestion> {
     Some(Suggestion { why: why(&suggestion), ..suggestion })
 }
 
-/// What the learner gives the next task of the kind after it has seen these, and what it gives one that fails at that.
+/// Sizes of the learner after these observations: for the next task of the kind, and for one that
+/// fails at that size.
 fn learned(kind: &Kind, asked: Bytes) -> (Bytes, Bytes) {
     let mut learner = Learner::new(asked, Prices::default());
     let asks = Asks { kind: &kind.name, input: None, request: Some(asked) };
@@ -84,13 +87,14 @@ fn tasks(n: u32) -> String {
     if n == 1 { "1 task".to_owned() } else { format!("{n} tasks") }
 }
 
-/// The smallest size that so many of a hundred needed at most.
+/// The smallest size that `percent` per cent of the tasks fit.
 fn rank(sorted: &[Bytes], percent: usize) -> Bytes {
     let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(at).copied().unwrap_or_default()
 }
 
-/// One that fails is repeated with what follows, or with what it needs where that is more.
+/// Memory × time of the task with this size. A task that fails is repeated with `then`, or with its
+/// need if that is larger.
 fn after(need: &Need, size: Bytes, then: Bytes) -> f64 {
     if need.peak > size { cost(need, size) + cost(need, then.max(need.peak)) } else { cost(need, size) }
 }

@@ -1,15 +1,15 @@
-//! A histogram that many may add to without a lock.
+//! A histogram that several threads can add to without a lock.
 //!
-//! Its sum is kept in millionths of its unit, so that it is one number.
+//! The sum is stored in millionths of its unit, so that one atomic integer holds it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Times from a tenth of a millisecond to ten seconds: calls, writes, turns of a loop. Seconds.
+/// Bounds for times from 0.1 ms to 10 s: calls, writes, turns of a loop. Seconds.
 pub const SHORT: &[f64] = &[0.0001, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-/// Times from a tenth of a second to two hours: waits and lives. Seconds.
+/// Bounds for times from 0.1 s to 2 h: waits and run times. Seconds.
 pub const LONG: &[f64] = &[0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 7200.0];
-/// Parts of a whole, finer near all of it.
+/// Bounds for fractions of a whole, finer near 1.
 pub const PARTS: &[f64] = &[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0];
 
 const MILLION: f64 = 1e6;
@@ -18,28 +18,29 @@ const MILLION: f64 = 1e6;
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [f64],
-    /// One for each bound, and one for what is beyond the last.
+    /// One count for each bound, and one for values above the last bound.
     counts: Vec<AtomicU64>,
     sum: AtomicU64,
 }
 
-/// A histogram at one moment.
+/// The contents of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Spread {
-    /// Of all that was added.
+    /// Sum of all values.
     pub sum: f64,
-    /// Upper bounds with what fell between each and the one before; the last bound is infinity.
+    /// Upper bounds with the number of values between each bound and the one before. The last bound
+    /// is infinity.
     pub buckets: Vec<(f64, u64)>,
 }
 
 impl Histogram {
-    /// An empty one; `bounds` go up.
+    /// An empty histogram; `bounds` must be ascending.
     pub fn new(bounds: &'static [f64]) -> Self {
         let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Histogram { bounds, counts, sum: AtomicU64::new(0) }
     }
 
-    /// Adds one value, which is not negative.
+    /// Adds one value, which must not be negative.
     pub fn observe(&self, value: f64) {
         let place = self.bounds.partition_point(|bound| *bound < value);
         if let Some(count) = self.counts.get(place) {
@@ -49,12 +50,12 @@ impl Histogram {
         self.sum.fetch_add((value * MILLION) as u64, Ordering::Relaxed);
     }
 
-    /// Adds one time, in seconds.
+    /// Adds one duration, in seconds.
     pub fn time(&self, took: Duration) {
         self.observe(took.as_secs_f64());
     }
 
-    /// What it holds now.
+    /// The present contents.
     pub fn spread(&self) -> Spread {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
@@ -65,12 +66,12 @@ impl Histogram {
 }
 
 impl Spread {
-    /// How many values.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, n)| n).sum()
     }
 
-    /// Both together; they have the same bounds.
+    /// The sum of two histograms with the same bounds.
     #[must_use]
     pub fn plus(mut self, other: &Spread) -> Self {
         if self.buckets.is_empty() {

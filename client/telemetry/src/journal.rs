@@ -1,7 +1,9 @@
-//! Lines for the journal of systemd, with their fields as fields of its own and an identity for those that matter most.
+//! Log lines for the systemd journal, with their fields as journal fields and a `MESSAGE_ID` for
+//! the most important lines.
 //!
-//! Owned by the log of a daemon whose standard error is the journal. Speaks the journal's native protocol: one datagram a line. What it
-//! cannot deliver goes to standard error, which leads to the same place without the fields.
+//! Owned by the log of a daemon whose standard error is the journal. The writer sends one datagram
+//! per line in the journal's native protocol. Lines that it cannot deliver go to standard error,
+//! which the journal stores without the fields.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
@@ -13,28 +15,28 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
-/// Where systemd listens.
+/// The socket of the systemd journal.
 const PLACE: &str = "/run/systemd/journal/socket";
-/// Of a line that one datagram cannot hold, so much is told. Bytes.
+/// Longest text of a line that is too large for one datagram. Bytes.
 const MOST: usize = 16 * 1024;
 
 macro_rules! messages {
     ($($key:literal $id:literal $by:literal $when:literal)*) => {
-        /// Lines that can be told from all others by their `MESSAGE_ID`. An identity is never given a second meaning.
+        /// Log lines with a `MESSAGE_ID`. An identity must never be reused for another meaning.
         pub const MESSAGES: &[Message] = &[$(Message { key: $key, id: $id, by: $by, when: $when }),*];
     };
 }
 
-/// A line with an identity.
+/// A log line with an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The reason that the line begins with, or the name that it has in the code.
+    /// The reason at the beginning of the line, or the name of the tracing event.
     pub key: &'static str,
-    /// Its identity: 128 random bits.
+    /// The `MESSAGE_ID`: 128 random bits.
     pub id: &'static str,
-    /// The daemon that says it.
+    /// The daemon that logs the line.
     pub by: &'static str,
-    /// When it says so.
+    /// The condition under which the daemon logs it.
     pub when: &'static str,
 }
 
@@ -53,7 +55,7 @@ messages! {
     "ConfigRefused" "4087a15068f94224a0c0d19e5972a014" "both" "The configuration was to be read again and has mistakes: what held before still holds."
 }
 
-/// The identity of a line, by what it begins with or by its name.
+/// The `MESSAGE_ID` of a line, by the reason at its beginning or by its name.
 fn identity(message: &str, name: &str) -> Option<&'static str> {
     let reason = message.split_once(": ").map_or("", |(word, _)| word);
     MESSAGES.iter().find(|m| m.key == reason || m.key == name).map(|m| m.id)
@@ -68,7 +70,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// The journal, when standard error leads there: systemd says so in `JOURNAL_STREAM`, and the file is the one it means.
+    /// The journal, if standard error leads there: `JOURNAL_STREAM` contains the device and inode
+    /// of standard error.
     pub fn behind_stderr(program: &'static str) -> Option<Self> {
         let told = std::env::var("JOURNAL_STREAM").ok()?;
         let file = std::fs::metadata("/proc/self/fd/2").ok()?;
@@ -97,13 +100,13 @@ impl<S: Subscriber> Layer<S> for Journal {
         let mut line = Line::default();
         event.record(&mut line);
         if self.send(event.metadata(), &line).is_err() {
-            // Nowhere is left to tell when this fails too.
+            // There is no other output left if this write fails.
             let _ = writeln!(io::stderr(), "{}", line.text());
         }
     }
 }
 
-/// What is said.
+/// One log line.
 #[derive(Debug, Default)]
 struct Line {
     sentence: String,
@@ -111,12 +114,12 @@ struct Line {
 }
 
 impl Line {
-    /// The sentence with its fields behind it, for whoever reads.
+    /// The sentence, followed by its fields.
     fn text(&self) -> String {
         let mut text = self.sentence.clone();
         for (name, value) in &self.fields {
             let gap = if text.is_empty() { "" } else { " " };
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "{gap}{name}={value}");
         }
         text
@@ -164,7 +167,7 @@ fn datagram(metadata: &Metadata<'_>, program: &str, line: &Line) -> Vec<u8> {
     bytes
 }
 
-/// A value of several lines goes with its length before it.
+/// A value with a line break is preceded by its length.
 fn put(bytes: &mut Vec<u8>, name: &str, value: &str) {
     bytes.extend_from_slice(name.as_bytes());
     if value.contains('\n') {
@@ -177,7 +180,8 @@ fn put(bytes: &mut Vec<u8>, name: &str, value: &str) {
     bytes.push(b'\n');
 }
 
-/// `container_id` is `HEADROOM_CONTAINER_ID`. The journal takes capitals, digits and underscores, at most 64.
+/// `container_id` becomes `HEADROOM_CONTAINER_ID`. The journal accepts capitals, digits and
+/// underscores, at most 64 characters.
 fn field_name(name: &str) -> String {
     let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
     "HEADROOM_".chars().chain(plain).take(64).collect()
@@ -192,7 +196,7 @@ fn priority(level: &Level) -> &'static str {
     }
 }
 
-/// As much of a text as [`MOST`] holds.
+/// The longest prefix of a text within [`MOST`] bytes.
 fn beginning(text: &str) -> &str {
     &text[..text.floor_char_boundary(MOST)]
 }
@@ -204,7 +208,7 @@ mod tests {
     use std::time::Duration;
     use tracing_subscriber::layer::SubscriberExt as _;
 
-    /// Fields of a datagram, as systemd reads them.
+    /// Parses the fields of a datagram as systemd does.
     fn read(mut bytes: &[u8]) -> BTreeMap<String, String> {
         let mut fields = BTreeMap::new();
         while !bytes.is_empty() {
@@ -226,7 +230,7 @@ mod tests {
         fields
     }
 
-    /// What arrives of what `say` says.
+    /// The fields that arrive for the lines that `say` logs.
     fn told(say: impl FnOnce()) -> BTreeMap<String, String> {
         let dir = tempfile::tempdir().expect("a directory");
         let place = dir.path().join("journal");

@@ -1,7 +1,8 @@
-//! What daemons tell of themselves: the names of all metrics, the page a scraper reads, the log, and files of lines that stay bounded.
+//! Telemetry of the daemons: the names of all metrics, the metrics page, the log, and bounded files
+//! of lines.
 //!
-//! *Architecture Invariant*: a figure on a page has a name from [`names`], with the labels that are written down there. Whoever
-//! counts does so without a lock; whoever reads adds up.
+//! *Architecture Invariant*: each metric on a page has a name from [`names`], with the labels that
+//! are declared there. Writers count without a lock; the reader adds up.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! Files of lines that stay bounded: written in order, cut into segments, the oldest segment removed when there are too many.
+//! Bounded files of lines: written in order and divided into segments. The oldest segment is
+//! removed when there are too many.
 //!
-//! Owned by one writer. What was written before a crash is read again at the next start; a last line that was torn is dropped.
-//! A segment is called `NAME-NUMBER.jsonl`, and the numbers go up.
+//! Owned by one writer. Lines that were written before a crash are read again at the next start; a
+//! torn last line is dropped. A segment is called `NAME-NUMBER.jsonl`, with ascending numbers.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -9,16 +10,16 @@ use std::path::{Path, PathBuf};
 
 const ENDING: &str = ".jsonl";
 
-/// How much is kept.
+/// Size limits of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// A segment is closed when it is that large. Bytes.
+    /// Size at which a segment is closed. Bytes.
     pub segment: u64,
-    /// Segments that are kept, the one that is written included.
+    /// Maximum number of segments, including the open one.
     pub segments: usize,
 }
 
-/// One row of segments.
+/// A log of lines in segments.
 #[derive(Debug)]
 pub struct Lines {
     folder: PathBuf,
@@ -27,15 +28,15 @@ pub struct Lines {
     open: File,
     number: u64,
     written: u64,
-    /// The name of the open file may not be on the disk yet.
+    /// True if the name of the open file is on disk. A new file also needs a sync of its folder.
     named: bool,
 }
 
 impl Lines {
-    /// Opens the row for writing, behind all that is there.
+    /// Opens the log to append to it.
     ///
     /// # Errors
-    /// The folder or the file cannot be made or written.
+    /// The folder or the file cannot be created or written.
     pub fn open(folder: &Path, name: &'static str, bounds: Bounds) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let number = segments(folder, name)?.last().map_or(1, |(number, _)| *number);
@@ -43,8 +44,8 @@ impl Lines {
         Ok(Lines { folder: folder.to_owned(), name, bounds, open, number, written, named: false })
     }
 
-    /// Adds lines. They are with the kernel when this returns: they survive the end of the process; that of the machine
-    /// only after [`Lines::sync`].
+    /// Appends lines. The kernel has them when this returns, so they survive the end of the
+    /// process. They survive the end of the machine only after [`Lines::sync`].
     ///
     /// # Errors
     /// The file cannot be written.
@@ -59,10 +60,10 @@ impl Lines {
         if self.written >= self.bounds.segment { self.next() } else { Ok(()) }
     }
 
-    /// Puts on the disk all that was added: it survives the end of the machine from here on.
+    /// Writes all appended lines to disk, so that they survive the end of the machine.
     ///
     /// # Errors
-    /// The disk does not take it.
+    /// The disk reports an error.
     pub fn sync(&mut self) -> io::Result<()> {
         self.open.sync_data()?;
         if !self.named {
@@ -72,10 +73,10 @@ impl Lines {
         Ok(())
     }
 
-    /// Other bounds from now on.
+    /// Replaces the bounds and removes surplus segments.
     ///
     /// # Errors
-    /// A segment that has to go cannot be removed.
+    /// A surplus segment cannot be removed.
     pub fn bound(&mut self, bounds: Bounds) -> io::Result<()> {
         self.bounds = bounds;
         self.trim()
@@ -96,7 +97,8 @@ impl Lines {
     }
 }
 
-/// A file that ends with a whole line, and its size. A torn last line is closed, so that the next one does not grow from it.
+/// Opens a file and returns it with its size. A torn last line gets a line break, so that the next
+/// line does not continue it.
 fn append_to(path: &Path) -> io::Result<(File, u64)> {
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     let mut size = file.metadata()?.len();
@@ -126,7 +128,8 @@ fn segments(folder: &Path, name: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// All lines that are kept, the oldest first. What is not text is left out. A row that was never written is empty.
+/// Reads all stored lines, the oldest first. Lines that are not UTF-8 are skipped. A missing folder
+/// is an empty log.
 ///
 /// # Errors
 /// A file cannot be read.

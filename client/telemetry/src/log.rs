@@ -1,4 +1,5 @@
-//! The log of a daemon: to the journal where standard error is that, as text to standard error otherwise.
+//! The log of a daemon: to the systemd journal if standard error leads there, otherwise as text to
+//! standard error.
 
 use std::io::{self, IsTerminal as _};
 
@@ -9,15 +10,15 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::journal::Journal;
 
-/// In the environment; goes before the configuration.
+/// Environment variable with the log filter; it overrides the configuration.
 const VARIABLE: &str = "HEADROOM_LOG";
 
-/// How much is said, while it is being said.
+/// The log level, which can change at run time.
 #[derive(Debug)]
 pub struct Level(Option<reload::Handle<EnvFilter, Registry>>);
 
 impl Level {
-    /// Says as much as `level` from now on, unless the environment has set it.
+    /// Sets the level, unless the environment variable sets it.
     pub fn set(&self, level: &str) {
         if let Some(handle) = &self.0
             && let Err(error) = handle.reload(EnvFilter::new(level))
@@ -26,13 +27,13 @@ impl Level {
         }
     }
 
-    /// Whether [`Level::set`] does anything: the environment has not set it.
+    /// True if [`Level::set`] has an effect: the environment variable is not set.
     pub fn is_free(&self) -> bool {
         self.0.is_some()
     }
 }
 
-/// Begins the log of `program`. Only the first one of a process counts.
+/// Starts the log of `program`. Only the first call of a process has an effect.
 pub fn begin(program: &'static str, level: &str) -> Level {
     let set = EnvFilter::try_from_env(VARIABLE).ok();
     let free = set.is_none();

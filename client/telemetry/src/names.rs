@@ -1,23 +1,24 @@
-//! The names of all metrics, with their labels and what they say. `docs/metrics.md` is made from this file.
+//! The names of all metrics, with labels and help texts. `docs/metrics.md` is generated from this
+//! file.
 //!
-//! A name is one quantity in one base unit. Values of labels are few: words of this project, nodes, queues, and what jobs choose
-//! only as far as `telemetry.cardinality` lets them.
+//! A name is one quantity in one base unit. Labels have few values: words of this project, nodes
+//! and queues. The number of values that jobs choose is limited by `telemetry.cardinality`.
 
 use std::fmt::Write as _;
 
-/// How a figure behaves.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only goes up, and begins at zero when the process does.
+    /// Only increases; starts at zero with the process.
     Counter,
-    /// Goes up and down.
+    /// Increases and decreases.
     Gauge,
     /// Counts by size.
     Histogram,
 }
 
 impl Kind {
-    /// The word scrapers use.
+    /// The type's name in the exposition format.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Counter => "counter",
@@ -27,21 +28,21 @@ impl Kind {
     }
 }
 
-/// One name.
+/// One metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// As it is asked for.
+    /// The full name.
     pub name: &'static str,
-    /// How it behaves.
+    /// The type.
     pub kind: Kind,
     /// Its labels, in the order in which values are given.
     pub labels: &'static [&'static str],
-    /// What it says; one sentence.
+    /// The help text, one sentence.
     pub help: &'static str,
 }
 
 impl Metric {
-    /// The name of its family in OpenMetrics: that of a counter has no `_total`.
+    /// The name of its family in OpenMetrics: the family of a counter has no `_total`.
     pub fn family(&self) -> &'static str {
         match self.kind {
             Kind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
@@ -59,7 +60,7 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// Of the resource manager itself.
+    /// Metrics of the resource manager.
     RM;
     RM_BUILD_INFO Gauge "headroom_rm_build_info" ["version"] "Always 1; the version of the resource manager is in the label."
     RM_LEADER Gauge "headroom_rm_leader" [] "1 while this resource manager takes calls for the cluster, 0 after a restart until its nodes are back."
@@ -99,7 +100,8 @@ metrics! {
 }
 
 metrics! {
-    /// Of application masters; told by the resource manager, to which all masters send what their tasks do.
+    /// Metrics of application masters. The resource manager publishes them; all masters send it the
+    /// results of their tasks.
     AM;
     AM_TASKS Gauge "headroom_am_tasks" ["job", "state"] "Tasks of live jobs: state is pending, running, done, or failed."
     AM_ATTEMPTS Counter "headroom_am_task_attempts_total" ["job", "profile", "outcome"] "Attempts at tasks that ended, by the reason of their end."
@@ -114,7 +116,7 @@ metrics! {
 }
 
 metrics! {
-    /// Of a node agent.
+    /// Metrics of a node agent.
     NODE;
     NODE_BUILD_INFO Gauge "headroom_node_build_info" ["version", "enforcer"] "Always 1; the version of the agent, and what holds containers to their limits, are in the labels."
     NODE_REGISTERED Gauge "headroom_node_registered" [] "1 while the resource manager knows this node."
@@ -139,7 +141,7 @@ metrics! {
 }
 
 metrics! {
-    /// Of every process.
+    /// Metrics of every process.
     PROCESS;
     PROCESS_CPU_SECONDS Counter "process_cpu_seconds_total" [] "Processor time that the process has used."
     PROCESS_RESIDENT_MEMORY Gauge "process_resident_memory_bytes" [] "Resident memory of the process."
@@ -150,12 +152,12 @@ metrics! {
     PROCESS_THREADS Gauge "process_threads" [] "Threads of the process."
 }
 
-/// Every name, with who tells it.
+/// All metrics of all daemons.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
     [RM, AM, NODE, PROCESS].into_iter().flatten()
 }
 
-/// `docs/metrics.md`.
+/// The text of `docs/metrics.md`.
 pub fn manual() -> String {
     let mut text = String::from(ABOUT);
     let parts = [
@@ -165,7 +167,7 @@ pub fn manual() -> String {
         ("Processes", "At both.", PROCESS),
     ];
     for (title, about, metrics) in parts {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "\n## {title}\n\n{about}\n\n| name | type | labels | what it says |\n| --- | --- | --- | --- |\n");
         for m in metrics {
             let labels = if m.labels.is_empty() { "–".to_owned() } else { m.labels.join(", ") };

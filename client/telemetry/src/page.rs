@@ -1,4 +1,4 @@
-//! The page a scraper reads: figures with their names and labels, in both formats that are asked for.
+//! The metrics page: values with names and labels, in both formats that scrapers request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use prometheus_client::registry::Registry;
 use crate::histogram::Spread;
 use crate::names::{Kind, Metric};
 
-/// Most values of one label that others than the operator choose; all further ones are [`OTHER`].
+/// Maximum number of values of one label that users choose. Further values become [`OTHER`].
 pub const MOST_VALUES: usize = 200;
-/// Stands for the values beyond [`MOST_VALUES`].
+/// The label value that replaces values beyond [`MOST_VALUES`].
 pub const OTHER: &str = "other";
 
-/// How the page is written.
+/// The exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The text format, version 0.0.4.
@@ -26,7 +26,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// What the header `Accept` asks for.
+    /// The format that the header `Accept` requests.
     pub fn wanted(accept: Option<&str>) -> Self {
         if accept.is_some_and(|a| a.contains("application/openmetrics-text")) { Format::OpenMetrics } else { Format::Text }
     }
@@ -46,19 +46,20 @@ enum Figure {
     Spread(Spread),
 }
 
-/// Figures at one moment. What is put under the same name and labels twice is added up.
+/// Metric values at one moment. Values with the same name and labels are added up.
 #[derive(Debug, Default)]
 pub struct Page {
     figures: BTreeMap<&'static str, (Metric, BTreeMap<Vec<String>, Figure>)>,
 }
 
 impl Page {
-    /// An empty one.
+    /// An empty page.
     pub fn new() -> Self {
         Page::default()
     }
 
-    /// Adds a number; `labels` are values in the order of the metric's labels, and an empty one is left out.
+    /// Adds a number. `labels` are values in the order of the metric's labels; an empty value is
+    /// omitted.
     pub fn number(&mut self, metric: &Metric, labels: &[&str], value: f64) {
         match self.place(metric, labels, Figure::Number(0.0)) {
             Figure::Number(n) => *n += value,
@@ -66,7 +67,7 @@ impl Page {
         }
     }
 
-    /// Adds a whole number.
+    /// Adds an integer.
     #[expect(clippy::cast_precision_loss, reason = "scrapers read floating point numbers")]
     pub fn count(&mut self, metric: &Metric, labels: &[&str], value: u64) {
         self.number(metric, labels, value as f64);
@@ -87,19 +88,19 @@ impl Page {
         figures.entry(values).or_insert(empty)
     }
 
-    /// The names that are on it.
+    /// The names on the page.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.figures.keys().copied()
     }
 
-    /// As text.
+    /// The page as text.
     pub fn write(self, format: Format) -> String {
         let mut open = String::new();
         let counters: Vec<&'static str> =
             self.figures.values().filter(|(m, _)| m.kind == Kind::Counter).map(|(m, _)| m.family()).collect();
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = text::encode(&mut open, &registry);
         match format {
             Format::OpenMetrics => open,
@@ -108,7 +109,8 @@ impl Page {
     }
 }
 
-/// From OpenMetrics to the older format: there, the family of a counter has the counter's own name, and no line ends the page.
+/// Converts OpenMetrics to the older format, in which the family of a counter has the counter's own
+/// name and no `# EOF` line ends the page.
 fn plain(open: &str, counters: &[&str]) -> String {
     let mut out = String::with_capacity(open.len());
     for line in open.lines().filter(|l| *l != "# EOF") {

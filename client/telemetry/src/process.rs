@@ -1,4 +1,5 @@
-//! What the process itself takes: as every exporter tells it, from `/proc/self`. What cannot be read is left out.
+//! Metrics of the process itself from `/proc/self`, under the names that all exporters use.
+//! Unreadable values are omitted.
 
 use std::fs;
 
@@ -8,10 +9,10 @@ use crate::names::{
 };
 use crate::page::Page;
 
-/// Ticks of a second in `/proc/self/stat`: the kernel shows them so on every platform.
+/// Clock ticks per second in `/proc/self/stat`: `USER_HZ`, 100 on every platform.
 const TICKS: f64 = 100.0;
 
-/// Puts them on the page. `started` is when the process began, in seconds of the wall clock.
+/// Adds the metrics to a page. `started` is the start of the process, in seconds of the wall clock.
 pub fn put(page: &mut Page, started: f64) {
     page.number(&PROCESS_START_TIME, &[], started);
     if let Ok(fds) = fs::read_dir("/proc/self/fd") {
@@ -41,7 +42,7 @@ fn max_fds(limits: &str) -> Option<u64> {
     limits.lines().find_map(|l| l.strip_prefix("Max open files"))?.split_whitespace().next()?.parse().ok()
 }
 
-/// The name of the program stands in brackets and may hold anything.
+/// The program name is in brackets and may contain any character, so the last bracket ends it.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let (user, system): (f64, f64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

@@ -1,6 +1,7 @@
-//! Connections that were turned away before anything was read from them: counted by why, and told in the log now and then.
+//! Connections that were rejected before a request was read: counted by reason, and logged at a
+//! limited rate.
 //!
-//! Whoever knocks decides how often this happens, so nobody's log grows with it.
+//! The remote side controls the rate of rejections, so the log must not grow with it.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -12,24 +13,24 @@ use tracing::warn;
 
 use crate::{Metric, Page};
 
-/// The log is told of one in this time.
+/// Shortest interval between two log lines.
 const SELDOM: Duration = Duration::from_secs(10);
 
-/// Why somebody was turned away.
+/// The reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Their address has as many connections as one may have.
+    /// The address has reached its limit of connections.
     Crowded,
-    /// As many as there may be are here that have shown nothing.
+    /// The limit of connections that have not authenticated is reached.
     Strangers,
-    /// They did not show, in time, what lets them in.
+    /// The peer did not complete the handshake or the authentication in time.
     Unproven,
 }
 
 impl Why {
     const ALL: [Why; 3] = [Why::Crowded, Why::Strangers, Why::Unproven];
 
-    /// As a label.
+    /// The value of the metric label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -40,7 +41,7 @@ impl Why {
     }
 }
 
-/// Counts them.
+/// Counts of rejected connections.
 #[derive(Debug, Default)]
 pub struct Turned {
     crowded: AtomicU64,
@@ -49,16 +50,16 @@ pub struct Turned {
     told: Mutex<Told>,
 }
 
-/// What the log was told.
+/// State of the rate limit.
 #[derive(Debug, Default)]
 struct Told {
     at: Option<Instant>,
-    /// Turned away since.
+    /// Rejections since the last log line.
     since: u64,
 }
 
 impl Turned {
-    /// Somebody was turned away.
+    /// Counts a rejected connection.
     pub fn away(&self, peer: IpAddr, why: Why, detail: &dyn Display) {
         self.of(why).fetch_add(1, Ordering::Relaxed);
         if let Some(others) = self.tell(Instant::now()) {
@@ -66,9 +67,9 @@ impl Turned {
         }
     }
 
-    /// How many nobody was told of, when it is time to tell of one.
+    /// The number of rejections that were not logged, if the next log line is due.
     fn tell(&self, now: Instant) -> Option<u64> {
-        // Whoever panicked here left whole figures behind.
+        // A panic under the lock leaves complete counts.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.at.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
             told.since += 1;
@@ -86,7 +87,7 @@ impl Turned {
         }
     }
 
-    /// Puts the counts on a page; `metric` has one label, the reason.
+    /// Adds the counts to a page; `metric` has one label, the reason.
     pub fn put(&self, page: &mut Page, metric: &Metric) {
         for why in Why::ALL {
             page.count(metric, &[why.as_str()], self.of(why).load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Pages about what daemons tell: as they would be made now, and complete.
+//! Generated pages about telemetry are current and complete.
 
 #![allow(missing_docs)] // tests are read, not imported
 

@@ -1,24 +1,24 @@
-//! A daemon that runs for the program that started it (`--attached`): it reports its start as one line on standard output, and ends
-//! when its standard input ends.
+//! A daemon that runs on behalf of the program that started it (`--attached`). It reports its start
+//! as one line on standard output, and ends when its standard input ends.
 //!
-//! The kernel closes the pipe however the other program ends, so no daemon outlives it.
+//! The kernel closes the pipe however the parent ends, so the daemon does not outlive it.
 
 use std::future::pending;
 use std::io::{self, Read as _, Write as _};
 
 use tokio::sync::oneshot;
 
-/// The program that started this one, or nobody who would be waited for.
+/// The program that started this one, if its end must be watched.
 #[derive(Debug)]
 pub struct Parent(Option<oneshot::Receiver<()>>);
 
 impl Parent {
-    /// Nobody.
+    /// No parent to watch.
     pub fn nobody() -> Parent {
         Parent(None)
     }
 
-    /// Reports the start and watches standard input from now on, on a thread of its own.
+    /// Writes the report to standard output and watches standard input on a thread of its own.
     ///
     /// # Errors
     /// Standard output is closed, or the thread cannot be started.
@@ -29,7 +29,7 @@ impl Parent {
         out.flush()?;
         let (lives, ended) = oneshot::channel();
         let wait = move || {
-            // A read that fails is an end too.
+            // A read error also counts as the end of the input.
             let mut bytes = [0; 64];
             while io::stdin().lock().read(&mut bytes).is_ok_and(|n| n > 0) {}
             drop(lives);
@@ -38,7 +38,7 @@ impl Parent {
         Ok(Parent(Some(ended)))
     }
 
-    /// Returns when the other program has ended, and never where there is none.
+    /// Returns when the parent has ended; never returns without a parent.
     pub async fn ended(&mut self) {
         match &mut self.0 {
             Some(ended) => drop(ended.await),

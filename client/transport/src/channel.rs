@@ -1,5 +1,5 @@
-//! A line between two programs of one application: the listening one makes a certificate for itself, and its hash travels with its
-//! address, `tls://10.0.0.7:4711#<64 hexadecimal digits>`.
+//! A connection between two programs of one application. The listener creates its own certificate,
+//! and its hash is part of its address: `tls://10.0.0.7:4711#<64 hexadecimal digits>`.
 
 use std::fmt;
 use std::io;
@@ -19,19 +19,19 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-/// The name in such a certificate; nobody looks at it.
+/// The subject name in such a certificate. Peers do not check it.
 const NAME: &str = "headroom-master";
 
-/// What the listening end has.
+/// The certificate of a listener.
 #[derive(Clone, Debug)]
 pub struct Lock {
-    /// What it shows.
+    /// The TLS configuration of the listener.
     pub server: Arc<ServerConfig>,
-    /// How it is known.
+    /// The hash of the certificate.
     pub pin: Pin,
 }
 
-/// How a listener is known: the hash of its certificate.
+/// The hash of a listener's certificate, by which peers authenticate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pin(Hash);
 
@@ -54,10 +54,11 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
 }
 
 impl Lock {
-    /// The one that an earlier life left at `path`, or a new one, which is left there. Only its owner can read it.
+    /// Reads the certificate that an earlier incarnation wrote to `path`, or creates one there.
+    /// Only the owner can read the file.
     ///
     /// # Errors
-    /// It can be neither read nor made, or others can read it.
+    /// The file can be neither read nor created, or other users can read it.
     pub fn at(path: &Path) -> io::Result<Self> {
         if !path.exists() {
             let key = KeyPair::generate().map_err(other)?;
@@ -74,12 +75,12 @@ impl Lock {
     }
 }
 
-/// Where a master listens: `tcp://HOST:PORT`, or `tls://HOST:PORT#PIN` where other hosts reach it.
+/// Address of a master: `tcp://HOST:PORT`, or `tls://HOST:PORT#PIN` if other hosts can connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// `HOST:PORT`.
     pub at: String,
-    /// How it is known, where it encrypts.
+    /// The hash of the certificate, if the connection is encrypted.
     pub pin: Option<Pin>,
 }
 
@@ -92,7 +93,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a text is no address of a master.
+/// The text is not a valid address of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a master's address is written tcp://HOST:PORT, or tls://HOST:PORT# and 64 hexadecimal digits")]
 pub struct ParseAddressError;
@@ -117,15 +118,16 @@ impl FromStr for Address {
     }
 }
 
-/// The calling end of a line.
+/// The client side of a connection.
 pub type Line = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// What comes over one of them.
+/// The reading half of a connection.
 pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
-/// What goes over one of them.
+/// The writing half of a connection.
 pub type Writing = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Reading and writing apart; a plain connection needs no lock for that.
+/// Splits a connection into a reading and a writing half. A plain connection needs no lock for
+/// that.
 pub fn halves<T>(line: Either<TcpStream, T>) -> (Reading, Writing)
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -142,13 +144,14 @@ where
     }
 }
 
-/// Calls `address`, which must have the certificate of `pin`; not encrypted without one.
+/// Connects to `address`. With a `pin`, the connection is encrypted and the peer must have that
+/// certificate.
 ///
 /// # Errors
-/// Nobody answers, or somebody else.
+/// The connection fails, or the peer has another certificate.
 pub async fn connect(address: &str, pin: Option<Pin>) -> io::Result<Line> {
     let stream = TcpStream::connect(address).await?;
-    // Lines are short and must not wait for more; without it they are only slower.
+    // Messages are short and must not wait for more data. Without this option they are only slower.
     let _ = stream.set_nodelay(true);
     let Some(Pin(hash)) = pin else { return Ok(Either::Left(stream)) };
     let config = tls::pinned(Some(hash)).map_err(other)?;

@@ -1,4 +1,4 @@
-//! What happens between a connection that was taken in and its first request: the other end is asked who it is.
+//! The TLS handshake of an accepted connection, before its first request.
 
 use std::io;
 use std::sync::Arc;
@@ -16,29 +16,31 @@ use tokio_util::either::Either;
 /// A connection, encrypted or not.
 pub type Stream = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// Who has come in.
+/// The peer of an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// Nobody was asked: the listener has no certificate.
+    /// The listener has no certificate, so the peer was not authenticated.
     Unasked,
-    /// It showed no certificate.
+    /// The peer presented no certificate.
     Nobody,
-    /// It showed the certificate of this role.
+    /// The peer presented a certificate of this role.
     Known(Role),
 }
 
-/// A handshake has to be over by then.
+/// Timeout of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// What begins a record of a handshake; no request of HTTP begins so.
+/// First byte of a TLS handshake record. No HTTP request begins with it.
 const RECORD: u8 = 0x16;
-/// The answer to whoever does not encrypt.
+/// The response to a peer that does not encrypt.
 const PLAIN: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\nconnection: close\r\ncontent-length: ";
 const WHY: &str = r#"{"type":"https://headroom.dev/errors/HR0400","title":"bad request","status":400,"code":"HR0400","detail":"this port speaks TLS: write https:// and not http://","retryable":false}"#;
 
-/// Finds out who is there. Whoever does not encrypt where that is demanded is told so, and hung up on.
+/// Authenticates the peer of a connection. A peer that does not encrypt at a TLS listener gets an
+/// HTTP 400 response and is disconnected.
 ///
 /// # Errors
-/// It broke, took too long, or showed a certificate of another authority.
+/// The handshake failed, took too long, or the certificate is of another authority or names no
+/// role.
 pub async fn greet(stream: TcpStream, server: Option<Arc<ServerConfig>>) -> io::Result<(Stream, Caller)> {
     let Some(server) = server else { return Ok((Either::Left(stream), Caller::Unasked)) };
     match timeout(HANDSHAKE, shake(stream, server)).await {

@@ -1,4 +1,4 @@
-//! A daemon's certificate, its key and its authority, read again when the files change.
+//! A daemon's certificate, its key and its authority; the files are read again when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,47 +11,48 @@ use tracing::{info, warn};
 
 use crate::watched::Watched;
 
-/// Names of the files in a daemon's directory.
+/// File names in a daemon's directory.
 const CA: &str = "ca.pem";
 const CERT: &str = "cert.pem";
 const KEY: &str = "key.pem";
 
-/// Which files a caller uses; each may be left out.
+/// The certificate files of a caller; each is optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyFiles {
-    /// Who vouches for the other end; the authorities of this host when left out.
+    /// The authority that signs the peer's certificate; the default is the list of authorities of
+    /// this host.
     pub ca: Option<PathBuf>,
-    /// The caller's own certificate and the key to it.
+    /// The caller's certificate and its key.
     pub own: Option<(PathBuf, PathBuf)>,
 }
 
-/// Why they are of no use.
+/// The certificate files are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// A file, or what is in it.
+    /// A file, or its contents.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// This host trusts nobody, and nobody was named.
+    /// This host has no authorities, and the user named none.
     #[error("this host has no list of authorities; name one with --ca FILE")]
     NoAuthorities,
 }
 
 impl KeyFiles {
-    /// Those of a daemon's directory.
+    /// The files of a daemon's directory.
     pub fn of(dir: &Path) -> Self {
         KeyFiles { ca: Some(dir.join(CA)), own: Some((dir.join(CERT), dir.join(KEY))) }
     }
 
-    /// All that are named, for looking whether one has changed.
+    /// All named files, for change detection.
     pub fn paths(&self) -> Vec<PathBuf> {
         let own = self.own.iter().flat_map(|(cert, key)| [cert.clone(), key.clone()]);
         self.ca.iter().cloned().chain(own).collect()
     }
 
-    /// What a caller with these files shows and demands.
+    /// The TLS configuration of a caller with these files.
     ///
     /// # Errors
-    /// What is wrong with the first file that is.
+    /// The first file that is unusable.
     pub fn client(&self, expect: Expect) -> Result<ClientConfig, KeysError> {
         let own = match (&self.ca, &self.own) {
             (ca, Some((cert, key))) => {
@@ -69,12 +70,12 @@ impl KeyFiles {
     }
 }
 
-/// For callers that do not encrypt: it trusts nobody.
+/// A TLS configuration that trusts no certificate, for callers that do not encrypt.
 ///
 /// # Errors
-/// The library refuses its own defaults.
+/// The library rejects its own defaults.
 pub fn trusting_nobody() -> Result<ClientConfig, TlsError> {
-    // A library that asks for the provider of the process would end it where there is none.
+    // A library that requests the process-wide provider would panic if there were none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tls::pinned(Some(Hash::of(b"")))
 }
@@ -85,8 +86,8 @@ fn native() -> Result<RootCertStore, KeysError> {
     if taken == 0 { Err(KeysError::NoAuthorities) } else { Ok(roots) }
 }
 
-/// What a daemon shows at its listener and to those it calls. Good files that change take the place of those before; bad ones are told
-/// in the log, and those before stay.
+/// The certificate of a daemon, for its listener and for its calls. Valid changed files replace the
+/// earlier ones. Invalid ones are logged, and the earlier ones stay in use.
 #[derive(Debug)]
 pub struct Keys {
     files: Files,
@@ -98,7 +99,7 @@ struct Now {
     watched: Watched,
     identity: Arc<Identity>,
     server: Arc<ServerConfig>,
-    /// Counts up with every change.
+    /// Increases with every change.
     generation: u64,
 }
 
@@ -106,7 +107,7 @@ impl Keys {
     /// Reads the files of a daemon's directory: `ca.pem`, `cert.pem`, `key.pem`.
     ///
     /// # Errors
-    /// What is wrong with the first that is.
+    /// The first file that is unusable.
     pub fn open(dir: &Path) -> Result<Self, TlsError> {
         let files = Files { ca: dir.join(CA), cert: dir.join(CERT), key: dir.join(KEY) };
         let watched = Watched::new(vec![files.ca.clone(), files.cert.clone(), files.key.clone()]);
@@ -114,32 +115,32 @@ impl Keys {
         Ok(Keys { files, now: Mutex::new(Now { watched, identity, server, generation: 1 }) })
     }
 
-    /// What a listener shows now.
+    /// The present TLS configuration of a listener.
     pub fn server(&self) -> Arc<ServerConfig> {
         self.look().1
     }
 
-    /// The certificate that is shown now, and how often it has changed.
+    /// The present certificate and its generation, which increases with every change.
     pub fn identity(&self) -> (Arc<Identity>, u64) {
         let (identity, _, generation) = self.look();
         (identity, generation)
     }
 
-    /// What a call shows now.
+    /// The present TLS configuration of a call.
     ///
     /// # Errors
-    /// They do not belong together.
+    /// The certificate, the key and the authority do not match.
     pub fn client(&self, expect: Expect) -> Result<ClientConfig, TlsError> {
         let (identity, _) = self.identity();
         tls::client(tls::roots(&identity.ca)?, Some((&identity.cert, &identity.key)), expect)
     }
 
-    /// What its own certificate says.
+    /// The contents of the daemon's own certificate.
     pub fn facts(&self) -> Certificate {
         self.identity().0.facts.clone()
     }
 
-    /// Looks at the files now, not in a few seconds.
+    /// Checks the files for changes at once, without waiting for the interval.
     pub fn reread(&self) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.watched.changed_now() {

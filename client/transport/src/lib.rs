@@ -1,7 +1,9 @@
-//! Connections that are encrypted: daemons know each other by certificates in files that may change while they run, a master is known
-//! by the hash of a certificate that it made for itself. And the pipes between a daemon and the program that started it.
+//! Encrypted connections, and the pipes between a daemon and the program that started it.
 //!
-//! *Architecture Invariant*: nothing here decides what somebody may do. It says who is at the other end.
+//! Daemons authenticate each other by certificates in files that may change at run time. A master
+//! is authenticated by the hash of a certificate that it created itself.
+//!
+//! *Architecture Invariant*: this crate only authenticates the peer. It decides no permissions.
 
 #![forbid(unsafe_code)]
 

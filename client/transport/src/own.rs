@@ -1,13 +1,16 @@
-//! What a process keeps to itself.
+//! Protection of a process's memory and environment from other processes.
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// From now on other processes of the same user can read neither this one's memory nor the environment it was started with: tasks run as
-/// the user of their master, and look where they like. Only for who starts nothing: a child could not set its own out-of-memory score before
+/// Makes this process non-dumpable: other processes of the same user can then read neither its
+/// memory nor its initial environment. Tasks run as the user of their master and could otherwise
+/// read both.
+///
+/// Only for processes that start no child: a child could not set its own out-of-memory score before
 /// it has executed its program.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses the call.
 pub fn hide() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }

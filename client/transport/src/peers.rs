@@ -1,19 +1,19 @@
-//! How many connections each address has, so that one of them does not take every place.
+//! Connections per remote address, so that one address cannot use up all connections.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether programs of this host are counted.
+/// Whether connections from this host are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Local {
-    /// They may have as many as they like.
+    /// Loopback connections are not limited.
     Free,
-    /// They are like any other.
+    /// Loopback connections are limited like all others.
     Counted,
 }
 
-/// Connections by address.
+/// Open connections by address.
 #[derive(Debug)]
 pub struct Peers {
     most: u32,
@@ -21,7 +21,7 @@ pub struct Peers {
     open: Mutex<BTreeMap<IpAddr, u32>>,
 }
 
-/// One connection, counted until it is dropped.
+/// One open connection, counted until it is dropped.
 #[derive(Debug)]
 pub struct Present {
     peers: Arc<Peers>,
@@ -29,13 +29,13 @@ pub struct Present {
 }
 
 impl Peers {
-    /// At most so many of one address.
+    /// A counter with at most `most` connections per address.
     #[must_use]
     pub fn new(most: u32, local: Local) -> Arc<Self> {
         Arc::new(Peers { most, local, open: Mutex::default() })
     }
 
-    /// `None` when that address has as many connections as one may have.
+    /// Registers a connection. `None` if the address has reached its limit.
     #[must_use]
     pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Present> {
         let peer = peer.to_canonical();
@@ -43,7 +43,7 @@ impl Peers {
             Local::Free => !peer.is_loopback(),
             Local::Counted => true,
         };
-        // Whoever panicked here left whole figures behind.
+        // A panic under the lock leaves complete counts.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let of_peer = open.get(&peer).copied().unwrap_or_default();
         if counted && of_peer >= self.most {
@@ -53,13 +53,13 @@ impl Peers {
         Some(Present { peers: Arc::clone(self), peer })
     }
 
-    /// How many one address may have.
+    /// Maximum number of connections of one address.
     #[must_use]
     pub fn most(&self) -> u32 {
         self.most
     }
 
-    /// Addresses that have one at least.
+    /// Number of addresses with an open connection.
     #[must_use]
     pub fn addresses(&self) -> usize {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -67,7 +67,7 @@ impl Peers {
 }
 
 impl Present {
-    /// Where it comes from.
+    /// The remote address.
     #[must_use]
     pub fn peer(&self) -> IpAddr {
         self.peer

@@ -1,16 +1,16 @@
-//! Files that change while somebody uses what was in them.
+//! Detection of changes in files.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often they are looked at, when somebody asks.
+/// Shortest interval between two checks.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What tells one state of a file from the next: device, inode, length, and when it was written.
+/// Identity of a file's version: device, inode, length, and modification time.
 type Mark = Option<(u64, u64, u64, i64, i64)>;
 
-/// Files, and how they were when they were last looked at.
+/// Files with their versions at the last check.
 #[derive(Debug)]
 pub struct Watched {
     files: Vec<PathBuf>,
@@ -19,18 +19,18 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// These, as they are now.
+    /// Watches these files from their present versions.
     pub fn new(files: Vec<PathBuf>) -> Self {
         let marks = files.iter().map(|path| mark(path)).collect();
         Watched { files, marks, looked: Instant::now() }
     }
 
-    /// Whether one of them is another than when this was last true. Looks at the disk every few seconds at most.
+    /// True if a file has changed since the last check. Looks at the disk every 5 s at most.
     pub fn changed(&mut self) -> bool {
         self.looked.elapsed() >= EVERY && self.changed_now()
     }
 
-    /// The same, at once.
+    /// True if a file has changed since the last check. Always looks at the disk.
     pub fn changed_now(&mut self) -> bool {
         self.looked = Instant::now();
         let marks: Vec<Mark> = self.files.iter().map(|path| mark(path)).collect();

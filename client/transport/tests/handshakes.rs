@@ -1,4 +1,4 @@
-//! Both ends of a connection over a real socket: who gets in, who is turned away, and what happens when files change meanwhile.
+//! Handshakes over a real socket: accepted and rejected peers, and changes of certificate files.
 
 use std::io;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl Ca {
         self.dir_of(dir, role, now());
     }
 
-    /// With a certificate that was given at that moment, for a year.
+    /// Writes a certificate that is valid for one year from `given`.
     fn dir_of(&self, dir: &Path, role: &str, given: UnixMillis) {
         let names = ["127.0.0.1".to_owned()];
         let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now: given, lifetime: YEAR };
@@ -51,7 +51,8 @@ impl Ca {
     }
 }
 
-/// One connection from `client` to `server`: who the server saw, or why either refused.
+/// Makes one connection from `client` to `server`. Returns the peer as the server sees it, or the
+/// error of either side.
 async fn meet(server: &Keys, client: &KeyFiles, expect: Expect) -> Result<Caller, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -99,7 +100,7 @@ async fn both_ends_say_who_they_are() {
     assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), Expect::Node).await, Ok(Caller::Known(manager)));
 }
 
-/// The same as a clock that is wrong by so much at the other end.
+/// A wrong clock at the other end has the same effect as such a certificate.
 #[tokio::test]
 async fn a_certificate_whose_time_is_over_or_has_not_come_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -152,7 +153,7 @@ async fn whoever_does_not_encrypt_is_told_so() {
         let mut stream = TcpStream::connect(address).await.expect("connects");
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sends");
         let mut answer = Vec::new();
-        // The other side hangs up with something unread; what it said may still come.
+        // The server closes the connection with unread data; its response may still arrive.
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).expect("text")
     };

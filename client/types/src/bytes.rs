@@ -10,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(u64);
 
-/// Why a text is not a size.
+/// The error of a text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBytesError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("the size is empty; write for example 512MiB")]
     Empty,
     /// The number part is not a number.
@@ -33,9 +33,9 @@ const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 
 impl Bytes {
-    /// No bytes at all.
+    /// Zero bytes.
     pub const ZERO: Bytes = Bytes(0);
-    /// The largest quantity that can be written.
+    /// The largest representable quantity.
     pub const MAX: Bytes = Bytes(u64::MAX);
 
     /// A quantity of `n` bytes.
@@ -62,12 +62,12 @@ impl Bytes {
     pub const fn whole_mib(self) -> u64 {
         self.0 / MIB
     }
-    /// The quantity in GiB, for figures people read.
+    /// The quantity in GiB, for display.
     #[allow(clippy::cast_precision_loss)]
     pub fn as_gib_f64(self) -> f64 {
         self.0 as f64 / GIB as f64
     }
-    /// True for no bytes at all.
+    /// True for zero bytes.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -85,27 +85,27 @@ impl Bytes {
             None => None,
         }
     }
-    /// The sum, kept at the largest quantity.
+    /// The sum; saturates at the maximum.
     pub const fn saturating_add(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_add(other.0))
     }
-    /// The difference, kept at zero.
+    /// The difference; saturates at zero.
     pub const fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
-    /// `self * num / den` without losing the middle product; saturates. `den` of 0 counts as 1.
+    /// `self * num / den` with a 128-bit intermediate product; saturates. A `den` of 0 counts as 1.
     pub fn mul_ratio(self, num: u64, den: u64) -> Bytes {
         let wide = u128::from(self.0) * u128::from(num) / u128::from(den.max(1));
         Bytes(u64::try_from(wide).unwrap_or(u64::MAX))
     }
-    /// Rounded up to a multiple of `step`; a step of zero leaves it as it is.
+    /// The quantity rounded up to a multiple of `step`; unchanged for a `step` of zero.
     pub fn round_up(self, step: Bytes) -> Bytes {
         if step.0 == 0 {
             return self;
         }
         Bytes(self.0.div_ceil(step.0).saturating_mul(step.0))
     }
-    /// How many pieces of `piece` are needed to cover this quantity.
+    /// The number of pieces of `piece` that cover this quantity.
     pub fn div_ceil(self, piece: Bytes) -> u64 {
         self.0.div_ceil(piece.0.max(1))
     }
@@ -131,7 +131,8 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = ParseBytesError;
 
-    /// Reads `512MiB`, `2 GiB`, `1.5G`, `4096`. `K`, `M`, `G`, `T` mean the binary units, as in every cgroup file.
+    /// Parses `512MiB`, `2 GiB`, `1.5G`, `4096`. `K`, `M`, `G`, `T` are binary units, as in every
+    /// cgroup file.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let text = text.trim();
         if text.is_empty() {
@@ -154,7 +155,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// `number * factor` in whole numbers, with up to nine decimal places.
+/// `number * factor` in integer arithmetic, with up to nine decimal places.
 fn decimal(number: &str, factor: u64) -> Option<Bytes> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() || part.len() > 9 || part.contains('.') {
@@ -170,14 +171,14 @@ fn decimal(number: &str, factor: u64) -> Option<Bytes> {
 }
 
 impl Serialize for Bytes {
-    /// Always a whole number of bytes.
+    /// Writes an integer number of bytes.
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_u64(self.0)
     }
 }
 
 impl<'de> Deserialize<'de> for Bytes {
-    /// A whole number of bytes, or a text such as `2GiB`.
+    /// Reads an integer number of bytes, or a text such as `2GiB`.
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct Size;
         impl Visitor<'_> for Size {

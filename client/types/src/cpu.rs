@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpus(u32);
 
-/// The text is not a number of cores.
+/// The error of a text that is not a number of cores.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a number of cores; write for example 2 or 0.5")]
 pub struct ParseCpusError(String);
@@ -41,7 +41,7 @@ impl Cpus {
 }
 
 impl Cpus {
-    /// With its unit, for people: `1 cpu`, `2.5 cpus`.
+    /// The number with its unit, for users: `1 cpu`, `2.5 cpus`.
     pub fn words(self) -> String {
         if self.0 == 1000 { "1 cpu".to_owned() } else { format!("{self} cpus") }
     }
@@ -72,7 +72,8 @@ impl FromStr for Cpus {
 }
 
 impl Serialize for Cpus {
-    /// Thousandths of a core as a whole number would mislead readers, so cores as a number: `2` or `0.5`.
+    /// Writes cores as a number, `2` or `0.5`, because an integer number of thousandths would
+    /// mislead readers.
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         if self.0.is_multiple_of(1000) { s.serialize_u32(self.0 / 1000) } else { s.serialize_f64(f64::from(self.0) / 1000.0) }
     }

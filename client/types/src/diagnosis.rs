@@ -1,4 +1,4 @@
-//! What a memory failure came from, and what cures it: a closed set of names, and one row of a diagnosis.
+//! Causes and cures of memory failures: a closed set of sub-causes, and one row of a diagnosis.
 
 use std::fmt;
 
@@ -6,31 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// What to do about it: one row of the diagnosis.
+/// One row of a diagnosis: a cause and its cure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Diagnosis {
-    /// The sub-cause by its name; the page `docs/diagnosis.md` has a section for each.
+    /// Name of the sub-cause; `docs/diagnosis.md` has a section for each.
     #[serde(default)]
     pub name: SubCause,
     /// The sub-cause in one sentence.
     pub cause: String,
     /// The cheapest change that cures it.
     pub fix: String,
-    /// What that change costs.
+    /// The cost of that change.
     pub trade_off: String,
-    /// How sure this is.
+    /// Certainty of the row.
     pub certainty: Certainty,
-    /// What it would have fitted in with this cure alone, as far as it had come when it ended. Bytes.
+    /// Size in which the attempt would have fitted with this cure alone, based on its use until its
+    /// end. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub would_fit: Option<Bytes>,
-    /// What one request asked for that was refused at once. Bytes.
+    /// Size of a single request that was rejected at once. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Bytes>,
 }
 
 impl Diagnosis {
-    /// A row without a size that it would have fitted in.
+    /// A row without `would_fit` and `asked`.
     pub fn new(name: SubCause, certainty: Certainty, cause: impl Into<String>, fix: impl Into<String>) -> Self {
         Diagnosis {
             name,
@@ -42,28 +43,28 @@ impl Diagnosis {
             asked: None,
         }
     }
-    /// The same with what its cure costs.
+    /// Sets the cost of the cure.
     pub fn at_the_price_of(mut self, trade_off: impl Into<String>) -> Self {
         self.trade_off = trade_off.into();
         self
     }
-    /// The same with what it would have fitted in.
+    /// Sets the size that would have fitted.
     pub fn fitting(mut self, size: Bytes) -> Self {
         self.would_fit = Some(size);
         self
     }
 }
 
-/// How sure a diagnosis is.
+/// The certainty of a diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// Follows from counters or from the runtime's own words.
+    /// Follows from counters or from messages of the runtime.
     Certain,
     /// Fits the measurements best.
     Likely,
-    /// One of several.
+    /// One of several candidates.
     Possible,
 }
 
@@ -79,20 +80,20 @@ impl fmt::Display for Certainty {
 
 macro_rules! sub_causes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
-        /// Where the memory went, or why it was not there.
+        /// The use of the memory, or the reason that it was not available.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[serde(rename_all = "snake_case")]
         pub enum SubCause {
             $($(#[$doc])* $variant,)+
-            /// Told by a writer that knew no names, or one that this reader does not know.
+            /// A row of a writer without names, or a name that this reader does not know.
             #[default]
             #[serde(other)]
             Unnamed,
         }
 
         impl SubCause {
-            /// Every name that a diagnosis may give.
+            /// Every name that a diagnosis may use.
             pub const ALL: &'static [SubCause] = &[$(SubCause::$variant,)+];
 
             /// The name used in JSON, screens and documentation.
@@ -107,31 +108,31 @@ macro_rules! sub_causes {
 }
 
 sub_causes! {
-    /// The heap is full of data that is still needed.
+    /// The heap is full of live data.
     LiveHeap = "live_heap",
-    /// The heap had room, but not in one piece: large arrays under a collector with regions.
+    /// The heap had free memory, but not in one piece: large arrays with a region-based collector.
     HeapFragmented = "heap_fragmented",
-    /// The runtime spent its time collecting, and freed next to nothing.
+    /// The runtime spent its time in garbage collection and freed almost nothing.
     GcBound = "gc_bound",
-    /// What it keeps as a cache is more than the old generation holds.
+    /// The program's cache is larger than the old generation.
     CacheBeyondOld = "cache_beyond_old",
-    /// The runtime was never told of its heap budget.
+    /// The runtime did not receive its heap budget.
     BudgetNotPassed = "budget_not_passed",
-    /// The heap had much to spare; what is beside it ran out.
+    /// Much of the heap was free; memory outside the heap ran out.
     HeapIdle = "heap_idle",
     /// Direct (NIO) buffers.
     DirectBuffers = "direct_buffers",
     /// Stacks of many threads.
     ThreadStacks = "thread_stacks",
-    /// No further thread or process may be made.
+    /// The limit on threads or processes was reached.
     ThreadLimit = "thread_limit",
     /// Metadata of loaded classes.
     Metaspace = "metaspace",
     /// Compiled code.
     CodeCache = "code_cache",
-    /// Arenas of the native allocator, one for each few threads.
+    /// Arenas of the native allocator, one per few threads.
     NativeArenas = "native_arenas",
-    /// Processes that it started.
+    /// Child processes.
     ChildProcesses = "child_processes",
     /// Page cache or mapped files.
     PageCache = "page_cache",
@@ -141,29 +142,29 @@ sub_causes! {
     Sockets = "sockets",
     /// Other memory of the kernel: page tables, directory entries.
     KernelMemory = "kernel_memory",
-    /// Memory beside the heap; which one could not be told.
+    /// Memory outside the heap, of unknown kind.
     BesideHeap = "beside_heap",
-    /// Its own data: it needs more than it was given.
+    /// The program's own data: it needs more memory than it has.
     OwnData = "own_data",
     /// A limit that the program, its command or its job file sets by hand.
     OwnLimit = "own_limit",
-    /// One request for more memory than any node has.
+    /// A single request for more memory than any node has.
     ImpossibleRequest = "impossible_request",
-    /// It grew at the same pace through every size that it was given.
+    /// It grew at the same rate with every size.
     Leak = "leak",
-    /// A limit too small for its own code and files.
+    /// The limit is too small for the program's own code and files.
     Thrashing = "thrashing",
-    /// Memory that ended programs left behind filled an outer cgroup.
+    /// Memory left behind by ended programs filled an outer cgroup.
     Leftover = "leftover",
     /// The limit of an outer cgroup.
     OuterLimit = "outer_limit",
-    /// The host itself.
+    /// The host ran out of memory.
     HostMemory = "host_memory",
-    /// A kill that nobody here accounts for.
+    /// A kill of unknown origin.
     FromOutside = "from_outside",
-    /// The code 137 of a program that was not killed itself.
+    /// Exit code 137 of a program that was not itself killed.
     Code137 = "code137",
-    /// It could not be started.
+    /// The program could not be started.
     NotStarted = "not_started",
 }
 

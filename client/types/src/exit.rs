@@ -1,4 +1,4 @@
-//! How a container or a task ended: a closed reason, the evidence for it, and the report that carries both.
+//! The end of a container or task: a closed reason, its evidence, and the report with both.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ pub use crate::timeline::{Mark, Sample};
 pub use crate::unattributed::{LeftBy, Unattributed};
 use crate::{Bytes, ContainerId, NodeId, OwnLimit, TaskAttemptId, UnixMillis};
 
-/// What holds a container to its limit.
+/// The mechanism that enforces the memory limit of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EnforcerKind {
-    /// cgroup v2: the kernel, with `memory.max`.
+    /// cgroup v2: the kernel enforces `memory.max`.
     Cgroup2,
-    /// cgroup v1: the kernel, with `memory.limit_in_bytes`.
+    /// cgroup v1: the kernel enforces `memory.limit_in_bytes`.
     Cgroup1,
-    /// No privileges: the agent measures and kills. Not enforced by the kernel.
+    /// No privileges: the node agent measures and kills. The kernel enforces nothing.
     Poll,
 }
 
@@ -34,7 +34,7 @@ impl EnforcerKind {
             EnforcerKind::Poll => "poll",
         }
     }
-    /// True when the kernel itself holds the limit.
+    /// True when the kernel enforces the limit.
     pub fn is_kernel(self) -> bool {
         match self {
             EnforcerKind::Cgroup2 | EnforcerKind::Cgroup1 => true,
@@ -48,73 +48,75 @@ impl fmt::Display for EnforcerKind {
     }
 }
 
-/// Why a container or a task is no longer there. Closed: every reader handles every reason.
+/// The reason for the end of a container or task. Closed: every reader handles every reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ExitReason {
-    /// The runtime said that its heap is full, or the kernel killed it at its own limit with the heap beyond its budget. A program that
-    /// was refused memory far below its limit is not one of these: it ended by itself.
+    /// The runtime reported a full heap, or the kernel killed the program at its own limit with the
+    /// heap above its budget. A program whose allocation failed far below its limit does not count:
+    /// it exited by itself.
     HeapOom,
-    /// The kernel killed it at its own limit while the heap was within its budget.
+    /// The kernel killed the program at its own limit with the heap within its budget.
     OverheadOom,
-    /// A task's own cgroup was the victim; its executor lives.
+    /// The kernel killed a task in the task's own cgroup; its executor survives.
     TaskOom,
-    /// At its own limit, re-reading its own pages for ever, and no kill in sight; the agent ended it.
+    /// The program stalled at its own limit and re-read its own pages without an OOM kill; the
+    /// agent ended it.
     StalledAtLimit,
-    /// Killed for the limit of an outer cgroup.
+    /// The kernel killed the program for the limit of an outer cgroup.
     AncestorOom,
-    /// Killed because the host ran out of memory.
+    /// The kernel killed the program because the host ran out of memory.
     NodeOom,
-    /// SIGKILL, no counter moved, and nobody of ours asked.
+    /// SIGKILL without a change of a memory counter and without a stop request.
     KilledExternally,
-    /// Somebody asked for it to stop.
+    /// Ended on request.
     Stopped,
-    /// Taken back for another queue's share.
+    /// Preempted for the guarantee of another queue.
     Preempted,
-    /// Ran longer than it may.
+    /// Exceeded its maximum run time.
     Timeout,
-    /// The node is gone.
+    /// The node was lost.
     NodeLost,
-    /// It never ran: no such program, no directory, no cgroup.
+    /// The program did not start: missing program, directory or cgroup.
     LaunchFailed,
-    /// The program ended by itself.
+    /// The program exited by itself.
     Exit {
-        /// Its exit code; 0 is success.
+        /// Exit code; 0 is success.
         code: i32,
     },
-    /// The program ended by a signal that was no matter of memory.
+    /// A signal that is unrelated to memory ended the program.
     Signal {
-        /// The signal's number.
+        /// Number of the signal.
         signal: i32,
     },
 }
 
-/// Which of the two quantities ran out.
+/// The quantity that ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
     /// The runtime's heap.
     Heap,
-    /// All else.
+    /// All memory outside the heap.
     Overhead,
-    /// No managed heap: one quantity.
+    /// A program without a managed heap has one quantity.
     Native,
 }
 
-/// Whose account an end goes to.
+/// The account to which an end is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Charge {
-    /// A memory failure of the task's own.
+    /// A memory failure of the task itself.
     Memory,
-    /// The task's own, but no matter of memory.
+    /// A failure of the task itself that is unrelated to memory.
     Plain,
-    /// Not the task's fault: same size again.
+    /// Not charged to the task; the next attempt has the same size.
     Free,
-    /// It did what it should.
+    /// Success.
     Success,
 }
 
@@ -139,7 +141,7 @@ impl ExitReason {
         }
     }
 
-    /// Whose account it goes to.
+    /// The account to which the end is charged.
     pub fn charge(&self) -> Charge {
         match self {
             ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => Charge::Memory,
@@ -155,7 +157,8 @@ impl ExitReason {
         }
     }
 
-    /// The number a YARN client expects for this end; a heap failure keeps the process's own code, given as `code`.
+    /// The YARN exit status for this end. A heap failure keeps the exit code of the process,
+    /// `code`.
     pub fn yarn_status(&self, code: Option<i32>) -> i32 {
         match self {
             ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => -104,
@@ -170,7 +173,7 @@ impl ExitReason {
         }
     }
 
-    /// What happened, for people, without figures.
+    /// The end in words for users, without numbers.
     pub fn sentence(&self) -> String {
         match self {
             ExitReason::HeapOom => "out of memory: the heap is full".into(),
@@ -212,7 +215,7 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// Memory of one cgroup by kind. A kind the kernel does not tell is `None`. All in bytes.
+/// Memory of one cgroup by kind. Bytes. A kind that the kernel does not report is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemoryStat {
@@ -232,36 +235,37 @@ pub struct MemoryStat {
     pub slab_unreclaimable: Option<Bytes>,
     /// Socket buffers.
     pub sock: Option<Bytes>,
-    /// Pages of its own file mappings that it had to read again; a count.
+    /// Pages of file mappings that were read again after reclaim; a count.
     pub workingset_refault_file: Option<u64>,
 }
 
 impl MemoryStat {
-    /// What cannot be given back by reclaim: anonymous, shared and unreclaimable kernel memory. `None` without `anon`.
+    /// Memory that reclaim cannot free: anonymous, shared and unreclaimable kernel memory. `None`
+    /// without `anon`.
     pub fn demand(&self) -> Option<Bytes> {
         let kernel = self.kernel.or(self.slab_unreclaimable).unwrap_or_default();
         Some(self.anon?.saturating_add(self.shmem.unwrap_or_default()).saturating_add(kernel))
     }
 }
 
-/// Counters of one cgroup at one moment, or their growth since an earlier one.
+/// Counters of one cgroup at one moment, or their growth since an earlier moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemoryEvents {
-    /// Times the use passed `memory.high`.
+    /// Number of times that the use passed `memory.high`.
     pub high: u64,
-    /// Times the use hit the limit (v1: `failcnt`).
+    /// Number of times that the use hit the limit (v1: `failcnt`).
     pub max: u64,
-    /// Times the out-of-memory path was entered.
+    /// Number of times that the kernel entered the out-of-memory path.
     pub oom: u64,
-    /// Processes killed by the kernel for memory.
+    /// Processes that the kernel killed for memory.
     pub oom_kill: u64,
-    /// Whole groups killed by the kernel for memory.
+    /// Whole groups that the kernel killed for memory.
     pub oom_group_kill: u64,
 }
 
 impl MemoryEvents {
-    /// Growth since `earlier`; a counter that went back counts as unchanged.
+    /// The growth since `earlier`. A counter that decreased counts as unchanged.
     pub fn since(&self, earlier: &MemoryEvents) -> MemoryEvents {
         MemoryEvents {
             high: self.high.saturating_sub(earlier.high),
@@ -273,72 +277,73 @@ impl MemoryEvents {
     }
 }
 
-/// One cgroup as read at one moment.
+/// The state of one cgroup at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupFacts {
-    /// The limit; `None` when there is none. Bytes.
+    /// The limit; `None` without a limit. Bytes.
     pub limit: Option<Bytes>,
-    /// In use now. Bytes.
+    /// Current use. Bytes.
     pub current: Bytes,
-    /// Largest use since birth; `None` where the kernel does not keep it. Bytes.
+    /// Largest use since the cgroup was created; `None` where the kernel does not record it. Bytes.
     pub peak: Option<Bytes>,
-    /// By kind.
+    /// Memory by kind.
     pub stat: MemoryStat,
     /// Counters that include all descendants (v2 `memory.events`).
     pub events: MemoryEvents,
-    /// Counters of this level only (v2 `memory.events.local`; v1 has no other kind).
+    /// Counters of this level only (v2 `memory.events.local`; v1 has only these).
     pub local: MemoryEvents,
 }
 
-/// One process that was there, or was killed.
+/// A killed process, or one of the largest processes seen last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Victim {
     /// Process id on its node.
     pub pid: i32,
-    /// Name of the program, at most 15 characters as the kernel keeps it.
+    /// Program name, at most 15 characters as the kernel keeps it.
     pub name: String,
     /// Resident memory. Bytes.
     pub rss: Bytes,
 }
 
-/// What the verdict was decided from.
+/// The measurements behind a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evidence {
-    /// What held the limit.
+    /// The mechanism that enforced the limit.
     pub enforcer: EnforcerKind,
-    /// The program's exit code, when it ended by itself.
+    /// Exit code of a program that exited by itself.
     pub exit_code: Option<i32>,
-    /// The signal that ended it.
+    /// The signal that ended the program.
     pub signal: Option<i32>,
-    /// Whether somebody of ours asked for the end before the counters moved.
+    /// The stop request of Headroom that preceded the change of the counters, if any.
     pub stop_asked: Option<StopCause>,
     /// Its own cgroup at the end.
     pub own: GroupFacts,
-    /// The out-of-memory kills by the kernel counted in the enclosing levels during its life: container (for a task), fence, host.
+    /// OOM kills in the enclosing levels during the run: container (for a task), fence, host.
     pub outer: Vec<OuterLevel>,
-    /// The heap budget handed to the runtime; `None` where no runtime is declared. Bytes.
+    /// Heap budget of the runtime; `None` without a declared runtime. Bytes.
     pub heap_budget: Option<Bytes>,
-    /// The last thing the runtime told about its heap.
+    /// The last heap report of the runtime.
     pub heap: Option<HeapFacts>,
-    /// The line of output or the marker file that named a full heap.
+    /// The output line or marker file that reported a full heap.
     pub heap_marker: Option<String>,
-    /// Who was killed, or the largest processes seen last.
+    /// The killed processes, or the largest processes seen last.
     pub victims: Vec<Victim>,
-    /// What the memory of its largest process was made of, looked at when it was last near its limit.
+    /// Memory of the largest process by kind, sampled when it was last near its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<ProcessFacts>,
-    /// Limits that it, its command or its job file set by hand; of each kind the last one that was seen.
+    /// Limits that the program, its command or its job file sets by hand; the last value seen of
+    /// each kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_limits: Vec<OwnLimit>,
-    /// What could not be read and so was not weighed.
+    /// Inputs that could not be read and were not considered.
     pub missing: Vec<String>,
 }
 
 impl Evidence {
-    /// No facts yet.
+    /// Evidence without measurements.
     pub fn empty(enforcer: EnforcerKind) -> Self {
         Evidence {
             enforcer,
@@ -358,115 +363,116 @@ impl Evidence {
     }
 }
 
-/// Growth of the counters of an enclosing level during the life of a container or task.
+/// Counter growth of an enclosing level during the run of a container or task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OuterLevel {
-    /// Which level: `container`, `containers` (the fence of a node) or `host`.
+    /// The level: `container`, `containers` (the fence of a node) or `host`.
     pub level: String,
     /// Its limit. Bytes.
     pub limit: Option<Bytes>,
-    /// Growth of its own counters.
+    /// Growth of the counters of this level.
     pub local: MemoryEvents,
-    /// What was charged to it and held by nothing that ran in it; `None` where that was nothing worth naming, or is not measured.
+    /// Memory charged to the level that no running process in it holds; `None` when negligible or
+    /// not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unattributed: Option<Unattributed>,
 }
 
 impl OuterLevel {
-    /// A level of which only counters are known.
+    /// A level with counters only.
     pub fn counted(level: &str, limit: Option<Bytes>, local: MemoryEvents) -> Self {
         OuterLevel { level: level.to_owned(), limit, local, unattributed: None }
     }
 }
 
-/// Who asked for an end, and why.
+/// The origin of a stop request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopCause {
-    /// The application, a user, or the resource manager on their behalf.
+    /// The application, a user, or the resource manager on their behalf requested it.
     Asked,
-    /// The resource manager took it back.
+    /// The resource manager preempted it.
     Preempted,
-    /// Its time was up.
+    /// It reached its maximum run time.
     Timeout,
-    /// The agent's own fallback enforcer saw it beyond its limit.
+    /// The fallback enforcer of the agent measured it above its limit.
     OverLimit,
-    /// The agent ended it: stuck at its limit.
+    /// The agent ended it because it stalled at its limit.
     Stalled,
-    /// The agent ended it: nothing was heard of the resource manager for too long.
+    /// The agent ended it because the resource manager was unreachable for too long.
     Fenced,
 }
 
-/// The node agent's verdict on a container.
+/// The verdict of the node agent on a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitReport {
-    /// Whose end.
+    /// The container.
     pub container: ContainerId,
-    /// Where.
+    /// The node.
     pub node: NodeId,
     /// The closed reason.
     pub reason: ExitReason,
-    /// What it was decided from.
+    /// The measurements behind the verdict.
     pub evidence: Evidence,
     /// Causes and cures, cheapest first.
     pub diagnosis: Vec<Diagnosis>,
     /// First instruction of the program; `None` when it never ran.
     pub started: Option<UnixMillis>,
-    /// End of its main process.
+    /// End of the main process.
     pub ended: UnixMillis,
-    /// Memory from birth to death, thinned to a bounded number of points.
+    /// Memory from start to end, thinned to a bounded number of points.
     pub timeline: Vec<Sample>,
-    /// The end of its standard error, at most 4 KiB.
+    /// The end of standard error, at most 4 KiB.
     pub log_tail: String,
-    /// The task cgroups found in it when it ended.
+    /// Task cgroups that existed in the container when it ended.
     pub tasks: Vec<TaskGroupFacts>,
 }
 
-/// One task cgroup inside a container that ended.
+/// A task cgroup inside a container that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskGroupFacts {
     /// Name of the cgroup: stage-index-attempt.
     pub name: String,
-    /// As read after the end.
+    /// State of the cgroup after the end.
     pub facts: GroupFacts,
 }
 
-/// The executor's verdict on one task attempt.
+/// The verdict of the executor on one task attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskReport {
-    /// Which attempt.
+    /// The task attempt.
     pub attempt: TaskAttemptId,
-    /// In which container.
+    /// The container.
     pub container: ContainerId,
     /// The closed reason.
     pub reason: ExitReason,
-    /// Which quantity ran out, for memory failures.
+    /// The quantity that ran out, for memory failures.
     pub dimension: Option<Dimension>,
-    /// What it was decided from.
+    /// The measurements behind the verdict.
     pub evidence: Evidence,
     /// Causes and cures, cheapest first.
     pub diagnosis: Vec<Diagnosis>,
     /// Start of the task's process.
     pub started: Option<UnixMillis>,
-    /// Its end.
+    /// End of the task's process.
     pub ended: UnixMillis,
-    /// Memory from birth to death.
+    /// Memory from start to end.
     pub timeline: Vec<Sample>,
-    /// The end of its standard error, at most 4 KiB.
+    /// The end of standard error, at most 4 KiB.
     pub log_tail: String,
-    /// What its processes read by system calls, from the page cache or not, as far as it was seen: a lower bound. `None` where nobody
-    /// looked. Bytes.
+    /// Bytes that its processes read by system calls, from the page cache or from disk: a lower
+    /// bound. `None` if not measured. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Bytes>,
 }
 
 impl TaskReport {
-    /// How long it ran.
+    /// The run time.
     pub fn ran_for(&self) -> Duration {
         self.started.map(|from| self.ended.since(from)).unwrap_or_default()
     }

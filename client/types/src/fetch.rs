@@ -1,4 +1,4 @@
-//! Files a launch names by where they are, not by what is in them.
+//! Files of a launch that are named by their location instead of their contents.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,32 +12,34 @@ use crate::Bytes;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FetchedFile {
-    /// Its name in the working directory: one plain path component. An archive becomes a directory of that name.
+    /// Name in the working directory: one plain path component. An archive becomes a directory with
+    /// this name.
     pub name: String,
-    /// `http://…`, `https://…`, or an absolute path on the node, which is read with the rights of the container's user.
+    /// `http://…`, `https://…`, or an absolute path on the node, which is read with the rights of
+    /// the container's user.
     pub from: String,
-    /// What its bytes must be. Needed for an address, where nothing else says that the bytes are the right ones.
+    /// Expected SHA-256. Required for a URL, because nothing else verifies the contents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<Sha256>,
-    /// What becomes of it.
+    /// Use of the file.
     #[serde(default)]
     pub kind: FileKind,
-    /// More bytes than this are refused; the node's own bound when left out. Bytes.
+    /// Maximum size; a larger file is rejected. The default is the limit of the node. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<Bytes>,
 }
 
-/// What becomes of a fetched file.
+/// The use of a fetched file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
-    /// It stays a file.
+    /// A plain file.
     #[default]
     File,
-    /// It stays a file and may be executed.
+    /// An executable file.
     Program,
-    /// It is unpacked: tar, tar.gz or zip, told apart by its first bytes.
+    /// An archive that is unpacked: tar, tar.gz or zip, detected by its first bytes.
     Archive,
 }
 
@@ -63,13 +65,13 @@ impl FromStr for FileKind {
     }
 }
 
-/// The SHA-256 of some bytes.
+/// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Sha256([u8; 32]);
 
 impl Sha256 {
-    /// From its 32 bytes.
+    /// A digest of these 32 bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Sha256(bytes)
     }

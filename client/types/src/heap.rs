@@ -1,4 +1,4 @@
-//! What a runtime told about its own heap and about collecting it.
+//! Heap and garbage collection, as reported by a runtime.
 
 use std::fmt;
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// What a runtime said about its own heap. Bytes.
+/// The heap of a runtime, as reported by it. Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeapFacts {
     /// In use.
     pub used: Bytes,
-    /// Taken from the system.
+    /// Committed: obtained from the system.
     pub committed: Bytes,
-    /// The most it may take (`-Xmx`).
+    /// Maximum (`-Xmx`).
     pub max: Bytes,
-    /// Old generation in use: after a full collection, what is really live.
+    /// Used part of the old generation; after a full collection, the live data.
     pub old_used: Option<Bytes>,
-    /// The most that the old generation may hold, where it is a part of its own; regions (G1) have no such border.
+    /// Maximum of the old generation, if it is a separate area. G1 regions have no such border.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old_max: Option<Bytes>,
-    /// What the program said that it keeps as a cache.
+    /// Cache size, as reported by the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<Bytes>,
     /// Class metadata.
@@ -31,45 +31,47 @@ pub struct HeapFacts {
     /// Newest objects (eden).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eden: Option<Bytes>,
-    /// Objects that survived a collection or a few.
+    /// Objects that survived one or a few collections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub survivor: Option<Bytes>,
-    /// Code compiled since the start; some of it may be gone again.
+    /// Code compiled since the start; some of it may have been freed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compiled: Option<Bytes>,
-    /// Its collector.
+    /// Its garbage collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gc: Option<GcFacts>,
 }
 
-/// What a runtime said about collecting its heap.
+/// Garbage collection, as reported by the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GcFacts {
-    /// Which collector.
+    /// The collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collector: Option<Collector>,
     /// Collections since the start; a count.
     pub collections: u64,
-    /// How many of them were of the whole heap; a count.
+    /// Full collections; a count.
     pub full: u64,
-    /// Time spent in them since the start, milliseconds.
+    /// Time spent in collections since the start, milliseconds.
     pub spent_ms: u64,
-    /// Share of the last seconds spent in them, per cent; `None` before there were two measurements.
+    /// Share of the last seconds spent in collections, per cent; `None` before the second
+    /// measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent_percent: Option<u8>,
-    /// What the last one was for.
+    /// The cause of the last collection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<GcCause>,
-    /// Size of a region, from the collector's log. Bytes.
+    /// Region size, from the log of the collector. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<Bytes>,
-    /// Regions that hold one large object each after the last collection, from the collector's log; a count.
+    /// Regions with one large object each after the last collection, from the log of the collector;
+    /// a count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub humongous: Option<u64>,
 }
 
-/// Collectors of HotSpot.
+/// A garbage collector of HotSpot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -78,13 +80,13 @@ pub enum Collector {
     Serial,
     /// Several threads, two generations.
     Parallel,
-    /// Regions.
+    /// Region-based.
     G1,
     /// Concurrent, coloured pointers.
     Z,
     /// Concurrent, forwarding pointers.
     Shenandoah,
-    /// Another one.
+    /// Another collector.
     #[serde(other)]
     Other,
 }
@@ -102,22 +104,22 @@ impl fmt::Display for Collector {
     }
 }
 
-/// What a collection was for, as far as it matters here.
+/// The cause of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GcCause {
-    /// No room for a new object.
+    /// No free memory for a new object.
     Allocation,
-    /// No room for one object of more than half a region.
+    /// No free memory for one object of more than half a region.
     Humongous,
-    /// Class metadata came to its threshold.
+    /// Class metadata reached its threshold.
     Metadata,
-    /// Compiled code came to its threshold.
+    /// Compiled code reached its threshold.
     CodeCache,
-    /// The program asked for it, or its direct buffers did.
+    /// Requested by the program or by its direct buffers.
     Asked,
-    /// Something else.
+    /// Another cause.
     #[serde(other)]
     Other,
 }

@@ -1,4 +1,5 @@
-//! Ids as types of their own. Each one parses from what it displays, and none can leave a directory when used as a file name.
+//! Typed ids. Each id parses from its `Display` text. No id can leave a directory when it is used
+//! as a file name.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -8,15 +9,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is not an id.
+/// The error of a text that is not a valid id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what}; it looks like {example}")]
 pub struct ParseIdError {
-    /// What was given.
+    /// The rejected text, cut to 80 characters.
     pub text: String,
-    /// What was wanted.
+    /// The kind of id that was expected.
     pub what: &'static str,
-    /// One that is right.
+    /// A valid example.
     pub example: &'static str,
 }
 
@@ -24,14 +25,15 @@ fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseIdError 
     ParseIdError { text: text.chars().take(80).collect(), what, example }
 }
 
-/// Letters, digits, `-` and `_`, first a letter or digit, at most 63 characters.
+/// True for letters, digits, `-` and `_`, with a letter or digit first and at most 63 characters.
 fn is_word(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-/// In JSON these types are the text that `Display` writes and `FromStr` reads. The crate that uses it depends on serde.
+/// Implements serde for types whose JSON form is the text that `Display` writes and `FromStr`
+/// reads. A crate that uses the macro depends on serde.
 #[macro_export]
 macro_rules! textual {
     ($($id:ty),* $(,)?) => {$(
@@ -50,21 +52,21 @@ macro_rules! textual {
 }
 textual!(Name, NodeId, RequestId, QueuePath, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
 
-/// Longest text that is kept in place. Bytes.
+/// Longest text that is stored inline. Bytes.
 const SHORT: usize = 22;
 
-/// The text of an id. A short one is kept in place, so that a copy shares nothing and a comparison looks nowhere else; a clone of a
-/// long one shares it.
+/// The text of an id. A short text is stored inline: copies share nothing and a comparison follows
+/// no pointer. Clones of a long text share one allocation.
 #[derive(Clone)]
 enum Text {
-    /// What is behind its length is zero, and nothing else in it is.
+    /// A text of at most [`SHORT`] bytes. The bytes after `len` are zero; no other byte is zero.
     Short { len: u8, bytes: [u8; SHORT] },
-    /// More than that.
+    /// A longer text.
     Long(Arc<str>),
 }
 
 impl Text {
-    /// A text that was checked: no zero in it.
+    /// Stores a checked text. The text contains no zero byte.
     fn new(text: &str) -> Self {
         let mut bytes = [0; SHORT];
         match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
@@ -92,7 +94,8 @@ impl Text {
     fn fingerprint(&self) -> u64 {
         let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
         match self {
-            // what differs is mostly at the end: its bits have to be low for the product to spread them
+            // Ids differ mostly at their end. The swap makes those bits low, so that the product
+            // spreads them.
             Text::Short { bytes, .. } => words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
             Text::Long(text) => {
                 let (words, rest) = text.as_bytes().as_chunks::<8>();
@@ -103,7 +106,7 @@ impl Text {
     }
 }
 
-/// The bytes as numbers that compare as they do; the last two overlap.
+/// The bytes as three numbers that compare in the same order. The last two numbers overlap.
 #[inline]
 fn words(bytes: &[u8; SHORT]) -> [u64; 3] {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = *bytes;
@@ -144,7 +147,7 @@ impl Hash for Text {
     }
 }
 
-/// Defines an id that is one checked word.
+/// Defines an id that is one checked text.
 macro_rules! word_id {
     ($(#[$doc:meta])* $id:ident, $what:literal, $example:literal, $check:expr) => {
         $(#[$doc])*
@@ -156,11 +159,11 @@ macro_rules! word_id {
             }
         }
         impl $id {
-            /// The text of it.
+            /// The id as text.
             pub fn as_str(&self) -> &str {
                 self.0.as_str()
             }
-            /// A number that is the same for equal ids, on every machine and in every run.
+            /// A hash that is the same for equal ids on every machine and in every run.
             #[inline]
             pub fn fingerprint(&self) -> u64 {
                 self.0.fingerprint()
@@ -182,55 +185,57 @@ macro_rules! word_id {
 }
 
 word_id!(
-    /// A name that people give: of a job, a stage, a profile, a queue, an executor set.
+    /// A name that users choose for a job, stage, profile, queue or executor set.
     Name, "a name (letters, digits, - and _, at most 63)", "word-count", is_word
 );
 word_id!(
-    /// A node, by its host name.
+    /// A node, identified by its host name.
     NodeId, "a node name", "worker-01", |t| t.split('.').all(is_word) && t.len() <= 63
 );
 word_id!(
-    /// A container request, named by the application that asks, so that asking twice asks once.
+    /// A container request. The application chooses the id, so a repeated request has no further
+    /// effect.
     RequestId, "a request id (letters, digits, - _ . and at most 63)", "executor-main", |t| t.split('.').all(is_word) && t.len() <= 63
 );
 
-/// A queue by its place in the tree: `root`, `root.etl`, `root.etl.nightly`. Read without `root.` too.
+/// A queue, by its path in the tree: `root`, `root.etl`, `root.etl.nightly`. The `root.` prefix is
+/// optional when parsed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueuePath(Arc<str>);
 
-/// Most levels of queues below the root.
+/// Maximum number of queue levels below the root.
 const MAX_DEPTH: usize = 8;
 
 impl QueuePath {
-    /// The queue that holds all others.
+    /// The root queue.
     pub fn root() -> Self {
         QueuePath("root".into())
     }
-    /// The queue used when none is named.
+    /// The queue of applications that name no queue.
     pub fn default_leaf() -> Self {
         QueuePath("root.default".into())
     }
-    /// The whole path, `root` first.
+    /// The full path, with `root` first.
     pub fn as_str(&self) -> &str {
         &self.0
     }
-    /// As people write it: without `root.`, but for the root itself.
+    /// The path without the `root.` prefix; `root` for the root queue.
     pub fn short(&self) -> &str {
         self.0.strip_prefix("root.").unwrap_or(&self.0)
     }
-    /// The last word.
+    /// The last component of the path.
     pub fn name(&self) -> &str {
         self.0.rsplit_once('.').map_or(&*self.0, |(_, last)| last)
     }
-    /// The queue that holds it; `None` for the root.
+    /// The parent queue; `None` for the root.
     pub fn parent(&self) -> Option<QueuePath> {
         self.0.rsplit_once('.').map(|(parent, _)| QueuePath(parent.into()))
     }
-    /// The queue of this name in it.
+    /// The child queue with this name.
     pub fn child(&self, name: &Name) -> QueuePath {
         QueuePath(format!("{}.{name}", self.0).into())
     }
-    /// True for itself and every queue that holds it.
+    /// True if `outer` is this queue or one of its ancestors.
     pub fn is_within(&self, outer: &QueuePath) -> bool {
         self.0.strip_prefix(&*outer.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     }
@@ -261,31 +266,31 @@ impl FromStr for QueuePath {
     }
 }
 
-/// One application: the name it was submitted under and the resource manager's running number.
+/// An application: the name of its submission and a sequence number from the resource manager.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AppId {
-    // compared first
+    // Declared first, because the derived `PartialEq` compares fields in order and numbers differ.
     seq: u32,
     name: Name,
 }
 
 impl AppId {
-    /// The application number `seq`, submitted as `name`.
+    /// The application with number `seq`, submitted as `name`.
     pub fn new(name: Name, seq: u32) -> Self {
         AppId { name, seq }
     }
-    /// The name it was submitted under.
+    /// The name of the submission.
     pub fn name(&self) -> &Name {
         &self.name
     }
-    /// The running number; unique for the whole life of a cluster.
+    /// The sequence number, unique over all incarnations of a cluster.
     pub fn seq(&self) -> u32 {
         self.seq
     }
 }
 
 impl Ord for AppId {
-    /// In the order of submission.
+    /// Compares in the order of submission.
     fn cmp(&self, other: &Self) -> Ordering {
         (self.seq, &self.name).cmp(&(other.seq, &other.name))
     }
@@ -312,19 +317,19 @@ impl FromStr for AppId {
     }
 }
 
-/// A decimal number without sign or leading zeros, so that an id has one spelling only.
+/// Parses a decimal number without sign or leading zeros, so that each id has exactly one spelling.
 fn number<T: FromStr>(text: &str) -> Option<T> {
     let canonical =
         text == "0" || (text.starts_with(|c: char| ('1'..='9').contains(&c)) && text.bytes().all(|b| b.is_ascii_digit()));
     if canonical { text.parse().ok() } else { None }
 }
 
-/// One run of an application's master.
+/// One run of an application master.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttemptId {
     /// The application.
     pub app: AppId,
-    /// 1 for the first run.
+    /// Number of the run, from 1.
     pub attempt: u32,
 }
 impl fmt::Display for AttemptId {
@@ -341,7 +346,8 @@ impl FromStr for AttemptId {
     }
 }
 
-/// One life of the resource manager. Every message carries it, so that a stale peer is fenced.
+/// An incarnation of the resource manager. Every message carries it, so that peers with a stale
+/// epoch are fenced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u32);
@@ -351,14 +357,15 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One container: application, epoch of the grant, running number within the epoch. Also the name of its cgroup and directory.
+/// A container: application, epoch of the grant, and sequence number within the epoch. The id also
+/// names its cgroup and directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContainerId {
-    /// Whose it is.
+    /// The application that owns the container.
     pub app: AppId,
-    /// The resource manager's life in which it was granted.
+    /// The epoch in which the container was granted.
     pub epoch: Epoch,
-    /// Counts up within the epoch.
+    /// Sequence number within the epoch.
     pub seq: u64,
 }
 impl fmt::Display for ContainerId {
@@ -383,12 +390,12 @@ impl FromStr for ContainerId {
     }
 }
 
-/// One task of a job: stage and index.
+/// A task of a job: stage and index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// The stage.
     pub stage: Name,
-    /// The place in the stage's array, from 0.
+    /// The index in the stage, from 0.
     pub index: u32,
 }
 impl fmt::Display for TaskId {
@@ -405,16 +412,16 @@ impl FromStr for TaskId {
     }
 }
 
-/// One attempt at a task.
+/// One attempt of a task.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskAttemptId {
     /// The task.
     pub task: TaskId,
-    /// 1 for the first attempt.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 impl TaskAttemptId {
-    /// The same id as one path component, for cgroups and log files: `map-7-2`.
+    /// The id as one path component, for cgroups and log files: `map-7-2`.
     pub fn file_name(&self) -> String {
         format!("{}-{}-{}", self.task.stage, self.task.index, self.attempt)
     }
@@ -469,7 +476,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where a text is kept makes no difference.
+        /// Inline and shared texts compare alike.
         #[test]
         fn names_compare_as_their_texts_do(a in "[a-z0-9_.-]{0,25}", b in "[a-z0-9_.-]{0,25}") {
             let (one, other) = (Text::new(&a), Text::new(&b));

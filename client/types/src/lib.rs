@@ -1,6 +1,7 @@
-//! The vocabulary every part of Headroom shares: ids, quantities, profiles, exit reports.
+//! Shared vocabulary of all parts of Headroom: ids, quantities, profiles, exit reports.
 //!
-//! *Architecture Invariant*: this crate is a leaf. It knows no clock, no file, no socket, and depends on nothing of ours.
+//! *Architecture Invariant*: this crate is a leaf. It uses no clock, file or socket, and depends on
+//! no other crate of this workspace.
 
 #![forbid(unsafe_code)]
 

@@ -1,33 +1,33 @@
-//! How much a daemon says in its log.
+//! Log level of a daemon.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How much a daemon says in its log.
+/// The log level of a daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// What it could not do.
+    /// Failed operations only.
     Error,
-    /// And what an operator should look at.
+    /// Also conditions that an operator should check.
     Warn,
-    /// And what changed.
+    /// Also changes.
     #[default]
     Info,
-    /// And every call.
+    /// Also every call.
     Debug,
-    /// Everything.
+    /// All messages.
     Trace,
 }
 
 impl LogLevel {
-    /// From the least to the most.
+    /// All levels, in increasing verbosity.
     pub const ALL: [LogLevel; 5] = [LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace];
 
-    /// The word in configuration files and on the wire.
+    /// The word in configuration files and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             LogLevel::Error => "error",

@@ -1,17 +1,17 @@
-//! The name that was most likely meant by one that is not known. Pure; bounded by the length of the two words.
+//! Suggestions for misspelled names. Pure; the cost is bounded by the lengths of the two words.
 
-/// The candidate that was most likely meant.
+/// The candidate that is most similar to the written name.
 pub fn nearest<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let plain = |t: &str| t.to_ascii_lowercase().replace(['-', ' '], "_");
     let most = (written.len() / 3).clamp(1, 3);
     let written = plain(written);
-    // Words of very different lengths are far apart: nothing is counted for a text that only looks like a word.
+    // Words of very different lengths cannot match, so their distance is not computed.
     let near = candidates.iter().filter(|c| c.len().abs_diff(written.len()) <= 4 * most);
     let scored = near.map(|c| (distance(&written, &plain(c)), *c));
     scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
 }
 
-/// Edits between two words; two neighbours swapped count as one.
+/// Edit distance between two words; a swap of two adjacent characters counts as one edit.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
@@ -30,7 +30,7 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// A question for people: `did you mean "map"?`. `None` when nothing is near.
+/// A suggestion for users: `did you mean "map"?`. `None` when no candidate is similar.
 pub fn did_you_mean<C: AsRef<str>>(written: &str, candidates: impl IntoIterator<Item = C>) -> Option<String> {
     let all: Vec<C> = candidates.into_iter().collect();
     let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();

@@ -1,73 +1,73 @@
-//! What somebody wants done with a job that runs: with one task of it, or with how many executors it has.
+//! Commands of users to a running job: about one of its tasks, or about its number of executors.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, Name, TaskId};
 
-/// An order to the master of a job.
+/// A command to the master of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobOrder {
-    /// About one task.
+    /// A command about one task.
     Task(TaskOrder),
-    /// About executors.
+    /// A command about executors.
     Scale(ScaleOrder),
 }
 
-/// An order about how many executors of a set a job may have at once. Carried out twice it changes nothing more.
+/// A command that sets the maximum number of executors of a set. Idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ScaleOrder {
-    /// Which set, as the job file calls it; the only one there is when left out.
+    /// Executor set, as named in the job file. Optional if the job has only one set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub executors: Option<Name>,
-    /// So many at most; 1 to 10000.
+    /// Maximum number of executors at the same time; 1 to 10000.
     pub count: u32,
-    /// Why, for people.
+    /// Reason, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// An order about one task. Carried out twice it changes nothing more, so it may be repeated.
+/// A command about one task. Idempotent, so it may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskOrder {
-    /// Which task.
+    /// The task.
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub task: TaskId,
-    /// What is wanted.
+    /// The requested action.
     pub wish: TaskWish,
-    /// Why, for people.
+    /// Reason, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// What is wanted of a task.
+/// The requested action on a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum TaskWish {
-    /// It ends, and is not tried again.
+    /// End the task without another attempt.
     Cancel,
-    /// The attempt that runs ends, and the next one begins: charged to no budget.
+    /// End the running attempt and start the next one; charged to no budget.
     Retry {
-        /// Only if it is this one; 1 for the first.
+        /// Number of the attempt to end, from 1. Another running attempt is left alone.
         attempt: u32,
     },
-    /// Its next attempt gets this much.
+    /// Set the memory of the next attempt.
     Resize {
         /// Heap and overhead together. Bytes.
         memory: Bytes,
     },
-    /// It begins before tasks of its job with a lower priority, from its next attempt on.
+    /// From its next attempt on, start the task before tasks of the job with a lower priority.
     Rank {
-        /// 0 is the usual.
+        /// Priority; the default is 0.
         priority: i32,
     },
 }
 
 impl TaskOrder {
-    /// In words: `cancelled on request: it reads the wrong day`.
+    /// The command in words: `cancelled on request: it reads the wrong day`.
     pub fn sentence(&self) -> String {
         let done = match self.wish {
             TaskWish::Cancel => "cancelled on request".to_owned(),

@@ -1,4 +1,4 @@
-//! Limits that a program or its command sets for itself, below what its container allows.
+//! Limits that a program or its command sets for itself below the limit of its container.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OwnLimit {
-    /// What is limited, and by which means.
+    /// The limited quantity and the setting that limits it.
     pub kind: OwnLimitKind,
     /// The limit. Bytes.
     pub value: Bytes,
 }
 
-/// What a limit set by hand bounds, and by which means.
+/// The quantity that a manual limit bounds, and the setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OwnLimitKind {
-    /// All addresses of a process: `RLIMIT_AS`, `ulimit -v`.
+    /// Address space of a process: `RLIMIT_AS`, `ulimit -v`.
     AddressSpace,
     /// Private writable memory of a process: `RLIMIT_DATA`, `ulimit -d`.
     Data,
@@ -29,7 +29,7 @@ pub enum OwnLimitKind {
     JvmHeap,
     /// The heap of Node.js: `--max-old-space-size`.
     NodeHeap,
-    /// What the collector of a Go program aims at: `GOMEMLIMIT`.
+    /// Target of the collector of a Go program: `GOMEMLIMIT`.
     GoMemory,
     /// Direct buffers of a JVM: `-XX:MaxDirectMemorySize`.
     DirectMemory,
@@ -44,7 +44,7 @@ pub enum OwnLimitKind {
 }
 
 impl OwnLimitKind {
-    /// How people set it.
+    /// The setting as users write it.
     pub fn setting(self) -> &'static str {
         match self {
             OwnLimitKind::AddressSpace => "ulimit -v (RLIMIT_AS)",
@@ -58,7 +58,7 @@ impl OwnLimitKind {
             OwnLimitKind::Unknown => "a limit of its own",
         }
     }
-    /// True for limits that the kernel holds a process to.
+    /// True for limits that the kernel enforces on a process.
     pub fn is_rlimit(self) -> bool {
         match self {
             OwnLimitKind::AddressSpace | OwnLimitKind::Data => true,

@@ -1,29 +1,30 @@
-//! What the memory of one process was made of, by its mappings.
+//! Memory of one process, divided by its mappings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// The resident memory of one process by what it is for. Told apart by the shape of its mappings, so `arenas`, `stacks` and
-/// `other` are estimates; `file` and `shmem` are not. Bytes where nothing else is said.
+/// Resident memory of one process by purpose. Bytes unless stated otherwise. The division follows
+/// the shape of the mappings: `arenas`, `stacks` and `other` are estimates, `file` and `shmem` are
+/// exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ProcessFacts {
-    /// Which process, by its id on its node.
+    /// Process id on its node.
     pub pid: i32,
-    /// What its whole cgroup held when this was looked at.
+    /// Memory of the whole cgroup at the same moment.
     pub current: Bytes,
-    /// Arenas of the native allocator beside its main heap; a count.
+    /// Arenas of the native allocator besides its main heap; a count.
     pub arena_count: u32,
-    /// Resident in them.
+    /// Resident memory of these arenas.
     pub arenas: Bytes,
     /// The main heap of the native allocator (`brk`).
     pub brk: Bytes,
-    /// Stacks of threads; a count.
+    /// Thread stacks; a count.
     pub stack_count: u32,
-    /// Resident in them.
+    /// Resident memory of these stacks.
     pub stacks: Bytes,
-    /// Anonymous memory that may be executed: compiled code.
+    /// Executable anonymous memory: compiled code.
     pub code: Bytes,
     /// All other anonymous memory: a managed heap, large native blocks, direct buffers.
     pub other: Bytes,
@@ -33,7 +34,7 @@ pub struct ProcessFacts {
     pub shmem: Bytes,
     /// Open sockets; a count.
     pub sockets: u32,
-    /// Open ends of pipes; a count.
+    /// Open pipe ends; a count.
     pub pipes: u32,
 }
 

@@ -11,9 +11,10 @@ use crate::{Bytes, Cpus, Resource};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Memory handed to the runtime that manages its own (`-Xmx`); for native programs, their anonymous memory. Bytes.
+    /// Heap budget of a runtime that manages its own memory (`-Xmx`); anonymous memory of a native
+    /// program. Bytes.
     pub heap: Bytes,
-    /// Everything else that is charged to the cgroup. Bytes.
+    /// All other memory that is charged to the cgroup. Bytes.
     pub overhead: Bytes,
     /// Processors, cores.
     pub cpus: Cpus,
@@ -24,7 +25,7 @@ impl Profile {
     pub fn memory(&self) -> Bytes {
         self.heap.saturating_add(self.overhead)
     }
-    /// What the scheduler places.
+    /// The resources that the scheduler places.
     pub fn resource(&self) -> Resource {
         Resource::new(self.memory(), self.cpus)
     }

@@ -1,9 +1,9 @@
-//! Why there is an event: the closed list of words in the event log, with what each is about and when it is written.
+//! Reasons of events: the closed list in the event log, with the topic and the trigger of each.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// What events are about.
+/// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// The resource manager itself.
@@ -27,7 +27,7 @@ impl Topic {
     pub const ALL: [Topic; 7] =
         [Topic::Cluster, Topic::Node, Topic::Queue, Topic::Job, Topic::Request, Topic::Container, Topic::Task];
 
-    /// The word in addresses and on screens.
+    /// The word in URLs and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
             Topic::Cluster => "cluster",
@@ -49,14 +49,14 @@ impl FromStr for Topic {
     }
 }
 
-/// How much attention a reason wants by itself.
+/// The level of the events of one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// As planned.
+    /// Expected operation.
     Normal,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
-    /// One or the other, by how it went.
+    /// Normal or warning, depending on the outcome.
     Either,
 }
 
@@ -73,7 +73,7 @@ impl Weight {
 
 macro_rules! reasons {
     ($($name:ident $topic:ident $weight:ident $when:literal)*) => {
-        /// Why there is an event. A word is never given a second meaning.
+        /// The reason of an event. A name never gets a second meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
             $(#[doc = $when] $name,)*
@@ -81,19 +81,19 @@ macro_rules! reasons {
         impl Reason {
             /// All of them.
             pub const ALL: &[Reason] = &[$(Reason::$name),*];
-            /// The word in the log.
+            /// The name in the event log.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Reason::$name => stringify!($name),)* }
             }
-            /// What it is about.
+            /// The subject of its events.
             pub fn topic(self) -> Topic {
                 match self { $(Reason::$name => Topic::$topic,)* }
             }
-            /// How much attention it wants.
+            /// The level of its events.
             pub fn weight(self) -> Weight {
                 match self { $(Reason::$name => Weight::$weight,)* }
             }
-            /// When it is written.
+            /// The condition that triggers its events.
             pub fn when(self) -> &'static str {
                 match self { $(Reason::$name => $when,)* }
             }

@@ -1,4 +1,5 @@
-//! The vector that is scheduled: memory, processors, and countable resources of a site's own.
+//! The vector that the scheduler places: memory, processors, and countable resources that a cluster
+//! defines.
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
@@ -8,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Bytes, Cpus, Name};
 
-/// What a container takes or a node offers.
+/// Resources of a container or a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -18,21 +19,22 @@ pub struct Resource {
     /// Processors, cores.
     #[serde(default)]
     pub cpus: Cpus,
-    /// Countable resources of the site, such as `gpu`; whole pieces.
+    /// Countable resources that the cluster defines, such as `gpu`; whole pieces.
     #[serde(default, skip_serializing_if = "Extra::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<Name, u64>))]
     pub extra: Extra,
 }
 
-/// Countable resources by name; whole pieces. A map that takes no more than one word where there are none, which is nearly always.
+/// Countable resources by name; whole pieces. Without entries, which is the usual case, the map
+/// takes one machine word.
 #[derive(Clone, Default)]
-#[allow(clippy::box_collection)] // it is there for its size
+#[allow(clippy::box_collection)] // boxed for its size
 pub struct Extra(Option<Box<BTreeMap<Name, u64>>>);
 
 static NONE: BTreeMap<Name, u64> = BTreeMap::new();
 
 impl Extra {
-    /// True when there are none.
+    /// True without entries.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.0.is_none() || self.is_empty()
@@ -104,12 +106,12 @@ impl<'de> Deserialize<'de> for Extra {
 }
 
 impl Resource {
-    /// Memory and processors only.
+    /// A resource without countable resources.
     pub fn new(memory: Bytes, cpus: Cpus) -> Self {
         Resource { memory, cpus, extra: Extra::default() }
     }
 
-    /// True when every dimension of `self` is at most that of `room`.
+    /// True when no dimension of `self` exceeds that of `room`.
     #[inline]
     pub fn fits(&self, room: &Resource) -> bool {
         self.memory <= room.memory && self.cpus <= room.cpus && (self.extra.0.is_none() || self.has_pieces_in(room))
@@ -118,7 +120,7 @@ impl Resource {
         self.extra.iter().all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
     }
 
-    /// The sum, or `None` when a dimension passes its largest quantity.
+    /// The sum, or `None` if a dimension overflows.
     pub fn checked_add(&self, other: &Resource) -> Option<Resource> {
         let mut sum = self.clone();
         sum.memory = self.memory.checked_add(other.memory)?;
@@ -130,7 +132,7 @@ impl Resource {
         Some(sum)
     }
 
-    /// The difference, or `None` when a dimension would fall below zero.
+    /// The difference, or `None` if a dimension would fall below zero.
     pub fn checked_sub(&self, other: &Resource) -> Option<Resource> {
         let mut rest = self.clone();
         rest.memory = self.memory.checked_sub(other.memory)?;

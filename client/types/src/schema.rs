@@ -1,6 +1,7 @@
-//! How the types with a JSON form of their own are described to readers of the interface. Built on demand only.
+//! API schema of the types with a custom JSON form. Built on demand only.
 //!
-//! *Architecture Invariant*: a description never decides what is read; `FromStr` and `Deserialize` do.
+//! *Architecture Invariant*: a schema never decides which input is valid; `FromStr` and
+//! `Deserialize` do.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ use crate::{
     UnixMillis,
 };
 
-/// Describes an id that is a text.
+/// Implements the schema of an id that is a text.
 macro_rules! text_schema {
     ($($id:ty, $name:literal, $pattern:literal, $example:literal, $what:literal;)*) => {$(
         impl PartialSchema for $id {
@@ -71,7 +72,7 @@ impl ToSchema for Cpus {
     }
 }
 
-/// Describes a whole number.
+/// Implements the schema of an integer.
 macro_rules! number_schema {
     ($($id:ty, $name:literal, $format:expr, $what:literal;)*) => {$(
         impl PartialSchema for $id {

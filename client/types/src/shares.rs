@@ -1,22 +1,23 @@
-//! Who held the memory at its fullest: the parts of a kill, which add up to what was charged.
+//! Parts of the memory at the end of a program. They add up to the charged memory.
 //!
-//! The kernel's own kinds come first and are exact. Where the largest process was looked at, its anonymous memory is divided
-//! further by the shape of its mappings; what that look and the kernel's figure differ by belongs to the other processes.
+//! The kinds of the kernel come first and are exact. If the largest process was sampled, its
+//! anonymous memory is divided further by the shape of its mappings. The difference between that
+//! sample and the kernel's number belongs to the other processes.
 
 use crate::Bytes;
 use crate::exit::Evidence;
 
-/// One part.
+/// One part of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// What it is, in a word or two.
+    /// Short name of the part.
     pub what: &'static str,
-    /// How much of it.
+    /// Size of the part. Bytes.
     pub bytes: Bytes,
 }
 
 impl Evidence {
-    /// The parts, none of them zero, in a fixed order. Empty where the kernel told no kinds.
+    /// The nonzero parts, in a fixed order. Empty if the kernel reports no kinds.
     pub fn shares(&self) -> Vec<Share> {
         let stat = &self.own.stat;
         let Some(anon) = stat.anon else { return Vec::new() };

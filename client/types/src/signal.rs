@@ -5,29 +5,29 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Names of the signals of Linux on the processors we run on, from 1.
+/// Names of the Linux signals on the supported processors, from number 1.
 const NAMES: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT",
     "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
-/// The last one the kernel knows, those for programs of their own included.
+/// The highest signal number of the kernel, real-time signals included.
 const LAST: u8 = 64;
 
-/// A signal. Written as its name: `SIGTERM`; those without one as their number.
+/// A signal, written as its name (`SIGTERM`), or as its number if it has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Signal(u8);
 
 impl Signal {
-    /// The one that cannot be caught.
+    /// The signal that a process cannot catch.
     pub const KILL: Signal = Signal(9);
 
-    /// Its number.
+    /// The signal number.
     pub fn number(self) -> i32 {
         i32::from(self.0)
     }
 
-    /// Its name without `SIG`, as people type it; those without one as their number.
+    /// The name without `SIG`, as users type it; the number if the signal has no name.
     pub fn name(self) -> String {
         match usize::from(self.0).checked_sub(1).and_then(|place| NAMES.get(place)) {
             Some(name) => (*name).to_owned(),
@@ -47,7 +47,7 @@ impl fmt::Display for Signal {
 
 impl FromStr for Signal {
     type Err = String;
-    /// In any case, with `SIG` or without, or a number: `SIGUSR1`, `usr1`, `10`.
+    /// Parses a name in any case, with or without `SIG`, or a number: `SIGUSR1`, `usr1`, `10`.
     fn from_str(text: &str) -> Result<Self, String> {
         let upper = text.trim().to_ascii_uppercase();
         let bare = upper.strip_prefix("SIGNAL ").or_else(|| upper.strip_prefix("SIG")).unwrap_or(&upper);

@@ -1,28 +1,28 @@
-//! Which database holds what the resource manager must not forget.
+//! The database of the resource manager's durable state.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The database under the resource manager's state. Closed: every one of them passes the same tests.
+/// The database of the resource manager's state. Closed: every backend passes the same tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreBackend {
-    /// sled, with a sync of our own after each commit.
+    /// sled, with an explicit sync after each commit.
     #[default]
     Sled,
     /// redb.
     Redb,
 }
 
-/// A name that is no backend's.
+/// The error of an unknown backend name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a store; use sled or redb")]
 pub struct NoSuchBackend(String);
 
 impl StoreBackend {
-    /// All there are.
+    /// All backends.
     pub const ALL: [StoreBackend; 2] = [StoreBackend::Sled, StoreBackend::Redb];
 
     /// The name used in configuration, JSON and screens.

@@ -1,4 +1,4 @@
-//! Time as data. Cores are told the time; they never ask.
+//! Time as data. Cores receive the time as a parameter and never read a clock.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ impl Tick {
     pub fn plus(self, after: Duration) -> Tick {
         Tick(self.0.saturating_add(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)))
     }
-    /// How long ago `earlier` was; zero when it lies in the future.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Tick) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
@@ -25,7 +25,7 @@ impl Tick {
 pub struct UnixMillis(pub u64);
 
 impl UnixMillis {
-    /// How long after `earlier` this is; zero when it is before.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: UnixMillis) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }

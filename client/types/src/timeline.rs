@@ -1,4 +1,4 @@
-//! One point of a memory timeline, and what may have happened at it.
+//! One point of a memory timeline, and the marks on it.
 
 use std::fmt;
 
@@ -12,51 +12,53 @@ use crate::Bytes;
 pub struct Sample {
     /// Milliseconds after the start.
     pub at_ms: u64,
-    /// All that is charged. Bytes.
+    /// All charged memory. Bytes.
     pub current: Bytes,
     /// Anonymous memory. Bytes.
     pub anon: Option<Bytes>,
     /// Page cache. Bytes.
     pub file: Option<Bytes>,
-    /// Heap in use, told by the runtime. Bytes.
+    /// Heap in use, as reported by the runtime. Bytes.
     pub heap: Option<Bytes>,
     /// The limit at that moment. Bytes.
     pub limit: Option<Bytes>,
-    /// What happened at it or, after thinning, near it.
+    /// An event at this point or, after thinning, near it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<Mark>,
 }
 
 impl Sample {
-    /// The larger of two neighbours, with what happened at either. The later one of two equals.
+    /// The point with the larger use, with the marks of both. For equal use, the later point.
     pub fn larger(self, later: Sample) -> Sample {
         let kept = if later.current >= self.current { later } else { self };
         Sample { mark: self.mark.max(later.mark), ..kept }
     }
 
-    /// At most `most` points, and at least one where there is one: the largest of each stretch, with every mark.
+    /// Thins to at most `most` points, and to at least one if there is any. Keeps the largest point
+    /// of each stretch and the later mark in it.
     pub fn thinned(points: &[Sample], most: usize) -> Vec<Sample> {
         let stretch = points.len().div_ceil(most.max(1)).max(1);
         points.chunks(stretch).filter_map(|few| few.iter().copied().reduce(Sample::larger)).collect()
     }
 }
 
-/// What happened at a point. The later one in this order stays when two of them fall together.
+/// An event at a point. When two events fall on one point, the later one in this order remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
-    /// The runtime began to spend more than a fifth of its time collecting.
+    /// The runtime began to spend more than a fifth of its time in garbage collection.
     HeapStarved,
     /// The limit was lowered.
     LimitLowered,
     /// The limit was raised.
     LimitRaised,
-    /// It ended without being killed for memory.
+    /// It ended without a memory kill.
     Ended,
-    /// Ended by us: over its limit where no kernel holds it, stuck at it, or on request.
+    /// Headroom ended it: above its limit without kernel enforcement, stalled at its limit, or on
+    /// request.
     Stopped,
-    /// Killed by the kernel for memory.
+    /// The kernel killed it for memory.
     Killed,
 }
 

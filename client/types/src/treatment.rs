@@ -1,4 +1,4 @@
-//! What is done about a sub-cause: a closed set, recorded with every attempt that failed.
+//! Treatments of sub-causes: a closed set, recorded with every failed attempt.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,29 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Dimension, SubCause};
 
-/// What is done about a failure.
+/// The reaction to a failure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
-    /// The quantity that ran out is made larger.
+    /// Increase the quantity that ran out.
     Grow,
-    /// The task fails at once; the message says what cures it.
+    /// Fail the task at once; the message names the cure.
     Fail,
-    /// The same size again, in another container or another turn of the same one.
+    /// Retry with the same size, in another container or again in the same container.
     Retry,
-    /// The same size again, on another node while there is one.
+    /// Retry with the same size on another node, if there is one.
     Elsewhere,
-    /// The same size again, with a change that the runtime takes from its environment.
+    /// Retry with the same size and a changed environment of the runtime.
     Remedy,
-    /// Recorded by a newer writer.
+    /// A treatment of a newer version.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl Treatment {
-    /// Every treatment, in the order in which people are told of them.
+    /// Every treatment, in the order of help texts.
     pub const ALL: [Treatment; 5] = [Treatment::Grow, Treatment::Fail, Treatment::Retry, Treatment::Elsewhere, Treatment::Remedy];
 
     /// The name used in JSON, job files and documentation.
@@ -70,13 +70,14 @@ impl FromStr for Treatment {
 pub enum Remedy {
     /// One arena of the native allocator: `MALLOC_ARENA_MAX=1`.
     OneArena,
-    /// `TMPDIR` names a directory of the attempt's own on a disk.
+    /// `TMPDIR` names a directory of this attempt on disk.
     TmpOnDisk,
-    /// As many threads as the task has processors, and small stacks, where the runtime takes that from its environment.
+    /// As many threads as the task has processors, and small stacks, for runtimes that read these
+    /// settings from the environment.
     FewerThreads,
     /// A code cache within the overhead: `-XX:ReservedCodeCacheSize`.
     SmallCodeCache,
-    /// Recorded by a newer writer; nothing is changed.
+    /// A remedy of a newer version; changes nothing.
     #[default]
     #[serde(other)]
     Unknown,
@@ -96,7 +97,7 @@ impl Remedy {
             Remedy::Unknown => "unknown",
         }
     }
-    /// What it changes, for people.
+    /// The change in words for users.
     pub fn sentence(self) -> &'static str {
         match self {
             Remedy::OneArena => "with one arena of the native allocator (MALLOC_ARENA_MAX=1)",
@@ -114,18 +115,18 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// The row of a sub-cause in the table of treatments.
+/// The row of a sub-cause in the treatment table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsualTreatment {
-    /// What is done first.
+    /// The first treatment.
     pub first: Treatment,
-    /// What is changed, where that is a remedy.
+    /// The remedy, if the first treatment is a remedy.
     pub remedy: Option<Remedy>,
-    /// What is done when the first was done and the failure came again.
+    /// The treatment after the same failure occurs again.
     pub then: Treatment,
 }
 
-/// The table: what is done about a sub-cause unless a job file says otherwise.
+/// The treatment table: the treatment of a sub-cause unless the job file overrides it.
 pub fn usual(cause: SubCause) -> UsualTreatment {
     let always = |treatment| UsualTreatment { first: treatment, remedy: None, then: treatment };
     let remedy = |remedy, then| UsualTreatment { first: Treatment::Remedy, remedy: Some(remedy), then };
@@ -159,7 +160,7 @@ pub fn usual(cause: SubCause) -> UsualTreatment {
     }
 }
 
-/// The table as it stands in `docs/diagnosis.md`.
+/// The table as printed in `docs/diagnosis.md`.
 pub fn table() -> String {
     let mut text = String::from("| sub-cause | treatment | if it comes again |\n| --- | --- | --- |\n");
     for cause in SubCause::ALL {
@@ -170,20 +171,20 @@ pub fn table() -> String {
     text
 }
 
-/// The treatment of one attempt that failed.
+/// The treatment of one failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppliedTreatment {
-    /// What was treated.
+    /// The treated sub-cause.
     #[serde(default)]
     pub cause: SubCause,
-    /// What is done about it.
+    /// The treatment.
     #[serde(default)]
     pub treatment: Treatment,
-    /// The quantity that is made larger, where one is.
+    /// The increased quantity, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantity: Option<Dimension>,
-    /// What is changed, where something is.
+    /// The applied remedy, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<Remedy>,
 }

@@ -1,4 +1,4 @@
-//! Memory that ended programs leave behind: charged to a group, and held by nothing that runs in it.
+//! Memory that ended programs leave behind: charged to a cgroup, but held by no process in it.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
 
-/// Most owners that are named in one place.
+/// Maximum number of owners in one list.
 pub const MAX_OWNERS: usize = 5;
 
-/// Memory charged to a container or a node that none of its running parts holds, and that reclaim cannot give back. A lower bound.
+/// Memory charged to a container or node that no running process in it holds and that reclaim
+/// cannot free. A lower bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Unattributed {
-    /// How much. Bytes.
+    /// Amount. Bytes.
     pub memory: Bytes,
-    /// The containers or tasks that ended there with memory still charged to them, largest first; at most five.
+    /// Containers or tasks that ended with memory still charged to them, largest first; at most
+    /// five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_by: Vec<LeftBy>,
 }
 
-/// One container or task that ended and left memory behind.
+/// A container or task that ended and left memory behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeftBy {
-    /// Container id, or name of a task's group.
+    /// Container id, or name of a task cgroup.
     pub name: String,
-    /// Charged to it after its last process had ended. Some of it may have been freed since. Bytes.
+    /// Memory charged to it after its last process had ended. A part may have been freed since
+    /// then. Bytes.
     pub memory: Bytes,
 }
 
@@ -46,15 +49,16 @@ pub fn owners(left_by: &[LeftBy]) -> String {
     format!("left by {}", names.join(", "))
 }
 
-/// Who ended with memory still charged, for as long as some of it is there. Bounded.
+/// Containers or tasks that ended with memory still charged, for as long as some of it remains.
+/// Bounded.
 #[derive(Clone, Debug, Default)]
 pub struct Leavers(BTreeMap<String, Bytes>);
 
 impl Leavers {
-    /// Most that are remembered: the smallest is forgotten for a larger one.
+    /// Maximum number of entries. A larger entry replaces the smallest.
     const MAX: usize = 64;
 
-    /// One ended, and so much stayed charged to its group.
+    /// Records the memory that an ended container or task left charged to its cgroup.
     pub fn add(&mut self, name: &str, memory: Bytes) {
         if memory.is_zero() {
             return;
@@ -66,11 +70,11 @@ impl Leavers {
             self.0.remove(&smallest);
         }
     }
-    /// Nothing is left of what they left.
+    /// Removes all entries, after their memory was freed.
     pub fn clear(&mut self) {
         self.0.clear();
     }
-    /// The largest, largest first.
+    /// The largest entries, largest first; at most [`MAX_OWNERS`].
     pub fn largest(&self) -> Vec<LeftBy> {
         let mut all: Vec<LeftBy> = self.0.iter().map(|(name, memory)| LeftBy { name: name.clone(), memory: *memory }).collect();
         all.sort_by(|a, b| b.memory.cmp(&a.memory).then_with(|| a.name.cmp(&b.name)));

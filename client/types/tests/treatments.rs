@@ -1,6 +1,6 @@
-//! The table of treatments in the documentation is that of the code.
+//! The treatment table in the documentation matches the code.
 
-#![allow(missing_docs, clippy::disallowed_methods)] // the crate does no I/O; its page lies in a file all the same
+#![allow(missing_docs, clippy::disallowed_methods)] // the crate does no I/O; this test reads a page
 
 use headroom_types::treatment::table;
 

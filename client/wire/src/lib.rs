@@ -1,7 +1,9 @@
-//! The messages between the parts, as JSON under `/v1`, and the words that clients of YARN know things by.
+//! The messages between the parts, as JSON under `/v1`, and the names and shapes of YARN's
+//! interface.
 //!
-//! *Architecture Invariant*: serde types only, additive within v1, one golden sample per message. What arrives is parsed into
-//! the types of `headroom-types` here or in [`v1::convert`]; nothing behind it sees raw text.
+//! *Architecture Invariant*: serde types only, additive within v1, one golden sample per message.
+//! This module, with [`v1::convert`], parses every message into the types of `headroom-types`;
+//! later code sees no raw text.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! One sample of every message, kept as a file. A change that breaks a reader of version 1 shows here as a difference.
+//! One golden sample of every message. A change that breaks a reader of version 1 appears as a
+//! difference.
 //!
-//! `HEADROOM_UPDATE_GOLDEN=1` writes the files anew; look at the difference before you commit it.
+//! `HEADROOM_UPDATE_GOLDEN=1` rewrites the files; review the difference before the commit.
 
-#![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
+#![allow(clippy::disallowed_methods)] // the crate does no I/O; these tests read samples
 
 mod kept;
 

@@ -1,6 +1,6 @@
-//! Samples of the messages about queues.
+//! Golden samples of the messages about queues.
 
-#![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
+#![allow(clippy::disallowed_methods)] // the crate does no I/O; these tests read samples
 
 mod kept;
 

@@ -1,6 +1,6 @@
-//! Samples of the messages about sizes: profiles of the cluster, and what follows from earlier jobs.
+//! Golden samples of the messages about sizes: profiles of the cluster and suggestions.
 
-#![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
+#![allow(clippy::disallowed_methods)] // the crate does no I/O; these tests read samples
 
 mod kept;
 

@@ -1,6 +1,6 @@
-//! Samples of the messages about one task, kept as files like [all others](golden.rs).
+//! Golden samples of the messages about one task, like [the others](golden.rs).
 
-#![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
+#![allow(clippy::disallowed_methods)] // the crate does no I/O; these tests read samples
 
 mod kept;
 

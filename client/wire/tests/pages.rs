@@ -1,7 +1,7 @@
-//! The pages of the documentation that are made from this crate: as they would be made now.
+//! The documentation pages that this crate generates are current.
 
 #![allow(missing_docs)] // tests are read, not imported
-#![allow(clippy::disallowed_methods)] // pages are files; only the library has none
+#![allow(clippy::disallowed_methods)] // these tests read pages; only the library does no I/O
 
 use std::path::{Path, PathBuf};
 

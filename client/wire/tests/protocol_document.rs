@@ -1,4 +1,5 @@
-//! The page about the task channel is read as an executor of another language would be written from it: every example is a message.
+//! Checks the page about the task channel from the view of an executor's author: every example must
+//! be a valid message.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use serde_json::Value;
 
 const PAGE: &str = include_str!("../../../docs/executor-protocol.md");
 
-/// The blocks of JSON, each with the number of its first line.
+/// The JSON blocks of the page, each with the number of its first line.
 fn examples() -> Vec<(usize, String)> {
     let (mut found, mut open) = (Vec::new(), None);
     for (number, line) in (1..).zip(PAGE.lines()) {
@@ -22,7 +23,7 @@ fn examples() -> Vec<(usize, String)> {
     found
 }
 
-/// The text as it is written again, when it is a message of that direction.
+/// Serializes a message again, if the text is a message of this direction.
 fn again<T: serde::Serialize, E: std::fmt::Display>(read: Result<T, E>) -> Result<Value, String> {
     read.map_err(|e| e.to_string()).and_then(|message| serde_json::to_value(&message).map_err(|e| e.to_string()))
 }
@@ -59,7 +60,7 @@ fn the_page_speaks_of_this_version_and_its_bounds() {
     assert_eq!(OLDEST, VERSION, "the page tells of one version");
 }
 
-/// Every field of a start is in the table of the page.
+/// The table of the page contains every field of a start.
 #[test]
 fn every_field_of_a_start_is_explained() {
     let start = examples().into_iter().find(|(_, text)| text.contains("\"start\"")).expect("an example").1;

@@ -1,6 +1,6 @@
-//! Samples of the messages that reach into a container; see `golden.rs`.
+//! Golden samples of the messages for container access; see `golden.rs`.
 
-#![allow(clippy::disallowed_methods)] // the crate does no I/O; its samples lie in files all the same
+#![allow(clippy::disallowed_methods)] // the crate does no I/O; these tests read samples
 
 mod kept;
 

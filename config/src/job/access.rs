@@ -1,4 +1,4 @@
-//! `[access]`: whom the owner of a job lets come near it.
+//! `[access]`: users and groups that may view or change the job.
 
 use headroom_identity::role::is_user;
 use headroom_wire::v1::acl::AppAccess;
@@ -7,7 +7,7 @@ use toml::de::DeValue;
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// Most accounts and groups of one list, as the resource manager takes them.
+/// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
 
 pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> AppAccess {

@@ -13,10 +13,10 @@ use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
 use crate::problem::Report;
 use crate::raw::{self, Hint, Section, hint};
 
-/// Executor sets by name. One that is wrong is there as `None`.
+/// Executor sets by name. `None` for a set with errors.
 pub(super) type Executors = BTreeMap<Name, Option<ExecutorSpec>>;
 
-/// Longest name, so that request ids made from it stay in their bounds.
+/// Maximum length of a name, so that request ids with the name stay within their limit.
 pub(super) const LONGEST_NAME: usize = 40;
 
 const SETS: Hint = hint("tasks run in the slots of executors", "add a table [executors.main] with profile, count and slots");
@@ -39,7 +39,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, profiles: &Profil
     executors
 }
 
-/// A name that is short enough to become part of a request id.
+/// Parses a name that is short enough to become part of a request id.
 pub(super) fn short_name(text: &str) -> Result<Name, String> {
     let name: Name = text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())?;
     if text.len() > LONGEST_NAME { Err(format!("{text:?} is longer than {LONGEST_NAME} characters")) } else { Ok(name) }
@@ -76,7 +76,7 @@ fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) ->
     spec
 }
 
-/// `program` and `task_groups`: an executor of somebody else.
+/// Reads `program` and `task_groups`: a third-party executor.
 fn program(s: &mut Section<'_>, r: &mut Report<'_>) -> Option<ExecutorProgram> {
     let program = hint(
         "it is started in each container instead of the node's own executor",

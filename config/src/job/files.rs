@@ -1,4 +1,5 @@
-//! `files`: what the node puts beside a stage's tasks before they start.
+//! `files`: files that the node puts into the working directory of a stage's tasks before they
+//! start.
 
 use headroom_types::{FetchedFile, FileKind};
 use headroom_wire::v1::convert::{MAX_FETCHED, check_fetched};
@@ -13,7 +14,7 @@ const FILES: Hint = hint(
     "write files = [{ name = \"data\", from = \"https://…\", sha256 = \"…\", kind = \"archive\" }]",
 );
 
-/// The `files` of one stage. What is wrong is noted and left out.
+/// Reads the `files` of one stage. Invalid entries are recorded as errors and omitted.
 pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Vec<FetchedFile> {
     let mut files: Vec<FetchedFile> = Vec::new();
     for section in s.table_array(r, "files", FILES) {
@@ -61,7 +62,8 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>) -> Option<FetchedFile> {
     }
 }
 
-/// Stages that share executors share what is beside their tasks: a name must mean the same there, and there is a bound for all of it.
+/// Checks stages that share executors, and with them the working directory: a name must denote the
+/// same file in all, and their total number is limited.
 pub(super) fn agree(stages: &[StageSpec], r: &mut Report<'_>, place: impl Fn(usize) -> std::ops::Range<usize>) {
     for (n, stage) in stages.iter().enumerate() {
         let before = stages.iter().take(n).filter(|other| other.executors == stage.executors);

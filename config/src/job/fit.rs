@@ -1,24 +1,24 @@
-//! Which tasks can never run, whatever else ends.
+//! Detection of infeasible tasks.
 
 use headroom_types::{Bytes, Name, Resource};
 
 use super::spec::{JobSpec, StageSpec};
 
-/// A stage or executor set that no node could ever give room to.
+/// An infeasible stage: no node could ever run its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeverFits {
-    /// The stage whose tasks cannot run.
+    /// The stage.
     pub stage: Name,
-    /// The container that would be needed.
+    /// The required container.
     pub needs: Resource,
-    /// The largest container there could be.
+    /// The largest possible container.
     pub largest: Resource,
-    /// In one sentence, with what to do.
+    /// The reason and the correction in one sentence.
     pub sentence: String,
 }
 
-/// The stages whose tasks can never run where `largest` is the largest container any node could give: neither in a shared
-/// executor nor in a container of their own.
+/// The infeasible stages if `largest` is the largest container that any node could grant. Their
+/// tasks fit neither a shared executor nor a container of their own.
 pub fn never_fits(job: &JobSpec, largest: &Resource) -> Vec<NeverFits> {
     job.stages.iter().filter_map(|stage| stage_never_fits(job, stage, largest)).collect()
 }
@@ -49,7 +49,7 @@ fn stage_never_fits(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Opt
     })
 }
 
-/// Memory of a container that holds one task of this size and the executor's own reserve.
+/// Memory of a container for one task of this size, with the reserve of the executor.
 pub fn own_container(task: Bytes, reserve: Bytes) -> Bytes {
     task.saturating_add(reserve)
 }

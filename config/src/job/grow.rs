@@ -1,4 +1,4 @@
-//! `grow` and `grow_hold`: whether a running task may be given more memory.
+//! `grow` and `grow_hold`: growth of running tasks.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::{JobSpec, StageSpec, TaskLimit};
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Section, hint};
 
-/// How long a task is held near its limit while more is looked for, when the stage does not say.
+/// Default time for which a task is frozen near its limit while more memory is searched.
 const USUAL_HOLD: Duration = Duration::from_secs(30);
-/// The longest that a stage may say.
+/// Maximum of `grow_hold`.
 const LONGEST_HOLD: Duration = Duration::from_secs(300);
 
-/// What a stage says of growth, with the longest time that a task is held near its limit.
+/// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowSpec {
-    /// Nothing: tasks grow wherever the kernel holds their limits.
+    /// Not set: tasks grow wherever the kernel enforces their limits.
     Usual(Duration),
     /// `grow = true`.
     Stated(Duration),
@@ -27,7 +27,7 @@ pub enum GrowSpec {
     Off,
 }
 
-/// Whether a mode gives more to what runs. The others stand for what others do, and those kill.
+/// True if the mode grows running tasks. The other modes reproduce systems that kill instead.
 pub fn is_part_of(mode: Mode) -> bool {
     match mode {
         Mode::Headroom => true,
@@ -35,17 +35,18 @@ pub fn is_part_of(mode: Mode) -> bool {
     }
 }
 
-/// Why a stage that says `grow = true` cannot be served.
+/// The reason that `grow = true` cannot work for a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoGrowth {
-    /// The mode kills.
+    /// The mode kills instead.
     Mode(Mode),
-    /// No node that could run it has an enforcer of the kernel.
+    /// All nodes that could run the stage have the `poll` enforcer.
     PollOnly,
 }
 
 impl JobSpec {
-    /// How long tasks of a stage are held near their limit for more; `None` where they are not given more.
+    /// Maximum time for which tasks of a stage are frozen near their limit; `None` if they do not
+    /// grow.
     pub fn hold_of(&self, stage: &StageSpec) -> Option<Duration> {
         match stage.grow {
             GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => Some(hold).filter(|_| is_part_of(self.mode)),
@@ -54,7 +55,7 @@ impl JobSpec {
     }
 }
 
-/// The stages of a file that say `grow = true`, as mistakes: where they run, nothing can be raised.
+/// Errors for the stages of a file with `grow = true` that no node can grow.
 pub fn refused(text: &str, file: &str, stages: &[(&StageSpec, NoGrowth)]) -> Vec<Problem> {
     let mut report = Report::new(file, text);
     let table = raw::parse(text, &mut report);
@@ -87,7 +88,7 @@ fn refuse(r: &mut Report<'_>, (place, key): (std::ops::Range<usize>, &str), why:
     }
 }
 
-/// Only a task with a limit of its own, in a mode that does not kill, can be given more of it.
+/// Reads both keys. Only a task with its own limit, in a mode that does not kill, can grow.
 pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, (enforce, mode): (TaskLimit, Mode)) -> GrowSpec {
     let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
     let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");

@@ -1,4 +1,4 @@
-//! `input`, `input_locality`, `input_hosts`: how much each task of a stage reads, and where that is.
+//! `input`, `input_locality`, `input_hosts`: size and location of the input of each task.
 
 use headroom_types::{Bytes, NodeId};
 use toml::Spanned;
@@ -56,7 +56,8 @@ fn sizes(value: &DeValue<'_>) -> Result<Input, String> {
     items.iter().map(one).collect::<Result<Vec<Bytes>, _>>().map(Input::Told)
 }
 
-/// Where the input is. Nodes that hold it make it local, and without them it cannot be.
+/// Reads the location of the input. A local input requires `input_hosts`, and `input_hosts` implies
+/// a local input.
 pub(super) fn place(s: &mut Section<'_>, r: &mut Report<'_>, count: u32) -> (Option<InputLocality>, Option<InputHosts>) {
     let choices = [("local", InputLocality::Local), ("remote", InputLocality::Remote)];
     let locality = s.read(r, "input_locality", LOCALITY, |v| raw::choice(v, &choices));
@@ -97,7 +98,8 @@ fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
     raw::texts(value)?.iter().map(|name| named(name)).collect::<Result<_, String>>().map(InputHosts::Same)
 }
 
-/// A name with the index in it, which is a node's for every index if it is one for the first.
+/// Parses a name that contains the index. If the name is a valid node id for the first index, it is
+/// valid for all.
 fn named(name: &str) -> Result<Template, String> {
     let template: Template = name.parse().map_err(|e: super::template::ParseTemplateError| e.to_string())?;
     if let Some(place) = template.places().find(|place| *place != Placeholder::Index) {

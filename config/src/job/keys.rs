@@ -1,34 +1,34 @@
-//! Every key of a job file: what it takes, what holds when it is left out, what it means. For `rmctl explain` and `docs/job-file.md`.
+//! Reference of all keys of a job file, for `rmctl explain` and `docs/job-file.md`.
 //!
-//! A test asks the readers which keys they know, and compares.
+//! A test compares this list with the keys that the readers accept.
 
 use std::fmt::Write as _;
 
 use super::Placeholder;
 
-/// One key.
+/// A key of a job file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Its table, as it is written: empty for the top, `profiles.NAME`, `stage` …
+    /// Its table as written; empty for the top level, `profiles.NAME`, `stage` …
     pub table: &'static str,
     /// Its name.
     pub name: &'static str,
-    /// What it takes, with the unit.
+    /// Its value, with the unit.
     pub takes: &'static str,
-    /// What holds when it is left out; `must be there` for what cannot be.
+    /// Its default; `must be there` for a required key.
     pub usual: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub means: &'static str,
 }
 
 impl Key {
-    /// With its table: `retry.cap`.
+    /// Full name with its table: `retry.cap`.
     pub fn path(&self) -> String {
         if self.table.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.table, self.name) }
     }
 }
 
-/// What cannot be left out.
+/// Marks a required key.
 pub const MUST: &str = "must be there";
 
 const fn key(table: &'static str, name: &'static str, takes: &'static str, usual: &'static str, means: &'static str) -> Key {
@@ -38,7 +38,7 @@ const fn key(table: &'static str, name: &'static str, takes: &'static str, usual
 const SIZE: &str = "a size such as \"512MiB\", or bytes as a whole number";
 const TIME: &str = "a time with its unit, such as \"30s\" or \"1h30m\"";
 
-/// All of them, in the order in which a file is written.
+/// All keys, in the usual order of a file.
 pub const KEYS: &[Key] = &[
     key("", "version", "1", MUST, "The format of the file."),
     key(
@@ -309,7 +309,7 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
-/// `docs/job-file.md`.
+/// Generates `docs/job-file.md`.
 pub fn page() -> String {
     let mut text = String::from(ABOUT);
     let mut table = None;
@@ -322,7 +322,7 @@ pub fn page() -> String {
                 "stage.files" => "`files` of a stage".to_owned(),
                 other => format!("`[{other}]`"),
             };
-            // Writing to a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "\n## {title}\n\n| key | takes | left out | means |\n| --- | --- | --- | --- |\n");
         }
         let _ = writeln!(text, "| `{}` | {} | {} | {} |", key.name, key.takes, key.usual, key.means);

@@ -1,4 +1,5 @@
-//! `idempotent` and `output`: whether an attempt may be repeated, and where the outputs of a fenced stage go.
+//! `idempotent` and `output`: whether an attempt may be repeated, and the output directory of a
+//! fenced stage.
 
 use std::path::{Component, Path};
 
@@ -9,10 +10,11 @@ use super::template::{Placeholder, Template};
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// Longest directory. Names of tasks are added to it.
+/// Maximum length of the directory; names of tasks are appended to it.
 const LONGEST: usize = 3000;
 
-/// Both keys, with the `words` in which `{output}` may stand. An output is there if, and only if, the stage is fenced.
+/// Reads both keys; `words` may contain `{output}`. A stage has an output if, and only if, it is
+/// fenced.
 pub(super) fn read<'t>(
     s: &mut Section<'_>,
     r: &mut Report<'_>,
@@ -51,7 +53,7 @@ pub(super) fn read<'t>(
     (idempotent, output.map(Spanned::into_inner).filter(|_| idempotent == Idempotent::Fenced))
 }
 
-/// A directory from / on, with one spelling.
+/// Parses an absolute directory path in its only valid spelling.
 fn absolute(text: &str) -> Result<String, String> {
     let path = Path::new(text);
     if text.contains('\0') {

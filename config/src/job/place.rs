@@ -1,4 +1,5 @@
-//! `nodes`, `labels`, `attributes` and `tolerate` of `[executors.NAME]`: which nodes its containers may go to.
+//! `nodes`, `labels`, `attributes` and `tolerate` of `[executors.NAME]`: constraints on the nodes
+//! of its containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +10,21 @@ use toml::de::DeValue;
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// Which nodes the containers of a set of executors may go to. Empty for all that are kept for nobody.
+/// Node constraints of an executor set. Empty for all nodes that are not exclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Where {
-    /// The node is one of these; any, where none is named.
+    /// Allowed nodes; empty for any.
     pub nodes: BTreeSet<NodeId>,
-    /// The node has all of these labels.
+    /// Required labels.
     pub labels: BTreeSet<Name>,
-    /// The node has each of these attributes, with one of these values.
+    /// Required attributes, each with its allowed values.
     pub attributes: BTreeMap<Name, BTreeSet<String>>,
-    /// Taints that do not keep them away, with the value they must have; `None` for any.
+    /// Tolerated taints, with the value that they must have; `None` for any value.
     pub tolerate: BTreeMap<Name, Option<String>>,
 }
 
 impl Where {
-    /// Whether a node takes them now.
+    /// True if the node satisfies the constraints and all its taints are tolerated.
     pub fn admits(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let tolerated = |(taint, value): (&Name, &String)| match self.tolerate.get(taint) {
             Some(wanted) => wanted.as_ref().is_none_or(|wanted| wanted == value),
@@ -31,7 +32,7 @@ impl Where {
         };
         self.may_be(id, node) && node.taints.iter().all(tolerated)
     }
-    /// Whether a node is what they ask for, whatever it is tainted with now.
+    /// True if the node satisfies the constraints, regardless of its taints.
     pub fn may_be(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let has = |(name, values): (&Name, &BTreeSet<String>)| node.attributes.get(name).is_some_and(|v| values.contains(v));
         (self.nodes.is_empty() || self.nodes.contains(id))

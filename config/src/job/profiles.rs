@@ -1,4 +1,4 @@
-//! `[profiles.NAME]`: named sizes, the cluster's beside those of the file.
+//! `[profiles.NAME]`: named sizes, of the file and of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,10 +9,11 @@ use toml::de::{DeTable, DeValue};
 use crate::problem::{Problem, Report};
 use crate::raw::{self, Hint, Section, hint};
 
-/// The profiles that a cluster keeps under names, for job files that write none of their own.
+/// Profiles that the cluster stores by name.
 pub type ClusterProfiles = BTreeMap<Name, Profile>;
 
-/// Sizes by name. A size that is wrong is there as `None`, so that its users are not told of a missing one.
+/// Sizes by name. `None` for a size with errors, so that its users are not reported as missing a
+/// profile.
 pub(super) type Profiles = BTreeMap<Name, Option<Profile>>;
 
 const OVERHEAD: Hint = hint(
@@ -21,7 +22,7 @@ const OVERHEAD: Hint = hint(
 );
 const TABLES: Hint = hint("sizes are written once and used by name", "write a table [profiles.NAME] for each size");
 
-/// Overhead as it is written: a size, or a share of the heap with a least size.
+/// Overhead in its written form: a size, or a share of the heap with a minimum.
 enum Overhead {
     Fixed(Bytes),
     Share { parts_per_million: u64, min: Bytes },
@@ -36,10 +37,11 @@ impl Overhead {
     }
 }
 
-/// The sizes that a text writes as `[profiles.NAME]`, whatever else is in it: what `rmctl profile import` takes from a job file.
+/// The profiles of `[profiles.NAME]` tables in a text; other tables are ignored. `rmctl profile
+/// import` uses this for job files.
 ///
 /// # Errors
-/// The text is not TOML, or what is written of a size is wrong.
+/// The text is not TOML, or a profile has errors.
 pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<Problem>> {
     let mut report = Report::new(file, text);
     let table = raw::parse(text, &mut report);
@@ -52,7 +54,7 @@ pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<Clus
     report.finish(Some(written.filter_map(|(name, profile)| Some((name, profile?))).collect()))
 }
 
-/// One size: a text with the keys of a profile and nothing else.
+/// A single profile: a text with the keys of a profile and no others.
 ///
 /// # Errors
 /// As [`written`].
@@ -63,7 +65,8 @@ pub fn single(text: &str, file: &str) -> Result<Profile, Vec<Problem>> {
     report.finish(profile)
 }
 
-/// The names of profiles that a job file uses and does not write: those that only a cluster can know. Empty for what is not TOML.
+/// Names of profiles that a job file uses but does not define, so that the cluster must. Empty for
+/// a text that is not TOML.
 pub fn foreign(text: &str) -> BTreeSet<Name> {
     let (table, _) = DeTable::parse_recoverable(text);
     let root = table.get_ref();
@@ -84,21 +87,21 @@ fn own_names<'a>(root: &'a DeTable<'_>) -> BTreeSet<&'a str> {
     tables.into_iter().flat_map(|t| t.keys()).map(|name| name.get_ref().as_ref()).collect()
 }
 
-/// The text of a job file with the cluster's profiles that it uses written into it. What has been submitted so means the same for
-/// ever, whatever becomes of the cluster's profiles.
+/// The text of a job file with the definitions of the cluster profiles that it uses. A submitted
+/// job keeps its sizes even if the cluster's profiles change later.
 pub fn written_out(text: &str, cluster: &ClusterProfiles) -> String {
     use std::fmt::Write as _;
     let mut whole = text.to_owned();
     for (name, profile) in foreign(text).iter().filter_map(|name| cluster.get_key_value(name)) {
         let Profile { heap, overhead, cpus } = profile;
         let keys = format!("heap = {}\noverhead = {}\ncpus = \"{cpus}\"", heap.get(), overhead.get());
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(whole, "\n# As the cluster had it when this was submitted.\n[profiles.\"{name}\"]\n{keys}\n");
     }
     whole
 }
 
-/// What is said of a name that nobody knows.
+/// Error text for an unknown profile name.
 pub fn unknown(name: &str) -> String {
     format!("there is no profile \"{name}\"")
 }
@@ -106,7 +109,7 @@ pub fn unknown(name: &str) -> String {
 pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -> Profiles {
     let mut profiles: Profiles = cluster.iter().map(|(name, profile)| (name.clone(), Some(profile.clone()))).collect();
     let tables = root.named_tables(r, "profiles", TABLES);
-    // What the file writes goes before the cluster's, also for those that begin with it.
+    // Profiles of the file override those of the cluster, also for profiles with `from`.
     profiles.retain(|known, _| tables.iter().all(|(name, _)| name.get_ref() != known.as_str()));
     let (begun, whole): (Vec<_>, Vec<_>) = tables.into_iter().partition(|(_, section)| section.has("from"));
     let whole = all(whole, r, &profiles);
@@ -132,7 +135,8 @@ fn all(tables: Vec<(Spanned<String>, Section<'_>)>, r: &mut Report<'_>, others: 
     read
 }
 
-/// The size that a section names by `key`. The outer `None`: nothing usable is written.
+/// The profile that the key `key` of a section names. The outer `None` means that the section has
+/// no usable name.
 pub(super) fn named(
     name: &Spanned<Name>,
     key: &str,
@@ -165,7 +169,7 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, others: &Profiles) -> Option<Prof
     let begun = from.is_some();
     let from = from.and_then(|name| named(&name, "from", &s, r, others));
     if begun && from.is_none() {
-        // Said already; what follows from it is not said as well.
+        // Already reported; errors that follow from it are suppressed.
         for key in ["memory", "heap", "overhead", "cpus"] {
             s.value(key);
         }
@@ -211,7 +215,7 @@ fn overhead(value: &DeValue<'_>) -> Result<Overhead, String> {
         }
     };
     let number = number.ok().filter(|n| (0.0..=100.0).contains(n)).ok_or("factor is not between 0 and 100")?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range was checked in the line above
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range is checked in the line above
     let parts_per_million = (number * 1_000_000.0).round() as u64;
     let min = table.get("min").map(|m| raw::size(m.get_ref())).transpose().map_err(|e| format!("min: {e}"))?;
     Ok(Overhead::Share { parts_per_million, min: min.unwrap_or_default() })

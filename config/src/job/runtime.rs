@@ -1,4 +1,5 @@
-//! What manages a task's memory, what it is told of its budget, and which exit codes speak of its heap.
+//! Runtimes: the manager of a task's memory, how it receives its budget, and its exit codes for a
+//! full heap.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use toml::de::DeValue;
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// What manages a task's memory.
+/// The manager of a task's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
     /// The program itself: one quantity.
@@ -17,23 +18,23 @@ pub enum Runtime {
     Jvm,
     /// Node.js: heap (of V8) and overhead.
     Node,
-    /// CPython: one quantity, and its native allocator kept small.
+    /// CPython: one quantity; its native allocator is kept small.
     Python,
-    /// Go: one quantity, which its collector is told of.
+    /// Go: one quantity, which is passed to the collector.
     Go,
 }
 
-/// How many quantities a runtime has.
+/// The number of memory quantities of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// A heap with a maximum of its own, and all else.
+    /// A heap with its own maximum, and overhead.
     HeapAndOverhead,
-    /// One quantity: whatever it takes is its own data.
+    /// One quantity: all memory counts as the program's own data.
     One,
 }
 
 impl Runtime {
-    /// All of them, in the order in which they are named to people.
+    /// All runtimes, in the order of help texts.
     pub const ALL: [Runtime; 5] = [Runtime::Native, Runtime::Jvm, Runtime::Node, Runtime::Python, Runtime::Go];
 
     /// The name in job files.
@@ -47,7 +48,7 @@ impl Runtime {
         }
     }
 
-    /// Whether it keeps its heap to a budget by itself.
+    /// Quantities of the runtime; two if it limits its heap by itself.
     pub fn memory(self) -> Memory {
         match self {
             Runtime::Jvm | Runtime::Node => Memory::HeapAndOverhead,
@@ -55,34 +56,34 @@ impl Runtime {
         }
     }
 
-    /// The exit codes by which it says that its heap is full unless a job file says otherwise.
+    /// Default exit codes for a full heap, if the job file does not set others.
     pub fn heap_exit_codes(self) -> &'static [i32] {
         match self {
             Runtime::Jvm => &[3],    // -XX:+ExitOnOutOfMemoryError
-            Runtime::Node => &[134], // aborted, below a shell
+            Runtime::Node => &[134], // SIGABRT, as a shell reports it
             Runtime::Native | Runtime::Python | Runtime::Go => &[],
         }
     }
 }
 
-/// What a runtime is told of its budget by flags and environment.
+/// The flags and environment variables by which a runtime receives its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flags {
-    /// Its heap, and to end when that is full.
+    /// The maximum heap, and the order to exit when the heap is full.
     #[default]
     Heap,
-    /// That, and a maximum for each kind of memory beside the heap.
+    /// As `Heap`, plus a maximum for each kind of overhead.
     Caps,
-    /// Nothing: the command says it all.
+    /// None: the command sets all flags.
     None,
 }
 
-/// Whether the collector writes a log, which a diagnosis reads.
+/// Whether the collector writes a log, which a diagnosis uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GcLog {
-    /// Into the task's standard output.
+    /// Written to the task's standard output.
     On,
-    /// No.
+    /// No log.
     #[default]
     Off,
 }
@@ -94,7 +95,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Runtime {
     s.read_or(r, "runtime", hint, Runtime::Native, |v| raw::choice(v, &all))
 }
 
-/// `runtime_flags` and `gc_log`.
+/// Reads `runtime_flags` and `gc_log`.
 pub(super) fn told(s: &mut Section<'_>, r: &mut Report<'_>) -> (Flags, GcLog) {
     let flags = hint("it says what the runtime is told of its budget", "write runtime_flags = \"heap\", \"caps\" or \"none\"");
     let log = hint("a diagnosis tells more with it", "write gc_log = \"yes\" or \"no\"");
@@ -106,21 +107,21 @@ pub(super) fn told(s: &mut Section<'_>, r: &mut Report<'_>) -> (Flags, GcLog) {
     )
 }
 
-/// The job's own table `[exit_codes]`: what a code means for every stage that does not say otherwise.
+/// The table `[exit_codes]` of a job: default meanings of exit codes for all stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExitCodes(BTreeMap<i32, Meaning>);
 
-/// What an exit code says.
+/// The meaning of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// The heap is full.
     Heap,
-    /// Nothing about memory.
+    /// Unrelated to memory.
     Plain,
 }
 
 impl ExitCodes {
-    /// Reads the table; none is an empty one.
+    /// Reads the table; empty if absent.
     pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> ExitCodes {
         let codes = hint(
             "it says what an exit code means",
@@ -129,7 +130,8 @@ impl ExitCodes {
         ExitCodes(root.read_or(r, "exit_codes", codes, BTreeMap::new(), meanings))
     }
 
-    /// The codes that speak of the heap of `runtime`: its usual ones and the table's, without those the table calls plain.
+    /// The codes that mean a full heap of `runtime`: its defaults and those of the table, without
+    /// the codes that the table declares plain.
     pub(super) fn of(&self, runtime: Runtime) -> Vec<i32> {
         let named = |wanted: Meaning| self.0.iter().filter(move |(_, m)| **m == wanted).map(|(code, _)| *code);
         let mut codes: Vec<i32> = runtime.heap_exit_codes().to_vec();

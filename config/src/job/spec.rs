@@ -1,4 +1,4 @@
-//! A job, checked: every name it uses exists, every size is above zero, every template can be filled.
+//! A checked job: all names exist, all sizes are above zero, all templates can be filled in.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,33 +13,35 @@ use super::runtime::{Flags, GcLog, Runtime};
 use super::template::{Placeholder, Template};
 use super::treatments::Treatments;
 
-/// A whole job file.
+/// A job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSpec {
-    /// The name people will know it by.
+    /// Name of the job.
     pub name: Name,
-    /// The queue it goes to; the cluster's default when left out.
+    /// Queue; the default queue of the cluster if absent.
     pub queue: Option<QueuePath>,
-    /// Higher goes first within its queue.
+    /// Priority within the queue; higher values go first.
     pub priority: i32,
-    /// How memory failures are answered.
+    /// Mode of memory failures.
     pub mode: Mode,
-    /// What its file says of learned sizes; [`JobSpec::sizes`] is what follows from it.
+    /// The key `sizes` of the file; [`JobSpec::sizes`] is the effective value.
     pub sizes: Option<Sizes>,
     /// Shared executors, by name. Never empty.
     pub executors: Vec<ExecutorSpec>,
-    /// Stages, in the order of the file; `after` may point forward, and never in a circle. Never empty.
+    /// Stages, in the order of the file. `after` may refer to a later stage, but never forms a
+    /// cycle. Never empty.
     pub stages: Vec<StageSpec>,
-    /// How often a task is tried.
+    /// Limits on attempts.
     pub retry: RetrySpec,
-    /// Whom its owner lets come near it.
+    /// Users and groups that may view or change the job.
     pub access: AppAccess,
-    /// What is done about a sub-cause, where that is not the usual.
+    /// Treatments that override the default by sub-cause.
     pub treatments: Treatments,
 }
 
 impl JobSpec {
-    /// What tasks start with. Only two modes have learned sizes: `tovar` is nothing without them, `headroom` gives them when asked to.
+    /// The effective `sizes`. Only two modes have learned sizes: `tovar` always, `headroom` on
+    /// request.
     pub fn sizes(&self) -> Sizes {
         match (self.sizes, self.mode) {
             (Some(Sizes::Shadow), _) => Sizes::Shadow,
@@ -49,11 +51,11 @@ impl JobSpec {
             | (None, Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed) => Sizes::Stated,
         }
     }
-    /// The executors of a stage. `None` cannot happen for a stage of this job.
+    /// The executor set of a stage. Never `None` for a stage of this job.
     pub fn executors_of(&self, stage: &StageSpec) -> Option<&ExecutorSpec> {
         self.executors.iter().find(|e| e.name == stage.executors)
     }
-    /// What is to be there for all stages that run on one set of executors: no name twice, and none that means two things.
+    /// All files of the stages on one executor set, without duplicate names.
     pub fn files_for(&self, executors: &Name) -> Vec<FetchedFile> {
         let mut files: Vec<FetchedFile> = Vec::new();
         for file in self.stages.iter().filter(|stage| stage.executors == *executors).flat_map(|stage| &stage.files) {
@@ -63,68 +65,68 @@ impl JobSpec {
         }
         files
     }
-    /// The stage of that name.
+    /// The stage with this name.
     pub fn stage(&self, name: &Name) -> Option<&StageSpec> {
         self.stages.iter().find(|s| s.name == *name)
     }
-    /// How many tasks it has in all.
+    /// The total number of tasks.
     pub fn tasks(&self) -> u32 {
         self.stages.iter().fold(0, |n, s| n.saturating_add(s.count))
     }
 }
 
-/// A set of equal executors.
+/// An executor set: equal executors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecutorSpec {
     /// Its name.
     pub name: Name,
-    /// The size of each.
+    /// Size of each executor.
     pub profile: Profile,
-    /// How many at most, when there is work for so many.
+    /// Maximum number of executors.
     pub count: u32,
-    /// How many at least, as long as the job runs.
+    /// Minimum number of executors while the job runs.
     pub min: u32,
-    /// How long one is kept that nothing runs in and no later stage needs.
+    /// Time after which an idle executor that no later stage needs is released.
     pub idle: Duration,
-    /// Slots of each. At least 1.
+    /// Slots of each executor. At least 1.
     pub slots: u32,
-    /// Memory that is kept for the executor itself.
+    /// Memory reserved for the executor itself.
     pub reserve: Bytes,
-    /// What is started in their containers instead of the node's own executor.
+    /// Program that replaces the node's own executor.
     pub program: Option<ExecutorProgram>,
-    /// Which nodes their containers may go to, those of escalated tasks counted in.
+    /// Node constraints of the containers, those of escalated tasks included.
     pub place: Where,
 }
 
-/// An executor that somebody else has written.
+/// A third-party executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecutorProgram {
-    /// Program and arguments, as a launch names them. Never empty.
+    /// Program and arguments, as in a launch. Never empty.
     pub command: Vec<String>,
-    /// Who judges a task that the kernel has killed.
+    /// Whether the executor creates task cgroups; decides which side judges a killed task.
     pub task_groups: TaskGroups,
 }
 
-/// Whether an executor makes a cgroup for each of its tasks.
+/// Whether an executor creates a cgroup for each of its tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskGroups {
-    /// All tasks share the container's; a kill for its limit ends the container.
+    /// All tasks share the cgroup of the container; a kill at its limit ends the container.
     #[default]
     No,
-    /// Each has its own, and the executor says what became of it.
+    /// Each task has its own cgroup, and the executor reports its end.
     Yes,
 }
 
 impl ExecutorSpec {
-    /// Memory that tasks may take together.
+    /// Memory that all tasks together may use.
     pub fn room(&self) -> Bytes {
         self.profile.memory().saturating_sub(self.reserve)
     }
-    /// Memory of one slot, whole bytes. Above zero.
+    /// Memory of one slot in whole bytes. Above zero.
     pub fn share(&self) -> Bytes {
         self.room().mul_ratio(1, u64::from(self.slots))
     }
-    /// Slots that a task of this size takes by its memory; may be more than an executor has.
+    /// Slots that a task of this size takes; may exceed the slots of an executor.
     pub fn slots_for(&self, memory: Bytes) -> u32 {
         u32::try_from(memory.div_ceil(self.share())).unwrap_or(u32::MAX).max(1)
     }
@@ -137,47 +139,48 @@ pub struct StageSpec {
     pub name: Name,
     /// Index of the first task.
     pub first: u32,
-    /// How many tasks. At least 1.
+    /// Number of tasks. At least 1.
     pub count: u32,
-    /// Stages that must be done before.
+    /// Stages that must finish before.
     pub after: Vec<Name>,
-    /// The executors it runs on.
+    /// Its executor set.
     pub executors: Name,
     /// Program and arguments.
     pub command: Vec<Template>,
-    /// Slots that one task takes by its processors.
+    /// Slots of one task, as determined by its processors.
     pub cpus_per_task: u32,
-    /// Size of one task at first.
+    /// Initial size of a task.
     pub profile: Profile,
-    /// What manages the task's memory.
+    /// The manager of a task's memory.
     pub runtime: Runtime,
-    /// What of its budget it is told by flags and environment.
+    /// Flags and environment variables that pass its budget to the runtime.
     pub flags: Flags,
     /// Whether its collector writes a log.
     pub gc_log: GcLog,
-    /// Exit codes by which the runtime says that its heap is full.
+    /// Exit codes by which the runtime reports a full heap.
     pub heap_exit_codes: Vec<i32>,
-    /// Added to the task's environment.
+    /// Additional environment variables of a task.
     pub env: BTreeMap<String, Template>,
-    /// Longest a task may run.
+    /// Maximum run time of a task.
     pub timeout: Option<Duration>,
     /// Whether an attempt may be repeated.
     pub idempotent: Idempotent,
-    /// Where the outputs of a fenced stage go: an absolute directory. There if, and only if, it is fenced.
+    /// Output directory of a fenced stage, absolute. Set if, and only if, the stage is fenced.
     pub output: Option<String>,
-    /// What holds a task to its size.
+    /// The limit that enforces the size of a task.
     pub enforce: TaskLimit,
-    /// Whether a running task may be given more, and the longest time it is held near its limit for that.
+    /// Growth of running tasks, with the maximum time for which a task is frozen near its limit.
     pub grow: GrowSpec,
-    /// What its tasks have in common with those of other stages, for learned sizes; its own name when left out.
+    /// Kind of its tasks for learned sizes; the name of the stage if absent.
     pub kind: Option<Name>,
-    /// What each task reads, for learned sizes.
+    /// Input size of each task, for learned sizes.
     pub input: Option<Input>,
-    /// Where its tasks' input is, as seen from where they run. Not known when left out.
+    /// Location of the input relative to the tasks; unknown if absent.
     pub input_locality: Option<InputLocality>,
-    /// The nodes that hold each task's input. There if, and only if, the input can be local.
+    /// Nodes with the input of each task. Set if, and only if, the input can be local.
     pub input_hosts: Option<InputHosts>,
-    /// What the node puts into the working directory of the stage's executors before they start. Its tasks run there, if there is any.
+    /// Files that the node puts into the working directory of the executors before they start.
+    /// Tasks run in this directory, if there is any file.
     pub files: Vec<FetchedFile>,
 }
 
@@ -192,47 +195,48 @@ impl StageSpec {
     }
 }
 
-/// What tasks start with.
+/// The initial sizes of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sizes {
-    /// The size of their stage.
+    /// The size of the stage.
     Stated,
-    /// What tasks of their kind turned out to need.
+    /// Sizes learned from tasks of the same kind.
     Learned,
-    /// The size of their stage; beside it is told what the learned size would have been, and what would have come of it.
+    /// The size of the stage; in addition, the learned size and its hypothetical outcome are
+    /// reported.
     Shadow,
 }
 
-/// How the size of each task's input is known.
+/// The source of input sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// The size of this file, measured when the stage begins.
+    /// The size of this file, measured when the stage starts.
     File(Template),
-    /// Told in the job file, one for each task. Bytes.
+    /// Sizes in the job file, one per task. Bytes.
     Told(Vec<Bytes>),
 }
 
-/// Where the input of a stage's tasks is.
+/// The location of the input of a stage's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InputLocality {
-    /// On some nodes: an attempt on one of them reads locally, any other one over the network.
+    /// On some nodes: an attempt on one of them reads locally, any other attempt over the network.
     Local,
-    /// On none of the nodes: every attempt reads over the network.
+    /// On no node: every attempt reads over the network.
     Remote,
 }
 
-/// The nodes that hold the inputs of a stage's tasks.
+/// The nodes with the input of a stage's tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputHosts {
-    /// For every task these names, filled in with its index.
+    /// Names with the task index filled in, the same for all tasks.
     Same(Vec<Template>),
-    /// For each task its own ones.
+    /// Separate nodes for each task.
     Each(Vec<Vec<NodeId>>),
 }
 
 impl InputHosts {
-    /// The nodes that hold the input of the task with this index; `nth` is its place in the stage's array. A name that is none once
-    /// it is filled in is left out.
+    /// The nodes with the input of the task `index`; `nth` is its position in the stage's array.
+    /// Names that are invalid after the index is filled in are omitted.
     pub fn of(&self, index: u32, nth: usize) -> Vec<NodeId> {
         match self {
             InputHosts::Each(each) => each.get(nth).cloned().unwrap_or_default(),
@@ -260,65 +264,68 @@ impl InputHosts {
 /// Whether an attempt at a task may be repeated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Idempotent {
-    /// Repeating it does no harm.
+    /// An attempt may be repeated without harm.
     #[default]
     Yes,
-    /// Each attempt writes into a directory of its own, and that of one attempt becomes the task's output.
+    /// Each attempt writes into its own directory; the directory of one attempt becomes the output
+    /// of the task.
     Fenced,
-    /// It must never run twice.
+    /// A task must never run twice.
     No,
 }
 
-/// What holds a task to its size.
+/// The limit that enforces the size of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskLimit {
-    /// A cgroup of its own with its size as the limit.
+    /// Its own cgroup, with its size as the limit.
     #[default]
     Task,
-    /// Only the limit of its executor.
+    /// The limit of its executor only.
     Executor,
 }
 
-/// How often a task is tried.
+/// Limits on the attempts of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetrySpec {
-    /// Attempts in all that may end as a plain failure (or, in mode `fixed`, in any failure of the task's own).
+    /// Maximum number of attempts that end in a plain failure (in mode `fixed`, in any failure that
+    /// is charged to the task).
     pub max_attempts: u32,
-    /// Attempts in all that may end as a memory failure.
+    /// Maximum number of attempts that end in a memory failure.
     pub memory_attempts: u32,
-    /// Attempts that may be lost through no fault of the task.
+    /// Maximum number of lost attempts that are not charged to the task.
     pub transient: u32,
-    /// Largest size a task may grow to; that of the largest node when left out.
+    /// Largest size of a task; the size of the largest node if absent.
     pub cap: Option<Bytes>,
-    /// Per cent of a stage's tasks that may be given another size; beyond it the stage is marked badly sized, and nothing of it is
-    /// given more. No bound when left out.
+    /// Per cent of a stage's tasks that may escalate. Beyond it the stage is marked as badly sized,
+    /// and its tasks no longer escalate. Unlimited if absent.
     pub breaker: Option<u32>,
-    /// What memory failures may cost the job: memory × time of attempts that had to run again, and of whatever escalated ones have beyond
-    /// their first size. Beyond it nothing of the job is given more. No bound when left out.
+    /// Budget of the job for memory failures: memory × time of attempts that had to run again, and
+    /// of the additional memory of escalated attempts. Beyond it no task of the job escalates.
+    /// Unlimited if absent.
     pub budget: Option<GibHours>,
-    /// How long the container of an escalated task waits before an executor of its own job makes room for it. The master waits at most
-    /// half the mean run time of the job's tasks.
+    /// Time that the container of an escalated task waits before an executor of the same job is
+    /// drained for it. The master waits at most half the mean run time of the job's tasks.
     pub drain_after: Duration,
-    /// Processors of the container of an escalated task, where that is fewer than the task has in an executor.
+    /// Processors of the container of an escalated task, if fewer than the task has in an executor.
     pub cpus: Option<Cpus>,
 }
 
-/// Memory over time, exact to a thousandth of a GiB·h.
+/// Memory × time, exact to a thousandth of a GiB·h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GibHours {
     thousandths: u32,
 }
 
 impl GibHours {
-    /// So many thousandths of a GiB·h.
+    /// A value of `thousandths` thousandths of a GiB·h.
     pub fn from_thousandths(thousandths: u32) -> Self {
         GibHours { thousandths }
     }
-    /// Byte-milliseconds.
+    /// The value in byte-milliseconds.
     pub fn byte_ms(self) -> u128 {
         (u128::from(self.thousandths) << 30) * 3_600
     }
-    /// The nearest to so many byte-milliseconds; the largest there is beyond that.
+    /// The value nearest to `byte_ms` byte-milliseconds; saturates.
     pub fn nearest(byte_ms: u128) -> Self {
         let one = 3_600u128 << 30;
         GibHours { thousandths: u32::try_from((byte_ms + one / 2) / one).unwrap_or(u32::MAX) }

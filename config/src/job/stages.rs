@@ -22,7 +22,7 @@ use crate::raw::{self, Hint, Section, hint};
 pub(super) const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
 const ARRAY: Hint = hint("each index is one task", "write array = \"0-19\", or count = 20");
 
-/// A stage as read, with the places that later checks speak about.
+/// A parsed stage, with the positions that later checks report.
 struct Draft {
     name: Option<Spanned<Name>>,
     after: Spanned<Vec<String>>,
@@ -31,7 +31,7 @@ struct Draft {
     spec: Option<StageSpec>,
 }
 
-/// What the stages of a job refer to.
+/// Parts of the job that stages refer to.
 #[derive(Clone, Copy)]
 pub(super) struct Job<'a> {
     pub(super) mode: Mode,
@@ -100,7 +100,7 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Draft {
     Draft { name, after, count, place, spec }
 }
 
-/// The keys of a stage that stand for themselves.
+/// Keys of a stage that do not depend on other keys.
 struct How {
     command: Option<Vec<Template>>,
     flags: Flags,
@@ -151,7 +151,7 @@ fn build(
     rest: impl FnOnce(&mut StageSpec),
 ) -> Option<StageSpec> {
     let set = set?;
-    // An executor that makes no cgroups for its tasks has no limit to raise.
+    // An executor without task cgroups has no limit to raise.
     let none_held = set.program.as_ref().is_some_and(|program| program.task_groups == TaskGroups::No);
     let grow = match how.grow {
         GrowSpec::Usual(_) if none_held => GrowSpec::Off,
@@ -186,7 +186,7 @@ fn build(
     Some(spec)
 }
 
-/// First index and number of tasks: `array`, `count`, or one task.
+/// Reads `array` or `count`: first index and number of tasks; otherwise one task.
 fn array(s: &mut Section<'_>, r: &mut Report<'_>) -> (u32, u32) {
     let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&raw::text(v)?));
     let count = s.read(r, "count", ARRAY, raw::count(1, MAX_TASKS));
@@ -205,7 +205,8 @@ fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
     if last >= MAX_TASKS { Err(format!("{last} is beyond the last index, {}", MAX_TASKS - 1)) } else { Ok((first, count)) }
 }
 
-/// The named executor set, or the only one. `None` when there is none or it is wrong, which is noted.
+/// The named executor set, or the only one. `None` if it is missing or has errors; this is
+/// recorded.
 fn executor_set(s: &mut Section<'_>, r: &mut Report<'_>, executors: &Executors) -> Option<ExecutorSpec> {
     let hint = hint("tasks run in the slots of executors", "write executors = \"NAME\" of an [executors.NAME]");
     let known: Vec<&str> = executors.keys().map(Name::as_str).collect();
@@ -228,7 +229,7 @@ fn executor_set(s: &mut Section<'_>, r: &mut Report<'_>, executors: &Executors) 
     None
 }
 
-/// The size of a task at first: its profile, or its slots' share of the executor.
+/// The initial size of a task: its profile, or the share of its slots.
 fn size(
     s: &mut Section<'_>,
     r: &mut Report<'_>,
@@ -297,7 +298,7 @@ fn unique_names(drafts: &[Draft], r: &mut Report<'_>) {
     }
 }
 
-/// Every `after` names another stage, and no stage waits for itself through others.
+/// Checks that every `after` names another stage, and that there is no cycle.
 fn order(drafts: &mut [Draft], r: &mut Report<'_>) {
     let names: Vec<String> = drafts.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();

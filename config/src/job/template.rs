@@ -1,39 +1,39 @@
-//! Words of a command with places to fill in: `--part={index}`. `{{` and `}}` are plain braces.
+//! Words of a command with placeholders: `--part={index}`. `{{` and `}}` are literal braces.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
-/// What can be filled into a command or a variable.
+/// A placeholder in a command or an environment variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Placeholder {
-    /// The task's place in its stage.
+    /// Index of the task.
     Index,
-    /// 1 for the first attempt.
+    /// Number of the attempt, from 1.
     Attempt,
-    /// 1 for the size of its stage.
+    /// Rung of the task; 1 for the size of its stage.
     Rung,
-    /// Heap budget as a JVM option takes it: `64m`.
+    /// Heap budget in the form of a JVM option: `64m`.
     Heap,
-    /// Heap budget, whole MiB.
+    /// Heap budget in whole MiB.
     HeapMib,
-    /// Heap and overhead, bytes.
+    /// Heap and overhead in bytes.
     Memory,
-    /// Heap and overhead, whole MiB.
+    /// Heap and overhead in whole MiB.
     MemoryMib,
-    /// Overhead, bytes.
+    /// Overhead in bytes.
     Overhead,
-    /// Slots that the attempt takes.
+    /// Slots of the attempt.
     Slots,
     /// Name of the stage.
     Stage,
     /// Name of the job.
     Job,
-    /// The attempt's own directory, in a fenced stage.
+    /// Output directory of the attempt, in a fenced stage.
     Output,
 }
 
 impl Placeholder {
-    /// All of them.
+    /// All placeholders.
     pub const ALL: [Placeholder; 12] = [
         Placeholder::Index,
         Placeholder::Attempt,
@@ -74,17 +74,17 @@ enum Piece {
     Place(Placeholder),
 }
 
-/// One word with its places.
+/// A word with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(Vec<Piece>);
 
-/// Why a word is not a template.
+/// The error of a word that is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseTemplateError {
-    /// A brace without its partner.
+    /// An unpaired brace.
     #[error("a single `{0}` in {1:?}; write `{0}{0}` for the character itself")]
     Brace(char, String),
-    /// No such placeholder.
+    /// An unknown placeholder.
     #[error("{{{0}}} is not filled in here{1}")]
     Unknown(String, String),
     /// A NUL cannot be passed to a program.
@@ -93,7 +93,7 @@ pub enum ParseTemplateError {
 }
 
 impl Template {
-    /// The word with every place filled by `value`.
+    /// Fills in every placeholder with `value`.
     pub fn fill(&self, value: impl Fn(Placeholder) -> String) -> String {
         let mut word = String::new();
         for piece in &self.0 {
@@ -105,12 +105,12 @@ impl Template {
         word
     }
 
-    /// True when this is filled in somewhere in it.
+    /// True if the word contains this placeholder.
     pub fn holds(&self, place: Placeholder) -> bool {
         self.0.contains(&Piece::Place(place))
     }
 
-    /// What is filled into it.
+    /// The placeholders in the word.
     pub fn places(&self) -> impl Iterator<Item = Placeholder> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Text(_) => None,
@@ -118,7 +118,7 @@ impl Template {
         })
     }
 
-    /// True for a word that would always be empty.
+    /// True for a word that is always empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

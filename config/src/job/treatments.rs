@@ -1,4 +1,4 @@
-//! `[treatments]`: what is done about a sub-cause in this job, where that is not the usual.
+//! `[treatments]`: treatments of sub-causes in this job that override the defaults.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use toml::Spanned;
 use crate::problem::Report;
 use crate::raw::{self, Section, hint};
 
-/// Treatments by sub-cause, as far as the job file names them.
+/// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
 
 pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Treatments {

@@ -1,4 +1,4 @@
-//! The keys of `nodeagent.toml`, in the order of the shipped file.
+//! Keys of `nodeagent.toml`, in the order of the shipped file.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ const SWITCH: Range = OneOf(&["false", "true"]);
 const PERCENT: Range = Between("1", "100");
 const ENFORCERS: Range = OneOf(&["\"cgroup2\"", "\"cgroup1\"", "\"poll\""]);
 
-/// With the type of its configuration.
+/// Fixes the configuration type of the generic constructor.
 const fn key(
     name: &'static str,
     kind: Kind,

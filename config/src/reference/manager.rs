@@ -1,4 +1,4 @@
-//! The keys of `resourcemanager.toml`, in the order of the shipped file.
+//! Keys of `resourcemanager.toml`, in the order of the shipped file.
 
 use super::Range::{Any, Between, From, OneOf};
 use super::{Key, Kind, Range, part, quoted, size, time};
@@ -7,7 +7,7 @@ use crate::checked::ResourceManagerConfig as Config;
 const SWITCH: Range = OneOf(&["false", "true"]);
 const CALLERS: Range = Between("1", "1000000");
 
-/// With the type of its configuration.
+/// Fixes the configuration type of the generic constructor.
 const fn key(
     name: &'static str,
     kind: Kind,

@@ -1,8 +1,9 @@
-//! The task channel between masters and executors: lines of JSON, and the addresses that both tell each other.
+//! The task channel between masters and executors: lines of JSON, and the addresses that they
+//! exchange.
 
 use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, Salute, ToExecutor, token_in};
 
-/// Every line is a message, one to be passed over, or refused in words that do not grow with it.
+/// Each line is a message, a message to skip, or an error whose text is bounded.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for line in text.lines().take(64) {
@@ -26,7 +27,7 @@ fn one(line: &str) {
     }
     if let Some(salute) = Salute::read(line) {
         assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
-        // The reader of whole lines also takes a list for an object.
+        // The parser of whole lines also accepts a list as an object.
         let object = line.trim_start().starts_with('{');
         assert!(!object || token_in(line.as_bytes()) == Some(salute.token), "it is known before the end of the line");
     } else {

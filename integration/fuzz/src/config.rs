@@ -1,10 +1,10 @@
-//! Configuration of both daemons, and the small texts in it.
+//! Configuration of both daemons, and the values in it.
 
 use std::str::from_utf8;
 
 use headroom_config::{Problem, compile, raw, render};
 
-/// A file is taken or refused, in words that are bounded.
+/// A file is accepted or refused; the errors are bounded.
 pub fn check(data: &[u8]) {
     let Ok(text) = from_utf8(data) else { return };
     if let Err(problems) = compile::resourcemanager(text, "resourcemanager.toml") {
@@ -16,7 +16,7 @@ pub fn check(data: &[u8]) {
     let _ = raw::parse_duration(text);
 }
 
-/// What is said of a file that is wrong is no longer than a person would read, whatever stands in the file.
+/// The number and size of errors for a file are bounded, independent of its contents.
 pub(crate) fn told(problems: &[Problem], text: &str) {
     assert!(!problems.is_empty() && problems.len() <= headroom_config::problem::MOST + 1);
     assert!(problems.iter().all(|p| p.source.as_ref().is_none_or(|s| s.len() <= headroom_config::problem::LONGEST_LINE)));

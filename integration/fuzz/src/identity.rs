@@ -1,4 +1,4 @@
-//! Who somebody says to be: tokens, roles, rights, certificates, and the ids that are in addresses and file names.
+//! Identities: tokens, roles, rights, certificates, and the ids in addresses and file names.
 
 use std::str::from_utf8;
 
@@ -10,7 +10,8 @@ use headroom_wire::yarn::{accept, time};
 
 use super::text_again;
 
-/// Nothing that was not made with the key is taken, and what is read reads again as the same.
+/// Only tokens that were made with the key are accepted, and each parsed value displays as a text
+/// that parses as the same.
 pub fn check(data: &[u8]) {
     if let Ok(certificate) = Certificate::from_der(data) {
         assert_eq!(certificate.fingerprint, Hash::of(data));
@@ -28,7 +29,7 @@ fn tokens(text: &str) {
         assert!(!format!("{token:?}").contains(text.rsplit('_').next().unwrap_or_default()));
     }
     let key = AppKey::new(&[7; 32]);
-    // Nobody finds 32 bytes by chance: what is taken was in the seeds.
+    // A fuzzer cannot find 32 bytes by chance; an accepted token was in the seeds.
     if let Ok((app, attempt)) = key.check(text) {
         assert!(key.token(&attempt).eq_ignore_ascii_case(text) && attempt.app == app);
     }
@@ -42,7 +43,7 @@ fn tokens(text: &str) {
     let _ = (text_again::<Right>(text), Role::from_uri(text));
 }
 
-/// None of them leaves a directory when it is a file's name.
+/// No id leaves a directory if it is used as a file name.
 fn ids(text: &str) {
     let names = [
         text_again::<Name>(text).map(|id| id.to_string()),

@@ -1,4 +1,4 @@
-//! Job files: from the text to the tasks that a master would start.
+//! Job files: from the text to the tasks that a master starts.
 
 use headroom_appmaster::policy::Size;
 use headroom_appmaster::spec::{self, Attempt, Parsed};
@@ -8,7 +8,7 @@ use headroom_types::{Bytes, Cpus, Resource, TaskAttemptId, TaskId};
 
 use super::config::told;
 
-/// A file is refused in bounded words, or is a plan that holds together.
+/// A file is refused with bounded errors, or it compiles to a consistent plan.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     match compile(text, "job.toml") {
@@ -30,7 +30,7 @@ fn plan(job: &JobSpec, text: &str) {
         assert!(matches!(spec::purpose_of(job, &request), Some(Parsed::Set(_))));
         assert!(!spec::set_resource(set).memory.is_zero());
     }
-    // Every stage as a whole would be a hundred thousand tasks: the first and the last stand for them.
+    // A stage may have 100,000 tasks; the first and the last stand for all of them.
     for stage in job.stages.iter().take(32) {
         for index in stage.indexes().next().into_iter().chain(stage.indexes().last()) {
             task(job, stage, index, text);

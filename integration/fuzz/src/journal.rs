@@ -1,11 +1,11 @@
-//! The master's journal: every crash leaves a beginning of it.
+//! The master's journal: a crash leaves a prefix of it.
 
 use std::path::Path;
 
 use headroom_appmaster::journal::{belongs, encode, parse};
 use headroom_appmaster::record::Record;
 
-/// What is read is written as the same; a cut loses what was behind it and nothing else.
+/// Parsed records encode to a text that parses as the same. A cut loses only the records after it.
 pub fn check(data: &[u8]) {
     let path = Path::new("journal");
     let (records, good) = match parse(path, data) {
@@ -15,13 +15,13 @@ pub fn check(data: &[u8]) {
     assert!(good <= data.len() && (good == 0 || data.get(good - 1) == Some(&b'\n')));
     let whole = encode(&records).expect("writes");
     assert_eq!(read(path, &whole), (records.clone(), whole.len()));
-    // Cut anywhere, by the bytes' own choice.
+    // The bytes themselves choose the position of the cut.
     let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % (whole.len() + 1);
     let beginning = whole.get(..at).unwrap_or_default();
     let lines = beginning.iter().filter(|b| **b == b'\n').count();
     let (left, kept) = read(path, beginning);
     assert_eq!(left, records.get(..lines).unwrap_or_default());
-    // What is written behind it is read.
+    // Records that are written after the cut are read.
     let more = [beginning.get(..kept).unwrap_or_default(), encode(&records).expect("writes").as_slice()].concat();
     assert_eq!(read(path, &more).0.len(), lines + records.len());
     if let Some(Record::Begin(begin)) = records.first() {

@@ -1,14 +1,15 @@
-//! What a JVM tells of itself: its shared counters, which the watched program itself writes, and the log of its collector.
+//! Data of a JVM: its shared counters, which the watched program itself writes, and the log of its
+//! collector.
 
 use headroom_node_core::{gclog, hsperf, marker};
 
-/// A parse leaves nothing beyond the bytes that are there, and says the same twice.
+/// The parser reads only the given bytes and is deterministic.
 pub fn check(data: &[u8]) {
     let facts = hsperf::parse(data);
     assert_eq!(facts, hsperf::parse(data));
     match &facts {
         Ok(facts) => {
-            // More behind the last entry is not read.
+            // Bytes after the last entry are not read.
             let longer = [data, &[0xff; 16]].concat();
             assert_eq!(hsperf::parse(&longer).as_ref(), Ok(facts));
         }

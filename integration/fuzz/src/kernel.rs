@@ -1,10 +1,10 @@
-//! Kernel files: what stands in them is the kernel's, but the names in them are often chosen by the programs that are watched.
+//! Kernel files: the kernel writes them, but watched programs often choose the names in them.
 
 use headroom_node_cgroup::parse;
 use headroom_node_core::maps;
 use headroom_types::Bytes;
 
-/// Everything that reads a text of the kernel reads this one.
+/// Runs all parsers of kernel texts on this text.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     figures(&text);
@@ -39,7 +39,7 @@ fn places(text: &str) {
     assert!(memberships.len() <= text.lines().count());
 }
 
-/// Whatever a process calls itself, the fields after its name are the kernel's.
+/// A process name of any form does not change the fields after it.
 fn names(name: &[u8]) {
     let name = name.get(..name.len().min(15)).unwrap_or_default();
     let rest = b") S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 98765 1000 200 18446744073709551615\n";

@@ -1,4 +1,5 @@
-//! The messages of the interface: bodies of calls, the node's and the master's lines, and the checks behind them.
+//! The messages of the API: bodies of calls, lines of the node and master streams, and their
+//! validation.
 
 use headroom_wire::v1::{
     acl, am, apps, audit, convert, error, events, families, job, nodes, profiles, queue_tree, queues, reach,
@@ -10,7 +11,7 @@ use super::again;
 
 type One = fn(&[u8]);
 
-/// Every message, by its place.
+/// All messages, in order of their index.
 const ALL: &[One] = &[
     submit,
     sync,
@@ -74,7 +75,7 @@ const ALL: &[One] = &[
     plain::<audit::AuditLine>,
 ];
 
-/// The first byte says which message the rest is.
+/// The first byte selects the message; the rest is its body.
 pub fn check(data: &[u8]) {
     let Some((which, body)) = data.split_first() else { return };
 

@@ -1,9 +1,10 @@
-//! What an agent reads of its shims after either of them was killed, and what the two say to each other.
+//! Files that an agent reads from its shims after a kill of either, and the messages between the
+//! two.
 
 use headroom_container_shim::birth::{Wish, Word};
 use headroom_container_shim::{Answer, ExitRecord, Identity, Spec};
 
-/// What decodes encodes, and decodes as the same; of a record that is cut off nothing is believed.
+/// A decoded value encodes to bytes that decode as the same. A truncated record is refused.
 pub fn check(data: &[u8]) {
     if let Ok(spec) = Spec::decode(data) {
         let text = spec.encode();
@@ -33,7 +34,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Cut at a place that the bytes choose.
+/// The bytes themselves choose the position of the cut.
 fn torn(text: &[u8], data: &[u8], refused: impl Fn(&[u8]) -> bool) {
     let at = data.iter().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte))) % text.len();
     assert!(refused(text.get(..at).unwrap_or_default()), "cut at {at} of {} it was believed", text.len());

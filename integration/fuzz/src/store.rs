@@ -1,15 +1,16 @@
-//! The records of the resource manager: frames in its database, snapshots beside it, and what they mean.
+//! The records of the resource manager: frames in its database, snapshots, and their replay.
 
 use headroom_rm_store::frame;
 use headroom_rm_store::replay::replay;
 use headroom_rm_store::snapshot::{Snapshot, compose, walk_text};
 
-/// A frame that is read is what was written; a snapshot that is read is written as the same; records mean something or are refused.
+/// A frame returns the written bytes, a snapshot is written as it was read, and records are
+/// replayed or refused.
 pub fn check(data: &[u8]) {
     match data.split_first() {
         Some((0, rest)) => frames(rest),
         Some((1, rest)) => drop(snapshot(rest)),
-        // With the checksum it should have, so that what stands behind it is reached.
+        // A valid checksum is added, so that the fuzzer reaches the code behind its check.
         Some((2, rest)) => summed(rest),
         Some((_, rest)) => records(rest),
         None => {}
@@ -58,7 +59,7 @@ fn summed(data: &[u8]) {
     }
 }
 
-/// Lines of `key value`, as the database would give them.
+/// Lines of `key value`, as the database returns them.
 fn records(data: &[u8]) {
     let of = |line: &[u8]| {
         let at = line.iter().position(|b| *b == b' ')?;

@@ -1,17 +1,17 @@
-//! What was done on which host, what it printed, and how long it took.
+//! The transcript of a fleet: commands by host, their output, and the duration of each step.
 
 use std::time::{Duration, Instant};
 
-/// Whether what is done is shown while it is done.
+/// Whether a transcript prints commands while they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voice {
-    /// Commands and what they print go to standard output.
+    /// Commands and their output go to standard output.
     Aloud,
-    /// Only the table is asked for.
+    /// Only the table is used.
     Silent,
 }
 
-/// The record of one life of a fleet.
+/// The transcript of one fleet, from boot to end.
 #[derive(Debug)]
 pub struct Book {
     voice: Voice,
@@ -20,17 +20,17 @@ pub struct Book {
 }
 
 impl Book {
-    /// One with nothing in it.
+    /// An empty transcript.
     pub fn new(voice: Voice) -> Self {
         Book { voice, began: Instant::now(), steps: Vec::new() }
     }
 
-    /// Whether it is shown.
+    /// Whether it prints.
     pub fn voice(&self) -> Voice {
         self.voice
     }
 
-    /// Does something and writes down how long it took.
+    /// Runs a step and records its duration.
     pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut Book) -> T) -> T {
         self.say(&format!("\n== {what}"));
         let began = Instant::now();
@@ -39,21 +39,21 @@ impl Book {
         result
     }
 
-    /// Shows a command and what it printed.
+    /// Prints a command and its output.
     pub fn command(&self, host: &str, mark: char, command: &str, printed: &str) {
         let command = command.trim().replace('\n', "\n> ");
         self.say(&format!("{host}{mark} {command}\n{}", printed.trim_end()));
     }
 
-    /// Shows a line.
-    #[allow(clippy::print_stdout)] // the transcript is what somebody reads
+    /// Prints a line.
+    #[allow(clippy::print_stdout)] // the transcript is for the user
     pub fn say(&self, text: &str) {
         if self.voice == Voice::Aloud {
             println!("{}", text.trim_end());
         }
     }
 
-    /// Steps and seconds, and the whole.
+    /// A table of the steps with their durations in seconds, and the total.
     pub fn table(&self) -> String {
         let line = |what: &str, time: Duration| format!("{what:<64} {:>6.1} s\n", time.as_secs_f64());
         let steps: String = self.steps.iter().map(|(what, time)| line(what, *time)).collect();

@@ -1,8 +1,8 @@
-//! A cluster of three hosts, each a kernel of its own with systemd, on a network of their own: installed from packages and set up as
-//! the guides tell an operator to.
+//! A cluster of three hosts on one network, each with its own kernel and systemd. It is installed
+//! from packages and configured as the operator guides describe.
 //!
-//! The script runs on this machine and types at the hosts as somebody with three terminals does. Owned by one test or measurement;
-//! the hosts end with it.
+//! The script runs on this machine and types commands on the hosts, as an operator with three
+//! terminals does. One test or measurement owns the fleet; the hosts end with it.
 
 mod book;
 pub mod rounds;
@@ -23,30 +23,30 @@ use crate::packed;
 
 pub use book::{Book, Voice};
 
-/// The manager's host.
+/// Index of the resource manager's host.
 pub const MANAGER: usize = 0;
-/// The hosts that work.
+/// Indexes of the hosts with node agents.
 pub const WORKERS: [usize; 2] = [1, 2];
-/// Their names.
+/// Host names.
 pub const NAMES: [&str; 3] = ["rm", "worker-1", "worker-2"];
-/// Somebody with an account on every host, and no more rights than anybody.
+/// An unprivileged user with an account on every host.
 pub const PERSON: &str = "ada";
-/// Where the packages are shown on each host.
+/// Mount point of the packages on each host.
 pub const PACKAGES: &str = "/opt/packages";
-/// Longest that one command may take.
+/// Timeout of one command.
 pub const COMMAND: Duration = Duration::from_secs(120);
 
-/// Time between two looks at something.
+/// Interval between two polls of a condition.
 const LOOK: Duration = Duration::from_millis(300);
-/// Memory of a host.
+/// Memory of one host.
 const MEMORY: Bytes = Bytes::from_mib(1536);
-/// Its disk. MiB.
+/// Disk of one host. MiB.
 const DISK: u32 = 3072;
 
 /// Three hosts.
 #[derive(Debug)]
 pub struct Fleet {
-    /// What was done.
+    /// The transcript.
     pub book: Book,
     stations: Vec<Station>,
     disks: Vec<Disk>,
@@ -55,7 +55,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Three hosts that are up, with the packages of this build at hand and nothing installed.
+    /// Boots three hosts with the packages of this build available and nothing installed.
     pub fn boot(voice: Voice, longest: Duration) -> Result<Self> {
         let mut book = Book::new(voice);
         let packages = tempfile::tempdir()?;
@@ -86,7 +86,7 @@ impl Fleet {
         Ok(guest.place(self.network.place(hosts[number].0)).directory(Path::new("/")).systemd(files, windows))
     }
 
-    /// Does a step and writes down how long it took.
+    /// Runs a step and records its duration.
     pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut Fleet) -> Result<T>) -> Result<T> {
         let mut book = std::mem::replace(&mut self.book, Book::new(Voice::Silent));
         let voice = book.voice();
@@ -103,12 +103,12 @@ impl Fleet {
         &self.stations[host]
     }
 
-    /// A command of root's, however it ends. Not shown.
+    /// Runs a command as root and returns its result even if it fails. Not shown.
     pub fn tried(&self, host: usize, command: &str) -> Result<Ran> {
         self.host(host).run(command, COMMAND).with_context(|| format!("{}# {command}", NAMES[host]))
     }
 
-    /// A command of root's that has to end well. What it printed.
+    /// Runs a command as root that must succeed, and returns its output.
     pub fn on(&self, host: usize, command: &str) -> Result<String> {
         let ran = self.tried(host, command)?;
         self.book.command(NAMES[host], '#', command, &format!("{}{}", ran.stdout, ran.stderr));
@@ -126,19 +126,19 @@ impl Fleet {
         Ok(())
     }
 
-    /// A command of the person's, however it ends. Not shown.
+    /// Runs a command as the user and returns its result even if it fails. Not shown.
     pub fn person_tried(&self, host: usize, command: &str) -> Result<Ran> {
         self.tried(host, &as_person(command))
     }
 
-    /// A command of the person's that has to end well. What it printed.
+    /// Runs a command as the user that must succeed, and returns its output.
     pub fn person(&self, host: usize, command: &str) -> Result<String> {
         let ran = self.person_tried(host, command)?;
         self.book.command(&format!("{PERSON}@{}", NAMES[host]), '$', command, &format!("{}{}", ran.stdout, ran.stderr));
         well(NAMES[host], command, ran)
     }
 
-    /// Looks again and again until `see` sees something.
+    /// Polls `see` until it returns a value.
     pub fn until<T>(&self, what: &str, within: Duration, mut see: impl FnMut(&Fleet) -> Result<Option<T>>) -> Result<T> {
         let deadline = std::time::Instant::now() + within;
         loop {
@@ -152,7 +152,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until the manager says of all workers that they are ready.
+    /// Waits until the resource manager reports all workers as ready.
     pub fn until_ready(&self) -> Result<()> {
         self.until("both workers to be ready", COMMAND, |fleet| {
             let ran = fleet.tried(MANAGER, "rmctl node list -o jsonl")?;
@@ -161,7 +161,7 @@ impl Fleet {
         .with_context(|| self.witness())
     }
 
-    /// What the daemons of all hosts last said, for whoever reads a failure.
+    /// The last log lines of the daemons of all hosts, for the message of a failure.
     pub fn witness(&self) -> String {
         let journal = "journalctl --no-pager -o short-monotonic -n 40 -u 'headroom-*'";
         let told = |host: usize| match self.tried(host, journal) {
@@ -172,7 +172,7 @@ impl Fleet {
     }
 }
 
-/// For `sh`, as somebody with an account would type it.
+/// A command line for `sh` that runs `command` as the user, in the user's directory.
 fn as_person(command: &str) -> String {
     let quoted = command.replace('\'', r"'\''");
     format!("cd /srv/{PERSON} && HOME=/srv/{PERSON} exec runuser -u {PERSON} -- sh -c '{quoted}'")

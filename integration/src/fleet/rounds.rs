@@ -1,4 +1,5 @@
-//! Restarts, kills and upgrades under load: after each, every container is the same, every verdict is still told, and nothing was done twice.
+//! Restarts, kills and upgrades under load. After each, all containers are the same, all verdicts
+//! are still reported, and no task ran twice.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -9,27 +10,28 @@ use serde::Serialize;
 use super::work::{Process, Verdicts, verdicts};
 use super::{COMMAND, Fleet, MANAGER, NAMES, PACKAGES};
 
-/// Jobs with tasks that are killed for memory which are in flight at once.
+/// Jobs with memory kills that are in flight at once.
 const IN_FLIGHT: usize = 2;
-/// The kinds of disturbances are gone through with steps of this many, so that no daemon has all of its own in a row.
+/// The kinds of faults are visited in steps of this size, so that faults of one daemon do not
+/// follow each other.
 const STRIDE: u32 = 7;
 const KINDS: u32 = 10;
 
-/// What is done to a daemon.
+/// The fault of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// `systemctl restart`.
     Restart,
     /// SIGKILL.
     Kill,
-    /// The package of the other release is installed over it.
+    /// The package of the other release is installed over the present one.
     Upgrade,
 }
 
-/// What came out.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Tally {
-    /// Disturbances; three daemons at once are one.
+    /// Rounds. A fault of three daemons at once counts as one.
     pub rounds: u32,
     /// Daemons that were restarted.
     pub restarts: u32,
@@ -37,23 +39,24 @@ pub struct Tally {
     pub kills: u32,
     /// Packages that were replaced.
     pub upgrades: u32,
-    /// Jobs with tasks that were killed for memory, all finished.
+    /// Finished jobs with tasks that were killed for memory.
     pub jobs: u32,
-    /// Processes that had to live on through every round.
+    /// Processes that must survive all rounds.
     pub staying: usize,
-    /// Processes that did not, effects that are missing, jobs that did not finish.
+    /// Processes that did not survive, missing effects, and unfinished jobs.
     pub lost: usize,
-    /// Tasks that started again though nothing had ended them, and effects that are there more than once.
+    /// Tasks that were restarted without a reason, and effects that occurred more than once.
     pub twice: usize,
-    /// Verdicts that were told.
+    /// Verdicts that were reported.
     pub verdicts: usize,
-    /// Verdicts that were told and are told no more, or otherwise.
+    /// Verdicts that were reported and later missing or different.
     pub verdicts_lost: usize,
-    /// From the disturbance until the daemon is another one and all workers are ready: the middle.
+    /// Median recovery: from the fault until the daemon has a new process and all workers are
+    /// ready.
     pub p50_recovery_ms: u128,
-    /// The longest.
+    /// Longest recovery.
     pub max_recovery_ms: u128,
-    /// What was lost or twice, in words.
+    /// Descriptions of the lost and repeated items.
     pub notes: Vec<String>,
 }
 
@@ -62,7 +65,7 @@ fn daemon(host: usize) -> (&'static str, &'static str) {
     if host == MANAGER { ("headroom-resourcemanager", "headroom-manager") } else { ("headroom-nodeagent", "headroom-node") }
 }
 
-/// Does it and waits until systemd has another daemon there.
+/// A script that applies the fault and waits until systemd reports a new daemon process.
 fn script(host: usize, how: How) -> String {
     let (unit, package) = daemon(host);
     let done = match how {
@@ -81,7 +84,8 @@ fn script(host: usize, how: How) -> String {
 }
 
 impl Fleet {
-    /// Disturbs the daemon of each of these hosts at once, and waits until all is well again. How long it took.
+    /// Applies a fault to the daemons of these hosts at once, waits for the recovery, and returns
+    /// its duration.
     pub fn disturb(&self, hosts: &[usize], how: How) -> Result<std::time::Duration> {
         let began = Instant::now();
         let errands: Vec<_> = hosts.iter().map(|&host| self.host(host).send(&script(host, how))).collect::<Result<_>>()?;
@@ -96,10 +100,10 @@ impl Fleet {
     }
 }
 
-/// What a run knows.
+/// The state of a run.
 struct Run {
     tally: Tally,
-    /// The job whose containers must not notice anything.
+    /// The job whose containers must not be affected.
     app: String,
     staying: BTreeSet<Process>,
     in_flight: VecDeque<String>,
@@ -107,7 +111,7 @@ struct Run {
     recoveries_ms: Vec<u128>,
 }
 
-/// Runs so many rounds on a fleet that is set up. `report` hears of every one.
+/// Runs this number of rounds on a configured fleet. `report` is called after each round.
 pub fn run(fleet: &Fleet, rounds: u32, report: &mut dyn FnMut(&Tally)) -> Result<Tally> {
     let app = fleet.stay(520)?;
     let staying = fleet.processes(Some(&app))?;
@@ -148,7 +152,7 @@ impl Run {
         Ok(())
     }
 
-    /// Writes down what is told now of the jobs in flight.
+    /// Records the verdicts that the cluster reports now for the jobs in flight.
     fn listen(&mut self, fleet: &Fleet) -> Result<()> {
         for app in &self.in_flight {
             let now = verdicts(&fleet.job(app)?);
@@ -157,7 +161,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether everything is as it was before the disturbance.
+    /// Compares processes, containers and verdicts with those before the fault.
     fn look(&mut self, fleet: &Fleet, number: u32) -> Result<()> {
         let now = fleet.processes(Some(&self.app))?;
         let gone: Vec<Process> = self.staying.difference(&now).cloned().collect();
@@ -166,7 +170,7 @@ impl Run {
         let more = fleet.where_is(&now).difference(&fleet.where_is(&self.staying)).count();
         let app = self.app.clone();
         self.twice(more, || format!("round {number}: other containers of {app}: {now:?}"));
-        // A job that ended a while ago is asked about again too, another one each time.
+        // Each round also checks one job that ended earlier, a different one each time.
         let old = self.told.keys().nth(number as usize % self.told.len().max(1)).cloned();
         let asked: BTreeSet<String> = self.in_flight.iter().cloned().chain(old).collect();
         for app in asked {
@@ -185,7 +189,7 @@ impl Run {
         Ok(())
     }
 
-    /// The oldest job in flight has to finish.
+    /// Waits until the oldest job in flight has finished.
     fn take_in(&mut self, fleet: &Fleet) -> Result<()> {
         let Some(app) = self.in_flight.pop_front() else { return Ok(()) };
         let job = fleet.finished(&app)?;
@@ -221,7 +225,7 @@ impl Run {
         Ok(self.tally)
     }
 
-    /// Each of these lines has to be there once, and no other.
+    /// Checks that each of these lines occurs exactly once and that there are no others.
     fn count(&mut self, lines: &BTreeMap<String, u64>, wanted: Vec<String>) {
         let missing = wanted.iter().filter(|line| !lines.contains_key(*line)).count();
         self.lost(missing, || format!("missing of {wanted:?}: {lines:?}"));

@@ -1,13 +1,14 @@
-//! From packages to a cluster that somebody can use, as docs/guides/installing.md and adding-a-node.md say it.
+//! From packages to a usable cluster, as docs/guides/installing.md and adding-a-node.md describe.
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::{COMMAND, Fleet, MANAGER, NAMES, PACKAGES, PERSON, WORKERS};
 
-/// What an image for containers has and a host has not: it forbids every service to start or stop, and nobody searches the manual here.
+/// Removes two settings of container images that a host lacks: the ban on starting and stopping
+/// services, and the update of the manual index, which costs time.
 const PLAIN_HOST: &str = "rm -f /usr/sbin/policy-rc.d /var/lib/man-db/auto-update";
 
-/// Who may read what, and a port that other hosts reach.
+/// The permissions of the manager, and a listener that other hosts reach.
 const MANAGER_PAPERS: &str = "\
 rmctl ca init --dir /etc/headroom/authority --name prod
 rmctl ca issue manager --dir /etc/headroom/authority --at rm.example --tls /etc/headroom/tls
@@ -31,7 +32,7 @@ systemctl enable --now headroom-resourcemanager
 rmctl status"#;
 
 impl Fleet {
-    /// Installs all hosts, starts the daemons, and gives the person what she needs.
+    /// Installs all hosts, starts the daemons, and sets up the user.
     pub fn set_up(&mut self) -> Result<()> {
         self.step("install, three hosts at once", |fleet| fleet.install())?;
         self.step("manager: authority, certificate, port, start", |fleet| {
@@ -72,7 +73,7 @@ impl Fleet {
         self.book.command(NAMES[MANAGER], '#', &made, &format!("{}{}", told.stdout, told.stderr));
         let words = told.stderr.split_whitespace().skip_while(|word| *word != "--pin");
         let pin = words.clone().nth(1).with_context(|| format!("no pin in {:?}", told.stderr))?;
-        // The operator carries the token over.
+        // The operator copies the token to the node.
         let token = self.tried(MANAGER, &format!("cat /root/{name}.token && rm /root/{name}.token"))?.stdout;
         self.tried(host, &format!("umask 077; printf %s '{}' > /root/join.token", token.trim()))?;
         self.on(
@@ -90,7 +91,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// An account on all hosts, a token, and where the cluster is.
+    /// Creates the user's account on all hosts, a token, and the address of the cluster.
     fn welcome(&self) -> Result<()> {
         self.on_all(
             &[MANAGER, WORKERS[0], WORKERS[1]],

@@ -1,4 +1,5 @@
-//! What runs on a fleet while it is disturbed: tasks that stay until they are let go, and jobs with tasks that are killed for memory.
+//! The load of a fleet during faults: tasks that run until they are released, and jobs with tasks
+//! that are killed for memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +8,32 @@ use serde_json::Value;
 
 use super::{COMMAND, Fleet, NAMES, PERSON, WORKERS};
 
-/// Where the person sits.
+/// The host on which the user types commands.
 pub const DESK: usize = WORKERS[0];
 
-/// A process of a container: nothing else ever has all three.
+/// A process of a container. Host, pid and start time together identify it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     host: usize,
-    /// Its cgroup, without what all have in common.
+    /// Its cgroup, relative to the cgroup of all containers.
     pub container: String,
     pid: u32,
-    /// Ticks from the start of its kernel.
+    /// Start time. Ticks since the boot of its kernel.
     start: u64,
 }
 
-/// Why attempts failed, by attempt, as the cluster tells it.
+/// The reasons of failed attempts, by attempt, as the cluster reports them.
 pub type Verdicts = BTreeMap<String, String>;
 
-/// Lists `CGROUP PID START` of all processes in containers, in one program for all of them. The pauses of the waiting tasks come and go.
+/// Lists `CGROUP PID START` of all processes in containers, with one program for all of them. The
+/// `sleep` processes of the waiting tasks are left out, since they change all the time.
 const PROCESSES: &str = "cd /sys/fs/cgroup/headroom.slice/headroom-containers.service/containers 2>/dev/null || exit 0
 find . -name cgroup.procs -exec grep -H . {} + | awk -F: '{
     file = \"/proc/\" $2 \"/stat\"
     if ((getline line < file) > 0 && line !~ /[(]sleep[)]/) { n = split(line, a, \") \"); split(a[n], f, \" \"); print $1, $2, f[20] }
     close(file) }'";
 
-/// Tasks that wait for a file.
+/// A job with tasks that wait for a file.
 const STAYING: &str = "cat > stay.toml <<'END'
 version = 1
 name = \"stay\"
@@ -50,7 +52,8 @@ command = [\"sh\", \"-c\", \"echo start $HEADROOM_TASK >> /srv/ada/$HEADROOM_APP
 END
 rmctl submit stay.toml -o name";
 
-/// Two tasks, one of which does not fit into its share of 40 MiB. What a task has done is a line.
+/// A job with two tasks, one of which exceeds its share of 40 MiB. Each finished task writes one
+/// line.
 const EATING: &str = "cat > eat.toml <<'END'
 version = 1
 name = \"eat\"
@@ -70,7 +73,8 @@ END
 rmctl submit eat.toml -o name";
 
 impl Fleet {
-    /// Starts four tasks on two executors that have so many MiB each, and waits until all run. The job's id.
+    /// Starts four tasks on two executors with `mib` MiB each, and waits until all run. Returns the
+    /// job's id.
     pub fn stay(&self, mib: u32) -> Result<String> {
         let app = self.person(DESK, &STAYING.replace("MEMORY", &mib.to_string()))?.trim().to_owned();
         self.until("four tasks to run", COMMAND, |fleet| {
@@ -83,31 +87,31 @@ impl Fleet {
         Ok(app)
     }
 
-    /// Lets the tasks go that stay.
+    /// Releases the waiting tasks.
     pub fn let_go(&self) -> Result<()> {
         WORKERS.into_iter().try_for_each(|host| self.person(host, "touch gate").map(drop))
     }
 
-    /// Submits a job one task of which is killed for memory. Its id.
+    /// Submits a job of which one task is killed for memory. Returns its id.
     pub fn eat(&self) -> Result<String> {
         let ran = self.person_tried(DESK, EATING)?;
         ensure!(ran.code == 0, "a submission ended with {}: {}{}", ran.code, ran.stdout, ran.stderr);
         Ok(ran.stdout.trim().to_owned())
     }
 
-    /// What the cluster tells of a job.
+    /// The cluster's view of a job.
     pub fn job(&self, app: &str) -> Result<Value> {
         let ran = self.person_tried(DESK, &format!("rmctl ps {app} -o json"))?;
         ensure!(ran.code == 0, "rmctl ps {app} ended with {}: {}", ran.code, ran.stderr);
         serde_json::from_str(&ran.stdout).context("what rmctl ps told")
     }
 
-    /// How many of a job's tasks run.
+    /// The number of running tasks of a job.
     pub fn running(&self, app: &str) -> Result<u64> {
         Ok(self.job(app)?["job"]["totals"]["running"].as_u64().unwrap_or(0))
     }
 
-    /// Waits until a job is over; it has to be finished. What the cluster tells of it.
+    /// Waits for the end of a job, which must be `finished`, and returns its view.
     pub fn finished(&self, app: &str) -> Result<Value> {
         let ran = self.person_tried(DESK, &format!("rmctl wait {app} --timeout 90s"))?;
         let job = self.job(app)?;
@@ -131,7 +135,7 @@ impl Fleet {
         Ok(all)
     }
 
-    /// How often each line was written to a file of the person's, on both workers together.
+    /// The number of occurrences of each line in a file of the user, summed over both workers.
     pub fn lines(&self, file: &str) -> Result<BTreeMap<String, u64>> {
         let mut counts = BTreeMap::new();
         for host in WORKERS {
@@ -141,19 +145,19 @@ impl Fleet {
         Ok(counts)
     }
 
-    /// `container` of whom, and where.
+    /// The hosts and containers of these processes.
     pub fn where_is(&self, processes: &BTreeSet<Process>) -> BTreeSet<(&'static str, String)> {
         let top = |one: &Process| one.container.split('/').next().unwrap_or_default().to_owned();
         processes.iter().map(|one| (NAMES[one.host], top(one))).collect()
     }
 
-    /// Where the person's things are.
+    /// Home directory of the user.
     pub fn home() -> String {
         format!("/srv/{PERSON}")
     }
 }
 
-/// The failed attempts of a job and why.
+/// The failed attempts of a job and their reasons.
 pub fn verdicts(job: &Value) -> Verdicts {
     let tasks = job["job"]["tasks"].as_array().into_iter().flatten();
     let attempts = tasks.flat_map(|task| task["attempts"].as_array().into_iter().flatten());

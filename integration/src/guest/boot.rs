@@ -1,6 +1,7 @@
-//! Starts `linux.uml`, streams what its program writes, and takes its result.
+//! Boots `linux.uml`, streams the output of its program, and reads its result.
 //!
-//! The exit status of the kernel's process says nothing (0 after any power-off), so the result file alone decides.
+//! The exit status of the kernel's process is 0 after any power-off. Therefore only the result file
+//! counts.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write};
@@ -19,12 +20,12 @@ use tempfile::TempDir;
 
 use super::{Outcome, job, xstate};
 
-/// How often output is looked at while the guest runs.
+/// Interval of output polls while the guest runs.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// The kernel to boot.
+/// The program of the kernel.
 const KERNEL: &str = "linux.uml";
 
-/// What is booted.
+/// The parameters of a guest's kernel.
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) memory: Bytes,
@@ -34,7 +35,7 @@ pub(super) struct Machine {
     pub(super) init: PathBuf,
 }
 
-/// `guest-init`, which cargo builds beside the tests of this package.
+/// The path of `guest-init`, which cargo builds beside the tests of this package.
 pub(super) fn init_binary() -> Result<PathBuf> {
     let exe = std::env::current_exe().context("where this program lies")?;
     exe.ancestors().skip(1).take(2).map(|dir| dir.join("guest-init")).find(|path| path.is_file()).with_context(|| {
@@ -61,7 +62,7 @@ pub(super) fn run(machine: &Machine, task: &job::Job) -> Result<Outcome> {
     booted.outcome()
 }
 
-/// A guest that was started, with what it writes.
+/// A running guest and its output.
 pub(super) struct Booted {
     kernel: KernelProcess,
     dir: TempDir,
@@ -69,19 +70,19 @@ pub(super) struct Booted {
     pub(super) err: Tail,
 }
 
-/// What a look at a guest leads to.
+/// Whether to continue to watch a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Glance {
     GoOn,
     Enough,
 }
 
-/// Why a guest is not watched any more.
+/// The reason why the watch of a guest ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watched {
-    /// It is off.
+    /// The guest powered off.
     Ended,
-    /// It was seen to be as wanted.
+    /// The condition became true.
     Enough,
     /// The deadline has passed.
     Late,
@@ -90,7 +91,7 @@ pub(super) enum Watched {
 impl Booted {
     pub(super) fn start(machine: &Machine, task: &job::Job) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-guest-").tempdir().context("a directory for the guest's job")?;
-        // Inside, programs may run as other users; they must reach the directory too.
+        // Programs inside may run as other users, and they need access to the directory too.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         fs::write(dir.path().join(job::JOB), serde_json::to_vec_pretty(task)?)?;
         for name in [job::STDOUT, job::STDERR] {
@@ -101,7 +102,8 @@ impl Booted {
         Ok(Booted { kernel, dir, out, err })
     }
 
-    /// Looks around every 20 ms until the guest is off, the deadline has passed, or `glance` has enough.
+    /// Calls `glance` every 20 ms until the guest is off, the deadline has passed, or `glance`
+    /// returns `Enough`.
     pub(super) fn watch(&mut self, deadline: Instant, mut glance: impl FnMut(&mut Self) -> Result<Glance>) -> Result<Watched> {
         let pid = i32::try_from(self.kernel.child.id()).ok().and_then(rustix::process::Pid::from_raw).context("process id")?;
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("pidfd of the guest")?;
@@ -122,7 +124,7 @@ impl Booted {
         Ok(Watched::Late)
     }
 
-    /// What was written since the last time, to whoever runs us.
+    /// Forwards new output of the guest to this process's own output.
     fn pass_on(&mut self, quiet: bool) -> io::Result<()> {
         if quiet {
             self.out.forward(&mut io::sink())?;
@@ -132,12 +134,12 @@ impl Booted {
         self.err.forward(&mut io::stderr().lock())
     }
 
-    /// Ends it as a power cut does: nothing in it gets to do anything any more.
+    /// Ends the guest like a power cut: no process in it runs any further.
     pub(super) fn kill(&mut self) {
         self.kernel.end();
     }
 
-    /// Where the guest and whoever owns it leave files for each other.
+    /// The job directory, through which the guest and its owner exchange files.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -146,7 +148,7 @@ impl Booted {
         last_lines(&fs::read_to_string(self.dir.path().join(job::CONSOLE)).unwrap_or_default(), 30)
     }
 
-    /// The result of a guest that is off.
+    /// The result of a guest that powered off.
     fn outcome(&self) -> Result<Outcome> {
         let Ok(code) = fs::read_to_string(self.dir.path().join(job::RC)) else {
             bail!("the guest ended without a result; its console:\n{}", self.console());
@@ -156,7 +158,7 @@ impl Booted {
     }
 }
 
-/// The guest's processes; none outlives it.
+/// The process group of the guest; dropping it kills all its processes.
 struct KernelProcess {
     child: Child,
     gone: bool,
@@ -167,7 +169,7 @@ impl KernelProcess {
             return;
         }
         if let Ok(pid) = i32::try_from(self.child.id()) {
-            // Gone already is what is wanted.
+            // The process group may have ended already.
             let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = self.child.wait();
@@ -182,8 +184,9 @@ impl Drop for KernelProcess {
 fn spawn(machine: &Machine, task: &job::Job, dir: &Path) -> Result<Child> {
     let console = File::create(dir.join(job::CONSOLE))?;
     let cpu = machine.processor % std::thread::available_parallelism().map_or(1, usize::from);
-    // One processor: a guest is two to three times as fast when the scheduler does not move it about. The parent-death signal
-    // is set by setpriv because setting it here would need unsafe code between fork and exec.
+    // The guest is pinned to one processor: it is two to three times as fast if the scheduler does
+    // not migrate it. `setpriv` sets the parent-death signal, because setting it here would need
+    // unsafe code between fork and exec.
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu.to_string(), "setpriv", "--pdeathsig", "KILL", KERNEL]).args(kernel_arguments(machine, task, dir));
     command.env("TMPDIR", memory_dir(machine.memory)).stdin(Stdio::null());
@@ -207,7 +210,8 @@ fn kernel_arguments(machine: &Machine, task: &job::Job, dir: &Path) -> Vec<Strin
         "ssl=null",
         "quiet",
         "panic=-1",
-        // Speed only: a checksum benchmark that nothing here needs, and the measuring of the delay loop.
+        // These save boot time: the guest needs neither the RAID checksum benchmark nor the
+        // calibration of the delay loop.
         "initcall_blacklist=raid6_select_algo",
         "lpj=22171648",
     ];
@@ -222,7 +226,8 @@ fn kernel_arguments(machine: &Machine, task: &job::Job, dir: &Path) -> Vec<Strin
     arguments
 }
 
-/// Where the guest's memory lies: a tmpfs when there is a large enough one, because a full one ends the guest with SIGBUS.
+/// The directory of the guest's memory file: a tmpfs if one is large enough, because a full one
+/// ends the guest with SIGBUS.
 fn memory_dir(memory: Bytes) -> &'static str {
     let roomy = nix::sys::statvfs::statvfs("/dev/shm").is_ok_and(|fs| {
         let free = fs.blocks_available().saturating_mul(fs.fragment_size());
@@ -240,7 +245,7 @@ fn last_lines(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// A file that grows, passed on as it does.
+/// A growing file, forwarded as it grows.
 pub(super) struct Tail {
     file: File,
     seen: Vec<u8>,
@@ -258,7 +263,7 @@ impl Tail {
         }
         Ok(())
     }
-    /// Reads on without passing anything on.
+    /// Reads on without forwarding.
     pub(super) fn read(&mut self) -> io::Result<String> {
         self.file.read_to_end(&mut self.seen)?;
         Ok(self.text())

@@ -1,8 +1,9 @@
-//! Guests: a Linux kernel of one's own for a test, by User-Mode Linux, in less than a second.
+//! Guests: a Linux kernel for one test, by User-Mode Linux, booted in less than a second.
 //!
-//! A guest sees the host's files read-only, has cgroup v2 and nothing else at `/sys/fs/cgroup`, one processor, its own process
-//! tree and a loopback interface. Who owns it: the test that made it; it is killed when the test's thread ends. It never
-//! writes to the host except into its own job directory.
+//! A guest sees the host's files read-only. It has only cgroup v2 at `/sys/fs/cgroup`, one
+//! processor, its own process tree and a loopback interface. The test that creates a guest owns it,
+//! and the guest is killed when the test's thread ends. It writes to the host only in its job
+//! directory.
 
 mod boot;
 pub mod job;
@@ -27,19 +28,19 @@ pub use power::{Disk, Powered};
 pub use rerun::{in_guest, rerun};
 pub use station::{Errand, Station};
 
-/// A guest that has not been started.
+/// A guest that is not started yet.
 #[derive(Clone, Debug)]
 pub struct Guest {
     memory: Bytes,
     timeout: Duration,
-    /// Whether what its program writes is kept for the outcome alone.
+    /// Whether the program's output is only kept for the outcome, not forwarded.
     quiet: bool,
-    /// The processor it is pinned to, counted on beyond those there are.
+    /// The processor it is pinned to, modulo the number of processors.
     processor: usize,
     job: job::Job,
 }
 
-/// How the program in a guest ended.
+/// The result of the program in a guest.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Its exit code; 128 + n for signal n.
@@ -57,7 +58,7 @@ impl Default for Guest {
 }
 
 impl Guest {
-    /// 512 MiB, 150 s, plain process 1.
+    /// Defaults: 512 MiB, 150 s, `guest-init` as process 1.
     pub fn new() -> Self {
         let env = BTreeMap::from([(job::IN_GUEST.to_owned(), "1".to_owned())]);
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
@@ -70,14 +71,14 @@ impl Guest {
         }
     }
 
-    /// Memory of the whole guest. Costs the host only what is touched.
+    /// Sets the memory of the whole guest. It costs the host only touched pages.
     #[must_use]
     pub fn memory(mut self, memory: Bytes) -> Self {
         self.memory = memory;
         self
     }
 
-    /// After this long the guest is killed and the run is an error.
+    /// Sets the timeout. After it the guest is killed and the run is an error.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -92,32 +93,32 @@ impl Guest {
         self
     }
 
-    /// A network interface, `eth0`.
+    /// Adds a network interface, `eth0`.
     #[must_use]
     pub fn place(mut self, place: job::Place) -> Self {
         self.job.place = Some(place);
         self
     }
 
-    /// What its program writes is not passed on while it runs.
+    /// Does not forward the program's output while it runs.
     #[must_use]
     pub fn quietly(mut self) -> Self {
         self.quiet = true;
         self
     }
 
-    /// One more variable for the program.
+    /// Adds an environment variable for the program.
     #[must_use]
     pub fn env(mut self, key: &str, value: &str) -> Self {
         self.job.env.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// A host directory that the guest must see, though it lies below one that the guest replaces (`/tmp`, `/run`, `/var/tmp`).
-    /// Directories elsewhere are seen anyway, and need no mention.
+    /// Shows a host directory that lies below one that the guest replaces (`/tmp`, `/run`,
+    /// `/var/tmp`). Other directories are visible anyway.
     #[must_use]
     pub fn keep(mut self, dir: &Path) -> Self {
-        // One of the hidden ones itself is there in the guest too, empty and writable.
+        // A hidden directory itself exists in the guest, empty and writable.
         if job::HIDDEN.iter().any(|hidden| dir.starts_with(hidden) && dir != Path::new(hidden))
             && !self.job.keep.iter().any(|k| dir.starts_with(k))
         {
@@ -126,45 +127,47 @@ impl Guest {
         self
     }
 
-    /// Where the program starts; the caller's own directory when not said.
+    /// Sets the working directory of the program. The default is the caller's.
     #[must_use]
     pub fn directory(mut self, dir: &Path) -> Self {
         self.job.cwd = dir.to_owned();
         self
     }
 
-    /// The built programs of the house: seen in the guest and named in its environment.
+    /// Shows the built programs of the repository in the guest and names them in its environment.
     #[must_use]
     pub fn with_programs(self) -> Self {
         match programs::dir() {
-            // In the guest they are named already; without them the test says so by itself.
+            // Inside a guest the variable is set already. Without the programs the test itself
+            // reports the error.
             Ok(dir) => self.keep(dir).env(programs::DIR_VARIABLE, &dir.display().to_string()),
             Err(_) => self,
         }
     }
 
-    /// systemd as process 1, with `files` (path in the guest, text) laid over the root, and `windows` (path in the guest, host
-    /// directory) shown read-only.
+    /// Runs systemd as process 1, with `files` (path in the guest, text) written to the root, and
+    /// `windows` (path in the guest, host directory) mounted read-only.
     #[must_use]
     pub fn systemd(mut self, files: BTreeMap<PathBuf, String>, windows: BTreeMap<PathBuf, PathBuf>) -> Self {
         self.job.init = job::Init::Systemd { files, windows };
         self
     }
 
-    /// A disk of its own, mounted at [`job::DISK`]; under systemd it holds the copy-on-write root.
+    /// Adds a disk, mounted at [`job::DISK`]. Under systemd it holds the copy-on-write root.
     #[must_use]
     pub fn disk(mut self, disk: &Disk) -> Self {
         self.job.disk = Some(disk.image().to_owned());
         self
     }
 
-    /// Boots, runs `argv`, powers off. An error when there is no kernel to boot, or the guest did not come to its end in time.
+    /// Boots, runs `argv` and powers off. An error if there is no kernel, or if the guest did not
+    /// complete in time.
     pub fn run<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<Outcome> {
         let (machine, job) = self.prepared(argv)?;
         boot::run(&machine, &job)
     }
 
-    /// Boots and runs `argv`, for as long as there is power.
+    /// Boots and runs `argv` until the power is cut.
     pub fn start<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<Powered> {
         let (machine, job) = self.prepared(argv)?;
         Powered::on(&machine, &job)

@@ -1,6 +1,7 @@
-//! A network that joins guests and nothing else: `uml_switch` carries their frames over sockets of the host's file system.
+//! A network that joins only guests: `uml_switch` carries their frames over Unix sockets of the
+//! host.
 //!
-//! No interface of the host is part of it, and no right is needed to make one. It ends with this value.
+//! It includes no interface of the host and needs no privilege. Dropping the value ends it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -11,10 +12,10 @@ use tempfile::TempDir;
 use super::job::Place;
 use crate::cluster::until;
 
-/// Time for the switch to listen.
+/// Timeout for the switch to listen.
 const READY: Duration = Duration::from_secs(20);
 
-/// A switch.
+/// A virtual switch.
 #[derive(Debug)]
 pub struct Network {
     dir: TempDir,
@@ -22,11 +23,11 @@ pub struct Network {
 }
 
 impl Network {
-    /// One that nobody is on yet.
+    /// Starts a switch without guests.
     pub fn new() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-switch-").tempdir().context("a directory for a network")?;
         let socket = dir.path().join("socket");
-        // It ends when its standard input does, and that is with this process at the latest.
+        // The switch ends at the end of its standard input, at the latest when this process ends.
         let mut command = Command::new("uml_switch");
         command.arg("-unix").arg(&socket).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let switch = command.spawn().context("uml_switch: `apt-get install -y uml-utilities`")?;
@@ -35,7 +36,7 @@ impl Network {
         Ok(network)
     }
 
-    /// A place on it; no two guests have the same number.
+    /// A place on the network. Each guest needs its own number.
     pub fn place(&self, number: u8) -> Place {
         Place { switch: self.dir.path().join("socket"), number }
     }
@@ -43,7 +44,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // Gone already is what is wanted.
+        // The switch may have ended already.
         let _ = self.switch.kill();
         let _ = self.switch.wait();
     }

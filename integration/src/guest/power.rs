@@ -1,8 +1,9 @@
-//! A guest with a disk of its own whose power can be cut at any moment.
+//! A guest with its own disk whose power can be cut at any moment.
 //!
-//! The disk is a file on the host. What the guest's kernel has handed to the disk is in that file, what was in its page cache is
-//! gone with it. The disk itself neither loses nor reorders anything: what this shows is that a program has its data written
-//! before it says so, not that a drive keeps its promise.
+//! The disk is a file on the host. The file contains all data that the guest's kernel handed to the
+//! disk; the guest's page cache is lost. The disk itself neither loses nor reorders writes.
+//! Therefore this shows that a program flushes its data before it acknowledges, not that a drive
+//! keeps its promise.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 use super::boot::{Booted, Glance, Machine, Watched};
 use super::job::Job;
 
-/// An image with ext4 on it, in a directory that goes with this value unless it is kept.
+/// An ext4 image, in a directory that is removed with this value unless it is kept.
 #[derive(Debug)]
 pub struct Disk {
     dir: TempDir,
@@ -22,7 +23,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty one of so many MiB. It takes as much of the host as was written to it.
+    /// Creates an empty image of `mib` MiB. It is sparse: it uses only the written space on the
+    /// host.
     pub fn new(mib: u32) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-disk-").tempdir().context("a directory for a disk")?;
         let image = dir.path().join("image");
@@ -32,12 +34,12 @@ impl Disk {
         Ok(Disk { dir, image })
     }
 
-    /// The file.
+    /// The path of the image file.
     pub fn image(&self) -> &Path {
         &self.image
     }
 
-    /// Keeps the file, for whoever looks into a failure. Where it is.
+    /// Keeps the file for the analysis of a failure and returns its path.
     pub fn keep(self) -> PathBuf {
         let Disk { dir, image } = self;
         let _kept = dir.keep();
@@ -45,7 +47,7 @@ impl Disk {
     }
 }
 
-/// A guest that runs.
+/// A running guest.
 pub struct Powered {
     booted: Booted,
     deadline: Instant,
@@ -62,7 +64,7 @@ impl Powered {
         Ok(Powered { booted: Booted::start(machine, job)?, deadline: Instant::now() + machine.timeout })
     }
 
-    /// Waits until its program has written what is `wanted`.
+    /// Waits until `wanted` is true for the output of its program.
     pub fn until(&mut self, mut wanted: impl FnMut(&str) -> bool) -> Result<()> {
         let watched = self.booted.watch(self.deadline, |booted| {
             let enough = wanted(&booted.out.read()?);
@@ -75,7 +77,7 @@ impl Powered {
         }
     }
 
-    /// Cuts the power. All that its program had written to its standard output by then.
+    /// Cuts the power and returns all that its program wrote to standard output before.
     pub fn cut(mut self) -> Result<String> {
         self.booted.kill();
         Ok(self.booted.out.read()?)

@@ -1,4 +1,4 @@
-//! A test that runs itself again, in a guest.
+//! Tests that run themselves again in a guest.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -9,8 +9,9 @@ pub fn in_guest() -> bool {
     std::env::var_os(job::IN_GUEST).is_some()
 }
 
-/// On the host: boots `guest` and runs the test `name` of this very binary in it; fails unless exactly that test passed there.
-/// In the guest: runs `body`. `name` is the test's full name, as `cargo test` lists it.
+/// On the host: boots `guest` and runs the test `name` of this binary in it. Fails unless exactly
+/// that test passed there. In the guest: runs `body`. `name` is the test's full name, as `cargo
+/// test` lists it.
 pub fn rerun(name: &str, guest: Guest, body: impl FnOnce()) {
     if in_guest() {
         return body();
@@ -25,7 +26,7 @@ fn boot_for(name: &str, guest: Guest) -> Result<()> {
     let exe = exe.to_str().context("the test binary's path is not UTF-8")?;
     let outcome = guest.run(&[exe, "--exact", name, "--nocapture", "--include-ignored"])?;
     ensure!(outcome.code == 0, "failed with exit code {}", outcome.code);
-    // A name that matches nothing would "pass" with 0 tests.
+    // A name without a match would "pass" with 0 tests.
     ensure!(outcome.stdout.contains("test result: ok. 1 passed; 0 failed"), "it was not this one test that ran");
     Ok(())
 }
@@ -42,7 +43,8 @@ macro_rules! guest_test {
     };
 }
 
-/// Defines a test twice from one body: `NAME::host_enforcer` with what the host enforces, `NAME::cgroup2` in a guest.
+/// Defines a test twice from one body: `NAME::host_enforcer` with the enforcer of the host,
+/// `NAME::cgroup2` in a guest.
 #[macro_export]
 macro_rules! on_host_and_in_guest {
     ($(#[$meta:meta])* $name:ident, $guest:expr, $body:path) => {
@@ -61,7 +63,7 @@ macro_rules! on_host_and_in_guest {
     };
 }
 
-/// The full name of a test in the module where this stands, without the crate's.
+/// The full name of a test in the module of the call, without the crate's name.
 #[macro_export]
 macro_rules! test_name {
     ($name:ident) => {{

@@ -1,7 +1,7 @@
-//! A guest that stays up and runs errands: shell scripts, one after the other or side by side.
+//! A guest that stays up and runs shell scripts, one after the other or in parallel.
 //!
-//! The scripts are files in the job directory, and so is what comes back (`guest-init`, `errands.rs`). Who owns it decides when the
-//! power goes.
+//! The scripts and their results are files in the job directory (`guest-init`, `errands.rs`). The
+//! owner decides when to cut the power.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -14,21 +14,21 @@ use super::boot::{Booted, Glance, Watched, init_binary};
 use super::{Guest, job};
 use crate::cluster::Ran;
 
-/// A guest that is up.
+/// A running guest that accepts scripts.
 pub struct Station {
     guest: Guest,
     booted: RefCell<Booted>,
     next: Cell<u32>,
 }
 
-/// A script that was sent.
+/// A script that was sent to a guest.
 #[derive(Debug)]
 pub struct Errand {
     at: PathBuf,
 }
 
 impl Errand {
-    /// How it ended, when it has.
+    /// Its exit code and output if it has ended.
     pub fn ended(&self) -> Result<Option<Ran>> {
         let Ok(code) = fs::read_to_string(self.at.with_extension("rc")) else { return Ok(None) };
         let text = |kind| fs::read(self.at.with_extension(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Station {
 }
 
 impl Station {
-    /// Starts a guest. It need not be up when this returns; errands wait.
+    /// Starts a guest. The guest may still boot when this returns; scripts wait for it.
     pub fn start(guest: Guest) -> Result<Self> {
         let booted = Station::boot(guest.clone())?;
         Ok(Station { guest, booted: RefCell::new(booted), next: Cell::new(0) })
@@ -68,7 +68,7 @@ impl Station {
         Ok(Errand { at })
     }
 
-    /// Waits for the end of an errand.
+    /// Waits for the end of a script.
     pub fn wait(&self, errand: &Errand, within: Duration) -> Result<Ran> {
         let mut ran = None;
         let watched = self.booted.borrow_mut().watch(Instant::now() + within, |_| {
@@ -87,7 +87,7 @@ impl Station {
         self.wait(&self.send(script)?, within)
     }
 
-    /// Waits until the guest has switched itself off.
+    /// Waits until the guest has powered off.
     pub fn until_off(&self, within: Duration) -> Result<()> {
         let mut booted = self.booted.borrow_mut();
         match booted.watch(Instant::now() + within, |_| Ok(Glance::GoOn))? {
@@ -101,7 +101,7 @@ impl Station {
         self.booted.borrow_mut().kill();
     }
 
-    /// Boots it again, on the disk it has. Errands of before have no result any more.
+    /// Boots it again on the same disk. Earlier scripts have no result any more.
     pub fn start_again(&self) -> Result<()> {
         self.cut();
         *self.booted.borrow_mut() = Station::boot(self.guest.clone())?;
@@ -109,7 +109,7 @@ impl Station {
         Ok(())
     }
 
-    /// The end of what its kernel wrote.
+    /// The last lines of the kernel's console.
     pub fn console(&self) -> String {
         self.booted.borrow().console()
     }

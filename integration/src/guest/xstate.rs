@@ -1,4 +1,5 @@
-//! What `linux.uml` needs on processors whose registers are larger than it knows; see `xstate.c`.
+//! A preloaded library for `linux.uml` on processors with larger register states than it knows; see
+//! `xstate.c`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +8,10 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 const SOURCE: &str = include_str!("xstate.c");
-/// The flag of a processor with tile registers.
+/// The CPU flag of tile registers.
 const TILES: &str = "amx_tile";
 
-/// The library to load, made in `dir`; `None` on a processor that needs none.
+/// Compiles the library in `dir`. `None` on a processor that does not need it.
 pub(super) fn library(dir: &Path) -> Result<Option<PathBuf>> {
     let processors = fs::read_to_string("/proc/cpuinfo").context("/proc/cpuinfo")?;
     if !has_tiles(&processors) {

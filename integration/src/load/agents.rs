@@ -1,8 +1,9 @@
-//! Node agents without processes: they register, listen, report every second and whenever something changed, and end what they
-//! run when its time is over.
+//! Simulated node agents without processes. They register, listen, report every second and after
+//! each change, and end their containers when their run time is over.
 //!
-//! One task an agent, with one stream and one connection for reports; where the limit of descriptors does not allow that, some
-//! agents share their connections for reports. Each keeps its own book and gives it back at the end.
+//! Each agent is one task with one stream and one connection for reports. If the limit of
+//! descriptors is too low, several agents share a connection for reports. Each agent keeps its own
+//! record and returns it at the end.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,29 +28,30 @@ use super::book::AgentBook;
 use super::http::{Lines, Wire};
 use super::limits;
 
-/// How often a sign of life is sent.
+/// Interval of heartbeats.
 const ALIVE: Duration = Duration::from_secs(1);
-/// Agents that connect at the same time when the fleet starts.
+/// Number of agents that connect at the same time at the start of the fleet.
 const AT_ONCE: usize = 256;
-/// The first word of a command that ends by itself; the second is how many milliseconds it takes.
+/// First word of a command that ends by itself. The second word is its run time in milliseconds.
 pub const ENDS: &str = "ends-after-ms";
-/// A command that runs until it is stopped.
+/// Command that runs until it is stopped.
 pub const STAYS: &str = "stays";
 
-/// A fleet.
+/// Parameters of a fleet.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The resource manager.
+    /// Address of the resource manager.
     pub rm: SocketAddr,
-    /// How many.
+    /// Number of agents.
     pub agents: usize,
-    /// What each of them offers.
+    /// Resources of each agent.
     pub offers: Resource,
-    /// Connections for reports; fewer than agents means that some share one.
+    /// Number of connections for reports. If it is below the number of agents, agents share
+    /// connections.
     pub report_lines: usize,
 }
 
-/// What all of them did so far.
+/// Counters of all agents together.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Agents that are registered and listen.
@@ -58,14 +60,14 @@ pub struct Totals {
     pub running: AtomicUsize,
     /// Reports that were answered.
     pub reports: AtomicU64,
-    /// Lines that were read.
+    /// Lines of the streams that were read.
     pub lines: AtomicU64,
 }
 
-/// A fleet that lives.
+/// A running fleet.
 #[derive(Debug)]
 pub struct Fleet {
-    /// Live figures.
+    /// Counters that are updated during the run.
     pub totals: Arc<Totals>,
     agents: Vec<JoinHandle<AgentBook>>,
     end: watch::Sender<bool>,
@@ -74,7 +76,7 @@ pub struct Fleet {
 type ReportLine = Arc<Mutex<Option<Wire>>>;
 
 impl Fleet {
-    /// Starts all agents. They come back by themselves whenever the resource manager does.
+    /// Starts all agents. They reconnect whenever the resource manager is back.
     pub fn start(plan: &Plan) -> Result<Self> {
         let totals = Arc::new(Totals::default());
         let (end, ended) = watch::channel(false);
@@ -98,7 +100,7 @@ impl Fleet {
         Ok(Fleet { totals, agents, end })
     }
 
-    /// Hangs up, and gives the books of all.
+    /// Disconnects all agents and returns their records.
     pub async fn end(self) -> Result<Vec<AgentBook>> {
         self.end.send_replace(true);
         let mut books = Vec::with_capacity(self.agents.len());
@@ -109,15 +111,15 @@ impl Fleet {
     }
 }
 
-/// A container that an agent plays.
+/// A simulated container.
 #[derive(Debug)]
 struct Played {
     observed: Observed,
-    /// It ends by itself then.
+    /// Time of its own end, if it ends by itself.
     ends: Option<Instant>,
-    /// Its report, when it has ended.
+    /// Its exit report, after its end.
     exit: Option<ExitReport>,
-    /// The resource manager of this epoch has the report.
+    /// The resource manager of this epoch has received the report.
     received: bool,
     /// It changed since the last report.
     changed: bool,
@@ -138,7 +140,7 @@ struct Agent {
     book: AgentBook,
 }
 
-/// As [`headroom_wire::v1::nodes::NodeReport`], without a copy of what is in it.
+/// As [`headroom_wire::v1::nodes::NodeReport`], with references instead of copies.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     epoch: Epoch,
@@ -181,7 +183,7 @@ impl Agent {
         }
     }
 
-    /// From a registration until something breaks.
+    /// Registers and serves the stream until an error.
     async fn session(&mut self, place: &mut Option<tokio::sync::OwnedSemaphorePermit>, listened: &mut bool) -> Result<()> {
         self.register().await?;
         let wire = Wire::connect(self.rm, limits::address(self.n)).await?;
@@ -193,7 +195,7 @@ impl Agent {
         *place = None;
         *listened = true;
         self.totals.listening.fetch_add(1, Ordering::Relaxed);
-        // Signs of life of all agents are spread over the second.
+        // The heartbeats of all agents are spread over the second.
         self.alive_at = Instant::now() + ALIVE.mul_f64(f64::from(u32::try_from(self.n % 1000).unwrap_or(0)) / 1000.0);
         loop {
             self.turn(&mut lines).await?;
@@ -281,7 +283,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Does what a line says.
+    /// Applies a line of the stream.
     fn obey(&mut self, line: Desired) -> Result<()> {
         ensure!(line.epoch == self.epoch, "epoch {} speaks, and epoch {} was registered with", line.epoch, self.epoch);
         if line.full {

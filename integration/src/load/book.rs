@@ -1,87 +1,88 @@
-//! What agents and masters wrote down, and whether it agrees: pure.
+//! Records of agents and masters, and their comparison. This module is pure.
 //!
-//! An agent writes down what it launched and what ended, a master what it asked for and whose end it was told. When everything
-//! that was asked for has run and ended, each container was launched once, by one agent, and its end is known to its master.
+//! An agent records the containers that it launched and that ended. A master records its requests
+//! and the ends that were reported to it. When all requested containers have run and ended, each
+//! was launched once, by one agent, and its end is known to its master.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId};
 use headroom_wire::v1::nodes::Observed;
 
-/// Notes kept of what does not agree.
+/// Maximum number of notes on differences.
 const NOTES: usize = 8;
 
-/// What one agent saw.
+/// The record of one agent.
 #[derive(Clone, Debug)]
 pub struct AgentBook {
-    /// Who wrote it.
+    /// The agent's node.
     pub node: NodeId,
-    /// Everything it launched, in order.
+    /// All launched containers, in order.
     pub launched: Vec<(ContainerId, RequestId)>,
-    /// Everything that ended.
+    /// All ended containers.
     pub ended: Vec<ContainerId>,
-    /// Launches that were more than it offers.
+    /// Launches beyond the node's memory.
     pub oversold: u64,
-    /// Times that its line broke.
+    /// Number of connection errors.
     pub troubles: u64,
-    /// The latest reason for that.
+    /// The latest connection error.
     pub trouble: Option<String>,
 }
 
 impl AgentBook {
-    /// An empty one.
+    /// An empty record.
     pub fn of(node: NodeId) -> Self {
         AgentBook { node, launched: Vec::new(), ended: Vec::new(), oversold: 0, troubles: 0, trouble: None }
     }
-    /// It launched something.
+    /// Records a launch.
     pub fn launched(&mut self, container: &Observed) {
         let Some(request) = &container.request else { return };
         self.launched.push((container.container.clone(), request.clone()));
     }
-    /// Something ended.
+    /// Records an end.
     pub fn ended(&mut self, container: &ContainerId) {
         self.ended.push(container.clone());
     }
-    /// All that it runs now takes so much of what it offers.
+    /// Compares the memory of all running containers with the node's memory.
     pub fn holds(&mut self, memory: Bytes, offers: Bytes) {
         self.oversold += u64::from(memory > offers);
     }
-    /// Its line broke.
+    /// Records a connection error.
     pub fn trouble(&mut self, error: &anyhow::Error) {
         self.troubles += 1;
         self.trouble = Some(format!("{error:#}"));
     }
 }
 
-/// What one master saw.
+/// The record of one master.
 #[derive(Clone, Debug)]
 pub struct MasterBook {
-    /// Whose it is.
+    /// The master's application.
     pub app: AppId,
-    /// Containers asked for in all, by request.
+    /// Total number of requested containers, by request.
     pub asked: BTreeMap<RequestId, u32>,
-    /// Containers whose end it was told.
+    /// Containers whose end was reported to it.
     pub ended: BTreeSet<ContainerId>,
-    /// Times that its line broke, and the latest reason.
+    /// Number of connection errors.
     pub troubles: u64,
-    /// The latest reason for that.
+    /// The latest connection error.
     pub trouble: Option<String>,
 }
 
-/// How the books compare.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
-    /// Containers launched by anybody.
+    /// Containers launched by all agents.
     pub launched: u64,
-    /// Asked for and never launched, or ended and never told.
+    /// Containers that were requested and never launched, or ended without a report to the master.
     pub lost: u64,
-    /// Launched twice, or launched beyond what was asked for.
+    /// Containers that were launched twice, or launched beyond the requested number.
     pub twice: u64,
-    /// Launches that were more than a node offers.
+    /// Launches beyond the memory of a node.
     pub oversold: u64,
-    /// Times that a line of an agent or a master broke.
+    /// Connection errors of agents and masters.
     pub troubles: u64,
-    /// The first of all that does not agree, in words.
+    /// Descriptions of the first differences.
     pub notes: Vec<String>,
 }
 
@@ -93,7 +94,7 @@ impl Balance {
     }
 }
 
-/// Compares the books of everybody, when all is over.
+/// Compares all records after the end of a run.
 pub fn compare(agents: &[AgentBook], masters: &[MasterBook]) -> Balance {
     let mut balance = Balance::default();
     let mut launched: BTreeMap<&ContainerId, &NodeId> = BTreeMap::new();

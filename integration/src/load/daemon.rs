@@ -1,6 +1,7 @@
-//! One resource manager as a child process: started, killed, started again at the same place, and what it takes of the machine.
+//! One resource manager as a child process: start, kill, restart at the same address, and its
+//! resource usage.
 //!
-//! Owned by one measurement or test. When it is dropped the process is gone, and so is its state.
+//! One measurement or test owns it. Dropping it ends the process and removes its state.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -13,10 +14,10 @@ use anyhow::{Context as _, Result, ensure};
 use crate::cluster::{free_port, until};
 use crate::programs;
 
-/// The state of ten thousand nodes is read by then.
+/// Timeout of a start, long enough to read the state of 10,000 nodes.
 const START: Duration = Duration::from_secs(60);
 
-/// A daemon and its place.
+/// A resource manager process with its state directory and address.
 #[derive(Debug)]
 pub struct Daemon {
     dir: tempfile::TempDir,
@@ -24,26 +25,26 @@ pub struct Daemon {
     child: Option<Child>,
 }
 
-/// What a process has taken so far.
+/// The resource usage of a process since its start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
-    /// Memory in RAM. MiB.
+    /// Resident memory. MiB.
     pub rss_mib: u64,
     /// Processor time, all threads, user and system. Seconds.
     pub cpu_s: f64,
-    /// When this was read.
+    /// Time of the reading.
     pub at: Instant,
 }
 
 impl Usage {
-    /// Processors that were busy on average since `before`.
+    /// Average number of busy processors since `before`.
     pub fn cpus_since(&self, before: &Usage) -> f64 {
         (self.cpu_s - before.cpu_s) / self.at.duration_since(before.at).as_secs_f64().max(1e-9)
     }
 }
 
 impl Daemon {
-    /// Starts one with an empty state, and waits until it answers.
+    /// Starts one with an empty state and waits until it answers.
     pub fn start() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-load-").tempdir().context("a directory for the state")?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
@@ -53,12 +54,12 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Where it answers.
+    /// Address of the API.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Starts the process at its old place; when that was.
+    /// Starts the process at its previous address and returns the time of the start.
     pub fn spawn(&mut self) -> Result<Instant> {
         let log = File::options().create(true).append(true).open(self.log_path()).context("the log of the daemon")?;
         let begun = Instant::now();
@@ -74,12 +75,12 @@ impl Daemon {
         Ok(begun)
     }
 
-    /// Waits until it listens.
+    /// Waits until it accepts connections.
     pub fn until_answers(&self) -> Result<()> {
         until("the resource manager to answer", START, || Ok(std::net::TcpStream::connect(self.address).ok())).map(|_| ())
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) -> Result<()> {
         let mut child = self.child.take().context("no process to kill")?;
         child.kill()?;
@@ -87,7 +88,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// What it has taken so far.
+    /// The usage of the process so far.
     pub fn usage(&self) -> Result<Usage> {
         let child = self.child.as_ref().context("no process to look at")?;
         usage(child.id())
@@ -97,7 +98,7 @@ impl Daemon {
         self.dir.path().join("log")
     }
 
-    /// Lines of its log that no operator should ever see.
+    /// Log lines with errors or panics.
     pub fn faults(&self) -> Result<Vec<String>> {
         let text = fs::read_to_string(self.log_path()).context("the log of the daemon")?;
         let bad = |line: &&str| line.contains("ERROR") || line.contains("panicked");
@@ -108,14 +109,14 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // What has ended by itself cannot be killed, and that is as good.
+            // The process may have exited already; then the kill fails, without consequence.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// What a process has taken so far.
+/// The usage of a process so far.
 pub fn usage(pid: u32) -> Result<Usage> {
     let proc = Path::new("/proc").join(pid.to_string());
     let status = fs::read_to_string(proc.join("status")).context("the status of a process")?;
@@ -125,7 +126,7 @@ pub fn usage(pid: u32) -> Result<Usage> {
     let ticks: Vec<u64> = after_name.split_whitespace().skip(11).take(2).filter_map(|w| w.parse().ok()).collect();
     ensure!(ticks.len() == 2, "{stat:?} has no times");
     let ticks = u32::try_from(ticks.iter().sum::<u64>()).unwrap_or(u32::MAX);
-    // The kernel counts in hundredths of a second for every program.
+    // `/proc` counts in ticks of 1/100 s on all architectures.
     Ok(Usage { rss_mib: rss.unwrap_or(0) / 1024, cpu_s: f64::from(ticks) / 100.0, at: Instant::now() })
 }
 

@@ -1,7 +1,8 @@
-//! HTTP/1.1 by hand, as little of it as ten thousand agents in one process can afford: a connection, a call, an endless answer.
+//! A minimal HTTP/1.1 client that allows 10,000 agents in one process: connections, calls, and
+//! streams of lines.
 //!
-//! Owned by whoever connected. Speaks to our own daemons only and takes no other shape of answer than theirs; never reconnects by
-//! itself.
+//! The owner is the caller that connected. It supports only the forms of response that Headroom's
+//! daemons send, and it never reconnects by itself.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -12,18 +13,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
-/// How long a call may take.
+/// Timeout of a call.
 const CALL: Duration = Duration::from_secs(10);
-/// How long an endless answer may be silent; the other side sends a sign of life every 5 s.
+/// Longest silence of a stream; the server sends a keepalive every 5 s.
 const SILENCE: Duration = Duration::from_secs(20);
-/// Room for one read. Bytes.
+/// Buffer space for one read. Bytes.
 const PIECE: usize = 2048;
-/// A buffer that grew beyond this is given back when it is empty. Bytes.
+/// An empty buffer with a larger capacity is freed. Bytes.
 const KEEP: usize = 16 << 10;
-/// Longest head of an answer. Bytes.
+/// Largest head of a response. Bytes.
 const HEAD: usize = 8 << 10;
 
-/// A connection between two calls.
+/// An idle connection.
 #[derive(Debug)]
 pub struct Wire {
     stream: TcpStream,
@@ -31,7 +32,7 @@ pub struct Wire {
     request: Vec<u8>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// HTTP status.
@@ -40,7 +41,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     length: usize,
@@ -55,7 +56,7 @@ enum Size {
 }
 
 impl Wire {
-    /// Connects, from one of the addresses of this machine.
+    /// Connects from one of the addresses of this machine.
     pub async fn connect(to: SocketAddr, from: IpAddr) -> Result<Self> {
         let socket = TcpSocket::new_v4().context("a socket")?;
         socket.bind(SocketAddr::new(from, 0)).with_context(|| format!("a port of {from}"))?;
@@ -90,7 +91,7 @@ impl Wire {
         .with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))?
     }
 
-    /// `GET path`, one line after the other for as long as it is read. `Err` with the answer when it was refused.
+    /// `GET path` as a stream of lines. `Err` with the response if the request was refused.
     pub async fn lines(mut self, path: &str) -> Result<Result<Lines, Answer>> {
         let head = timeout(CALL, async {
             self.send("GET", path, &[]).await?;
@@ -136,7 +137,7 @@ impl Wire {
     }
 }
 
-/// Reads a piece; safe to drop and call again.
+/// Reads once. It is cancel-safe.
 async fn read(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Result<()> {
     if buffer.is_empty() && buffer.capacity() > KEEP {
         *buffer = Vec::new();
@@ -164,19 +165,19 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>> {
     Ok(Some(Head { length: end + 4, status, body }))
 }
 
-/// An endless answer.
+/// A stream of lines in the body of a response.
 #[derive(Debug)]
 pub struct Lines {
     stream: TcpStream,
     raw: Vec<u8>,
     text: Vec<u8>,
-    /// So much of the text was given out.
+    /// Bytes of the text that were already returned.
     taken: usize,
 }
 
 impl Lines {
-    /// The next line that is not empty, without its end. An error when the other side hung up or is silent for too long.
-    /// Safe to drop and call again.
+    /// The next non-empty line, without its terminator. An error if the peer disconnected or the
+    /// stream is silent for too long. Cancel-safe.
     pub async fn next(&mut self) -> Result<Vec<u8>> {
         loop {
             while let Some(rest) = self.text.get(self.taken..).filter(|rest| !rest.is_empty()) {
@@ -198,7 +199,7 @@ impl Lines {
         }
     }
 
-    /// Moves one whole chunk from what was read to the text. False when there is none.
+    /// Moves one complete chunk from the raw bytes to the text. False if there is none.
     fn decode(&mut self) -> Result<bool> {
         let Some(end) = self.raw.windows(2).position(|w| w == b"\r\n") else { return Ok(false) };
         let size = std::str::from_utf8(self.raw.get(..end).unwrap_or_default()).ok();

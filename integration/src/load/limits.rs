@@ -1,16 +1,16 @@
-//! How many sockets this process may have, and which of its addresses they come from.
+//! The limit of sockets of this process, and their source addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Descriptors kept for all that is no agent: masters, pipes, files.
+/// Descriptors for everything except agents: masters, pipes, files.
 const OTHERS: u64 = 600;
-/// Connections from one address of loopback; there are 28,000 ports for each.
+/// Connections per loopback address. Each has 28,000 ephemeral ports.
 const PER_ADDRESS: usize = 5_000;
 
-/// Takes all descriptors this process may have; how many.
+/// Raises the limit of descriptors to the maximum and returns it.
 pub fn raise() -> Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("the limit of open files")?;
     if soft < hard {
@@ -19,13 +19,14 @@ pub fn raise() -> Result<u64> {
     Ok(hard)
 }
 
-/// Connections for reports that so many agents share: one each, or as many as are left beside one stream each.
+/// Number of connections for reports that the agents share: one each, or the remaining descriptors
+/// after one stream for each agent.
 pub fn report_lines(agents: usize, descriptors: u64) -> usize {
     let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX).saturating_sub(agents);
     agents.min(left).max(1)
 }
 
-/// The address of loopback that connection `n` comes from.
+/// The loopback address that connection `n` uses as its source.
 pub fn address(n: usize) -> IpAddr {
     let last = u8::try_from(1 + n / PER_ADDRESS).unwrap_or(u8::MAX);
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))

@@ -1,6 +1,8 @@
-//! Application masters without a job: they ask at a pace, read their updates, acknowledge, and keep a book.
+//! Simulated application masters without a job. They request containers at a pace, read updates,
+//! acknowledge, and keep a record.
 //!
-//! A crowd shares one pace, set from outside. Each has one call under way and one stream, as the real one has.
+//! All masters of a pool share one pace, which the owner sets. Each has one call in flight and one
+//! stream, like the real master.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -26,83 +28,85 @@ use super::book::MasterBook;
 use super::http::{Answer, Lines, Wire};
 use super::limits;
 
-/// The least time between two words of one master.
+/// Shortest interval between two sync calls of one master.
 const GAP: Duration = Duration::from_millis(10);
-/// The most.
+/// Longest interval between two sync calls of one master.
 const ALIVE: Duration = Duration::from_secs(1);
-/// How often a master's application is submitted.
+/// Number of attempts to submit a master's application.
 const PATIENCE: u32 = 10;
-/// Connections of masters come from here on.
+/// Index of the first source address for masters' connections.
 const FIRST_PORTS: usize = 1_000_000;
 
-/// How much is asked for.
+/// The rate of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// Nothing more.
+    /// No further requests.
     Hold,
-    /// So many of each master are always on their way to running.
+    /// Each master keeps this number of containers between request and running.
     Window(u32),
-    /// So many a second by each master, whether they come or not.
+    /// Each master requests this number of containers per second, whether they start or not.
     Rate(f64),
-    /// Nothing more, and those that stay are released.
+    /// No further requests, and the staying containers are released.
     Drain,
 }
 
-/// A crowd.
+/// Parameters of a pool of masters.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The resource manager.
+    /// Address of the resource manager.
     pub rm: SocketAddr,
-    /// How many.
+    /// Number of masters.
     pub masters: usize,
-    /// Containers of each that stay until they are released.
+    /// Containers of each master that stay until they are released.
     pub staying: u32,
     /// The size of every container.
     pub size: Resource,
-    /// How long the others run.
+    /// Run time of the other containers.
     pub life: Duration,
 }
 
-/// What all of them saw so far.
+/// Counters of all masters together.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Masters that are registered and listen.
     pub listening: AtomicUsize,
-    /// Containers that stay and run.
+    /// Staying containers that run.
     pub staying: AtomicU64,
-    /// Containers that were seen to run and then end by themselves: how many were seen running.
+    /// Containers that end by themselves and were reported as running.
     pub running: AtomicU64,
-    /// How many ends were told.
+    /// Number of reported ends.
     pub ended: AtomicU64,
-    /// Of those that end by themselves: from the ask to the word that it runs. Microseconds.
+    /// For containers that end by themselves: from the request to the report that they run.
+    /// Microseconds.
     times: Mutex<Vec<u64>>,
-    /// The first container that each life of the resource manager granted.
+    /// Time of the first grant by epoch of the resource manager.
     first_grants: Mutex<BTreeMap<Epoch, Instant>>,
 }
 
 impl Seen {
-    /// Times from ask to running since the last call. Microseconds.
+    /// Times from request to running since the last call. Microseconds.
     pub fn take_times(&self) -> Vec<u64> {
         std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
     }
-    /// When a life of the resource manager granted its first container.
+    /// The first grant of an incarnation of the resource manager after `epoch`.
     pub fn first_grant_after(&self, epoch: Epoch) -> Option<(Epoch, Instant)> {
         let grants = self.first_grants.lock().unwrap_or_else(PoisonError::into_inner);
         grants.range(Epoch(epoch.0 + 1)..).next().map(|(epoch, at)| (*epoch, *at))
     }
 }
 
-/// A crowd that lives.
+/// A running pool of masters.
 #[derive(Debug)]
 pub struct Crowd {
-    /// Live figures.
+    /// Counters that are updated during the run.
     pub seen: Arc<Seen>,
     masters: Vec<JoinHandle<Result<MasterBook>>>,
     pace: watch::Sender<Pace>,
 }
 
 impl Crowd {
-    /// Submits an application for each master and starts them, asking for those that stay.
+    /// Submits an application for each master and starts the masters, which request the staying
+    /// containers.
     pub async fn start(plan: &Plan) -> Result<Self> {
         let seen = Arc::new(Seen::default());
         let (pace, paced) = watch::channel(Pace::Hold);
@@ -115,12 +119,12 @@ impl Crowd {
         Ok(Crowd { seen, masters, pace })
     }
 
-    /// From now on.
+    /// Sets the pace of all masters.
     pub fn pace(&self, pace: Pace) {
         self.pace.send_replace(pace);
     }
 
-    /// Waits until all that was asked for has run and ended, and gives the books.
+    /// Waits until all requested containers have run and ended, and returns the records.
     pub async fn drain(self) -> Result<Vec<MasterBook>> {
         self.pace(Pace::Drain);
         let mut books = Vec::new();
@@ -131,7 +135,7 @@ impl Crowd {
     }
 }
 
-/// An application whose master is one of ours.
+/// An application with an unmanaged master.
 pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
     let (name, user) = (name.parse()?, Some("load".to_owned()));
     let (queue, priority, lifetime_ms, master) = (None, 0, None, Kind::Unmanaged);
@@ -145,7 +149,7 @@ pub async fn submit(wire: &mut Wire, app: &SubmitApp) -> Result<Submitted> {
     Ok(serde_json::from_slice(&answer.body)?)
 }
 
-/// Submits until it is accepted: while thousands of nodes arrive, an answer may be late.
+/// Submits until it is accepted. While thousands of nodes register, a response can be late.
 async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
     let app = unmanaged(name, Some(name.to_owned()))?;
     let mut backoff = Backoff::usual();
@@ -159,15 +163,15 @@ async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
     bail!("{name} was not accepted in {PATIENCE} attempts")
 }
 
-/// One of the two things a master asks for.
+/// One of the two requests of a master.
 #[derive(Debug)]
 struct Wish {
     request: RequestId,
     command: Vec<String>,
     count: u32,
-    /// Ends that were told.
+    /// Number of reported ends.
     settled: u32,
-    /// Containers that were seen to run.
+    /// Containers that were reported as running.
     ran: BTreeSet<ContainerId>,
 }
 
@@ -188,16 +192,17 @@ struct Master {
     ends: Wish,
     epoch: Epoch,
     cursor: u64,
-    /// What the latest words said.
+    /// Cursor and counts of both requests in the latest sync call.
     said: (u64, u32, u32),
     said_at: Instant,
-    /// Fractions of containers that are due, at a rate.
+    /// Due containers at a rate; the fraction carries over.
     due: f64,
     due_at: Instant,
-    /// Containers of the rate's wish up to this number were asked for then.
+    /// Request times of the `ends` request: containers up to this number were requested at this
+    /// time.
     stamps: VecDeque<(u32, Instant)>,
     allocated: u32,
-    /// Containers of that wish that do not run yet, and when they were asked for if that is known.
+    /// Containers of the `ends` request that do not run yet, with their request time if known.
     asked_at: BTreeMap<ContainerId, Option<Instant>>,
     released: bool,
     book: MasterBook,
@@ -232,7 +237,7 @@ impl Master {
         })
     }
 
-    /// Until all is over.
+    /// Runs the sessions of this master until its application is finished.
     async fn live(mut self) -> Result<MasterBook> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
@@ -259,7 +264,7 @@ impl Master {
         format!("/v1/apps/{}/{verb}", self.attempt.app)
     }
 
-    /// From a registration until something breaks, or all is over.
+    /// Registers and serves the stream until an error or the end of the application.
     async fn session(&mut self, listened: &mut bool) -> Result<()> {
         let from = limits::address(FIRST_PORTS);
         let mut wire = Wire::connect(self.rm, from).await?;
@@ -289,7 +294,7 @@ impl Master {
         Ok(())
     }
 
-    /// Takes in what comes first: an update, the answer to a call, or the moment to speak.
+    /// Handles the first event: an update, a response, or the time for the next sync call.
     async fn wait(&mut self, lines: &mut Lines, idle: &mut Option<Wire>, calling: &mut Option<Calling>) -> Result<()> {
         let speak_at = self.said_at + GAP;
         let answered = async {
@@ -319,7 +324,7 @@ impl Master {
         ensure!(answer.status == 200, "registering: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
         let Registered { epoch, cursor, .. } = serde_json::from_slice(&answer.body)?;
         (self.epoch, self.cursor) = (epoch, cursor);
-        // Another life counts its updates anew, and has heard nothing yet.
+        // A new incarnation restarts the cursor and has received no request yet.
         self.said = (0, 0, 0);
         self.released = false;
         (self.due_at, self.due) = (Instant::now(), 0.0);
@@ -331,7 +336,7 @@ impl Master {
         *self.pace.borrow() == Pace::Drain && all_told(&self.stays) && all_told(&self.ends) && self.said.0 == self.cursor
     }
 
-    /// What there is to say now, if anything.
+    /// The next sync call, if one is due.
     fn words(&mut self) -> Option<MasterSync> {
         let now = Instant::now();
         if now < self.said_at + GAP {
@@ -349,7 +354,8 @@ impl Master {
         }
         (self.said, self.said_at) = (news, now);
         let gone = |id: &&ContainerId| !self.book.ended.contains(id);
-        // Told again for as long as some of them are there: one may have come while the words were on their way.
+        // The release is repeated as long as containers are left: one may have started while the
+        // call was in flight.
         let release = if pace == Pace::Drain { self.stays.ran.iter().filter(gone).cloned().collect() } else { Vec::new() };
         self.released = pace == Pace::Drain;
         let asks = [&self.stays, &self.ends].into_iter().filter(|w| w.count > 0).map(|w| self.ask(w)).collect();
@@ -357,7 +363,7 @@ impl Master {
         Some(MasterSync { attempt, epoch, ack, asks, drop: Vec::new(), release, job: None })
     }
 
-    /// Raises the count by the pace.
+    /// Raises the requested count according to the pace.
     fn want(&mut self, pace: Pace, now: Instant) {
         match pace {
             Pace::Hold | Pace::Drain => self.due = 0.0,
@@ -420,7 +426,7 @@ impl Master {
             let mut grants = self.seen.first_grants.lock().unwrap_or_else(PoisonError::into_inner);
             grants.entry(self.epoch).or_insert(now);
         }
-        // Told again after a broken line.
+        // Updates are repeated after a reconnect.
         let known = self.asked_at.contains_key(&container) || self.ends.ran.contains(&container);
         if *request == self.ends.request && !known {
             self.allocated += 1;
@@ -449,7 +455,7 @@ impl Master {
         }
     }
 
-    /// An end may be told again after a restart, and is counted once.
+    /// Records an end. It may be reported again after a restart and is counted once.
     fn ended(&mut self, container: ContainerId, request: &RequestId) {
         if !self.book.ended.insert(container.clone()) {
             return;

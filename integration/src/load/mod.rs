@@ -1,7 +1,7 @@
-//! A crowd of fake agents and masters in one process, over real sockets, and the books they keep.
+//! Simulated agents and masters in one process, over real sockets, and the records they keep.
 //!
-//! Owned by `measure` and by `tests/load_small.rs`. They speak the protocol as the real ones do and start no process; what they
-//! saw is compared when all is over. Never told anything but through the wire.
+//! `measure` and `tests/load_small.rs` own them. They use the real protocol and start no process.
+//! Their records are compared after the run. All their information comes through the protocol.
 
 pub mod agents;
 pub mod book;

@@ -1,7 +1,8 @@
-//! Rounds of SIGKILL to a resource manager under load, and whether anything was lost or given twice.
+//! Repeated SIGKILL of a resource manager under load, and a check for lost and duplicated
+//! containers and applications.
 //!
-//! Agents, masters and submitters go on through all rounds and keep their books; a round ends when the new life has granted its
-//! first container and everybody listens to it again.
+//! Agents, masters and submitters continue through all rounds and keep records. A round ends when
+//! the new incarnation has granted its first container and all agents and masters listen again.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,54 +24,54 @@ use super::limits;
 use super::master::{self, Crowd, Pace, submit, unmanaged};
 use crate::world::chance::Chance;
 
-/// Everybody is there again by then.
+/// Timeout for all agents and masters to be back.
 const BACK: Duration = Duration::from_secs(300);
-/// A submitter rests between two applications.
+/// Pause of a submitter between two applications.
 const REST: Duration = Duration::from_millis(20);
-/// Names of applications that only have to exist begin so.
+/// Prefix of the names of the submitted applications.
 const NAME: &str = "submitted-";
 
-/// What is played.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Nodes.
     pub agents: usize,
     /// Masters.
     pub masters: usize,
-    /// Containers that stay on each node, on average.
+    /// Average number of staying containers per node.
     pub staying: usize,
-    /// Containers of each master that are on their way to running at any time.
+    /// Containers of each master between request and running at any time.
     pub window: u32,
-    /// How long those run.
+    /// Run time of those containers.
     pub life: Duration,
     /// Callers that submit applications.
     pub submitters: usize,
-    /// How often the resource manager is killed.
+    /// Number of kills of the resource manager.
     pub rounds: u32,
-    /// Decides the moments.
+    /// Seed of the times of the kills.
     pub seed: u64,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// From the start of each new process to its first grant. Milliseconds.
     pub recoveries_ms: Vec<u128>,
-    /// Containers that ran when each kill came.
+    /// Number of running containers at each kill.
     pub live: Vec<usize>,
-    /// The books of agents and masters.
+    /// Comparison of the records of agents and masters.
     pub balance: Balance,
-    /// Applications that were accepted.
+    /// Number of accepted applications.
     pub submitted: u64,
-    /// Of those, how many a later life did not know.
+    /// Accepted applications that a later incarnation did not know.
     pub submissions_lost: u64,
     /// Applications that exist twice.
     pub submissions_twice: u64,
-    /// Errors that the daemon logged.
+    /// Errors in the log of the daemon.
     pub faults: Vec<String>,
 }
 
-/// Plays it. `tell` gets a word now and then.
+/// Runs the rounds. `tell` receives progress messages.
 pub async fn run(plan: &Plan, tell: &(dyn Fn(String) + Sync)) -> Result<Outcome> {
     let descriptors = limits::raise()?;
     let mut daemon = Daemon::start()?;
@@ -135,7 +136,7 @@ async fn grant_after(crowd: &Crowd, epoch: Epoch) -> Result<(Epoch, Instant)> {
     }
 }
 
-/// Callers that submit applications without pause, each again until it is accepted.
+/// Callers that submit applications continuously. Each repeats a submission until it is accepted.
 struct Submitters {
     accepted: Arc<Mutex<BTreeMap<String, AppId>>>,
     tasks: Vec<JoinHandle<()>>,
@@ -148,7 +149,8 @@ impl Submitters {
         Submitters { accepted, tasks }
     }
 
-    /// Everything accepted so far exists, and exists once; then it is ended and forgotten here.
+    /// Checks that all accepted applications exist exactly once, then kills them and clears the
+    /// list.
     async fn check(&self, rm: SocketAddr, outcome: &mut Outcome) -> Result<()> {
         let accepted = std::mem::take(&mut *self.accepted.lock().unwrap_or_else(PoisonError::into_inner));
         let client = Client::new(&format!("http://{rm}"))?;
@@ -180,7 +182,8 @@ async fn submit_all(rm: SocketAddr, caller: usize, accepted: Arc<Mutex<BTreeMap<
     let mut wire = None;
     for n in 0_u64.. {
         let name = format!("{NAME}{caller}-{n}");
-        // The same key until there is an answer: whether it was taken in before a kill is not known.
+        // The idempotency key is the same until a response arrives, because a submission may have
+        // been stored before a kill.
         while let Err(_lost) = submit_one(rm, &mut wire, &name, &accepted).await {
             wire = None;
             tokio::time::sleep(REST).await;

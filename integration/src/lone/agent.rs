@@ -1,4 +1,4 @@
-//! The agent as a child process: in a temporary directory, with cgroups of its own.
+//! A node agent as a child process, with its own temporary directory and cgroups.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::lone::desk::Desk;
 use crate::lone::remains::launcher_of;
 use crate::{programs, sweep};
 
-/// Time for an agent to start and prove its enforcer on a loaded machine.
+/// Timeout for an agent to start and test its enforcer on a loaded machine.
 pub const START: Duration = Duration::from_secs(60);
 
-/// What the node offers.
+/// The resources of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Memory.
@@ -29,20 +29,20 @@ pub struct Shape {
     pub cpus: u32,
 }
 
-/// One node agent.
+/// One node agent without a cluster.
 #[derive(Debug)]
 pub struct LoneAgent {
     dir: tempfile::TempDir,
     node: NodeId,
     rm: String,
     shape: Shape,
-    /// The directory of the programs it runs with.
+    /// The directory of its programs.
     bin: PathBuf,
     child: Option<Child>,
 }
 
 impl LoneAgent {
-    /// A place for an agent that speaks to `desk`. It does not run yet.
+    /// Prepares an agent that connects to `desk`. It does not run yet.
     pub fn new(desk: &Desk, shape: Shape) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-lone-").tempdir().context("a directory for the agent")?;
         let node = format!("lone-{}", std::process::id()).parse()?;
@@ -50,12 +50,12 @@ impl LoneAgent {
         Ok(LoneAgent { dir, node, rm: desk.url().to_owned(), shape, bin, child: None })
     }
 
-    /// Runs with the programs of another directory from its next start on.
+    /// Sets the directory of its programs, from the next start.
     pub fn use_programs(&mut self, bin: PathBuf) {
         self.bin = bin;
     }
 
-    /// Starts it, with one more variable.
+    /// Starts it, with one more environment variable.
     pub fn spawn(&mut self, variable: Option<(&str, &str)>) -> Result<()> {
         self.kill()?;
         let log = File::options().create(true).append(true).open(self.log_path())?;
@@ -81,7 +81,7 @@ impl LoneAgent {
             .with_context(|| self.last_words())
     }
 
-    /// SIGKILL, if it lives; its containers stay.
+    /// Sends SIGKILL if it runs. Its containers keep running.
     pub fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -90,14 +90,14 @@ impl LoneAgent {
         Ok(())
     }
 
-    /// SIGTERM, and waits for the end; its containers stay.
+    /// Sends SIGTERM and waits for the end. Its containers keep running.
     pub fn terminate(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
         kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
         until("the agent to end", START, || Ok(child.try_wait()?)).map(drop)
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has ended.
     pub fn is_dead(&mut self) -> Result<bool> {
         match &mut self.child {
             Some(child) => Ok(child.try_wait()?.is_some()),
@@ -115,7 +115,7 @@ impl LoneAgent {
         launcher_of(self.pid().ok()?)
     }
 
-    /// Everything of it lies below.
+    /// The directory that contains all its files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -127,12 +127,13 @@ impl LoneAgent {
     pub fn file(&self, id: &ContainerId, name: &str) -> PathBuf {
         self.state().join("containers").join(id.to_string()).join(name)
     }
-    /// The number in a container's `pid` or `shim.pid`, once it is there.
+    /// The number in a container's `pid` or `shim.pid` file, if the file exists.
     pub fn process(&self, id: &ContainerId, name: &str) -> Option<i32> {
         fs::read_to_string(self.file(id, name)).ok()?.split(' ').next()?.parse().ok()
     }
 
-    /// Its directories in the hierarchies of this host, that of memory first; none where this process may not make any.
+    /// Its cgroups in the hierarchies of this host, memory first. Empty if this process may not
+    /// create cgroups.
     pub fn cgroups(&self) -> Vec<PathBuf> {
         hierarchies().into_iter().map(|h| h.join(format!("headroom-{}", self.node))).collect()
     }
@@ -140,7 +141,7 @@ impl LoneAgent {
     fn log_path(&self) -> PathBuf {
         self.dir.path().join("agent.log")
     }
-    /// The end of its log.
+    /// The last lines of its log.
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -150,7 +151,7 @@ impl LoneAgent {
 
 impl Drop for LoneAgent {
     fn drop(&mut self) {
-        // Nothing to do about an agent that cannot be killed; what it ran is ended all the same.
+        // A failed kill has no remedy; the sweep below ends its containers anyway.
         let _ = self.kill();
         sweep::processes_of(self.dir.path());
         for root in self.cgroups() {
@@ -164,7 +165,7 @@ pub fn container(n: u64) -> Result<ContainerId> {
     Ok(format!("lone.1.e1.c{n}").parse()?)
 }
 
-/// An order for `memory`, on a tenth of a processor.
+/// An order for a container with `memory` and 0.1 processors.
 pub fn order(memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
     let app: AppId = "lone.1".parse()?;
     Ok(RunOrder {
@@ -180,7 +181,7 @@ pub fn order(memory: Bytes, launch: LaunchSpec) -> Result<RunOrder> {
     })
 }
 
-/// A launch of these words.
+/// A launch of this command.
 pub fn words<S: AsRef<str>>(command: &[S]) -> LaunchSpec {
     LaunchSpec { command: command.iter().map(|w| w.as_ref().to_owned()).collect(), ..LaunchSpec::default() }
 }

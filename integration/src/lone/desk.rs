@@ -1,7 +1,9 @@
-//! A resource manager that wants what its owner says, and writes down what the node tells and when.
+//! A fake resource manager: it orders the containers that its owner names, and records the node's
+//! messages with their times.
 //!
-//! Answers on loopback from a thread of its own. What is wanted is a level: the first line to a node names everything, later ones
-//! what changed, and a node that comes back is told everything again.
+//! It answers on loopback from its own thread. The desired state is level-triggered: the first line
+//! of a stream contains everything, later lines contain changes, and a reconnected node receives
+//! everything again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -22,12 +24,12 @@ use headroom_wire::v1::nodes::{
 };
 use tokio::sync::{oneshot, watch};
 
-/// The only life this manager has.
+/// The only epoch of this manager.
 const EPOCH: Epoch = Epoch(1);
-/// Largest message it takes. Bytes.
+/// Largest accepted message. Bytes.
 const LARGEST: usize = 64 << 20;
 
-/// The manager.
+/// A fake resource manager.
 #[derive(Debug)]
 pub struct Desk {
     url: String,
@@ -40,42 +42,42 @@ pub struct Desk {
 struct Shared {
     book: Mutex<Book>,
     news: Condvar,
-    /// How many changes of what is wanted there are.
+    /// Number of changes of the desired state.
     wanted: watch::Sender<usize>,
 }
 
-/// What was told of one end.
+/// The reports on one end.
 #[derive(Clone, Debug)]
 pub struct End {
     /// The first report.
     pub report: ExitReport,
-    /// When it came.
+    /// Time of the first report.
     pub at: Instant,
-    /// How often it was told.
+    /// Number of reports.
     pub told: u32,
-    /// Reports that named another reason than the first.
+    /// Reports with a reason that differs from the first.
     pub contradicted: u32,
 }
 
-/// All that is wanted and was told.
+/// The desired state and the received messages.
 #[derive(Debug, Default)]
 pub struct Book {
     wants: BTreeMap<ContainerId, Want>,
     changes: Vec<DesiredContainer>,
-    /// When the node said for the first time that it runs.
+    /// Time of the first report of each container as running.
     pub running: BTreeMap<ContainerId, Instant>,
-    /// Ends.
+    /// Reported ends.
     pub ends: BTreeMap<ContainerId, End>,
-    /// What the node showed in its last registration or sign of life.
+    /// Containers in the node's last registration.
     pub shown: BTreeSet<ContainerId>,
-    /// How often a node registered.
+    /// Number of registrations.
     pub registrations: u32,
-    /// How many messages of all kinds came.
+    /// Number of messages of all kinds.
     pub messages: u64,
 }
 
 impl Desk {
-    /// Opens on a free port.
+    /// Starts it on a free port.
     pub fn open() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
         listener.set_nonblocking(true)?;
@@ -96,27 +98,27 @@ impl Desk {
         Ok(Desk { url, shared, end: Some(end), thread: Some(thread) })
     }
 
-    /// Where it answers.
+    /// Its base URL.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Wants containers to run, all in one line.
+    /// Orders containers to run, all in one line.
     pub fn run(&self, orders: impl IntoIterator<Item = (ContainerId, RunOrder)>) {
         self.want(orders.into_iter().map(|(id, order)| (id, Want::Run(Box::new(order)))));
     }
 
-    /// Wants a container to end.
+    /// Orders a container to stop.
     pub fn stop(&self, id: &ContainerId, cause: StopCause) {
         self.want([(id.clone(), Want::Stop { cause })]);
     }
 
-    /// Has the reports of these.
+    /// Acknowledges the reports of these containers.
     pub fn forget(&self, ids: impl IntoIterator<Item = ContainerId>) {
         self.want(ids.into_iter().map(|id| (id, Want::Forget)));
     }
 
-    /// Does not speak of these any more.
+    /// Removes these containers from the desired state.
     pub fn drop_wants(&self, ids: &[ContainerId]) {
         let mut book = self.book();
         for id in ids {
@@ -136,12 +138,12 @@ impl Desk {
         self.shared.wanted.send_replace(count);
     }
 
-    /// The book.
+    /// Locks the record.
     pub fn book(&self) -> MutexGuard<'_, Book> {
         self.shared.book()
     }
 
-    /// Waits until the book shows something; looks whenever something was told, and now and then.
+    /// Waits for a condition on the record. It checks after each message and at least every 20 ms.
     pub fn until<T>(&self, what: &str, time: Duration, mut see: impl FnMut(&Book) -> Option<T>) -> Result<T> {
         let deadline = Instant::now() + time;
         let mut book = self.book();
@@ -162,7 +164,7 @@ impl Desk {
 impl Drop for Desk {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
-            // A thread that has ended needs no word.
+            // The thread may have ended already.
             let _ = end.send(());
         }
         if let Some(thread) = self.thread.take() {
@@ -178,7 +180,7 @@ impl Shared {
 }
 
 impl Book {
-    /// Whether the node was told that nobody needs its report any more.
+    /// Whether the node was ordered to forget this container.
     pub fn is_forgotten(&self, id: &ContainerId) -> bool {
         matches!(self.wants.get(id), Some(Want::Forget))
     }

@@ -1,7 +1,8 @@
-//! One real node agent under a resource manager that is played: for what an agent does alone, measured from outside.
+//! One real node agent with a fake resource manager, for measurements of the agent alone.
 //!
-//! Owned by one measurement or test. The played manager remembers every word of the agent with its time; the agent is a child process
-//! that can be killed and started again. When both are dropped nothing of them is left.
+//! One measurement or test owns them. The fake manager records each message of the agent with its
+//! time. The agent is a child process that can be killed and restarted. Dropping both removes
+//! everything they created.
 
 pub mod agent;
 pub mod desk;

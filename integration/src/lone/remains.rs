@@ -1,4 +1,4 @@
-//! What an agent has left in the kernel and on disk, counted.
+//! Counts of objects that an agent left in the kernel and on disk.
 
 use std::fs;
 use std::path::Path;
@@ -6,26 +6,27 @@ use std::path::Path;
 use crate::lone::agent::LoneAgent;
 use crate::sweep;
 
-/// Files of the state directory that are no container's: see the agent's layout.
+/// Entries of the state directory that belong to no container; see the agent's layout.
 const OWN_FILES: [&str; 4] = ["lock", "node.json", "containers", "apps"];
 
-/// Counts of things that should be gone when no container lives.
+/// Counts of objects that must be gone when no container is alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
     /// Cgroups of containers, in all hierarchies.
     pub cgroups: usize,
-    /// Processes that name the agent's directory, without the agent: shims, programs and what those started.
+    /// Processes that name the agent's directory, without the agent and its launcher: shims,
+    /// programs and their children.
     pub processes: usize,
-    /// Children of the agent that have ended and were not reaped.
+    /// Ended children of the agent that were not reaped.
     pub zombies: usize,
-    /// Files half written, files of nobody, and directories of containers that were not told to be forgotten.
+    /// Temporary files, unknown files, and directories of containers without a `forgotten` mark.
     pub files: usize,
-    /// Open files of the agent that are no sockets.
+    /// Open files of the agent except sockets.
     pub descriptors: usize,
 }
 
 impl Remains {
-    /// Counts now.
+    /// Counts the present objects.
     pub fn of(agent: &LoneAgent) -> Self {
         let pid = agent.pid().unwrap_or(0);
         let resident = |p: &i32| *p != pid && !is_launcher_of(*p, pid);
@@ -38,7 +39,7 @@ impl Remains {
         }
     }
 
-    /// How many there are that were not there `before`.
+    /// Number of objects in excess of `before`.
     pub fn beyond(&self, before: &Remains) -> usize {
         let pairs = [
             (self.cgroups, before.cgroups),
@@ -85,7 +86,7 @@ fn zombies_of(parent: i32) -> usize {
     stats.filter(|stat| state_and_parent(stat) == Some(("Z", parent))).count()
 }
 
-/// Reaps the shims that a killed agent left to this process. Nobody else's children are touched.
+/// Reaps the shims that a killed agent left to this process. Other children are not touched.
 pub fn reap_shims() {
     use nix::sys::wait::{WaitPidFlag, waitpid};
     let own = i32::try_from(std::process::id()).unwrap_or(0);
@@ -94,7 +95,7 @@ pub fn reap_shims() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let is_one = stat.contains("(container-shim)") && state_and_parent(&stat) == Some(("Z", own));
         if let Some(pid) = pid.filter(|_| is_one) {
-            // Whoever reaps it first is welcome.
+            // Another thread may reap it first.
             let _ = waitpid(nix::unistd::Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
         }
     }
@@ -106,7 +107,7 @@ fn state_and_parent(stat: &str) -> Option<(&str, i32)> {
     Some((fields.next()?, fields.next()?.parse().ok()?))
 }
 
-/// The one process that an agent keeps to start others with.
+/// True for the launcher of an agent.
 fn is_launcher_of(pid: i32, agent: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -114,7 +115,7 @@ fn is_launcher_of(pid: i32, agent: i32) -> bool {
     is_child && line.windows(10).any(|w| w == b"--launcher")
 }
 
-/// The launcher of an agent, if it lives.
+/// The launcher of an agent, if it runs.
 pub(crate) fn launcher_of(agent: i32) -> Option<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

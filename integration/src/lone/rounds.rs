@@ -1,8 +1,10 @@
-//! The agent killed with SIGKILL at every step of its containers' lives, again and again.
+//! Repeated SIGKILL of the agent at each step in the life cycle of its containers.
 //!
-//! A round orders three containers with different ends, kills the agent (at a place in its code, when a file of a container appears,
-//! or after a while; and in some rounds its launcher a little before), starts it again, sometimes kills it a second time, and waits until every end was told. Then it asks: was each
-//! launched once, is each verdict the right one, is nothing left. All that is drawn comes from the seed.
+//! A round orders three containers with different ends and kills the agent: at a crash point, when
+//! a file of a container appears, or after a delay. In some rounds the launcher is killed shortly
+//! before. The agent is restarted, in some rounds killed a second time, and the round waits until
+//! all ends are reported. Then it checks that each container was launched once, that each verdict
+//! is right, and that nothing is left. All random choices come from the seed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,14 +25,14 @@ use crate::world::chance::Chance;
 
 /// Containers in one round.
 const EACH: u64 = 3;
-/// How long an end may take to be told after the last kill.
+/// Timeout for the report of an end after the last kill.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a kill waits for its moment; a round in which it never comes goes on without.
+/// Timeout for the moment of a kill. Without the moment, the agent is killed at the timeout.
 const MOMENT: Duration = Duration::from_secs(4);
-/// How long what is left may take to go.
+/// Timeout for the removal of leftovers.
 const GONE: Duration = Duration::from_secs(30);
 
-/// Places in the agent's code at which it can be made to die: `nodeagent/agent/src/crash.rs`.
+/// Crash points in the agent's code: `nodeagent/agent/src/crash.rs`.
 const PLACES: [&str; 20] = [
     "directory-made",
     "order-written",
@@ -53,49 +55,49 @@ const PLACES: [&str; 20] = [
     "forget-wanted",
     "forgotten",
 ];
-/// Places that a starting agent comes to.
+/// Crash points of a starting agent.
 const AT_START: [&str; 2] = ["adoption", "adopted"];
-/// Files of a container whose appearance is a moment to kill at.
+/// Files of a container whose appearance triggers a kill.
 const FILES: [&str; 11] =
     ["order.tmp", "order.json", "work", "stdout", "spec", "shim.pid", "pid", "exit", "report.tmp", "report.json", "stop"];
 
-/// What came out.
+/// Results of a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Tally {
     /// Rounds.
     pub rounds: u32,
-    /// Containers whose end was never told, was told wrong, or that never ran.
+    /// Containers whose end was never reported or reported wrong, or that never ran.
     pub lost: u32,
     /// Containers that were launched more than once.
     pub twice: u32,
-    /// Cgroups, processes, zombies, files and descriptors left.
+    /// Leftover cgroups, processes, zombies, files and descriptors.
     pub leaked: usize,
     /// Kills of the agent.
     pub kills: u32,
     /// Kills of its launcher.
     pub launchers: u32,
-    /// Of the kills of the agent, at a named place in its code. Only builds with debug assertions have them.
+    /// Kills of the agent at a crash point. Only builds with debug assertions have crash points.
     pub at_places: u32,
     /// Containers in all rounds.
     pub containers: u32,
-    /// What was wrong, the first few.
+    /// Descriptions of the first failures.
     pub notes: Vec<String>,
 }
 
-/// How a container is meant to end.
+/// The intended end of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Story {
-    /// At once, with this code.
+    /// It exits at once with this code.
     Quick(u8),
-    /// After a while, with this code.
+    /// It exits after 0.4 s with this code.
     Slow(u8),
-    /// By a SIGKILL of its own.
+    /// It sends SIGKILL to itself.
     Shot,
-    /// By the kernel, at its limit.
+    /// The kernel kills it at its limit.
     Greedy,
-    /// It is stopped, and ends when it is asked to.
+    /// It is stopped and exits on SIGTERM.
     Stopped,
-    /// It is stopped, and does not end before it is killed.
+    /// It is stopped and ignores SIGTERM.
     Stubborn,
     /// It cannot be started.
     NoProgram,
@@ -113,7 +115,7 @@ const STORIES: [Story; 9] = [
     Story::NoProgram,
 ];
 
-/// When the agent is killed.
+/// The moment of the kill.
 #[derive(Clone, Debug)]
 enum Moment {
     Place(&'static str),
@@ -128,7 +130,7 @@ impl Story {
             Story::Quick(code) => format!("{note} exit {code}"),
             Story::Slow(code) => format!("{note} sleep 0.4; exit {code}"),
             Story::Shot => format!("{note} sleep 0.1; kill -9 $$"),
-            // 64 MiB in any POSIX shell.
+            // Uses 64 MiB in any POSIX shell.
             Story::Greedy => {
                 format!("{note} x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62")
             }
@@ -151,7 +153,7 @@ impl Story {
         }
     }
 
-    /// Whether it must have run: a stop may come before.
+    /// Whether it must have run. A stop may come before the start.
     fn must_run(self) -> bool {
         match self {
             Story::Quick(_) | Story::Slow(_) | Story::Shot | Story::Greedy => true,
@@ -160,9 +162,10 @@ impl Story {
     }
 }
 
-/// Runs `rounds` rounds drawn from `seed`. `tell` hears of each.
+/// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
 pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<Tally> {
-    // Shims of a killed agent become ours, as they would become those of process 1.
+    // Shims of a killed agent become children of this process, as they would become children of
+    // process 1.
     nix::sys::prctl::set_child_subreaper(true).context("becoming the parent of orphans")?;
     let desk = Desk::open()?;
     let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_mib(512), cpus: 8 })?;
@@ -206,7 +209,7 @@ impl Site {
         self.until_dead(&moment, &cases, stops_at)?;
         self.agent.kill()?;
         self.tally.kills += 1;
-        // A third of all agents that come back are killed while they take up what is there.
+        // One restart in three is killed during adoption.
         if self.dice.below(3) == 0 {
             self.kill_at_start()?;
         }
@@ -217,7 +220,7 @@ impl Site {
         Ok(())
     }
 
-    /// At a moment at which orders are on their way, or shims.
+    /// Kills the launcher while orders or shims are in flight.
     fn kill_launcher(&mut self) {
         clock::pause(Duration::from_micros(self.dice.below(20_000)));
         let launcher = self.agent.launcher();
@@ -227,7 +230,7 @@ impl Site {
 
     fn moment(&mut self, n: u32) -> Moment {
         let places = u32::try_from(PLACES.len()).unwrap_or(1);
-        // Every other round of a build that has them goes through the places in turn.
+        // In builds with crash points, every second round uses the next one.
         if cfg!(debug_assertions) && n.is_multiple_of(2) {
             let place = PLACES.get(usize::try_from(n / 2 % places).unwrap_or(0)).copied().unwrap_or("prepared");
             return Moment::Place(place);
@@ -265,7 +268,8 @@ impl Site {
         Ok(cases)
     }
 
-    /// Plays the manager's part until the moment is there: stops what is to be stopped, lets what is told be forgotten.
+    /// Acts as the manager until the moment of the kill: it stops containers and acknowledges
+    /// reported ends.
     fn until_dead(&mut self, moment: &Moment, cases: &[Case], stops_at: Instant) -> Result<()> {
         let begun = Instant::now();
         let mut seen: Option<Instant> = None;
@@ -374,7 +378,7 @@ impl Site {
         }
     }
 
-    /// What is there beyond what was there before, once it had time to go.
+    /// Counts leftovers in excess of `before`, after a grace period.
     fn leaked(&mut self, before: &Remains) -> Result<usize> {
         let begun = Instant::now();
         loop {
@@ -397,7 +401,7 @@ fn one_of<T: Copy>(chance: &mut Chance, of: &[T]) -> Option<T> {
     of.get(usize::try_from(place).unwrap_or(0)).copied()
 }
 
-/// Some places are only come to by a container that is stopped.
+/// Some moments occur only for a container that is stopped.
 fn needed(moment: &Moment) -> Option<Story> {
     match moment {
         Moment::Place("stop-wanted" | "stop-recorded" | "terminated") => Some(Story::Stopped),

@@ -1,13 +1,13 @@
-//! The table of programs: what each runs out of, and how large it is.
+//! The table of programs: the memory that each exhausts, and their limits.
 
 use headroom_types::{Bytes, SubCause};
 
 use super::Programs;
 
-/// What has to be on the machine.
+/// The tools that a program needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// Nothing.
+    /// No tools.
     Nothing,
     /// `java` and `javac`.
     Java,
@@ -15,12 +15,12 @@ pub enum Needs {
     Node,
     /// `python3`.
     Python,
-    /// `go`, the compiler.
+    /// `go`.
     Go,
 }
 
 impl Needs {
-    /// The program that is missing on this machine; `None` when all is there.
+    /// The first missing tool on this machine; `None` if all are installed.
     pub fn missing(self) -> Option<&'static str> {
         let programs: &[&'static str] = match self {
             Needs::Nothing => &[],
@@ -39,17 +39,17 @@ impl Needs {
 pub struct Case {
     /// Its name in the table.
     pub program: &'static str,
-    /// What manages its memory.
+    /// The runtime of its memory.
     pub runtime: &'static str,
-    /// What it runs out of.
+    /// The sub-cause of its failure.
     pub expected: SubCause,
-    /// What it needs to run.
+    /// The tools that it needs.
     pub needs: Needs,
     /// Its limit.
     pub limit: Bytes,
     /// Its heap budget.
     pub heap: Option<Bytes>,
-    /// Exit codes that speak of a full heap.
+    /// Exit codes that mean a full heap.
     pub codes: &'static [i32],
     /// Its environment.
     pub env: &'static [(&'static str, &'static str)],
@@ -62,7 +62,7 @@ const fn native(program: &'static str, mib: u64, expected: SubCause, command: fn
     Case { program, runtime: "native", expected, needs: Needs::Nothing, limit, heap: None, codes: &[], env: &[], command }
 }
 
-/// A JVM with this heap in this limit.
+/// A JVM with this heap and this limit.
 const fn jvm(program: &'static str, (heap, mib): (u64, u64), expected: SubCause, command: fn(&Programs) -> Vec<String>) -> Case {
     Case {
         runtime: "jvm",
@@ -95,7 +95,7 @@ fn go_program(p: &Programs, what: &str) -> Vec<String> {
     vec![p.go.display().to_string(), what.to_owned()]
 }
 
-/// All of them.
+/// All programs.
 pub fn cases() -> Vec<Case> {
     jvm_cases().into_iter().chain(other_cases()).collect()
 }
@@ -150,8 +150,8 @@ fn other_cases() -> Vec<Case> {
         env: &[("NODE_OPTIONS", "--max-old-space-size=48")],
         ..native(program, mib, expected, command)
     };
-    // Nothing tells stacks of goroutines and mapped blocks from the rest of its data; what matters is that they are not taken for
-    // something that has another cure.
+    // The diagnosis cannot distinguish goroutine stacks and mapped blocks from other data. It only
+    // must not assign a cause with a different cure.
     let go = |program, mib, command| Case {
         runtime: "go",
         needs: Needs::Go,

@@ -1,4 +1,5 @@
-//! A job that fills its nodes, a few tasks of which need a container that only its own executors can make room for.
+//! A job that fills its nodes. A few of its tasks need their own container, for which only its own
+//! executors can free memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,29 +12,31 @@ use crate::world::chance::Chance;
 
 /// Memory of a slot. MiB.
 const SLOT: u64 = 64;
-/// Kept for the executor. MiB.
+/// Reserve of the executor. MiB.
 const RESERVE: u64 = 32;
-/// Steps between a drain and the start of the task that are no task's run time: heartbeats, patience, launches. Milliseconds.
+/// Time between a drain and the start of the task, apart from task run time: heartbeats, delay
+/// scheduling, launches. Milliseconds.
 const OVERHEAD: u64 = 1_000;
 
 impl Scenario {
-    /// Nothing goes wrong but memory. Each escalated task starts within a bound of the job's task time.
+    /// A scenario without faults. Each escalated task starts within a bound that depends on the
+    /// task run time.
     pub fn crowded(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let (hosts, each, slots) = (chance.between(1, 2), chance.between(2, 3), chance.between(1, 2));
         let executor = RESERVE + SLOT * slots;
-        // Less than another executor is free.
+        // The free memory is too small for another executor.
         let node = executor * each + chance.below(executor);
         let executors = hosts * each;
         let runs_ms = chance.pick(&[1_000, 5_000]).unwrap_or(1_000);
         let victims = chance.between(1, 3);
-        // A task that needs more than all slots of an executor, and fits a node.
+        // The need of such a task exceeds all slots of an executor and fits a node.
         let most = node - RESERVE;
         let needs = |chance: &mut Chance| chance.between((SLOT * slots + 1).min(most), most);
-        // Of one slot the next size is twice that; of several, all of them.
+        // The next size after one slot is two slots; after several, it is all slots.
         let turn_ms = (each + 3) * (runs_ms + OVERHEAD);
         let bound_ms = victims * turn_ms;
-        // The rest of the job takes longer than the bound.
+        // The other tasks keep the job running longer than the bound.
         let tasks = executors * slots * (bound_ms * 3 / 2 / runs_ms + 5);
         let text = format!(
             "version = 1\nname = \"crowded\"\n[profiles.exec]\nmemory = \"{executor}MiB\"\ncpus = {slots}\n\
@@ -53,7 +56,7 @@ impl Scenario {
         }
         let all: Vec<TaskId> = habits.keys().cloned().collect();
         for _ in 0..victims {
-            // Early, so that most of the job is still to come.
+            // The chosen tasks run early, while most of the job is still ahead.
             let early = all.get(usize::try_from(chance.below(2 * executors * slots)).unwrap_or(0));
             if let Some(habit) = early.and_then(|id| habits.get_mut(id)) {
                 habit.off_heap = Bytes::from_mib(needs(&mut chance));

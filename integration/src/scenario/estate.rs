@@ -1,7 +1,7 @@
-//! What is simulated beside jobs: what nodes are, tenants that hold containers under every rule of placement, and operators who change
-//! things while all of that goes on.
+//! The shape of a simulated cluster: node traits, tenants that hold containers under all rules of
+//! placement, and operators who change the cluster meanwhile.
 //!
-//! Drawn from the seed before anything runs, like the rest of a scenario.
+//! It is drawn from the seed before the run, like the rest of a scenario.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,148 +15,148 @@ use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath, RequestId, Resource};
 use super::trees;
 use crate::world::chance::Chance;
 
-/// Everything of a scenario that is no job.
+/// All parts of a scenario except jobs and faults.
 #[derive(Clone, Debug)]
 pub struct Estate {
-    /// What each node is.
+    /// The traits of each node.
     pub nodes: Vec<Standing>,
-    /// How long a node goes on alone.
+    /// The timeout of the self-fence of a disconnected node.
     pub fence: Patience,
-    /// Who asks for containers.
+    /// The tenants that request containers.
     pub tenants: Vec<Tenant>,
-    /// The queues there are, and those there will be.
+    /// The initial queues, and the trees that can replace them.
     pub trees: Vec<Tree>,
-    /// What operators do, and when. Milliseconds.
+    /// Operators' actions with their times in milliseconds.
     pub orders: Vec<(u64, Order)>,
 }
 
-/// What one node is.
+/// The traits of one node.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// For placement.
+    /// Traits for placement.
     pub traits: Traits,
-    /// It gives no container another size.
+    /// The node refuses all resizes.
     pub rigid: bool,
 }
 
-/// Somebody who holds containers for a while: a master without tasks, that survives everything.
+/// An application that holds containers for a while. Its master has no tasks and never fails.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     /// Its application's name.
     pub name: Name,
-    /// Who submits it.
+    /// The user who submits it.
     pub user: String,
-    /// Where to.
+    /// The queue.
     pub queue: QueuePath,
-    /// Higher goes first.
+    /// Application priority; higher is first.
     pub priority: i32,
-    /// When. Milliseconds.
+    /// Time of submission. Milliseconds.
     pub at_ms: u64,
-    /// How long it may live.
+    /// Maximum lifetime.
     pub lifetime: Option<Duration>,
-    /// It gives containers back when it is warned.
+    /// It releases containers on a preemption warning.
     pub heeds: bool,
-    /// What it wants.
+    /// Its requests.
     pub wants: Vec<Want>,
 }
 
-/// Containers of one kind.
+/// A request for equal containers.
 #[derive(Clone, Debug)]
 pub struct Want {
     /// Its name.
     pub request: RequestId,
-    /// Of each.
+    /// Size of each container.
     pub size: Resource,
-    /// How many have to do their work to the end.
+    /// Number of containers that must complete their work.
     pub count: u32,
-    /// Higher goes first.
+    /// Request priority; higher is first.
     pub priority: i32,
-    /// How long each works. Milliseconds.
+    /// Work time of each container. Milliseconds.
     pub runs_ms: u64,
-    /// When it is asked for, after the tenant has come. Milliseconds.
+    /// Time of the request, counted from the tenant's submission. Milliseconds.
     pub after_ms: u64,
-    /// Where.
+    /// Placement rules.
     pub place: Placement,
-    /// How long it may wait.
+    /// Maximum wait.
     pub deadline: Option<Duration>,
 }
 
-/// What an operator does.
+/// One action of an operator.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Empties a node.
+    /// Drains a node.
     Drain {
-        /// Which, by its place.
+        /// Index of the node.
         node: usize,
-        /// How long its containers have.
+        /// Time until its containers are stopped.
         within: Option<Duration>,
-        /// What it is to be.
+        /// The state of the node after the drain.
         then: AfterDrain,
     },
-    /// Takes a node back.
+    /// Ends a drain.
     Undrain {
-        /// Which, by its place.
+        /// Index of the node.
         node: usize,
     },
-    /// Says something of a node.
+    /// Sets the marks of a node.
     Tag {
-        /// Which, by its place.
+        /// Index of the node.
         node: usize,
-        /// What.
+        /// The new mark.
         word: Word,
     },
-    /// Gives a container another size.
+    /// Resizes a container.
     Resize {
-        /// Which of those that live then.
+        /// Selects one of the containers that are alive at that time.
         pick: u64,
-        /// Of what it has. Per cent.
+        /// New size relative to the present size. Per cent.
         percent: u64,
     },
     /// Changes an application.
     Change {
-        /// Which tenant's.
+        /// Index of the tenant.
         tenant: usize,
-        /// Into another queue.
+        /// New queue.
         queue: Option<QueuePath>,
-        /// With another priority.
+        /// New priority.
         priority: Option<i32>,
-        /// With another end of its time.
+        /// New lifetime.
         lifetime: Option<Duration>,
     },
-    /// Puts another tree of queues in place.
+    /// Replaces the tree of queues.
     Queues {
-        /// Which of the scenario's.
+        /// Index of the tree in the scenario.
         tree: usize,
     },
-    /// Opens or closes a queue.
+    /// Sets the state of a queue.
     Gate {
-        /// Which.
+        /// The queue.
         queue: QueuePath,
-        /// From now on.
+        /// The new state.
         gate: Gate,
     },
-    /// Ends an application.
+    /// Kills an application.
     Kill {
-        /// Which tenant's.
+        /// Index of the tenant.
         tenant: usize,
     },
 }
 
-/// What an operator says of a node.
+/// A mark on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Word {
-    /// It gets nothing new.
+    /// Cordoned: no new containers.
     Cordon,
-    /// Only who tolerates that comes.
+    /// A taint: only containers that tolerate it.
     Taint,
-    /// It has a label more.
+    /// An additional label.
     Label,
-    /// Nothing any more.
+    /// No marks.
     Nothing,
 }
 
 impl Estate {
-    /// Nothing of all that.
+    /// A cluster without tenants, marks and operators.
     pub fn none(nodes: usize) -> Self {
         Estate {
             nodes: vec![Standing::default(); nodes],
@@ -167,7 +167,7 @@ impl Estate {
         }
     }
 
-    /// Any, for these nodes; operators rest after `calm_ms`.
+    /// A random shape for these nodes. Operators act until `calm_ms`.
     pub fn any(chance: &mut Chance, offers: &[Resource], from_ms: u64, calm_ms: u64) -> Self {
         let nodes: Vec<Standing> = offers.iter().map(|_| standing(&mut chance.split())).collect();
         let trees = trees::any(&mut chance.split());
@@ -183,7 +183,8 @@ impl Estate {
             let at = chance.between(from_ms, calm_ms);
             orders.push((at, order(chance, offers.len(), tenants.len(), trees.len())));
         }
-        // Drawn from a source of their own, so that a seed means otherwise what it meant before there were any.
+        // A separate random source, so that the other choices of a seed do not depend on these
+        // actions.
         let mut words = chance.clone().split();
         for _ in 0..words.between(0, most) / 2 {
             let node = words.pick(&(0..offers.len()).collect::<Vec<_>>()).unwrap_or(0);
@@ -194,18 +195,18 @@ impl Estate {
         Estate { nodes, fence, tenants, trees, orders }
     }
 
-    /// No node is kept for anybody.
+    /// Removes the exclusive flag of all nodes.
     pub(super) fn open_to_all(&mut self) {
         self.nodes.iter_mut().for_each(|standing| standing.traits.exclusive = Exclusive::No);
     }
 
-    /// The queues that tenants can be in.
+    /// The leaf queues of tenants.
     pub fn leaves() -> Vec<QueuePath> {
         trees::leaves()
     }
 }
 
-/// A word of this file.
+/// Parses a constant name.
 pub(crate) fn word<T: std::str::FromStr>(text: &str) -> T
 where
     T::Err: std::fmt::Display,

@@ -1,4 +1,5 @@
-//! A job whose executors fill its nodes, and whose tasks need more than they were given: each waits for the memory of the others.
+//! A job whose executors fill its nodes and whose tasks need more than their limits: each frozen
+//! task waits for the memory of others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,17 +12,18 @@ use crate::world::chance::Chance;
 
 /// Memory of a slot. MiB.
 const SLOT: u64 = 64;
-/// Kept for the executor. MiB.
+/// Reserve of the executor. MiB.
 const RESERVE: u64 = 32;
-/// From the moment that all tasks of a node are held to the first that is not: refusals, messages, the end of an attempt, and of its
-/// container.
+/// Longest time from the moment when all tasks of a node are frozen to the first one that is not:
+/// refusals, messages, and the ends of an attempt and of its container.
 const STANDSTILL: Duration = Duration::from_secs(8);
 
-/// For a second, with what it was writing.
+/// The master dies for one second and loses its write under way.
 const MASTER_DIES: Fault = Fault::MasterDies { job: 0, down_ms: 1_000, write: LastWrite::Lost, moment: Moment::Now };
 
 impl Scenario {
-    /// Nothing goes wrong but memory, and in one run of three the master dies now and then. Every task fits on a node by itself.
+    /// A scenario in which, in one run of three, the master dies a few times; there are no other
+    /// faults. Each task alone fits a node.
     pub fn held(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let (hosts, each, slots) = (chance.between(1, 2), chance.between(2, 4), chance.between(1, 3));
@@ -55,7 +57,7 @@ impl Scenario {
         let dies = chance.percent(33);
         let deaths = if dies { chance.between(1, 4) } else { 0 };
         let faults: Vec<(u64, Fault)> = (0..deaths).map(|_| (chance.between(6_000, 40_000), MASTER_DIES.clone())).collect();
-        // A master that is away resolves nothing.
+        // No bound applies while the master is away, because it resolves the frozen tasks.
         let standstill_within = Some(STANDSTILL).filter(|_| !dies);
         Scenario { nodes, jobs, estate, weather, faults, calm_ms: 45_000, own_container_within: None, standstill_within }
     }

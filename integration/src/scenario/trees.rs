@@ -1,7 +1,8 @@
-//! Queues for a scenario: several trees over the same leaves, so that one can take the place of another at any time.
+//! Queues for a scenario: several trees over the same leaves, so that one can replace another at
+//! any time.
 //!
-//! `root.default` is in each of them and has no limits: jobs go there. The last tree limits nobody: with it everything that fits a
-//! node fits its queue.
+//! Each tree contains `root.default` without limits; jobs use it. The last tree has no limits: with
+//! it, each request that fits a node fits its queue.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +12,20 @@ use headroom_types::{Name, QueuePath};
 use super::estate::word;
 use crate::world::chance::Chance;
 
-/// Leaves below the root, and those below `lab`.
+/// Leaves below the root, and leaves below `lab`.
 const LEAVES: [&str; 2] = ["etl", "adhoc"];
 const LAB: [&str; 2] = ["a", "b"];
 
-/// How strict a tree is.
+/// The strictness of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// Guarantees and order only.
+    /// Only guarantees and orders.
     Mild,
     /// Limits of every kind.
     Strict,
 }
 
-/// Any trees; at least one.
+/// Random trees, at least one.
 pub(super) fn any(chance: &mut Chance) -> Vec<Tree> {
     if chance.percent(15) {
         return vec![tree(Mood::Mild, chance)];
@@ -35,14 +36,14 @@ pub(super) fn any(chance: &mut Chance) -> Vec<Tree> {
     trees
 }
 
-/// All leaves that a tenant can be in.
+/// All leaves for tenants.
 pub(super) fn leaves() -> Vec<QueuePath> {
     let below_root = LEAVES.iter().map(|name| format!("root.{name}"));
     let below_lab = LAB.iter().map(|name| format!("root.lab.{name}"));
     below_root.chain(below_lab).chain(["root.default".to_owned()]).map(|path| word(&path)).collect()
 }
 
-/// A leaf of all of them.
+/// A random leaf.
 pub(super) fn leaf(chance: &mut Chance) -> QueuePath {
     chance.pick(&leaves()).unwrap_or_else(QueuePath::default_leaf)
 }
@@ -61,7 +62,7 @@ fn part(thousandths: u32) -> Share {
     Share { memory: Some(Amount::Part(thousandths)), ..Share::default() }
 }
 
-/// What a queue has a right to, against its siblings.
+/// The shares of a queue relative to its siblings.
 fn shares(mood: Mood, most: u32, chance: &mut Chance) -> QueueSpec {
     let guaranteed = if chance.percent(70) { part(chance.small(50, most)) } else { Share::default() };
     let maximum = if mood == Mood::Strict && chance.percent(40) { part(chance.small(most, 1000)) } else { Share::default() };

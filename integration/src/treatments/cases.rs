@@ -1,4 +1,5 @@
-//! Programs whose treatment shows in a job: those of the diagnosis, and some that a treatment cures.
+//! Programs that show each treatment in a job: the programs of the diagnosis, and some that a
+//! treatment cures.
 
 use headroom_types::treatment::usual;
 use headroom_types::{Bytes, SubCause, Treatment};
@@ -6,61 +7,63 @@ use headroom_types::{Bytes, SubCause, Treatment};
 use crate::guest::in_guest;
 use crate::provoke::{Needs, Programs, cases};
 
-/// How the job of a case ends.
+/// The expected end of a case's job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// Its task is done.
+    /// The task succeeds.
     Cured,
-    /// Its task is given up at once, and the message has these words.
+    /// The task fails at once with this text in its message.
     Failed(&'static str),
-    /// The program never ends well; only what its second attempt was given is looked at.
+    /// The program never succeeds; only the size and environment of its second attempt are checked.
     Treated,
 }
 
-/// What else is on the node of a case.
+/// The condition of a case's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nothing.
+    /// No special condition.
     Quiet,
-    /// All containers together have less than the node offers.
+    /// The limit of all containers is below the node's memory.
     Fenced,
-    /// The same, and an ended program has left a file in memory.
+    /// As `Fenced`, and an ended program has left a file in memory.
     Littered,
-    /// Somebody outside of all containers has nearly all memory of the host. Only in a guest: others live on a host.
+    /// A process outside all containers uses nearly all memory of the host. Only in a guest,
+    /// because hosts run other programs.
     Starved,
 }
 
-/// One job of one task.
+/// A job with one task.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Its name in the table.
     pub program: String,
-    /// What it runs out of.
+    /// The sub-cause of its failure.
     pub cause: SubCause,
-    /// The treatment of its first attempt, as it is shown; empty for that of the table.
+    /// The expected treatment of its first attempt, as displayed; empty for the default of the
+    /// sub-cause.
     pub treatment: &'static str,
-    /// What it needs to run.
+    /// The tools that it needs.
     pub needs: Needs,
-    /// Attempts that the treatment implies.
+    /// Number of attempts that the treatment implies.
     pub attempts: usize,
-    /// How its job ends.
+    /// The expected end of its job.
     pub ends: Ends,
-    /// Memory of a task.
+    /// Memory limit of a task.
     pub limit: Bytes,
-    /// Its heap, where it has one.
+    /// Heap of a task, if it has one.
     pub heap: Option<Bytes>,
-    /// Keys of its stage beside the command.
+    /// Keys of its stage besides the command.
     pub stage: String,
-    /// The rest of the job file.
+    /// The remaining tables of the job file.
     pub rest: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What else is on its node.
+    /// The condition of its node.
     pub place: Place,
 }
 
 impl Case {
-    /// What it needs and this machine lacks.
+    /// The first tool or condition that this machine lacks.
     pub fn missing(&self) -> Option<&'static str> {
         let guest = (self.place == Place::Starved && !in_guest()).then_some("host to starve, only guests");
         self.needs.missing().or(guest)
@@ -71,7 +74,7 @@ fn words(all: &[&str]) -> Vec<String> {
     all.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// All of them. The programs need not be compiled yet.
+/// All cases. The programs may still be uncompiled.
 pub fn all(programs: &Programs) -> Vec<Case> {
     let mut all = own_limits(programs);
     all.extend(treated(programs));
@@ -104,12 +107,12 @@ fn python(program: &str, cause: SubCause, code: &str) -> Case {
     Case { stage, ..plain(program, cause, Needs::Python, words(&["python3", "-c", code])) }
 }
 
-/// Fails at once; its message has these words.
+/// A case that fails at once with this text in its message.
 fn failed(case: Case, says: &'static str) -> Case {
     Case { ends: Ends::Failed(says), limit: Bytes::from_mib(288), ..case }
 }
 
-/// With a heap of 96 MiB.
+/// A case with a heap of 96 MiB.
 fn with_heap(case: Case, runtime: &str) -> Case {
     Case { heap: Some(Bytes::from_mib(96)), stage: format!("runtime = \"{runtime}\""), ..case }
 }
@@ -118,7 +121,7 @@ fn script(text: String) -> Vec<String> {
     words(&["sh", "-c", &text])
 }
 
-/// What fails at once.
+/// Cases that fail at once.
 fn own_limits(p: &Programs) -> Vec<Case> {
     let classes = p.classes.display().to_string();
     let java = |flags: &str, what: &str| words(&["java", "-cp", &classes, flags, "Provoke", what]);
@@ -139,7 +142,7 @@ fn own_limits(p: &Programs) -> Vec<Case> {
     ]
 }
 
-/// What a treatment cures, and a leak.
+/// Cases that a treatment cures, and a leak.
 fn treated(p: &Programs) -> Vec<Case> {
     let native = |program, cause, arguments: &[&str]| {
         let path = p.native.display().to_string();
@@ -149,7 +152,7 @@ fn treated(p: &Programs) -> Vec<Case> {
     let leak = "import time\nk=[]\nwhile True:\n k.append(b'x' * (1 << 20))\n time.sleep(0.05)";
     let data = "import time\nk=[]\nfor n in range(90):\n k.append(b'x' * (1 << 20))\n time.sleep(0.008)";
     let leak = Case {
-        // 48, 96, 144 and 288 MiB: the last one is more than four times the first.
+        // The sizes are 48, 96, 144 and 288 MiB. The last is more than four times the first.
         attempts: 4,
         treatment: "grow memory",
         limit: Bytes::from_mib(48),
@@ -167,7 +170,7 @@ fn treated(p: &Programs) -> Vec<Case> {
     ]
 }
 
-/// What is no matter of the program's memory, and goes on elsewhere or once more.
+/// Failures unrelated to the program's memory. The task runs again, elsewhere or on the same node.
 fn run_again() -> Vec<Case> {
     let first_ends = |how: &str| script(format!("[ {{attempt}} = 1 ] && {how}; exit 0"));
     let twice = |program, cause, command| Case { attempts: 2, ..plain(program, cause, Needs::Nothing, command) };
@@ -180,7 +183,7 @@ fn run_again() -> Vec<Case> {
     ]
 }
 
-/// What a JVM has beside its heap, threads that the host refuses, and files in memory.
+/// Memory of a JVM beside its heap, threads that the host refuses, and files in memory.
 fn short_of_something(p: &Programs) -> Vec<Case> {
     let (classes, file) = (p.classes.display(), p.sources.join("provoke.py").display().to_string());
     let java =
@@ -209,7 +212,7 @@ fn python_program(program: &str, cause: SubCause, command: Vec<String>) -> Case 
     Case { stage: "runtime = \"python\"".to_owned(), ..plain(program, cause, Needs::Python, command) }
 }
 
-/// What is no fault of the program: its first attempt is killed for somebody else's limit.
+/// Cases in which the first attempt is killed for a limit outside the task.
 fn outer(p: &Programs) -> Vec<Case> {
     let fill = script(format!("[ {{attempt}} = 1 ] || exit 0; exec {} own-data", p.native.display()));
     let on = |program, cause, place| Case {
@@ -225,7 +228,7 @@ fn outer(p: &Programs) -> Vec<Case> {
     ]
 }
 
-/// The programs of the diagnosis, each as a task that is tried twice.
+/// The programs of the diagnosis, each as a task with two attempts.
 fn provoked(p: &Programs) -> Vec<Case> {
     let one = |case: crate::provoke::Case| {
         let row = usual(case.expected);
@@ -242,12 +245,12 @@ fn provoked(p: &Programs) -> Vec<Case> {
             limit: case.limit,
             heap: case.heap,
             stage,
-            // The last attempt is given all that there is: some of them take very long to fill a node.
+            // The cap limits the last attempt, because some programs take very long to fill a node.
             rest: format!("[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"{}B\"\n", case.limit.mul_ratio(2, 1).get()),
             command: (case.command)(p),
             place: Place::Quiet,
         }
     };
-    // Tasks may not lock that much memory, so that one ends otherwise.
+    // The locked memory limit of tasks is too low for that program, so it would end differently.
     cases().into_iter().filter(|case| case.expected != SubCause::PageCache).map(one).collect()
 }

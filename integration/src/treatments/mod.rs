@@ -1,4 +1,5 @@
-//! Each treatment through real jobs on a real cluster: how many attempts a task of each sub-cause takes, and how it ends.
+//! Each treatment in real jobs on a real cluster: the number of attempts for each sub-cause, and
+//! the end of the job.
 
 mod cases;
 mod places;
@@ -17,44 +18,45 @@ use crate::provoke::Programs;
 
 pub use cases::{Case, Ends, Place, all};
 
-/// Memory of the node: room for the second attempt of the largest case, and no more than a guest has.
+/// Memory of the node: enough for the second attempt of the largest case, and at most the memory of
+/// a guest.
 const NODE: Bytes = Bytes::from_mib(1280);
-/// Memory kept for an executor of a debug build itself.
+/// Reserve for the executor itself, of a debug build.
 const RESERVE: Bytes = Bytes::from_mib(96);
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which program.
+    /// The program.
     pub program: String,
-    /// What it runs out of.
+    /// The expected sub-cause.
     pub cause: SubCause,
-    /// The sub-cause that its last failure was given; its first, for a program that never ends well.
+    /// The sub-cause of its last failure, or of its first for a program that never succeeds.
     pub named: SubCause,
     /// The treatment of its first failure.
     pub treatment: String,
-    /// Attempts that its task took.
+    /// Number of attempts of its task.
     pub attempts: usize,
-    /// Attempts that the treatment implies.
+    /// Number of attempts that the treatment implies.
     pub least: usize,
-    /// How it ended, in words.
+    /// A description of its end.
     pub outcome: String,
-    /// Whether cause, treatment and end are those expected.
+    /// Whether cause, treatment and end are as expected.
     pub right: bool,
 }
 
 impl Row {
-    /// Attempts beyond those that the treatment implies.
+    /// Attempts in excess of those that the treatment implies.
     pub fn wasted(&self) -> usize {
         self.attempts.saturating_sub(self.least)
     }
 }
 
-/// A cluster with programs that fail.
+/// A cluster that runs failing programs.
 #[derive(Debug)]
 pub struct Ward {
     cluster: Cluster,
-    /// What it runs.
+    /// The programs.
     pub programs: Programs,
 }
 
@@ -74,13 +76,13 @@ impl Ward {
         let app = self.cluster.submit(&job(case))?;
         let end = self.cluster.until_ended(&app)?;
         drop(place);
-        let _ = std::fs::remove_file(&self.programs.in_memory); // only one of them makes it
+        let _ = std::fs::remove_file(&self.programs.in_memory); // only one case creates it
         let task = end.job.as_ref().and_then(|job| job.tasks.first()).context("a job without a task")?;
         Ok((row(case, &end, task), end))
     }
 }
 
-/// The job file of a case. A task that grows while it runs has fewer ends to treat.
+/// The job file of a case. Growth is disabled, because a growing task fails less often.
 fn job(case: &Case) -> String {
     let heap = case.heap.unwrap_or(case.limit);
     let overhead = case.limit.saturating_sub(heap);
@@ -104,7 +106,8 @@ fn job(case: &Case) -> String {
 fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
     let first = task.attempts.first();
     let failed = match case.ends {
-        // The second attempt may fail otherwise: a limit that was set by hand is below the larger budget, for one.
+        // The second attempt may fail for another reason. For example, a limit that was set by hand
+        // can be below the larger budget.
         Ends::Treated => first,
         Ends::Cured | Ends::Failed(_) => task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some()),
     };
@@ -134,7 +137,7 @@ fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
     }
 }
 
-/// What the second attempt was given, for a program that never ends well.
+/// Checks the size and remedies of the second attempt, for a program that never succeeds.
 fn second(case: &Case, task: &TaskRow) -> (bool, String) {
     let (Some(first), Some(second)) = (task.attempts.first(), task.attempts.get(1)) else {
         return (false, format!("no second attempt: {}", task.note));

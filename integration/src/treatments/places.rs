@@ -1,4 +1,4 @@
-//! What is wrong with the node of a case, for as long as its job runs.
+//! The condition of a case's node, applied while its job runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,21 @@ use crate::jobs::JobFile;
 use crate::leftovers::HostTmpfs;
 use crate::provoke::Programs;
 
-/// What all containers together have, less than a master, an executor and the task of a case take.
+/// Limit of all containers together. It is below the sum of a master, an executor and the task of a
+/// case.
 const FENCE: Bytes = Bytes::from_mib(280);
-/// The file that is left: more than a quarter of the fence, and the master and the executor fit beside it.
+/// Size of the leftover file: more than a quarter of the fence, but the master and the executor fit
+/// beside it.
 const LEFT: Bytes = Bytes::from_mib(120);
-/// What a starved host has for a master, an executor and a part of a task.
+/// Free memory of a starved host: enough for a master, an executor and a part of a task.
 const SPARE: Bytes = Bytes::from_mib(200);
 
-/// A process that holds it ends by itself after so long. Seconds.
+/// Run time after which the process that holds memory exits by itself. Seconds.
 const FOR: &str = "600";
-/// A gibibyte page by page, on the slow processor of a guest.
+/// Timeout for filling 1 GiB page by page on the slow processor of a guest.
 const FILLED: Duration = Duration::from_secs(180);
 
-/// Undone when it is dropped.
+/// A condition of a node; dropping it restores the node.
 #[derive(Debug)]
 pub(super) enum Made {
     Nothing,
@@ -48,7 +50,7 @@ pub(super) fn make(place: Place, cluster: &Cluster, programs: &Programs) -> Resu
     }
 }
 
-/// A limit that is lower for a while.
+/// A temporarily lower limit.
 #[derive(Debug)]
 pub(super) struct Limit {
     file: PathBuf,
@@ -63,7 +65,8 @@ impl Limit {
         let file = file.with_context(|| format!("no limit in {}", fence.display()))?;
         let before = fs::read_to_string(&file)?;
         let limit = Limit { file, before };
-        // Refused while more than that is in use, until the containers of the job before are gone.
+        // The kernel refuses a limit below the usage, until the containers of the previous job are
+        // gone.
         until("the fence to be lower", SOON, || Ok(fs::write(&limit.file, FENCE.get().to_string()).ok()))?;
         Ok(limit)
     }
@@ -71,12 +74,12 @@ impl Limit {
 
 impl Drop for Limit {
     fn drop(&mut self) {
-        // The cluster may be gone; what is left of it is removed by whoever started it.
+        // The cluster may be gone already; its owner removes the rest.
         let _ = fs::write(&self.file, self.before.trim());
     }
 }
 
-/// A job that ends and leaves a file on a tmpfs of the host. It is counted when this returns.
+/// Runs a job that leaves a file on a tmpfs of the host, and waits until the node counts the file.
 fn leave(cluster: &Cluster) -> Result<HostTmpfs> {
     let tmpfs = HostTmpfs::mount(cluster.dir().join("host-tmpfs"))?;
     let of = format!("of={}", tmpfs.path().join("left").display());
@@ -91,7 +94,7 @@ fn leave(cluster: &Cluster) -> Result<HostTmpfs> {
     Ok(tmpfs)
 }
 
-/// A process that has nearly all memory of this host and that the kernel does not kill.
+/// A process that uses nearly all memory of this host, protected from the OOM killer.
 #[derive(Debug)]
 pub(super) struct Hog(Child);
 

@@ -1,4 +1,4 @@
-//! What a case of the matrix is: a program, what is done to it, and the verdict that is right.
+//! A case of the verdict matrix: a program, the action on it, and the right verdict.
 
 use std::str::FromStr;
 
@@ -9,50 +9,51 @@ use headroom_wire::v1::task::TaskStart;
 
 use super::tools::Tools;
 
-/// One way to die, or not to.
+/// One case.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Its name in the table.
     pub name: &'static str,
-    /// Where it has a meaning.
+    /// The enforcers for which it makes sense.
     pub on: &'static [EnforcerKind],
-    /// Which node it needs.
+    /// The kind of node that it needs.
     pub stage: Stage,
-    /// How often it is played.
+    /// How often it runs.
     pub pace: Pace,
     /// The container's limit. MiB.
     pub mib: u64,
-    /// What runs.
+    /// The program.
     pub program: Program,
-    /// What is done to it.
+    /// The action on the container.
     pub act: Act,
-    /// What is right.
+    /// The right verdict.
     pub right: Right,
 }
 
 /// All three enforcers.
 pub const ALL: &[EnforcerKind] = &[EnforcerKind::Cgroup2, EnforcerKind::Cgroup1, EnforcerKind::Poll];
-/// Those where the kernel kills.
+/// The enforcers of the kernel.
 pub const KERNEL: &[EnforcerKind] = &[EnforcerKind::Cgroup2, EnforcerKind::Cgroup1];
-/// What only v2 has.
+/// Only cgroup v2.
 pub const V2: &[EnforcerKind] = &[EnforcerKind::Cgroup2];
 
-/// Which node a case needs.
+/// The kind of node that a case needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// One with room for all.
+    /// A node with memory for all containers.
     Roomy,
-    /// One with room, played by a hundred containers at once.
+    /// A node with memory for all, on which a hundred containers run the case at once.
     Herd,
-    /// One whose own limit is below that of its containers. With an innocent one beside it, which must live.
+    /// A node whose own limit is below those of its containers. A collateral container runs beside
+    /// the case and must survive.
     Fenced,
-    /// One that lives in a cgroup with a limit that is not its own.
+    /// A node in a cgroup with a foreign limit.
     Nested,
-    /// One whose agent is killed.
+    /// A node whose agent is killed.
     Fragile,
-    /// A host with swap. Guests only.
+    /// A host with swap. Only in guests.
     Swapped,
-    /// A host with less memory than the container may take. Guests only.
+    /// A host with less memory than the container's limit. Only in guests.
     Starved,
 }
 
@@ -87,19 +88,19 @@ impl FromStr for Stage {
     }
 }
 
-/// How often a case is played in a run of so many rounds.
+/// The share of rounds in which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// In each round.
+    /// Each round.
     Every,
-    /// In every tenth: a runtime has to start.
+    /// One round in ten, because a runtime has to start.
     Tenth,
-    /// In every hundredth: seconds have to pass.
+    /// One round in a hundred, because it takes seconds.
     Hundredth,
 }
 
 impl Pace {
-    /// Times it is played; never none.
+    /// Number of runs; at least one.
     pub fn times(self, rounds: u32) -> u32 {
         match self {
             Pace::Every => rounds,
@@ -110,81 +111,85 @@ impl Pace {
     }
 }
 
-/// What runs in a container.
+/// The program in a container.
 #[derive(Clone, Copy, Debug)]
 pub enum Program {
-    /// The workload with these steps; `SCRATCH` in them is a directory on a disk.
+    /// The workload with these steps; `SCRATCH` in them stands for a directory on a disk.
     Steps(&'static [&'static str]),
-    /// The workload, which may have so many processes.
+    /// The workload with a limit of processes.
     Few(u32, &'static [&'static str]),
-    /// The workload that makes cgroups for tasks.
+    /// The workload, which creates cgroups for tasks.
     Executor(&'static [&'static str]),
-    /// The executor that is shipped, with so many tasks at once, each under this limit (MiB) and the workload with these steps.
+    /// The shipped executor with this number of parallel tasks, each with this limit (MiB) and the
+    /// workload with these steps.
     Tasks(u32, u64, &'static [&'static str]),
-    /// A program of a runtime, with heap budget (MiB) and the exit codes by which it names its heap as full.
+    /// A program of a runtime, with its heap budget (MiB) and the exit codes that mean a full heap.
     Runtime(Runtime, u64, &'static [i32]),
 }
 
 /// Programs of runtimes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// Flags of the JVM, then the class's argument.
+    /// Flags of the JVM, and the argument of the class.
     Java(&'static [&'static str], &'static str),
-    /// The same with a copy of the newest JVM, which nobody else has in use: all of its code is charged to this container.
+    /// As `Java`, with a private copy of the newest JVM: all of its code is charged to this
+    /// container.
     OwnJava(&'static [&'static str], &'static str),
-    /// The same with the newest JVM there is, whose own code is not in the page cache: it is charged to this container.
+    /// As `Java`, with the newest JVM, whose code is dropped from the page cache before: it is
+    /// charged to this container.
     ColdJava(&'static [&'static str], &'static str),
-    /// Flags of Node, then its script.
+    /// Flags of Node, and its script.
     Node(&'static [&'static str], &'static str),
-    /// Node below a shell, which passes on its end as an exit code.
+    /// Node below a shell, which turns its end into an exit code.
     NodeInShell(&'static str),
-    /// A Go program and what it fills.
+    /// A Go program and its argument.
     Go(&'static str),
     /// A script and its argument. Python has no heap budget.
     Python(&'static str, &'static str),
 }
 
-/// What is done to a container.
+/// The action on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Nothing.
+    /// No action.
     None,
     /// Its program is killed when it is ready.
     Kill,
-    /// All of it is killed when it is ready.
+    /// Its whole cgroup is killed when it is ready.
     KillAll,
-    /// It is told to stop when it is ready.
+    /// It is stopped when it is ready.
     Stop,
-    /// Its gate is opened and it is told to stop, one right after the other, in either order.
+    /// Its gate is opened and it is stopped, immediately one after the other, in either order.
     StopAtGate,
-    /// Its gate is opened, and the agent is killed a moment later and started again.
+    /// Its gate is opened, and the agent is killed shortly afterwards and restarted.
     CrashAtGate,
 }
 
-/// What is right.
+/// The right verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// This reason, with this quantity.
+    /// This reason with this dimension.
     Is(ExitReason, Option<Dimension>),
-    /// The one of two racing ends that came first by the counters.
+    /// Stop or kill, according to the counters: whichever came first.
     StopOrKill,
-    /// It ends well, and a task in it is the victim of its own limit.
+    /// It succeeds, and a task in it is the victim of its own limit.
     TaskVictim,
-    /// Its executor ends well, and each of its tasks is told to have ended so.
+    /// Its executor succeeds and reports this verdict for each task.
     EachTask(ExitReason, Option<Dimension>),
-    /// Its task died for its container's limit; or the kernel, which does not wait for what a victim gives back, took the executor too.
+    /// Its task died for the container's limit. The kernel may also kill the executor, because it
+    /// does not wait for the memory of a victim.
     TaskOrExecutor,
-    /// Stuck, or killed, or out of heap; but one of them, as its counters have it.
+    /// Stalled, killed, or out of heap, consistent with its counters.
     StuckOrDead,
 }
 
 impl Case {
-    /// What the container is launched with; the reason when its runtime is not on this machine.
+    /// The launch of its container; the reason if its runtime is not on this machine.
     pub(super) fn launch(&self, tools: &Tools) -> Result<LaunchSpec, String> {
         tools.launch(&self.program)
     }
 
-    /// What its executor is told to run.
+    /// The tasks for its executor.
     pub(super) fn tasks(&self, tools: &Tools) -> Result<Vec<TaskStart>, String> {
         match self.program {
             Program::Tasks(count, mib, steps) => (0..count).map(|n| tools.task(n, Bytes::from_mib(mib), steps)).collect(),
@@ -197,12 +202,12 @@ impl Case {
         Bytes::from_mib(self.mib)
     }
 
-    /// Whether it waits for a word from the program before anything is done.
+    /// Whether the action waits until the program is ready.
     pub fn waits(&self) -> bool {
         self.act != Act::None
     }
 
-    /// Whether the verdict is right; if not, what is wrong with it.
+    /// Checks the verdict. An error describes the difference.
     pub fn judge(&self, report: &ExitReport, codes: &[i32]) -> Result<(), String> {
         let e = &report.evidence;
         let verdict = classify(e, Scope::Container, codes);
@@ -236,7 +241,7 @@ impl Case {
         }
     }
 
-    /// Whether the verdict of its executor on one of its tasks is right; if not, what is wrong with it.
+    /// Checks the executor's verdict on one of its tasks. An error describes the difference.
     pub fn judge_task(&self, report: &TaskReport) -> Result<(), String> {
         let (reason, dimension) = match self.right {
             Right::EachTask(reason, dimension) => (reason, dimension),
@@ -249,7 +254,7 @@ impl Case {
         same.then_some(()).ok_or_else(|| format!("{} was to be expected", shown(reason, dimension)))
     }
 
-    /// The verdict that is right, for people.
+    /// The right verdict as text.
     pub fn expected(&self) -> String {
         match self.right {
             Right::Is(reason, dimension) => shown(reason, dimension),
@@ -262,7 +267,7 @@ impl Case {
     }
 }
 
-/// A reason and what ran out.
+/// A reason and its dimension as text.
 pub fn shown(reason: ExitReason, dimension: Option<Dimension>) -> String {
     match dimension {
         Some(Dimension::Heap) => format!("{reason} heap"),
@@ -272,7 +277,7 @@ pub fn shown(reason: ExitReason, dimension: Option<Dimension>) -> String {
     }
 }
 
-/// A program that ended well, with a task in it whose own cgroup is the kernel's victim.
+/// Checks a program that succeeded with a task whose own cgroup was the kernel's victim.
 fn task_victim(report: &ExitReport) -> Result<(), String> {
     if report.reason != (ExitReason::Exit { code: 0 }) {
         return Err("its program lives on".into());
@@ -284,7 +289,7 @@ fn task_victim(report: &ExitReport) -> Result<(), String> {
     if reason == ExitReason::TaskOom { Ok(()) } else { Err(format!("the task's counters speak of {reason}")) }
 }
 
-/// How long it went round in circles until it was ended: the program says when it begins to. Milliseconds; `None` when it said nothing.
+/// Time from the `begun` line of the program to its end. Milliseconds; `None` without the line.
 pub(super) fn stuck_ms(report: &ExitReport) -> Option<u64> {
     let begun = report.log_tail.lines().find_map(|line| line.strip_prefix("begun ")?.trim().parse::<u64>().ok())?;
     report.ended.0.checked_sub(begun).filter(|_| report.reason == ExitReason::StalledAtLimit)

@@ -1,4 +1,4 @@
-//! The cases, by how much the kernel, a person or a runtime has to do with the end.
+//! The cases, grouped by the cause of the end: the kernel, an operator, or a runtime.
 
 use headroom_types::{Dimension, ExitReason as R};
 
@@ -11,7 +11,7 @@ const OVER: Right = Right::Is(R::OverheadOom, NATIVE);
 const ENDED: Right = Right::Is(R::Exit { code: 0 }, None);
 const OUTSIDE: Right = Right::Is(R::KilledExternally, None);
 
-/// Most of them: a small container, in each round, nothing done to it.
+/// The defaults of a case: a small container, each round, no action.
 const PLAIN: Case = Case {
     name: "",
     on: ALL,
@@ -27,7 +27,7 @@ const fn case(name: &'static str, steps: &'static [&'static str], right: Right) 
     Case { name, program: P::Steps(steps), right, ..PLAIN }
 }
 
-/// All of them.
+/// All cases.
 pub(super) fn all() -> Vec<Case> {
     [own_limit(), other_limits(), people(), no_matter(), told(), stuck()].into_iter().flatten().collect()
 }
@@ -118,7 +118,7 @@ fn no_matter() -> Vec<Case> {
     ]
 }
 
-/// A JVM that is quick to start.
+/// A JVM with a short start.
 macro_rules! java {
     ($mode:literal $(, $flag:literal)*) => {
         Runtime::Java(&["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k" $(, $flag)*], $mode)
@@ -157,8 +157,9 @@ fn told() -> Vec<Case> {
     ]
 }
 
-/// Holds so much, maps a file that does not fit beside it, and touches all of it again and again: not in order, as code is not run in
-/// order, for then the kernel reads ahead and nobody has to wait.
+/// Allocates memory, maps a file that does not fit beside it, and touches all of its pages again
+/// and again. The order is scattered, as for code: with sequential access the kernel reads ahead
+/// and no access has to wait.
 const PYTHON_MAPS: &str = "import mmap, os, sys, tempfile, time\n\
     held, mapped, seconds = (int(n) for n in sys.argv[1].split(','))\n\
     kept = b'\\1' * (held << 20)\n\
@@ -177,7 +178,8 @@ fn stuck() -> Vec<Case> {
         mib: 96,
         ..runtime(name, Runtime::Python(PYTHON_MAPS, argument), 0, &[], right)
     };
-    // Its heap is taken at once and never full; what is left is too little for the JVM's own code.
+    // The heap is allocated at the start and never full; the rest is too small for the JVM's own
+    // code.
     let churn = Runtime::OwnJava(&["-Xms200m", "-Xmx200m", "-XX:+AlwaysPreTouch", "-XX:+UseSerialGC"], "churn");
     let stalled = Right::Is(R::StalledAtLimit, OVERHEAD);
     let near = Runtime::ColdJava(&["-Xmx248m", "-XX:+ExitOnOutOfMemoryError"], "near");
@@ -189,7 +191,7 @@ fn stuck() -> Vec<Case> {
     ]
 }
 
-/// One that keeps to its limit while another takes all there is, and lives.
+/// A container within its limit, beside one that exhausts the memory. It must survive.
 pub(super) fn innocent() -> Case {
     case("innocent beside it", &["take:4", "ready", "gate", "exit:0"], ENDED)
 }

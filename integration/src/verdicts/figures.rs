@@ -1,4 +1,4 @@
-//! What a run of the matrix comes to: figures for machines, a table for people.
+//! The results of a run of the matrix: JSON for programs and a table for users.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,58 +9,59 @@ use super::case::Case;
 use super::play::Played;
 use super::wrong::Wrong;
 
-/// A run on one enforcer.
+/// The results of a run on one enforcer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// Which.
+    /// The enforcer.
     pub enforcer: String,
-    /// Cases that were played.
+    /// Number of cases.
     pub cases: usize,
-    /// Containers that came to their end.
+    /// Number of ended containers.
     pub rounds: u32,
-    /// Those whose verdict was right.
+    /// Number of right verdicts.
     pub right: u32,
-    /// Those in which a process was killed.
+    /// Containers in which a process was killed.
     pub kills: u32,
-    /// From the end of a killed process to the report at the resource manager, as half of them had it. Milliseconds.
+    /// From the end of a killed process to the report at the resource manager: median.
+    /// Milliseconds.
     pub kill_to_report_p50_ms: Option<u64>,
-    /// As 99 of 100 had it. Milliseconds.
+    /// The same: 99th percentile. Milliseconds.
     pub kill_to_report_p99_ms: Option<u64>,
-    /// Verdicts that were not right.
+    /// Wrong verdicts.
     pub wrong: Vec<Wrong>,
-    /// Case by case.
+    /// One row per case.
     pub table: Vec<Row>,
-    /// What could not be played, and why.
+    /// Skipped cases with reasons.
     pub skipped: Vec<String>,
-    /// Cgroups that were left when all was over, and reports that contradicted an earlier one.
+    /// Cgroups that were left at the end, and reports that contradicted an earlier one.
     pub left: Vec<String>,
 }
 
-/// One case.
+/// The results of one case.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// Its name.
     pub case: String,
-    /// Verdicts that were given, and how often.
+    /// Number of containers by verdict.
     pub verdicts: BTreeMap<String, u32>,
-    /// The one that is right.
+    /// The right verdict.
     pub expected: String,
-    /// Containers.
+    /// Number of containers.
     pub rounds: u32,
-    /// Right verdicts.
+    /// Number of right verdicts.
     pub right: u32,
     /// Containers in which a process was killed.
     pub kills: u32,
-    /// How many main processes lived for so many milliseconds.
+    /// Number of containers by the run time of the main process in milliseconds.
     pub lived: BTreeMap<u64, u32>,
-    /// Of how many that were killed the report took so many milliseconds to the resource manager.
+    /// Number of killed containers by the delay of their report in milliseconds.
     pub told: BTreeMap<u64, u32>,
-    /// How many were stuck at their limits for so many milliseconds until they were ended.
+    /// Number of stalled containers by the time until their end in milliseconds.
     pub stuck: BTreeMap<u64, u32>,
 }
 
 impl Row {
-    /// A case that is about to be played.
+    /// The empty row of a case.
     pub fn of(case: &Case) -> Row {
         Row { case: case.name.to_owned(), expected: case.expected(), ..Row::default() }
     }
@@ -82,7 +83,7 @@ impl Row {
         }
     }
 
-    /// The shortest, the middle and the longest life, and the longest that one was stuck. Milliseconds.
+    /// Minimum, median and maximum run time, and the longest stall. Milliseconds.
     fn lives(&self) -> String {
         let at = |percent| quantile(&self.lived, percent).map_or_else(|| "-".to_owned(), |ms| ms.to_string());
         let stuck = quantile(&self.stuck, 100).map(|ms| format!(", stuck for {ms} at most")).unwrap_or_default();
@@ -90,7 +91,7 @@ impl Row {
     }
 }
 
-/// The smallest number that at least `percent` of all do not exceed; `None` of nothing.
+/// The smallest value that at least `percent` of all do not exceed; `None` without values.
 fn quantile(counts: &BTreeMap<u64, u32>, percent: u64) -> Option<u64> {
     let all: u64 = counts.values().copied().map(u64::from).sum();
     let rank = (all * percent).div_ceil(100).max(1);
@@ -102,7 +103,7 @@ fn quantile(counts: &BTreeMap<u64, u32>, percent: u64) -> Option<u64> {
 }
 
 impl Figures {
-    /// Takes in a row.
+    /// Adds a row.
     pub fn add(&mut self, row: Row, wrong: Vec<Wrong>) {
         self.cases += 1;
         self.rounds += row.rounds;
@@ -118,7 +119,7 @@ impl Figures {
         self.kill_to_report_p99_ms = quantile(&told, 99);
     }
 
-    /// Takes in what another run on the same kind of enforcer came to.
+    /// Adds the results of another run with the same kind of enforcer.
     pub fn join(&mut self, other: Figures) {
         for row in other.table {
             self.add(row, Vec::new());
@@ -129,12 +130,12 @@ impl Figures {
         self.enforcer = other.enforcer;
     }
 
-    /// Whether all verdicts were right and nothing was left behind.
+    /// Whether all verdicts were right and nothing was left.
     pub fn is_perfect(&self) -> bool {
         self.right == self.rounds && self.wrong.is_empty() && self.left.is_empty()
     }
 
-    /// For people.
+    /// The table as text.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:42} {:9} {:34} {:26} {:>6} {:>6} {:>6}  {}\n",

@@ -1,6 +1,6 @@
-//! The matrix in guests with a kernel of their own: this very program runs again in each of them.
+//! The matrix in guests: this program runs again in each of them.
 //!
-//! One guest has room, one has swap on its disk, and one is starved.
+//! Most guests have memory for all containers; one also has swap on its disk, and one is starved.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,24 +14,24 @@ use super::tools::{CLASSES, Tools};
 use super::{Figures, Plan, bin_dir, on_this_kernel};
 use crate::guest::{Disk, Guest, job};
 
-/// Memory of the guest with room for a herd.
+/// Memory of the guests with memory for a hundred containers.
 const ROOMY: Bytes = Bytes::from_mib(2048);
-/// Memory of the guest that is starved.
+/// Memory of the starved guest.
 const SCARCE: Bytes = Bytes::from_mib(224);
-/// Its disk. MiB.
+/// Disk of a guest. MiB.
 const DISK: u32 = 1024;
-/// Its swap. MiB.
+/// Swap of a guest. MiB.
 const SWAP: u32 = 128;
-/// Parts that share a guest.
+/// The stages that share a guest.
 const GUESTS: [&[Stage]; 5] =
     [&[Stage::Roomy], &[Stage::Herd], &[Stage::Fenced, Stage::Nested, Stage::Fragile], &[Stage::Swapped], &[Stage::Starved]];
-/// The start of the runtimes, in a guest on a busy machine.
+/// Timeout for the start of the runtimes, in a guest on a busy machine.
 const FIRST: Duration = Duration::from_secs(600);
-/// A round of all cases there.
+/// Timeout for one round of all cases in a guest.
 const ROUND: Duration = Duration::from_secs(40);
 
-/// Plays the matrix in guests, by running `program` (this one) with `arguments` in them. What it writes last is its figures as JSON.
-/// `stages`: only those; all when empty.
+/// Runs the matrix in guests, by starting `program` (this one) with `arguments` in them. The last
+/// line of its output is its results as JSON. An empty `stages` means all.
 pub fn in_guests(rounds: u32, only: &str, stages: &[Stage], program: &Path, arguments: &[&str]) -> Result<Figures> {
     let classes = tempfile::Builder::new().prefix("headroom-classes-").tempdir().context("a directory for classes")?;
     let tools = Tools::find(classes.path())?;
@@ -61,7 +61,7 @@ pub fn in_guests(rounds: u32, only: &str, stages: &[Stage], program: &Path, argu
     Ok(all)
 }
 
-/// In a guest: plays what belongs to it.
+/// In a guest: runs the given stages.
 pub fn here(rounds: u32, only: String, stages: Vec<Stage>) -> Result<Figures> {
     let scratch = Path::new(job::DISK).join("scratch");
     std::fs::create_dir_all(&scratch)?;

@@ -1,7 +1,9 @@
-//! A resource manager for one agent: it wants what the matrix says, and hands over the exit reports.
+//! A fake resource manager for one agent: it orders the containers of the matrix and returns the
+//! exit reports.
 //!
-//! It speaks `/v1` over a real socket, so that the agent under it is the one that is shipped. Reports are taken in at once and the
-//! container is forgotten, as a resource manager does whose application has the report. Told twice is remembered.
+//! It serves `/v1` over a real socket, so the agent under test is the shipped one. It acknowledges
+//! reports at once and orders the agent to forget the container. It records contradictory
+//! repetitions.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,24 +25,24 @@ use headroom_wire::v1::nodes::{
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
-/// Its only life.
+/// The only epoch of this manager.
 const EPOCH: Epoch = Epoch(1);
-/// Changes that may wait for the agent to read them.
+/// Capacity of the queue of changes for the agent.
 const CHANGES: usize = 4096;
 
-/// An exit report that came.
+/// A received exit report.
 #[derive(Debug)]
 pub(super) struct Told {
     /// The report.
     pub(super) report: Box<ExitReport>,
-    /// When it came.
+    /// Time of receipt.
     pub(super) at: UnixMillis,
 }
 
-/// The resource manager.
+/// A fake resource manager.
 #[derive(Clone, Debug)]
 pub(super) struct Manager {
-    /// Where it listens.
+    /// Its base URL.
     pub(super) url: String,
     book: Arc<Mutex<Book>>,
 }
@@ -49,17 +51,17 @@ pub(super) struct Manager {
 struct Book {
     next: u64,
     wants: BTreeMap<ContainerId, Want>,
-    /// To the agent that listens now.
+    /// Changes for the connected agent.
     line: Option<mpsc::Sender<DesiredContainer>>,
     waiting: BTreeMap<ContainerId, oneshot::Sender<Told>>,
-    /// Ends that were told again after they had been taken in, with another verdict.
+    /// Ends that were reported again with another verdict after the acknowledgement.
     contradicted: Vec<ContainerId>,
     told: BTreeMap<ContainerId, String>,
     health: Option<Health>,
 }
 
 impl Manager {
-    /// Starts one on a free port, within the runtime that calls.
+    /// Starts one on a free port, within the caller's runtime.
     pub(super) async fn start() -> Result<Manager> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a free port")?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -73,7 +75,7 @@ impl Manager {
         Ok(Manager { url, book })
     }
 
-    /// Wants a container to run; its report comes when it has ended.
+    /// Orders a container to run. Its report arrives after its end.
     pub(super) fn run(&self, memory: Bytes, launch: LaunchSpec) -> Result<(ContainerId, oneshot::Receiver<Told>)> {
         let (ended, end) = oneshot::channel();
         let mut book = locked(&self.book);
@@ -95,33 +97,33 @@ impl Manager {
         Ok((id, end))
     }
 
-    /// Wants a container to end.
+    /// Orders a container to stop.
     pub(super) fn stop(&self, id: &ContainerId) {
         let mut book = locked(&self.book);
-        // One that has ended meanwhile is forgotten; there is nothing left to stop.
+        // A container that ended meanwhile is forgotten; there is nothing to stop.
         if book.wants.contains_key(id) {
             book.want(id, Want::Stop { cause: StopCause::Asked });
         }
     }
 
-    /// What the agent is told of a container; nothing when it is to forget it.
+    /// The order for a container; `None` if the agent is to forget it.
     pub(super) fn wanted(&self, id: &ContainerId) -> String {
         format!("{:?}", locked(&self.book).wants.get(id))
     }
 
-    /// What the agent said of its enforcer when it registered; `None` before that.
+    /// The health in the agent's registration; `None` before it.
     pub(super) fn health(&self) -> Option<Health> {
         locked(&self.book).health.clone()
     }
 
-    /// Containers whose end was told a second time with another reason.
+    /// Containers whose end was reported a second time with another reason.
     pub(super) fn contradicted(&self) -> Vec<ContainerId> {
         locked(&self.book).contradicted.clone()
     }
 }
 
 fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
-    // A handler that panicked has changed nothing by halves: each does one insertion at a time.
+    // A handler that panicked left no partial change: each does one insertion at a time.
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -132,7 +134,7 @@ impl Book {
             Want::Forget => drop(self.wants.remove(id)),
             Want::Run(_) | Want::Stop { .. } => drop(self.wants.insert(id.clone(), want)),
         }
-        // An agent that is gone, or does not keep up, connects again and is told everything.
+        // An agent that is gone or too slow reconnects and receives the full state.
         if self.line.as_ref().is_some_and(|line| line.try_send(change).is_err()) {
             self.line = None;
         }
@@ -149,7 +151,7 @@ impl Book {
                 self.contradicted.push(id.clone());
             }
             if let Some(waiting) = self.waiting.remove(&id) {
-                // Who waited may have given up.
+                // The receiver may have given up.
                 let _ = waiting.send(Told { report: Box::new(report), at });
             }
             self.want(&id, Want::Forget);
@@ -172,7 +174,7 @@ async fn report(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<NodeRepor
     Json(NodeReportReply { received: locked(&book).take_in(body.exits) }).into_response()
 }
 
-/// Everything first, then changes as they come.
+/// The full state first, then changes.
 async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
     let (line, changes) = mpsc::channel(CHANGES);
     let all = {

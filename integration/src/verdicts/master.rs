@@ -1,6 +1,8 @@
-//! A master for one executor: it hands over the tasks of a case, takes their reports, and lets the executor end.
+//! A fake master for one executor: it starts the tasks of a case, collects their reports, and ends
+//! the executor.
 //!
-//! It speaks the executor's own protocol over a real socket, so that the executor under it is the one that is shipped.
+//! It uses the executor's own protocol over a real socket, so the executor under test is the
+//! shipped one.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +15,19 @@ use tokio::net::tcp::OwnedWriteHalf;
 
 const TOKEN: &str = "a-secret-of-the-matrix";
 
-/// One that nobody has called yet.
+/// A master without a connected executor.
 #[derive(Debug)]
 pub(super) struct Master {
     listener: TcpListener,
 }
 
 impl Master {
-    /// On a free port, within the runtime that calls.
+    /// Listens on a free port, within the caller's runtime.
     pub(super) async fn open() -> Result<Master> {
         Ok(Master { listener: TcpListener::bind("127.0.0.1:0").await.context("a free port")? })
     }
 
-    /// What its executor is told by its environment.
+    /// The environment of its executor.
     pub(super) fn environment(&self, slots: usize) -> BTreeMap<String, String> {
         let port = self.listener.local_addr().map(|address| address.port()).unwrap_or_default();
         [
@@ -38,7 +40,7 @@ impl Master {
         .collect()
     }
 
-    /// Has all of `tasks` run at once; the reports that came until the executor has hung up.
+    /// Runs all of `tasks` at once and returns the reports received until the executor disconnects.
     pub(super) async fn carry(self, tasks: &[TaskStart]) -> Result<Vec<TaskReport>> {
         let (stream, _) = self.listener.accept().await.context("its executor")?;
         let (read, mut write) = stream.into_split();

@@ -1,8 +1,10 @@
-//! The matrix of memory deaths: every way to end that we know of, on a real agent, and whether its verdict is right.
+//! The verdict matrix: all known ways in which a container can end, on a real agent, and a check of
+//! each verdict.
 //!
-//! Owned by `measure verdicts` and `tests/verdict_matrix.rs`. The agent is the program that is shipped, with its shim, its cgroups and
-//! its classification; only the resource manager above it is played, so that thousands of containers cost seconds. Several cases
-//! run at once on purpose: a verdict must not depend on what happens to a neighbour.
+//! `measure verdicts` and `tests/verdict_matrix.rs` own it. The agent is the shipped program with
+//! its shim, cgroups and classification. Only the resource manager is fake, so thousands of
+//! containers take seconds. Several cases run at once on purpose: a verdict must not depend on
+//! other containers.
 
 pub mod case;
 mod cases;
@@ -36,23 +38,23 @@ pub use figures::{Figures, Row};
 pub use guests::{here, in_guests};
 pub use wrong::Wrong;
 
-/// Containers of the herd.
+/// Number of containers in a burst.
 const HERD: u32 = 100;
-/// Memory of the node with room for all; nothing is taken by offering it.
+/// Memory of the node with memory for all. Offering it allocates nothing.
 const ROOM: Bytes = Bytes::from_gib(6);
-/// Memory of the node whose own limit is hit.
+/// Memory of the node whose own limit is reached.
 const FENCE: Bytes = Bytes::from_mib(64);
 
-/// What is to be played.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// On which enforcer.
+    /// The enforcer.
     pub enforcer: EnforcerKind,
-    /// Rounds of a case that costs nothing but processor time.
+    /// Rounds of a case that costs only processor time.
     pub rounds: u32,
-    /// Cases whose name has this in it; all when empty.
+    /// Only cases with this text in their name; all if empty.
     pub only: String,
-    /// Stages; all when empty.
+    /// Only these stages; all if empty.
     pub stages: Vec<Stage>,
 }
 
@@ -65,7 +67,7 @@ impl Plan {
         cases::all().into_iter().filter(wanted).collect()
     }
 
-    /// Containers that may run at once, the herd aside.
+    /// Maximum number of parallel containers, apart from bursts.
     fn at_once(&self) -> usize {
         match self.enforcer {
             EnforcerKind::Cgroup1 => 12,
@@ -74,7 +76,7 @@ impl Plan {
     }
 }
 
-/// The enforcer that this machine's kernel has for root.
+/// The enforcer that this machine's kernel offers to root.
 pub fn of_this_kernel() -> EnforcerKind {
     let base = Path::new("/sys/fs/cgroup");
     match (base.join("cgroup.controllers").exists(), base.join("memory").exists()) {
@@ -84,7 +86,7 @@ pub fn of_this_kernel() -> EnforcerKind {
     }
 }
 
-/// Plays all that the plan names, on this kernel. `scratch` is a directory on a disk, not in memory.
+/// Runs all cases of the plan on this kernel. `scratch` is a directory on a disk, not in memory.
 pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<Figures> {
     let tools = Tools::find(scratch)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -107,17 +109,17 @@ struct Company<'a> {
     figures: Figures,
 }
 
-/// What a case is launched with, and how often.
+/// A case with its launch and number of runs.
 struct Booked {
     case: Case,
     launch: LaunchSpec,
-    /// Of its executor.
+    /// The tasks of its executor.
     tasks: Vec<TaskStart>,
     times: u32,
 }
 
 impl Booked {
-    /// Once; of an executor, each of its tasks.
+    /// Runs it once. An executor returns one result for each of its tasks.
     async fn play(&self, node: &Node, round: u32) -> Result<Vec<Played>> {
         if self.tasks.is_empty() {
             return Ok(vec![play(node, &self.case, &self.launch, round).await?]);
@@ -140,7 +142,7 @@ impl Company<'_> {
 
     async fn roomy(&mut self) -> Result<()> {
         let (single, herds) = (self.booked(Stage::Roomy), self.booked(Stage::Herd));
-        // A host without swap plays that case in a guest.
+        // A host without swap runs that case in a guest.
         let swapped = if has_swap() { self.booked(Stage::Swapped) } else { Vec::new() };
         if single.is_empty() && herds.is_empty() && swapped.is_empty() {
             return Ok(());
@@ -155,7 +157,7 @@ impl Company<'_> {
         Ok(())
     }
 
-    /// All cases at once, round by round, a bounded number of containers at a time.
+    /// Runs all cases in parallel, round by round, with a bounded number of containers.
     async fn mixed(&mut self, node: &Arc<Node>, booked: Vec<Booked>) -> Result<()> {
         let most = booked.iter().map(|b| b.times).max().unwrap_or(0);
         let places = Arc::new(Semaphore::new(self.plan.at_once()));
@@ -187,7 +189,7 @@ impl Company<'_> {
         Ok(())
     }
 
-    /// A hundred at once, all at their limits, again and again.
+    /// Runs a hundred containers at once, all at their limits, in each round.
     async fn herd(&mut self, node: &Arc<Node>, booked: Booked) -> Result<()> {
         let (booked, mut all) = (Arc::new(booked), Vec::new());
         for round in 0..booked.times {
@@ -204,7 +206,8 @@ impl Company<'_> {
         Ok(())
     }
 
-    /// One that takes too much beside one that does not: the first dies for the node's limit, the other lives.
+    /// Runs a container that takes too much beside one that does not: the first dies for the node's
+    /// limit, the other survives.
     async fn fenced(&mut self) -> Result<()> {
         let booked = self.booked(Stage::Fenced);
         if booked.is_empty() {
@@ -219,7 +222,7 @@ impl Company<'_> {
         Ok(())
     }
 
-    /// The same, but the limit is one that the node does not know of.
+    /// As `fenced`, with a limit that the node does not know.
     async fn nested(&mut self) -> Result<()> {
         let booked = self.booked(Stage::Nested);
         if booked.is_empty() {
@@ -269,9 +272,9 @@ impl Company<'_> {
         Ok(())
     }
 
-    /// Only where the whole host may be starved: in a guest that was made for it.
+    /// Runs only in a guest, because the whole host is starved.
     async fn starved(&mut self) -> Result<()> {
-        // Nobody starves a host that others live on.
+        // A host runs other programs and must not be starved.
         let booked = if guest::in_guest() { self.booked(Stage::Starved) } else { Vec::new() };
         if booked.is_empty() {
             return Ok(());
@@ -305,7 +308,7 @@ fn has_swap() -> bool {
     std::fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
 }
 
-/// Directory of the shipped programs, for those who start a guest.
+/// Directory of the shipped programs, for a caller that starts a guest.
 fn bin_dir() -> Result<&'static Path> {
     programs::dir()
 }

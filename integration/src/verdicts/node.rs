@@ -1,4 +1,5 @@
-//! One real agent as a process of its own, under a manager of its own, with directories and cgroups that go with it.
+//! One real agent process with its own fake manager, directories and cgroups; dropping it removes
+//! them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,9 +17,9 @@ use nix::unistd::Pid;
 use super::manager::Manager;
 use crate::{programs, sweep};
 
-/// How long an agent may take to come up, and a program to say that it is ready.
+/// Timeout for the start of an agent and for the `ready` line of a program.
 const SOON: Duration = Duration::from_secs(60);
-/// How often files are looked at.
+/// Interval of file polls.
 const GLANCE: Duration = Duration::from_millis(3);
 
 /// An agent.
@@ -27,18 +28,18 @@ pub(super) struct Node {
     /// Its manager.
     pub(super) manager: Manager,
     name: String,
-    /// The cgroup above its own.
+    /// The cgroup above the agent's own.
     outer: Option<String>,
     memory: Bytes,
     enforcer: EnforcerKind,
-    /// Where its cgroups are made; `None` for measuring.
+    /// The parent of its cgroups; `None` for the `poll` enforcer.
     root: Option<PathBuf>,
     dir: tempfile::TempDir,
     child: Mutex<Option<Child>>,
 }
 
 impl Node {
-    /// Starts an agent in a cgroup that somebody else has limited to so much. v2 only.
+    /// Starts an agent in a cgroup with this foreign limit. Only v2.
     pub(super) async fn start_within(limit: Bytes, memory: Bytes) -> Result<Node> {
         let outer = format!("matrix-outer-{}", std::process::id());
         let base = Path::new("/sys/fs/cgroup");
@@ -49,7 +50,7 @@ impl Node {
         Node::start_in(EnforcerKind::Cgroup2, memory, Some(outer)).await
     }
 
-    /// Starts an agent that offers so much and waits until it has proved its enforcer.
+    /// Starts an agent with this memory and waits until it has tested its enforcer.
     pub(super) async fn start(enforcer: EnforcerKind, memory: Bytes) -> Result<Node> {
         Node::start_in(enforcer, memory, None).await
     }
@@ -71,7 +72,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Starts the agent, again after [`Node::crash`].
+    /// Starts the agent, or restarts it after [`Node::crash`].
     pub(super) fn start_agent(&self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         let mut command = Command::new(programs::path("nodeagent")?);
@@ -91,7 +92,7 @@ impl Node {
         Ok(())
     }
 
-    /// SIGKILL to the agent; its containers stay.
+    /// Sends SIGKILL to the agent. Its containers keep running.
     pub(super) fn crash(&self) -> Result<()> {
         let mut child = self.locked().take().context("the agent does not run")?;
         child.kill().and_then(|()| child.wait()).context("killing the agent")?;
@@ -114,7 +115,8 @@ impl Node {
         self.state().join("containers").join(id.to_string()).join(name)
     }
 
-    /// Waits until the program of a container has written `ready`, and its shim who it is: a quick program is the first of the two.
+    /// Waits until the program of a container has written `ready` and its shim has written the pid
+    /// file. A fast program can be first.
     pub(super) async fn ready(&self, id: &ContainerId) -> Result<()> {
         let stdout = self.file(id, "stdout");
         let pid = self.file(id, "pid");
@@ -122,12 +124,12 @@ impl Node {
         wait(&format!("{id} to be ready"), SOON, seen).await
     }
 
-    /// Lets a program go on that waits at its gate.
+    /// Opens the gate at which a program waits.
     pub(super) fn open_gate(&self, id: &ContainerId) -> Result<()> {
         File::create(self.file(id, "work").join("go")).map(drop).context("opening the gate")
     }
 
-    /// SIGKILL to the program of a container, as an operator may.
+    /// Sends SIGKILL to the program of a container, as an operator can.
     pub(super) fn kill_program(&self, id: &ContainerId) -> Result<()> {
         let path = self.file(id, "pid");
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -135,7 +137,8 @@ impl Node {
         kill(Pid::from_raw(pid), Signal::SIGKILL).context("killing the program")
     }
 
-    /// Ends everything in a container's cgroup, as systemd-oomd does: by the kernel where it can, else process by process.
+    /// Kills all processes of a container's cgroup, as systemd-oomd does: with `cgroup.kill` if
+    /// available, else one by one.
     pub(super) fn kill_group(&self, id: &ContainerId) -> Result<()> {
         let Some(root) = &self.root else { return self.kill_program(id) };
         let group = root.join("containers").join(id.to_string());
@@ -144,13 +147,14 @@ impl Node {
         }
         let procs = fs::read_to_string(group.join("main/cgroup.procs")).context("who is in it")?;
         for pid in procs.lines().filter_map(|l| l.parse().ok()) {
-            // The root process first or last: whoever is gone meanwhile is as good.
+            // A process may have ended meanwhile.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         Ok(())
     }
 
-    /// Groups of containers that are still there, when nothing runs any more. A group goes after its report was told.
+    /// Cgroups of containers that are left after all have ended. A cgroup is removed after its
+    /// report was sent.
     pub(super) async fn leftovers(&self) -> Vec<String> {
         let Some(root) = &self.root else { return Vec::new() };
         let left = || {
@@ -170,7 +174,7 @@ impl Node {
         error.context(lines[lines.len().saturating_sub(20)..].join("\n"))
     }
 
-    /// Lines of the agent's log about one container, for whoever looks into a wrong verdict.
+    /// Lines of the agent's log about one container, for the analysis of a wrong verdict.
     pub(super) fn log_of(&self, id: &ContainerId) -> Vec<String> {
         let log = fs::read_to_string(self.log_path()).unwrap_or_default();
         let word = id.to_string();
@@ -179,7 +183,8 @@ impl Node {
 }
 
 impl Node {
-    /// All that can be seen of a container whose report does not come: its files, its cgroup, who lives there and where it waits.
+    /// The state of a container whose report does not arrive: its files, its cgroup, and the
+    /// processes with their wait channels.
     pub(super) fn traces_of(&self, id: &ContainerId) -> Vec<String> {
         let mut seen = vec![format!("the agent is to: {}", self.manager.wanted(id))];
         let dir = self.file(id, "");
@@ -206,7 +211,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Gone already is what is wanted.
+        // The agent may have ended already.
         let _ = self.crash();
         sweep::processes_of(self.dir.path());
         for hierarchy in ["", "memory", "pids", "cpu"] {
@@ -218,7 +223,7 @@ impl Drop for Node {
     }
 }
 
-/// Looks every few milliseconds until `see` sees something.
+/// Polls `see` every 3 ms until it returns a value.
 async fn wait<T>(what: &str, time: Duration, mut see: impl FnMut() -> Option<T>) -> Result<T> {
     let looking = async {
         loop {

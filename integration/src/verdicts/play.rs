@@ -1,4 +1,4 @@
-//! One round of one case on a real agent: launch, do what is to be done, wait for the exit report, judge it.
+//! One round of one case on a real agent: launch, action, exit report, check.
 
 use std::time::Duration;
 
@@ -15,30 +15,31 @@ use super::master::Master;
 use super::node::Node;
 use super::wrong::Wrong;
 
-/// How long an exit report may take, with a runtime to start, in a guest on a busy machine.
+/// Timeout for an exit report, including the start of a runtime in a guest on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
 
-/// The verdict on one whose report did not come.
+/// The verdict of a container whose report did not arrive.
 const UNTOLD: &str = "no report";
 
-/// What came of one container, or of one task of an executor.
+/// The result of one container, or of one task of an executor.
 #[derive(Debug)]
 pub(super) struct Played {
-    /// The verdict that was given.
+    /// The reported verdict.
     pub(super) verdict: String,
-    /// Whether a process of it was killed: by the kernel for memory, by the agent, or by whoever plays an operator.
+    /// Whether a process of it was killed: by the kernel for memory, by the agent, or by the
+    /// simulated operator.
     pub(super) killed: bool,
-    /// How long its main process lived, as its shim saw it. Milliseconds.
+    /// Run time of its main process, as measured by its shim. Milliseconds.
     pub(super) lived_ms: Option<u64>,
-    /// From that process's end to the report at the resource manager. Milliseconds.
+    /// From the end of that process to the report at the resource manager. Milliseconds.
     pub(super) told_ms: Option<u64>,
-    /// How long it was stuck at its limit until it was ended, where its program said when that began. Milliseconds.
+    /// Duration of the stall at its limit, if the program reported its begin. Milliseconds.
     pub(super) stuck_ms: Option<u64>,
-    /// What is wrong with the verdict.
+    /// The difference from the right verdict.
     pub(super) wrong: Option<Wrong>,
 }
 
-/// Plays `case` once. An error is one of this program or of the machine, not a wrong verdict.
+/// Runs `case` once. An error is a failure of this program or of the machine, not a wrong verdict.
 pub(super) async fn play(node: &Node, case: &Case, launch: &LaunchSpec, round: u32) -> Result<Played> {
     let (id, end) = node.manager.run(case.limit(), launch.clone())?;
     if case.waits() {
@@ -51,7 +52,7 @@ pub(super) async fn play(node: &Node, case: &Case, launch: &LaunchSpec, round: u
     }
 }
 
-/// Plays an executor once: its tasks, and that it ends well.
+/// Runs an executor once: its tasks, and its own successful end.
 pub(super) async fn play_tasks(
     node: &Node,
     case: &Case,
@@ -69,7 +70,7 @@ pub(super) async fn play_tasks(
     };
     let Ok(told) = tokio::time::timeout(PATIENCE, end).await else { return Ok(vec![untold(node, case, &id, round)]) };
     let container = judge(node, case, &told.context("the manager is gone")?, &[], round);
-    // What an executor could not tell because it was killed is told by its container's report.
+    // If the executor was killed before it could report, the container's report covers its tasks.
     let missing = tasks.len().saturating_sub(reports.len());
     let played = reports.iter().map(|report| judge_task(case, report, round));
     if missing > 0 || container.wrong.is_some() {
@@ -78,7 +79,7 @@ pub(super) async fn play_tasks(
     Ok(played.collect())
 }
 
-/// A report that did not come is as wrong as can be; what there is to see of its container goes with it.
+/// A missing report counts as wrong. The state of its container is attached.
 fn untold(node: &Node, case: &Case, id: &ContainerId, round: u32) -> Played {
     let wrong = Wrong {
         case: case.name.to_owned(),
@@ -140,12 +141,12 @@ fn act(node: &Node, act: Act, id: &ContainerId, round: u32) -> Result<()> {
     }
 }
 
-/// From before the kill to after it: where in the end a container is hit differs from round to round.
+/// A wait from before the kill to after it, so that each round hits a different moment of the end.
 fn pause(ms: u32) {
     crate::clock::pause(Duration::from_millis(u64::from(ms)));
 }
 
-/// What is said of one report.
+/// Checks one report.
 pub(super) fn judge(node: &Node, case: &Case, told: &Told, codes: &[i32], round: u32) -> Played {
     let report = &told.report;
     let e = &report.evidence;

@@ -1,4 +1,4 @@
-//! The programs that cases start, and where they may write.
+//! The programs that cases start, and their scratch directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,30 +13,32 @@ use headroom_wire::v1::task::TaskStart;
 use super::case::{Program, Runtime};
 use crate::programs;
 
-/// The JVM's ways to run out of memory.
+/// A Java program with several ways to run out of memory.
 const SOURCE: &str = include_str!("Deaths.java");
-/// A Go program's.
+/// A Go program with several ways to run out of memory.
 const GO_SOURCE: &str = include_str!("../../provoke/provoke.go");
-/// What that is compiled to, beside the classes.
+/// Name of the compiled Go program, beside the classes.
 const GO: &str = "deaths-go";
-/// Names the directory with the compiled classes to the run in a guest.
+/// Environment variable that passes the directory of the compiled classes to a guest.
 pub(super) const CLASSES: &str = "HEADROOM_MATRIX_CLASSES";
-/// The word in arguments that stands for the scratch directory, and the variable that names it.
+/// Placeholder for the scratch directory in arguments, and the name of its variable.
 const SCRATCH: &str = "SCRATCH";
 
-/// Lets go of the cached code of the JVM in `$0`, as far as nobody else has it mapped, then becomes it.
+/// Drops the cached code of the JVM in `$0`, as far as no other process maps it, and then executes
+/// the JVM.
 const COLD: &str = r#"for f in lib/server/libjvm.so lib/modules lib/server/classes.jsa; do
 dd if="$0/$f" iflag=nocache count=0 status=none; done; exec "$0/bin/java" "$@""#;
 
-/// Copies what the JVM in `$0` runs from to `$1`, and has it on the disk: only what is there can be let go of.
+/// Copies the files of the JVM in `$0` to `$1` and flushes them to disk: only clean pages can be
+/// dropped.
 const COPY: &str = r#"set -e; mkdir "$1.new"; cp -rL "$0/bin" "$0/lib" "$0/conf" "$1.new"; rm -f "$1.new/lib/src.zip"
 sync "$1.new/lib/server/libjvm.so" "$1.new/lib/modules" "$1.new/lib/server/classes.jsa"; mv "$1.new" "$1""#;
 
-/// What there is on this machine.
+/// The tools on this machine.
 #[derive(Debug)]
 pub(super) struct Tools {
     workload: PathBuf,
-    /// A directory on a disk: what is written there is page cache, and not memory as in a tmpfs.
+    /// A directory on a disk: written data is page cache, unlike on a tmpfs.
     scratch: PathBuf,
     classes: Option<PathBuf>,
     java: Option<PathBuf>,
@@ -46,7 +48,7 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Looks for everything. `scratch` is a directory on a disk.
+    /// Finds all tools. `scratch` is a directory on a disk.
     pub(super) fn find(scratch: &Path) -> Result<Tools> {
         let java = on_path("java");
         let compiled = std::env::var_os(CLASSES).map(PathBuf::from);
@@ -70,12 +72,12 @@ impl Tools {
         })
     }
 
-    /// Where the compiled classes are.
+    /// The directory of the compiled classes.
     pub(super) fn classes(&self) -> Option<&Path> {
         self.classes.as_deref()
     }
 
-    /// What a program is launched as, or what is missing for it.
+    /// The launch of a program, or the missing tool.
     pub(super) fn launch(&self, program: &Program) -> Result<LaunchSpec, String> {
         let mut launch = LaunchSpec::default();
         launch.env.insert(SCRATCH.into(), self.scratch.display().to_string());
@@ -164,7 +166,7 @@ impl Tools {
 }
 
 impl Tools {
-    /// A copy of a JVM on the scratch disk, made once.
+    /// A copy of a JVM on the scratch disk, created on first use.
     fn own_jvm(&self, home: &Path) -> Result<PathBuf, String> {
         let copy = self.scratch.join("jvm");
         if copy.is_dir() {
@@ -177,13 +179,14 @@ impl Tools {
     }
 }
 
-/// A program, links to it followed: what a shim script starts would be measured too.
+/// A program on `PATH`. Symbolic links are followed.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
 }
 
-/// The directory of the newest JVM: one of its own beside the usual one, whose code nobody else has mapped, or the usual one.
+/// The directory of the newest JVM: a separate one whose code no other process maps, or the default
+/// one.
 fn newest_jvm(java: &Path) -> PathBuf {
     let entries = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|e| e.path());
     let named = entries.filter(|dir| dir.file_name().is_some_and(|n| n.to_string_lossy().starts_with("temurin")));
@@ -191,7 +194,7 @@ fn newest_jvm(java: &Path) -> PathBuf {
     named.filter(|dir| dir.join("bin/java").is_file()).max().or_else(usual).unwrap_or_else(|| PathBuf::from("/usr"))
 }
 
-/// `None` where there is no compiler.
+/// Compiles the Go program; `None` without a compiler.
 fn compiled_go(scratch: &Path) -> Result<Option<PathBuf>> {
     let (source, program) = (scratch.join("deaths.go"), scratch.join(GO));
     if on_path("go").is_none() {
@@ -202,7 +205,7 @@ fn compiled_go(scratch: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(program))
 }
 
-/// `None` where there is no compiler.
+/// Compiles the classes; `None` without a compiler.
 fn compile(scratch: &Path) -> Result<Option<PathBuf>> {
     let Some(javac) = on_path("javac") else { return Ok(None) };
     let source = scratch.join("Deaths.java");

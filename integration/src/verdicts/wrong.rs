@@ -1,25 +1,25 @@
-//! A verdict that was not right, with all that was known when it was given.
+//! A wrong verdict with all data that is known about it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One of them.
+/// A wrong verdict.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wrong {
-    /// Which case.
+    /// The case.
     pub case: String,
-    /// Which round of it.
+    /// The round.
     pub round: u32,
-    /// What would have been right.
+    /// The right verdict.
     pub expected: String,
-    /// What was said.
+    /// The reported verdict.
     pub verdict: String,
-    /// What is wrong with it.
+    /// The difference.
     pub why: String,
-    /// What it was decided from.
+    /// The evidence of the verdict.
     pub evidence: Value,
-    /// The end of the program's standard error.
+    /// The last lines of the program's standard error.
     pub log_tail: String,
-    /// What the agent logged about it.
+    /// The agent's log lines about the container.
     pub agent: Vec<String>,
 }

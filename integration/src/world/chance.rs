@@ -1,11 +1,11 @@
-//! Everything that is left to chance, from one number: SplitMix64. The same number gives the same run on every machine.
+//! The random numbers of the simulation: SplitMix64. A seed gives the same run on every machine.
 
-/// A source of numbers that looks random and repeats exactly.
+/// A deterministic source of random numbers.
 #[derive(Clone, Debug)]
 pub struct Chance(u64);
 
 impl Chance {
-    /// The source that begins with `seed`.
+    /// A source with this seed.
     pub fn new(seed: u64) -> Self {
         Chance(seed ^ 0x6a09_e667_f3bc_c908)
     }
@@ -21,11 +21,11 @@ impl Chance {
     pub fn below(&mut self, n: u64) -> u64 {
         if n == 0 { 0 } else { self.any() % n }
     }
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
-    /// The same as `u32`; `high` must fit.
+    /// As [`Chance::between`], as `u32`; `high` must fit.
     pub fn small(&mut self, low: u32, high: u32) -> u32 {
         u32::try_from(self.between(u64::from(low), u64::from(high))).unwrap_or(high)
     }
@@ -37,12 +37,12 @@ impl Chance {
     pub fn percent(&mut self, n: u64) -> bool {
         self.below(100) < n
     }
-    /// One of them.
+    /// A random element; `None` for an empty slice.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
         let n = u64::try_from(from.len()).unwrap_or(0);
         from.get(usize::try_from(self.below(n)).unwrap_or(0)).cloned()
     }
-    /// A source of its own, so that what is drawn there changes nothing here.
+    /// A separate source: draws from it do not change the numbers of this one.
     pub fn split(&mut self) -> Chance {
         Chance::new(self.any())
     }

@@ -1,4 +1,4 @@
-//! Between the cores' own types: what the daemons do by way of messages.
+//! Conversions between the types of the cores. Between the real daemons, messages do this.
 
 use std::sync::Arc;
 use std::time::Duration;

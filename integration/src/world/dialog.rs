@@ -1,5 +1,5 @@
-//! A master's conversation with the resource manager, as its shell leads it: one call at a time, and a stream of updates that is
-//! read on from its cursor.
+//! A master's session with the resource manager, as its driver runs it: one call at a time, and a
+//! stream of updates that is resumed from its cursor.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::wire::{Caller, Heard, Line, Reader};
 use super::{World, convert};
 use crate::scenario::Plant;
 
-/// The usual time between two syncs. Milliseconds.
+/// Usual interval between two sync calls. Milliseconds.
 const HEARTBEAT: u64 = 1_000;
-/// News of the job is told no more often than this. Milliseconds.
+/// Shortest interval between two sync calls for news of the job. Milliseconds.
 const NEWS: u64 = 200;
-/// The end is told for this long. Milliseconds.
+/// Time limit for reporting the end. Milliseconds.
 const LAST_WORDS: u64 = 60_000;
-/// A resource manager that never answered is waited for this long. Milliseconds.
+/// Time limit for the first response of the resource manager. Milliseconds.
 const FIRST_ANSWER: u64 = 30_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ enum Said {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
-    /// Nobody reads.
+    /// No reader.
     None,
     Closed {
         retry_at: u64,
@@ -53,11 +53,11 @@ enum Stream {
     Open {
         stream: u64,
     },
-    /// It belongs to an earlier life; a registration will say from where to read.
+    /// It belongs to an earlier incarnation. The next registration returns a new cursor.
     Stale,
 }
 
-/// The conversation.
+/// The session of one master.
 #[derive(Debug)]
 pub(super) struct Dialog {
     attempt: AttemptId,
@@ -73,7 +73,7 @@ pub(super) struct Dialog {
     owed: BTreeMap<RequestId, u64>,
     acking: u64,
     patch: Option<JobPatch>,
-    /// Containers whose size was asked for, by call.
+    /// Containers with a pending resize, by call.
     resizes: BTreeMap<u64, ContainerId>,
     from: (Epoch, u64),
     stream: Stream,
@@ -110,7 +110,7 @@ impl Dialog {
         let soon = self.last_sync.map_or(now, |at| at + NEWS);
         self.next = self.next.min(soon);
     }
-    /// When something is to be said or opened.
+    /// Time of the next call or of the next attempt to open the stream.
     pub(super) fn due(&self) -> Option<u64> {
         let speak = (self.waiting.is_none() && self.stage != Stage::Over).then_some(self.next);
         let open = match self.stream {
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// Time has come to speak or to listen, perhaps.
+    /// Makes the next call or opens the stream, if it is due.
     pub(super) fn dialog_wakes(&mut self, pid: u64) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// A call beside the others.
+    /// Makes a resize call beside the session's other calls.
     pub(super) fn dialog_resizes(&mut self, pid: u64, container: ContainerId, resource: Resource) {
         let size = Size { resource, heap: None };
         let call = Call::Resize { container: container.clone(), version: None, size, how: How::Really };
@@ -454,7 +454,7 @@ impl World {
     }
 }
 
-/// HR0410: register again.
+/// True for refusals with HR0410, which require a new registration.
 fn is_another_life(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => true,
@@ -471,7 +471,7 @@ fn is_another_life(refusal: &Refusal) -> bool {
     }
 }
 
-/// Codes that may go away by themselves.
+/// True for refusals that a retry can resolve.
 fn may_try_again(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Recovering(_) | Refusal::TooMany { .. } => true,

@@ -1,11 +1,12 @@
-//! What happened, in one line each: the last lines for people, a hash over all of them to tell whether two runs were the same.
+//! The trace of a run: one line per event, the last lines as text, and a hash over all lines to
+//! compare two runs.
 
 use std::collections::VecDeque;
 
-/// Lines that are kept.
+/// Number of kept lines.
 const KEPT: usize = 40;
 
-/// The log of one run.
+/// The trace of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Diary {
     hash: u64,
@@ -19,7 +20,7 @@ impl Diary {
         let echo = std::env::var_os("HEADROOM_SIM_ECHO").is_some();
         Diary { hash: 0xcbf2_9ce4_8422_2325, count: 0, last: VecDeque::new(), echo }
     }
-    /// One more line.
+    /// Adds a line.
     pub(super) fn note(&mut self, now: u64, what: &str) {
         let line = format!("{:>7}.{:03} {what}", now / 1000, now % 1000);
         for byte in line.bytes() {
@@ -34,7 +35,7 @@ impl Diary {
             self.last.pop_front();
         }
     }
-    #[allow(clippy::print_stderr)] // asked for by whoever replays a seed
+    #[allow(clippy::print_stderr)] // requested by HEADROOM_SIM_ECHO
     fn say(&self, line: &str) {
         eprintln!("{line}");
     }

@@ -1,4 +1,4 @@
-//! What the resource manager's store would hold: the sum of everything that was made durable, and nothing else.
+//! The simulated store of the resource manager: exactly the state that was made durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Disk {
             Save::Tags { node, tags } => drop(self.tags.insert(node, tags)),
         }
     }
-    /// What the next life begins with. Its number is durable before it does anything.
+    /// The initial state of the next incarnation. Its epoch is durable before it acts.
     pub(super) fn next_life(&mut self) -> Restored {
         self.epoch = Epoch(self.epoch.0 + 1);
         let apps = self.apps.iter().filter_map(|(id, (spec, submitted))| {

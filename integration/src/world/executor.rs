@@ -1,6 +1,8 @@
-//! The program in a container: an executor with the real books over slots and results, and tasks that need what their habit says.
+//! The program in a container: a simulated executor with the real slot and result bookkeeping, and
+//! tasks with the behaviour of the scenario.
 //!
-//! It keeps a line to its master, tries again when that breaks, and ends when it is told to or has been alone for too long.
+//! It keeps a connection to its master and reconnects when it breaks. It exits on request, or when
+//! it has had no master for too long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,20 +22,20 @@ use super::{Thing as Any, World};
 use crate::oracle::Truth;
 use crate::scenario::{Habit, Plant};
 
-/// How long it works on without a master. Milliseconds.
+/// Time for which it continues without a master. Milliseconds.
 const WITHOUT_MASTER: u64 = 120_000;
-/// How long a draining executor waits for acknowledgements. Milliseconds.
+/// Time for which a draining executor waits for acknowledgements. Milliseconds.
 const LAST_ACKS: u64 = 10_000;
-/// What the executor itself needs.
+/// Memory use of the executor itself.
 const OWN_USE: Bytes = Bytes::from_mib(16);
-/// A line that lived this long was a good one. Milliseconds.
+/// A connection of this duration resets the backoff. Milliseconds.
 const GOOD: u64 = 2_000;
 
 #[derive(Debug)]
 pub(super) enum Thing {
-    /// Time to look for the master.
+    /// Time to connect to the master.
     Try,
-    /// There was no way to it.
+    /// The connection attempt failed.
     NoAnswer,
     Up {
         line: u64,
@@ -45,24 +47,24 @@ pub(super) enum Thing {
     LineDown {
         line: u64,
     },
-    /// A task has taken the memory it needs.
+    /// A task has allocated its memory.
     Full {
         attempt: TaskAttemptId,
     },
-    /// A task has done its work.
+    /// A task has completed its work.
     Over {
         attempt: TaskAttemptId,
     },
-    /// A task was held at this limit for as long as it may be.
+    /// The hold time of a frozen task at this limit is over.
     HoldOver {
         attempt: TaskAttemptId,
         limit: Bytes,
     },
-    /// Somebody killed a task.
+    /// A task was killed from outside.
     Killed {
         attempt: TaskAttemptId,
     },
-    /// Something may have lasted too long.
+    /// A timeout may have expired.
     Look,
     Exit {
         code: i32,
@@ -81,17 +83,17 @@ enum Phase {
 struct Task {
     start: TaskStart,
     full: bool,
-    /// Since when it has been held near its limit.
+    /// Start of the freeze near its limit.
     held: Option<u64>,
-    /// Its work would be over had it not been held.
+    /// Its work time ended during a freeze.
     late: bool,
 }
 
-/// How a task's process ended.
+/// The end of a task's process.
 #[derive(Clone, Copy, Debug)]
 enum How {
     Code(i32),
-    /// By the kernel at its own limit.
+    /// Killed by the kernel at its own limit.
     OutOfMemory,
     Killed,
     Stopped,
@@ -142,7 +144,7 @@ impl Executor {
 }
 
 impl World {
-    /// A container's program begins.
+    /// Starts the program of a container.
     pub(super) fn program_starts(&mut self, node: &NodeId, id: &ContainerId, order: &RunOrder) {
         if order.request.is_none() {
             return self.managed_master_starts(node, id, order);
@@ -157,7 +159,7 @@ impl World {
         self.later(WITHOUT_MASTER, Any::Executor(id.clone(), Thing::Look));
     }
 
-    /// The processes of a container are gone, whoever ended them.
+    /// Removes the program of a container whose processes ended, for any reason.
     pub(super) fn program_gone(&mut self, id: &ContainerId) {
         self.managed_master_gone(id);
         self.sitters.remove(id);
@@ -170,7 +172,7 @@ impl World {
         }
     }
 
-    /// SIGTERM.
+    /// Handles SIGTERM.
     pub(super) fn program_terminated(&mut self, id: &ContainerId) {
         if self.managed_master_leaves(id) || self.sitter_terminated(id) {
             return;
@@ -233,7 +235,7 @@ impl World {
         }
     }
 
-    /// Waits a little, asks the resource manager where the master is, and tries again.
+    /// Waits, gets the master's address from the resource manager, and reconnects.
     fn executor_waits(&mut self, id: &ContainerId) {
         let Some(e) = self.executors.get_mut(id) else { return };
         let wait = u64::try_from(e.backoff.wait().as_millis()).unwrap_or(0);
@@ -346,7 +348,7 @@ impl World {
         client.and_then(|c| c.job.habits.get(&attempt.task)).cloned().unwrap_or(none)
     }
 
-    /// A task has all its memory: it may have been too much.
+    /// Handles a task that has allocated its memory. It may exceed its limit.
     fn task_full(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let habit = self.habit(id, attempt);
         let Some(e) = self.executors.get_mut(id) else { return };
@@ -371,7 +373,8 @@ impl World {
         }
     }
 
-    /// It needs more than its limit: held where it may grow, killed where not. A heap that is too small does not grow.
+    /// Handles a task that exceeds its limit: it is frozen if it can grow, else killed. A heap that
+    /// is too small does not grow.
     fn task_near_limit(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
         let (habit, now) = (self.habit(id, attempt), self.now);
         let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) else { return };
@@ -413,7 +416,7 @@ impl World {
         }
     }
 
-    /// Nobody holds it any longer: the kernel kills it.
+    /// Ends the freeze of a task: the kernel kills it.
     fn task_let_go(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let held = self.executors.get(id).and_then(|e| e.running.get(attempt)).is_some_and(|task| task.held.is_some());
         if held {
@@ -429,7 +432,7 @@ impl World {
         }
     }
 
-    /// Nodes on which nothing but held tasks runs, and at least two of them, with the moment since when that is so.
+    /// Nodes on which at least two tasks run and all are frozen, with the time since when.
     pub(super) fn standstills(&self) -> BTreeMap<NodeId, u64> {
         let mut nodes: BTreeMap<NodeId, Vec<Option<u64>>> = BTreeMap::new();
         for e in self.executors.values() {
@@ -500,7 +503,7 @@ impl World {
         }
     }
 
-    /// Everything in it is stopped, and it ends.
+    /// Stops all tasks and then exits.
     fn executor_stops(&mut self, id: &ContainerId, code: i32) {
         let Some(e) = self.executors.get_mut(id) else { return };
         match e.phase {
@@ -512,7 +515,7 @@ impl World {
         self.executor_looks(id);
     }
 
-    /// Whether there is nothing left to do.
+    /// Exits if no work is left.
     fn executor_looks(&mut self, id: &ContainerId) {
         let now = self.now;
         let Some(e) = self.executors.get_mut(id) else { return };
@@ -540,7 +543,7 @@ impl World {
     }
 }
 
-/// Whether its own limit is too small for it.
+/// Whether the task exceeds its own limit.
 fn verdict(habit: &Habit, start: &TaskStart) -> bool {
     let Some(limit) = start.limit else { return false };
     match start.heap {

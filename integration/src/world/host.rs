@@ -1,6 +1,8 @@
-//! A host: the node agent's loop around its real core, the processes of its containers, and what is on its disk.
+//! A host: the node agent's driver around its real core, the processes of its containers, and its
+//! disk.
 //!
-//! The agent forgets everything when it dies; cells (containers as the kernel and the disk know them) outlive it.
+//! The agent loses its state when it dies. Cells, which are the containers as seen by the kernel
+//! and the disk, survive it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +28,7 @@ const USUAL_GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum Thing {
     Start,
-    /// Something may be due.
+    /// A timer may be due.
     Wake {
         life: u64,
     },
@@ -44,26 +46,26 @@ pub(super) enum Thing {
         life: u64,
         stream: u64,
     },
-    /// The agent has something done.
+    /// The agent has completed a job.
     Job {
         life: u64,
         id: ContainerId,
         job: Job,
     },
-    /// Something happened to a container.
+    /// A container changed its state.
     Fact {
         life: u64,
         id: ContainerId,
         event: Box<container::Event>,
     },
-    /// The agent has changed a size, or has not.
+    /// The agent has changed a size or failed to.
     Resized {
         life: u64,
         id: ContainerId,
         version: u32,
         result: Result<(), String>,
     },
-    /// A report reached a resource manager that was never told; see [`Plant::EndForgotten`].
+    /// A report reached a resource manager that never received it; see [`Plant::EndForgotten`].
     Vanishes {
         life: u64,
         id: ContainerId,
@@ -88,16 +90,16 @@ pub(super) enum Step {
     Kill,
 }
 
-/// How the program of a cell ended.
+/// The end of a cell's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Code(i32),
     Killed,
-    /// By the kernel, at the container's own limit.
+    /// Killed by the kernel at the container's own limit.
     OutOfMemory,
 }
 
-/// A container as the kernel and the disk know it.
+/// A container as seen by the kernel and the disk.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) order: RunOrder,
@@ -110,13 +112,13 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// What its program uses, for as long as it does not run out.
+    /// Memory use of its program before it exceeds its limit.
     fn used(&self) -> Bytes {
         self.order.resource.memory.mul_ratio(1, 2)
     }
 }
 
-/// One host.
+/// A simulated host.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) id: NodeId,
@@ -124,15 +126,15 @@ pub(super) struct Host {
     pub(super) agent: Agent,
     pub(super) life: u64,
     pub(super) up: bool,
-    /// Nothing reaches it.
+    /// It is partitioned from the network.
     pub(super) cut: bool,
     /// It was reset and is not back.
     off: bool,
-    /// What it is, for placement.
+    /// Its traits for placement.
     pub(super) traits: Traits,
-    /// How long it goes on alone.
+    /// Timeout of the self-fence.
     fence: Patience,
-    /// It gives no container another size.
+    /// It refuses all resizes.
     pub(super) rigid: bool,
     orders: BTreeMap<ContainerId, RunOrder>,
     pub(super) cells: BTreeMap<ContainerId, Cell>,
@@ -160,7 +162,7 @@ impl Host {
             wake: None,
         }
     }
-    /// Memory of everything that lives on it.
+    /// Memory of all live containers.
     pub(super) fn lives(&self) -> Bytes {
         let alive = self.cells.values().filter(|c| c.alive);
         alive.fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.order.resource.memory))
@@ -183,7 +185,7 @@ impl World {
         match thing {
             Thing::Start => {}
             Thing::Wake { life } if life == current => {
-                // An earlier moment has taken its place.
+                // An earlier timer replaced this one.
                 if host.wake != Some(self.now) {
                     return;
                 }
@@ -210,7 +212,7 @@ impl World {
         self.host_tends(node);
     }
 
-    /// The agent begins and takes up what an earlier one left.
+    /// Starts the agent, which adopts the containers of an earlier one.
     fn agent_starts(&mut self, node: &NodeId) {
         let now = self.now;
         let Some(host) = self.hosts.get_mut(node).filter(|h| !h.up) else { return };
@@ -235,7 +237,7 @@ impl World {
         host.wake = None;
         host.agent = Agent::default();
         self.later(down_ms, Any::Host(node.clone(), Thing::Start));
-        // Only its own streams; a master on the same host goes on.
+        // Only the agent's own streams break; a master on the same host continues.
         let mine: Vec<u64> = self.hosts.get(node).and_then(|h| h.link.stream()).into_iter().collect();
         mine.into_iter().for_each(|stream| self.break_stream(stream, false));
     }
@@ -296,7 +298,7 @@ impl World {
                 }
             }
             Effect::Forget => self.agent_job(node, id, Job::Forget),
-            // Nothing is fetched here.
+            // The simulation fetches no files.
             Effect::Abandon | Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
         }
     }
@@ -307,7 +309,7 @@ impl World {
         self.later(takes, Any::Host(node.clone(), Thing::Job { life, id, job }));
     }
 
-    /// A job is done, now.
+    /// Completes a job.
     fn agent_does(&mut self, node: &NodeId, id: ContainerId, job: Job) {
         match job {
             Job::Prepare => self.agent_prepares(node, id),
@@ -348,7 +350,7 @@ impl World {
         self.program_starts(node, &id, &order);
     }
 
-    /// The limit is changed now; what came of it is known a little later, or never when the agent dies in between.
+    /// Changes the limit now. The result arrives later, or never if the agent dies meanwhile.
     fn agent_resizes(&mut self, node: &NodeId, id: &ContainerId, size: Size) {
         let takes = self.chance.between(1, 20);
         let Some(host) = self.hosts.get_mut(node) else { return };
@@ -381,7 +383,7 @@ impl World {
         }
     }
 
-    /// The main process of a container is gone.
+    /// Handles the end of a container's main process.
     pub(super) fn cell_ends(&mut self, node: &NodeId, id: &ContainerId, how: Ended) {
         let after = self.chance.between(1, 10);
         let Some(host) = self.hosts.get_mut(node) else { return };
@@ -408,7 +410,8 @@ impl World {
         }
         match cell {
             Some(cell) => cell.report = Some(report.clone()),
-            // A stop for what never came here: its directory holds the report alone.
+            // A stop for a container that never arrived here: its directory contains only the
+            // report.
             None => {
                 let order = unknown(id);
                 let report = Some(report.clone());
@@ -421,7 +424,7 @@ impl World {
         self.agent_steps(node, agent::Event::Container { id: id.clone(), event });
     }
 
-    /// What the resource manager wants, taken in.
+    /// Applies the desired state from the resource manager.
     pub(super) fn agent_wanted(&mut self, node: &NodeId, full: bool, wants: Vec<(ContainerId, rm::Want)>) {
         let Some(host) = self.hosts.get_mut(node) else { return };
         let extent = if full { Extent::Full } else { Extent::Changes };

@@ -1,4 +1,4 @@
-//! A node agent's line to the resource manager: as the agent keeps it, with the core's own plan of when to tell what.
+//! A node agent's connection to the resource manager, with the core's own schedule of reports.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::manager::Input;
 use super::wire::{Caller, Heard, Line};
 use super::{Thing as Any, World};
 
-/// How long a decommissioned node waits before it asks again. Milliseconds.
+/// Interval of registration attempts of a decommissioned node. Milliseconds.
 const DISMISSED: u64 = 30_000;
-/// Most reports of ends in one message.
+/// Maximum number of exit reports in one message.
 const ENDS_AT_ONCE: usize = 32;
 
 #[derive(Debug)]
@@ -34,12 +34,12 @@ enum Stream {
     Open { stream: u64 },
 }
 
-/// The line.
+/// The connection of one agent.
 #[derive(Debug)]
 pub(super) struct Link {
     phase: Phase,
     backoff: Backoff,
-    /// Of the latest registration.
+    /// Serial number of the latest registration.
     serial: u64,
 }
 
@@ -102,7 +102,7 @@ impl Link {
 }
 
 impl World {
-    /// Sends what is due, and sees to it that somebody looks again.
+    /// Sends due messages and schedules the next wake-up.
     pub(super) fn host_tends(&mut self, node: &NodeId) {
         let now = self.now;
         let wake = loop {
@@ -265,7 +265,7 @@ impl World {
     }
 }
 
-/// The other side knows neither this node nor this epoch.
+/// True if the resource manager does not know this node or epoch.
 fn is_stranger(refusal: &Refusal) -> bool {
     matches!(
         refusal,

@@ -1,4 +1,5 @@
-//! The resource manager's daemon around its real core: one batch after the other, nothing leaves before it is on disk.
+//! The resource manager's driver around its real core. It handles one batch after the other and
+//! sends nothing before it is durable.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +13,7 @@ use super::{Thing as Any, UNIX_AT_ZERO, World};
 use crate::fault::{Fault, LastWrite};
 use crate::scenario::Plant;
 
-/// Inputs in one batch.
+/// Maximum number of inputs in one batch.
 const BATCH: usize = 64;
 
 #[derive(Debug)]
@@ -22,10 +23,10 @@ pub(super) enum Thing {
         caller: Caller,
         number: u64,
         input: Box<Input>,
-        /// The only one that hears it.
+        /// The only incarnation that receives it.
         life: Option<u64>,
     },
-    /// A batch is on disk.
+    /// A batch is durable.
     Durable {
         life: u64,
     },
@@ -35,7 +36,7 @@ pub(super) enum Thing {
     },
 }
 
-/// What the daemon takes in.
+/// An input of the daemon.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
     Call(Box<Call>),
@@ -43,7 +44,7 @@ pub(super) enum Input {
     WatchApp { app: AppId, epoch: Epoch, cursor: u64, stream: u64, reader: Reader },
 }
 
-/// The daemon.
+/// The simulated daemon.
 #[derive(Debug, Default)]
 pub(super) struct Manager {
     pub(super) cluster: Option<Cluster>,
@@ -59,7 +60,7 @@ pub(super) struct Manager {
     nodes: BTreeMap<NodeId, u64>,
     apps: BTreeMap<AppId, u64>,
     due: Option<Tick>,
-    /// What strikes it in its next write.
+    /// A fault that occurs during its next write.
     pub(super) doom: Option<Fault>,
 }
 
@@ -109,7 +110,7 @@ impl World {
         self.manager_settles();
     }
 
-    /// The daemon dies: what is not on disk is gone, and so are all its connections.
+    /// Kills the daemon: all data that is not durable is lost, and all connections break.
     pub(super) fn manager_dies(&mut self, write: LastWrite) {
         if self.manager.cluster.take().is_none() {
             return;
@@ -133,7 +134,7 @@ impl World {
         }
     }
 
-    /// Takes in what waits, unless a batch is being written.
+    /// Handles waiting inputs, unless a batch is being written.
     fn manager_turn(&mut self) {
         if self.manager.writing || self.manager.cluster.is_none() {
             return;
@@ -276,7 +277,7 @@ impl World {
         }
     }
 
-    /// Streams are opened from what is durable.
+    /// Streams are opened after the batch is durable, from the durable state.
     fn manager_opens_streams(&mut self) {
         for (caller, number, input) in std::mem::take(&mut self.manager.later) {
             let Some(cluster) = &self.manager.cluster else { return };

@@ -1,6 +1,7 @@
-//! A master's daemon around its real core, and the people who submit jobs and start masters again.
+//! A master's driver around its real core, and the clients that submit jobs and restart masters.
 //!
-//! A journal outlives its master: an unmanaged one's lies with whoever started it, a managed one's on its node.
+//! A journal survives its master. The journal of an unmanaged master belongs to its client; that of
+//! a managed one is on its node.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +23,7 @@ use super::{Thing as Any, World};
 use crate::fault::{Fault, LastWrite};
 use crate::scenario::{Job, Plant};
 
-/// How long a file system takes to rename. Milliseconds.
+/// Duration of a rename in the file system. Milliseconds.
 const COMMITTED_AFTER: u64 = 3;
 
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(super) enum ClientThing {
         number: u64,
         heard: Box<Heard>,
     },
-    /// Somebody starts an unmanaged master.
+    /// The client starts an unmanaged master.
     Master,
     Kill,
 }
@@ -61,35 +62,35 @@ pub(super) enum Thing {
     },
     Wake,
     Durable,
-    /// An output is in its place.
+    /// An output was committed.
     Committed {
         task: TaskKey,
         attempt: TaskAttemptId,
     },
 }
 
-/// What a master has written down.
+/// The journal of a master.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journal {
-    /// Its secret, and its name in the oracle's books.
+    /// Its token, which is also its key in the invariant checker.
     pub(crate) token: String,
     pub(crate) records: Vec<Record>,
 }
 
-/// Who wants a job done.
+/// The user of one job.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) job: Job,
     pub(crate) app: Option<AppId>,
-    /// A user has ended it.
+    /// A user has killed it.
     pub(crate) killed: bool,
     call: Option<(u64, Asked)>,
-    /// By node; `None` for an unmanaged master's.
+    /// By node; `None` for an unmanaged master.
     pub(crate) journals: BTreeMap<Option<NodeId>, Journal>,
-    /// How the last master that left by itself saw the end.
+    /// Outcome as seen by the last master that exited by itself.
     pub(crate) outcome: Option<Outcome>,
     left: bool,
-    /// What strikes its master in its next write.
+    /// A fault that occurs during the next write of its master.
     pub(super) doom: Option<Fault>,
 }
 
@@ -105,12 +106,12 @@ impl Client {
     }
 }
 
-/// One run of a master.
+/// One process of a master.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) job: usize,
     pub(super) app: AppId,
-    /// Where it runs; `None` with whoever started it.
+    /// Its node; `None` for an unmanaged master.
     pub(super) node: Option<NodeId>,
     pub(super) container: Option<ContainerId>,
     pub(super) url: String,
@@ -175,7 +176,7 @@ impl World {
                 }
             }
             Heard::Lost => self.later(200, Any::Client(job, again)),
-            // A managed master that fits no node that is there: somebody tries again.
+            // A managed master may fit no present node; the client retries.
             Heard::Refused(_) if asked == Asked::Submit => self.later(1_000, Any::Client(job, again)),
             Heard::Refused(_) | Heard::Listening | Heard::TooOld => {}
         }
@@ -237,7 +238,7 @@ impl World {
         self.process_waits(pid);
     }
 
-    /// A master ends by itself.
+    /// Ends a master that exits by itself.
     pub(super) fn process_leaves(&mut self, pid: u64, code: i32) {
         let Some(process) = self.processes.remove(&pid) else { return };
         self.note(|| format!("master process {pid} leaves: {:?}", process.outcome));
@@ -254,14 +255,14 @@ impl World {
         }
     }
 
-    /// A master dies.
+    /// Kills a master.
     pub(super) fn process_dies(&mut self, pid: u64, write: LastWrite) {
         let Some(mut process) = self.processes.remove(&pid) else { return };
         self.note(|| format!("master process {pid} dies"));
         if write == LastWrite::Kept && process.writing {
             self.process_writes(&mut process);
         }
-        // The kernel still delivers what was sent.
+        // The kernel still delivers sent data.
         for line in self.connections_of(|c| c.pid == pid) {
             self.close_connection(line);
         }
@@ -274,7 +275,7 @@ impl World {
         }
     }
 
-    /// SIGTERM for a managed master: it leaves the job to the next run.
+    /// Handles SIGTERM of a managed master: it leaves the job to the next attempt.
     pub(super) fn managed_master_leaves(&mut self, container: &ContainerId) -> bool {
         let found = self.processes.iter().find(|(_, p)| p.container.as_ref() == Some(container)).map(|(pid, _)| *pid);
         if let Some(pid) = found {
@@ -286,7 +287,7 @@ impl World {
     pub(super) fn process_thing(&mut self, pid: u64, thing: Thing) {
         let Some(p) = self.processes.get_mut(&pid) else { return };
         if matches!(thing, Thing::Wake) {
-            // An earlier moment has taken its place.
+            // An earlier timer replaced this one.
             if p.wake != Some(self.now) {
                 return;
             }
@@ -397,7 +398,7 @@ impl World {
         p.core.assert_invariants();
     }
 
-    /// A deadline that is still due after it was told would be told again and again, without end.
+    /// Checks that a deadline moved after it was handled; otherwise it would fire forever.
     fn timer_has_moved(&mut self, pid: u64) {
         let Some(p) = self.processes.get(&pid) else { return };
         let now = Tick(self.now - p.started);
@@ -411,7 +412,7 @@ impl World {
         }
     }
 
-    /// Records first; when they are on disk, everything else.
+    /// Writes the records first. All other effects follow when they are durable.
     fn process_carries_out(&mut self, pid: u64) {
         let plant = self.plant;
         let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else { return };
@@ -464,7 +465,7 @@ impl World {
                 Effect::Send { container, message } => messages.extend(p.lines.get(&container).map(|line| (*line, *message))),
                 Effect::Commit { task, attempt, commit: _ } => commits.push(Thing::Committed { task, attempt }),
                 Effect::Resize { container, resource } => resizes.push((container, resource)),
-                // Jobs of the simulation name no inputs, and nothing would wait for an answer.
+                // Jobs of the simulation name no inputs.
                 Effect::Measure { .. } => {}
                 Effect::Sync => p.dialog.hurry(now),
                 Effect::Finish(outcome) => {
@@ -482,7 +483,7 @@ impl World {
         resizes.into_iter().for_each(|(container, resource)| self.dialog_resizes(pid, container, resource));
     }
 
-    /// Sees to it that somebody looks when something is due.
+    /// Schedules the next wake-up.
     pub(super) fn process_waits(&mut self, pid: u64) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
@@ -495,7 +496,7 @@ impl World {
     }
 }
 
-/// How an ending looks to the resource manager.
+/// The outcome in the resource manager's terms.
 pub(super) fn outcome_of(outcome: &Outcome) -> rm::Outcome {
     match outcome.ending {
         Ending::Succeeded => rm::Outcome::Succeeded,
@@ -503,7 +504,7 @@ pub(super) fn outcome_of(outcome: &Outcome) -> rm::Outcome {
     }
 }
 
-/// Records as they come back from a file.
+/// Records after a round trip through their file format.
 fn reread(records: &[Record]) -> Vec<Record> {
     let again = |record: &Record| {
         let text = serde_json::to_string(record).unwrap_or_else(|e| unreachable!("a record that cannot be written: {e}"));

@@ -1,5 +1,5 @@
-//! People who change a cluster while it works: sizes, nodes, queues, applications. In the end they put everything back, so that whatever
-//! was asked for can come.
+//! Operators who change a running cluster: sizes, nodes, queues, applications. At the end they
+//! revert their changes, so that all requests can be granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,11 @@ use super::wire::{Caller, Heard};
 use super::{Thing as Any, World};
 use crate::scenario::estate::{Order, Word, word};
 
-/// So long after the last disturbance everything is as it was. Milliseconds.
+/// Time after the last fault at which all changes are reverted. Milliseconds.
 pub(super) const RESTORED: u64 = 120_000;
-/// Orders that were held up on the way, or sent twice, have arrived so long after the last disturbance. Milliseconds.
+/// Time after the last fault at which delayed and repeated orders have arrived. Milliseconds.
 const ARRIVED: u64 = 10_500;
-/// An answer that never came is asked for again. Milliseconds.
+/// Interval of retries after a lost response. Milliseconds.
 const AGAIN: u64 = 1_000;
 
 #[derive(Debug)]
@@ -27,29 +27,30 @@ pub(super) enum Thing {
 /// Whether an order is repeated until it is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Must {
-    /// Once is enough.
+    /// It is sent once.
     No,
-    /// Everything hangs on it.
+    /// It is repeated.
     Yes,
 }
 
-/// What was ordered and not yet answered.
+/// Orders without a response, and acknowledged marks.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     open: BTreeMap<u64, (Order, Must)>,
-    /// Since when it has been answered that something is said of a node. Nothing is known of one of which something was taken back.
+    /// Time of the first acknowledgement of a mark. It is not valid for nodes in `taken_back`.
     said: BTreeMap<(NodeId, Word), UnixMillis>,
-    /// Nodes that were to be labelled: a manager that died before it answered may have written it down.
+    /// Nodes with a label order. A manager that died before its response may have stored it.
     labelled: BTreeSet<NodeId>,
     taken_back: BTreeSet<NodeId>,
 }
 
 impl Operator {
-    /// Something is said of a node, and has been since before this moment, whatever has become of the manager since.
+    /// True if a mark was acknowledged before this time and never removed. Restarts of the manager
+    /// do not change that.
     pub(super) fn has_said(&self, node: &NodeId, word: Word, before: UnixMillis) -> bool {
         !self.taken_back.contains(node) && self.said.get(&(node.clone(), word)).is_some_and(|since| *since < before)
     }
-    /// A label may have been on a node at some time.
+    /// True if the node may have had a label at some time.
     pub(super) fn may_have_labelled(&self, node: &NodeId) -> bool {
         self.labelled.contains(node) || self.open.values().any(|(order, _)| is_label(order))
     }
@@ -71,7 +72,7 @@ impl World {
         let mut last: Vec<Order> = (0..estate.nodes.len()).map(|node| Order::Undrain { node }).collect();
         last.extend((0..estate.nodes.len()).map(|node| Order::Tag { node, word: Word::Nothing }));
         last.extend(estate.trees.len().checked_sub(1).map(|tree| Order::Queues { tree }));
-        // A tree says of every queue whether it is open: this one says so of all.
+        // A tree contains the state of all queues; this one opens all.
         for order in last {
             let at = self.scenario.calm_ms + ARRIVED;
             self.at(at, Any::Operator(Thing::Give { order, must: Must::Yes }));
@@ -94,7 +95,7 @@ impl World {
                     }
                     Heard::Refused(refusal) => {
                         self.note(|| format!("operator: {order:?} is refused: {refusal}"));
-                        // A node that never was drained, or is not known yet.
+                        // The node was never drained, or it is not registered yet.
                         must == Must::No || matches!(order, Order::Undrain { .. } | Order::Tag { .. })
                     }
                     Heard::Lost | Heard::Listening | Heard::TooOld => must == Must::No,
@@ -159,7 +160,7 @@ impl World {
         self.operator.said.entry((id, *word)).or_insert(now);
     }
 
-    /// One of the containers that tenants know to live.
+    /// A resize of one of the containers that tenants know as live.
     fn resize_of(&self, pick: u64, percent: u64) -> Option<Call> {
         let all: Vec<_> = self.tenants.iter().flat_map(|t| t.live.iter()).collect();
         let n = u64::try_from(all.len()).ok().filter(|n| *n > 0)?;

@@ -1,4 +1,5 @@
-//! What queues are owed: never more than their maximum, and at least their guarantee while they wait and others have more than theirs.
+//! Checks of queue shares: a queue never exceeds its maximum, and it gets at least its guarantee
+//! while it waits and others exceed theirs.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use headroom_types::{Bytes, QueuePath};
 
 use super::World;
 
-/// The first queue that was given more than it may have, by a grant among these effects.
+/// The first queue that exceeds its maximum by a grant among these effects.
 pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<String> {
     let granted = effects.iter().filter_map(|effect| match effect {
         Effect::Tell { container, want: Want::Run(order), .. } if order.version == 1 => cluster.app(&container.app),
@@ -29,11 +30,12 @@ pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<St
 }
 
 impl World {
-    /// Queues below their guarantee that got nothing since they were last looked at, and for which there is room that others have
-    /// beyond their own. Each is named with how much it was given so far.
+    /// Queues below their guarantee with a request that fits into the free memory plus the memory
+    /// that others hold beyond their guarantees. Each is named with its number of granted
+    /// containers, so that a queue with a new grant differs.
     pub(super) fn starving(&self, cluster: &Cluster) -> BTreeSet<String> {
         let views = cluster.queues();
-        // Leaves right below the root: what is owed to them depends on no other queue's guarantee.
+        // Leaves directly below the root: their guarantees depend on no other queue.
         let leaves: Vec<&QueueView<'_>> =
             views.iter().filter(|v| v.children.is_empty() && v.path.to_string().matches('.').count() == 1).collect();
         let mut found = BTreeSet::new();
@@ -54,7 +56,8 @@ impl World {
         found
     }
 
-    /// Whether some node has the room, counting what other queues have there beyond their guarantees.
+    /// Whether a node has enough memory, counting the memory that other queues use there beyond
+    /// their guarantees.
     fn room_beyond(
         &self,
         cluster: &Cluster,

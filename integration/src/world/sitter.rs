@@ -1,4 +1,4 @@
-//! The program in a tenant's container: works for so long and ends well, or ends when it is told to.
+//! The program in a tenant's container: it works for a fixed time and succeeds, or ends on request.
 
 use headroom_rm_core::ask::{Apart, Level, Match, Placement, Relax};
 use headroom_rm_core::{Exclusive, RunOrder, Traits};
@@ -9,14 +9,14 @@ use super::tenant::RUNS_MS;
 use super::{Thing as Any, World};
 use crate::scenario::estate::{self, Word};
 
-/// A program that sits.
+/// A running program of a tenant.
 #[derive(Clone, Debug)]
 pub(super) struct Sitter {
     stubborn: bool,
 }
 
 impl World {
-    /// True when it is one of these.
+    /// Starts the program if the container belongs to a tenant, and returns whether it does.
     pub(super) fn sitter_starts(&mut self, node: &NodeId, id: &ContainerId, order: &RunOrder) -> bool {
         let Some(runs) = order.launch.env.get(RUNS_MS).and_then(|ms| ms.parse::<u64>().ok()) else { return false };
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
@@ -26,14 +26,14 @@ impl World {
         true
     }
 
-    /// Its work is done.
+    /// Ends a program that has completed its work.
     pub(super) fn sitter_done(&mut self, node: &NodeId, id: &ContainerId) {
         if self.sitters.contains_key(id) {
             self.cell_ends(node, id, Ended::Code(0));
         }
     }
 
-    /// SIGTERM. True when it is one of these.
+    /// Handles SIGTERM. Returns whether the container belongs to a tenant.
     pub(super) fn sitter_terminated(&mut self, id: &ContainerId) -> bool {
         let Some(sitter) = self.sitters.get(id) else { return false };
         let node = self.hosts.values().find(|h| h.cells.contains_key(id)).map(|h| h.id.clone());
@@ -48,7 +48,7 @@ impl World {
         self.scenario.estate.nodes.get(place).map(|standing| &standing.traits)
     }
 
-    /// A node that could hold one such container if it had nothing else, by what was asked and nothing else.
+    /// A node that can hold one container of this request if it has no others.
     pub(super) fn could_hold(&self, want: &estate::Want) -> Option<NodeId> {
         let fits = |node: &&NodeId| {
             let offers = self.hosts.get(*node).map(|h| &h.offers);
@@ -57,7 +57,7 @@ impl World {
         self.hosts.keys().find(fits).cloned()
     }
 
-    /// Whether every must of a placement holds on a node.
+    /// Whether a node satisfies all hard rules of a placement.
     fn may_go(&self, node: &NodeId, traits: &Traits, place: &Placement) -> bool {
         let rack_in = |racks: &[headroom_types::Name]| traits.rack.as_ref().is_some_and(|r| racks.contains(r));
         let named = place.nodes.is_empty() || place.nodes.contains(node);
@@ -110,7 +110,8 @@ impl World {
         tenant.plan.wants.iter().find(|w| w.request == request).cloned()
     }
 
-    /// Live containers of the same application from which this one must be apart, in the same place.
+    /// Live containers of the same application in the same node or rack that violate the
+    /// anti-affinity of this one.
     fn beside(&self, node: &NodeId, id: &ContainerId, want: &estate::Want, apart: &Apart) -> Vec<ContainerId> {
         let rack = |n: &NodeId| self.traits_of(n).and_then(|t| t.rack.clone());
         let same_place = |n: &NodeId| match apart.level {

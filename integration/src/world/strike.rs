@@ -1,4 +1,4 @@
-//! Disturbances, carried out.
+//! Injection of faults.
 
 use headroom_types::NodeId;
 

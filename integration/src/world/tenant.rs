@@ -1,5 +1,6 @@
-//! Somebody who holds containers for a while: asks under every rule of placement, gives back when warned or does not, and counts what
-//! really was done. It writes everything down, so it survives whatever happens to it; its calls and its stream fare like any other.
+//! A tenant: it holds containers for a while, requests them under all rules of placement, releases
+//! them on a warning or ignores it, and counts completed work. It never dies, but its calls and its
+//! stream can fail like all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use super::wire::{Caller, Heard, Line, Reader};
 use super::{Thing as Any, World};
 use crate::scenario::estate;
 
-/// The usual time between two words. Milliseconds.
+/// Usual interval between two calls. Milliseconds.
 const HEARTBEAT: u64 = 1_000;
-/// What never fits is asked for again, less often. Milliseconds.
+/// Interval of retries of a request that was reported as infeasible. Milliseconds.
 const NEVER_AGAIN: u64 = 5_000;
-/// Names how long a program works.
+/// Environment variable with the work time of the program. Milliseconds.
 pub(super) const RUNS_MS: &str = "RUNS_MS";
 
 #[derive(Debug)]
@@ -51,28 +52,28 @@ enum Stream {
     Open { stream: u64 },
 }
 
-/// A container as its tenant knows it.
+/// A container as known by its tenant.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub(super) request: RequestId,
     pub(super) node: NodeId,
     pub(super) resource: Resource,
-    /// `None` where only the grant was told.
+    /// `None` if only the grant was reported.
     pub(super) version: Option<u32>,
 }
 
-/// One want, and what became of it.
+/// The progress of one request.
 #[derive(Clone, Debug, Default)]
 struct Book {
     done: u32,
     ended: BTreeSet<ContainerId>,
-    /// It will not come, and that was said.
+    /// Its deadline expired.
     expired: bool,
-    /// Nobody could ever give it, it was said; asked for again then.
+    /// It was reported as infeasible; time of the next attempt.
     never: Option<u64>,
 }
 
-/// A tenant.
+/// A simulated tenant.
 #[derive(Debug)]
 pub(super) struct Tenant {
     pub(super) plan: estate::Tenant,
@@ -108,7 +109,7 @@ impl Tenant {
     pub(super) fn is_over(&self) -> bool {
         self.stage == Stage::Over
     }
-    /// It hears everything there is to hear.
+    /// Whether its stream of updates is open.
     pub(super) fn listens(&self) -> bool {
         matches!((self.stage, self.stream), (Stage::Known(_), Stream::Open { .. }))
     }
@@ -124,7 +125,7 @@ impl Tenant {
     fn token(&self) -> String {
         format!("tenant {}", self.plan.name)
     }
-    /// How many are still to do their work.
+    /// Number of containers that still have to complete their work.
     fn owed(&self, want: &estate::Want) -> u32 {
         self.books.get(&want.request).filter(|b| !b.expired).map_or(0, |b| want.count.saturating_sub(b.done))
     }
@@ -226,7 +227,7 @@ impl World {
         self.tenant_speaks(n);
     }
 
-    /// Says what is due, and sees to it that somebody looks again.
+    /// Makes the due call and schedules the next one.
     fn tenant_speaks(&mut self, n: usize) {
         let now = self.now;
         let Some(t) = self.tenants.get_mut(n).filter(|t| t.waiting.is_none() && !t.is_over()) else { return };
@@ -306,7 +307,8 @@ impl World {
                     let version = before.remove(&g.container).filter(|l| l.resource == g.resource).and_then(|l| l.version);
                     t.live.insert(g.container, Lease { request: g.request, node: g.node, resource: g.resource, version });
                 }
-                // What is not alive is over: a grant that died with the resource manager, or an end that is about to be told.
+                // Containers that are not listed have ended: the grant was lost with the resource
+                // manager, or the end will be reported soon.
                 for (id, lease) in before {
                     t.books.entry(lease.request).or_default().ended.insert(id);
                 }
@@ -329,7 +331,8 @@ impl World {
         }
     }
 
-    /// When all is as well as it ever was: what no node could hold is given up, and what is said never to fit must be such.
+    /// Runs after all changes were reverted. It abandons requests that no node can hold, and checks
+    /// that requests reported as infeasible are such.
     fn tenant_gives_up(&mut self, n: usize) {
         if self.now < self.scenario.calm_ms + super::operator::RESTORED {
             return;

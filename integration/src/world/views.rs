@@ -1,6 +1,7 @@
-//! When nothing goes wrong any more, everybody must see the same: the resource manager, the nodes and the tenants.
+//! A consistency check without faults: the resource manager, the nodes and the tenants must agree.
 //!
-//! Messages are under way at any moment, so a difference counts only when it is still there a while later.
+//! Messages are in flight at any time. Therefore a difference counts only if it persists until a
+//! second check.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +11,11 @@ use headroom_rm_core::{Cluster, size};
 
 use super::{Thing as Any, World};
 
-/// After the last disturbance. Milliseconds.
+/// Time of the first check after the last fault. Milliseconds.
 const FIRST: u64 = 100_000;
-/// Between two looks that belong together. Milliseconds.
+/// Time between the two checks of a pair. Milliseconds.
 const LATER: u64 = 8_000;
-/// Between two such pairs. Milliseconds.
+/// Time between two pairs. Milliseconds.
 const EVERY: u64 = 60_000;
 
 #[derive(Debug)]
@@ -45,7 +46,8 @@ impl World {
         }
     }
 
-    /// Between two looks there is more than a minute: time enough to take back what others have too much.
+    /// Checks for queues below their guarantees. The interval exceeds one minute, enough to preempt
+    /// what others hold beyond theirs.
     fn look_at_shares(&mut self) {
         let now = self.manager.cluster.as_ref().map(|cluster| self.starving(cluster)).unwrap_or_default();
         if let Some(still) = self.starving.intersection(&now).next() {

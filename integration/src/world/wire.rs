@@ -1,7 +1,7 @@
-//! Calls, long answers and lines: how long a message takes, and which never come.
+//! Calls, streams and connections: their delays and losses.
 //!
-//! A call is one question and one answer; either can be lost, and then the caller hears nothing until its patience ends. A stream
-//! or a line carries messages in their order until it breaks.
+//! A call is one request and one response. Either can be lost; then the caller gets nothing until
+//! its timeout. A stream or a connection carries messages in order until it breaks.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use super::manager::Input;
 use super::{Thing, World, executor, host, manager, master, operator, tenant};
 
-/// Patience of a caller. Milliseconds.
+/// Timeout of a call. Milliseconds.
 const CALL: u64 = 10_000;
-/// The longest that a silent stream is held for alive. Milliseconds.
+/// Longest time until a reader detects a broken silent stream. Milliseconds.
 const SILENCE: u64 = 20_000;
 
-/// Who has called.
+/// The sender of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     Host(NodeId, u64),
@@ -25,20 +25,20 @@ pub(super) enum Caller {
     Client(usize),
     Tenant(usize),
     Operator,
-    /// A call that arrives a second time: nobody waits for its answer.
+    /// A duplicate of a call, whose response is dropped.
     Nobody,
 }
 
-/// What a caller hears.
+/// The result of a call for its caller.
 #[derive(Clone, Debug)]
 pub(super) enum Heard {
     Answer(Box<Answer>, Epoch),
     /// The stream is open.
     Listening,
     Refused(Refusal),
-    /// The updates asked for are no longer kept.
+    /// The requested updates are no longer kept.
     TooOld,
-    /// No answer.
+    /// No response.
     Lost,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Line {
     Updates { epoch: Epoch, updates: Vec<Update> },
 }
 
-/// Who reads a stream.
+/// The reader of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Reader {
     Host(NodeId, u64),
@@ -72,7 +72,7 @@ pub(super) struct Connection {
     down_ready: u64,
 }
 
-/// What is open.
+/// All open streams and connections.
 #[derive(Debug, Default)]
 pub(super) struct Wires {
     streams: BTreeMap<u64, Stream>,
@@ -93,7 +93,7 @@ impl World {
         let lost = self.scenario.weather.lost;
         !self.is_calm() && self.chance.per_mille(lost)
     }
-    /// The host that a caller is on; `None` for those that are never cut off.
+    /// The host of a caller; `None` for callers that are never partitioned.
     fn host_of(&self, caller: &Caller) -> Option<NodeId> {
         match caller {
             Caller::Host(node, _) => Some(node.clone()),
@@ -105,7 +105,7 @@ impl World {
         node.and_then(|n| self.hosts.get(n)).is_some_and(|h| h.cut)
     }
 
-    /// Calls the resource manager. The number comes back with the answer.
+    /// Calls the resource manager. The response contains the returned number.
     pub(super) fn call(&mut self, caller: Caller, input: Input) -> u64 {
         let number = self.number();
         let there = self.delay();
@@ -114,8 +114,9 @@ impl World {
         if self.is_cut(node.as_ref()) || self.is_lost() {
             return number;
         }
-        // Numbers of registrations are known to one life of the resource manager, and so is the connection on which they come: no life
-        // hears what was sent to an earlier one.
+        // Serial numbers of registrations are known to one incarnation of the resource manager, and
+        // so is their connection. No incarnation receives a registration that was sent to an
+        // earlier one.
         let registration = matches!(&input, Input::Call(call) if matches!(**call, Call::RegisterNode { .. }));
         let life = registration.then_some(self.manager.life);
         let twice = self.scenario.weather.twice;
@@ -128,7 +129,7 @@ impl World {
         number
     }
 
-    /// Answers a call, unless the answer is lost on the way.
+    /// Sends the response to a call, unless it is lost.
     pub(super) fn reply(&mut self, caller: Caller, number: u64, heard: Heard) {
         let back = self.delay();
         let node = self.host_of(&caller);
@@ -151,12 +152,12 @@ impl World {
         self.later(after, thing);
     }
 
-    /// A stream of that number to `reader`. It is open until it breaks.
+    /// Opens a stream with this number to `reader`.
     pub(super) fn open_stream(&mut self, number: u64, reader: Reader) {
         self.wires.streams.insert(number, Stream { reader, ready: self.now });
     }
 
-    /// One line down a stream, in order.
+    /// Sends one line on a stream, in order.
     pub(super) fn send_line(&mut self, number: u64, line: Line) {
         let delay = self.delay();
         let Some(stream) = self.wires.streams.get_mut(&number) else { return };
@@ -174,7 +175,7 @@ impl World {
         self.wires.streams.contains_key(&stream)
     }
 
-    /// The stream breaks; what is on its way is lost. Its reader learns it some time.
+    /// Breaks a stream; messages in flight are lost. The reader detects it later.
     pub(super) fn break_stream(&mut self, number: u64, quiet: bool) {
         let Some(stream) = self.wires.streams.remove(&number) else { return };
         let after = if quiet { self.chance.between(1_000, SILENCE) } else { self.delay() };
@@ -196,7 +197,7 @@ impl World {
         self.wires.streams.iter().filter(|(_, s)| wanted(s)).map(|(n, _)| *n).collect()
     }
 
-    /// A connection of an executor to the master with that process number.
+    /// Opens a connection of an executor to the master with this process number.
     pub(super) fn open_connection(&mut self, container: &ContainerId, pid: u64) -> u64 {
         let number = self.number();
         let connection = Connection { container: container.clone(), pid, up_ready: self.now, down_ready: self.now };
@@ -219,7 +220,7 @@ impl World {
         let container = c.container.clone();
         self.at(at, Thing::Executor(container, executor::Thing::Told { line, message: Box::new(message) }));
     }
-    /// Both sides lose the connection; what is on its way is lost.
+    /// Breaks a connection; messages in flight are lost. Both sides detect it later.
     pub(super) fn break_connection(&mut self, line: u64, quiet: bool) {
         let Some(c) = self.wires.connections.remove(&line) else { return };
         let (one, other) = if quiet {
@@ -230,7 +231,7 @@ impl World {
         self.later(one, Thing::Process(c.pid, master::Thing::LineDown { line, container: c.container.clone() }));
         self.later(other, Thing::Executor(c.container, executor::Thing::LineDown { line }));
     }
-    /// The connection is closed after everything that was sent has arrived.
+    /// Closes a connection after all sent messages have arrived.
     pub(super) fn close_connection(&mut self, line: u64) {
         let Some(c) = self.wires.connections.get(&line) else { return };
         let (down, up) = (c.down_ready + 1, c.up_ready + 1);

@@ -1,6 +1,8 @@
-//! What an earlier agent left behind is taken up again: running containers, finished records, reports nobody has.
+//! Adoption of the containers of an earlier agent: running containers, finished records,
+//! undelivered reports.
 //!
-//! Runs once, before the loop. It launches nothing and loses nothing; what belongs to nobody any more is ended.
+//! Runs once, before the loop. It launches nothing and loses no report. Groups without a container
+//! are ended.
 
 use std::fs;
 use std::io;
@@ -19,22 +21,22 @@ use crate::exec;
 use crate::resize;
 use crate::site::Site;
 
-/// One container that was found.
+/// One adopted container.
 #[derive(Debug)]
 pub(crate) struct Adopted {
-    /// Which one.
+    /// The container id.
     pub(crate) id: ContainerId,
-    /// What was ordered; `None` where only a report is left.
+    /// The order. `None` if only a report is left.
     pub(crate) order: Option<RunOrder>,
-    /// What is there.
+    /// The state in which the container was found.
     pub(crate) found: Found,
-    /// Its group, if the kernel still has it.
+    /// The group of the container, if the kernel still has it.
     pub(crate) group: Option<Arc<Group>>,
-    /// Its shim, if it lives.
+    /// The shim of the container, if it lives.
     pub(crate) shim: Option<Watched>,
 }
 
-/// Looks through the state directory and the kernel's groups.
+/// Reads the state directory and the kernel's groups.
 pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
     let mut adopted = Vec::new();
     for id in site.layout.list()? {
@@ -59,7 +61,8 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
     let resumable = record.as_ref().is_some_and(OrderRecord::is_of_this_boot);
     let order = record.map(|record| record.order);
     if let Some(report) = site.layout.report(&id) {
-        // The report is written before the group goes, so an agent that was killed in between has left it.
+        // The report is written before the group is removed. An agent that was killed in between
+        // left the group.
         if let Some(group) = &group {
             collect::remove_group(site, &id, group);
         }
@@ -67,7 +70,8 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
     }
     let untouched = site.layout.was_never_started(&id);
     if order.is_none() && untouched {
-        // The agent was killed before the order was written: nobody was told that this container is here, and it will be ordered again.
+        // The agent was killed before it wrote the order. The container was never reported, so it
+        // will be ordered again.
         if let Err(error) = fs::remove_dir_all(site.layout.container(&id)) {
             tracing::warn!(container_id = %id, %error, "a directory without an order stays behind, ignoring");
         }
@@ -81,10 +85,11 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
         (Some(_), false) => Found::Alive { asked },
         (Some(_) | None, true) => Found::Ended { asked },
         (None, false) if untouched && resumable => Found::Unstarted,
-        // The shim was lost, before or after it had started the program; or the host was, and nobody knows any more.
+        // The shim was lost, before or after the start of the program, or the host rebooted. The
+        // exit cannot be determined.
         (None, false) => Found::Ended { asked },
     };
-    // A shim that has not written its program's pid yet is the next best root of the tree.
+    // Without the program's pid, the shim is the best known root of the process tree.
     let root = program.map(|p| p.pid).or(shim.as_ref().map(Watched::pid));
     if let (Some(group), Some(root)) = (&group, root) {
         group.set_root_pid(root);
@@ -112,7 +117,8 @@ pub(crate) fn named_shim(site: &Site, id: &ContainerId) -> Option<Watched> {
     Watched::open(known.pid, known.starttime).ok()?.filter(Watched::is_alive)
 }
 
-/// The shim by its recorded identity or, when the agent was killed between its start and the record, by its command line.
+/// The shim by its recorded identity. If the agent was killed between the start and the record, by
+/// its command line.
 fn shim(site: &Site, id: &ContainerId) -> Option<Watched> {
     let known = identity(site, id, record::file::SHIM_PID).or_else(|| by_command_line(site, id))?;
     Watched::open(known.pid, known.starttime).ok()?.filter(Watched::is_alive)
@@ -133,7 +139,8 @@ fn by_command_line(site: &Site, id: &ContainerId) -> Option<Identity> {
     None
 }
 
-/// Groups below our root without a container that we know of: nobody will ever ask for them.
+/// Ends groups below the agent's root that belong to no known container. No other code would remove
+/// them.
 fn end_strangers(site: &Site, adopted: &[Adopted]) {
     let names = match site.enforcer.list() {
         Ok(names) => names,

@@ -1,8 +1,9 @@
-//! Files and archives that were fetched once and are used by many containers.
+//! Cache of fetched files and archives that many containers use.
 //!
-//! An entry is named by its SHA-256 (and, for what only one user may read, by that user), and never changes once it is there: it is made
-//! under another name, checked, and renamed. A container gets hard links to its files, so the file system itself counts who uses
-//! an entry, across restarts of the agent; what nobody uses goes, the longest unused first, when there is more than is allowed.
+//! The key of an entry is its SHA-256 (with the user, if only that user may read it). An entry
+//! never changes: it is created under another name, checked, and renamed. A container gets hard
+//! links to its files, so the file system counts the uses of an entry, across restarts of the
+//! agent. When the cache exceeds its limit, unused entries are removed, least recently used first.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,22 +16,24 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, bail};
 use headroom_types::Sha256;
 
-/// The content of an entry: a file, or the directory an archive became.
+/// The content of an entry: a file, or the directory of an unpacked archive.
 pub(crate) const CONTENT: &str = "content";
-/// How much it takes on the disk, in bytes, as text. Its time of change is that of the last use.
+/// Disk use of an entry in bytes, as text. The file's modification time is the last use.
 const SIZE: &str = "size";
-/// Names of entries that are being made begin with it.
+/// Prefix of entries that are being created.
 const UNFINISHED: &str = "unfinished-";
 
-/// How often somebody who waits for another's fetch looks whether it is still wanted.
+/// Interval at which a waiter for another container's fetch checks whether its own container was
+/// abandoned.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What an entry is known by.
+/// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(String);
 
 impl Key {
-    /// Of bytes that anybody may have, or that `user` could read; as a file or unpacked.
+    /// Key of content that all users may read (`user` is `None`), or only `user`; as a file or
+    /// unpacked.
     pub(crate) fn new(sum: Sha256, user: Option<u32>, form: &str) -> Key {
         let whose = user.map_or_else(|| "all".to_owned(), |uid| uid.to_string());
         Key(format!("{sum}-{whose}-{form}"))
@@ -48,14 +51,14 @@ pub(crate) struct Cache {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many containers are just taking an entry.
+    /// Number of containers that are taking an entry now.
     pins: BTreeMap<Key, u32>,
-    /// Entries that are being made.
+    /// Entries that are being created.
     making: BTreeMap<Key, ()>,
     count: u64,
 }
 
-/// An entry that stays while this lives.
+/// An entry that is not evicted while this value exists.
 #[derive(Debug)]
 pub(crate) struct Pinned<'a> {
     cache: &'a Cache,
@@ -65,7 +68,7 @@ pub(crate) struct Pinned<'a> {
 }
 
 impl Cache {
-    /// The cache in `dir`, which is made; halves that an earlier agent left are removed.
+    /// The cache in `dir`, which is created. Unfinished entries of an earlier agent are removed.
     pub(crate) fn open(dir: PathBuf, most: u64) -> anyhow::Result<Cache> {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))
@@ -79,8 +82,8 @@ impl Cache {
         Ok(Cache { dir, most, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// The entry of that key; `make` puts its content at the path it is given, and tells its size in bytes, when it is not there. Who
-    /// comes while it is being made waits for it.
+    /// The entry of that key. If it does not exist, `make` creates its content at the given path
+    /// and returns its size in bytes. Concurrent callers wait until the entry is created.
     pub(crate) fn get(
         &self,
         key: &Key,
@@ -108,7 +111,8 @@ impl Cache {
         pinned
     }
 
-    /// Waits until nobody makes it; `None` when it is there (and pinned now), else where to make it.
+    /// Waits until no other caller is creating the entry. Returns `None` if it exists (it is then
+    /// pinned), otherwise the path at which to create it.
     fn reserve(
         &self,
         key: &Key,
@@ -137,7 +141,7 @@ impl Cache {
         fs::create_dir(unfinished).with_context(|| format!("cannot make {}", unfinished.display()))?;
         let size = make(&unfinished.join(CONTENT))?;
         fs::write(unfinished.join(SIZE), size.to_string()).context("cannot write into the cache")?;
-        // What counts as there must be there after a power cut too: its bytes first, then its name.
+        // A complete entry must survive a power loss: first sync its bytes, then its name.
         synced(unfinished).context("the cache cannot be written through to the disk")?;
         fs::rename(unfinished, home).with_context(|| format!("cannot make {}", home.display()))?;
         File::open(&self.dir).and_then(|dir| dir.sync_all()).context("the cache cannot be written through to the disk")
@@ -150,7 +154,7 @@ impl Cache {
         Ok(pinned)
     }
 
-    /// Removes what nobody uses until what is left is within bounds; how much was removed. Bytes.
+    /// Removes unused entries until the cache is within its limit. Returns the removed size. Bytes.
     pub(crate) fn evict(&self) -> u64 {
         let state = self.lock();
         let mut entries: Vec<(SystemTime, u64, Key)> = self.entries();
@@ -176,7 +180,7 @@ impl Cache {
         removed
     }
 
-    /// Last use, size and name of each.
+    /// Last use, size and key of each entry.
     fn entries(&self) -> Vec<(SystemTime, u64, Key)> {
         let found = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let facts = |entry: fs::DirEntry| {
@@ -205,8 +209,8 @@ impl Drop for Pinned<'_> {
     }
 }
 
-/// Writes a new entry through to the disk. File by file when there are few; an archive has thousands, and one call for the whole file system
-/// is quicker then.
+/// Writes a new entry through to the disk. A single file is synced by itself. An archive has
+/// thousands of files, so one call for the whole file system is faster.
 fn synced(entry: &Path) -> io::Result<()> {
     if entry.join(CONTENT).is_dir() {
         return Ok(rustix::fs::syncfs(File::open(entry)?)?);
@@ -214,7 +218,7 @@ fn synced(entry: &Path) -> io::Result<()> {
     [entry.join(CONTENT), entry.join(SIZE), entry.to_owned()].iter().try_for_each(|path| File::open(path)?.sync_all())
 }
 
-/// Whether a file of it has a second name: that of a container.
+/// Whether a file of the entry has a second hard link, which belongs to a container.
 fn in_use(content: &Path) -> io::Result<bool> {
     let facts = fs::symlink_metadata(content)?;
     if facts.is_dir() {
@@ -272,7 +276,7 @@ mod tests {
             if n == 1 {
                 fs::hard_link(&pinned.content, &kept).expect("links");
             }
-            // File systems tell times in ticks.
+            // File systems store times with limited resolution.
             let old = SystemTime::now() - Duration::from_secs(100 - u64::from(n));
             File::options()
                 .write(true)

@@ -1,4 +1,4 @@
-//! The only clock of the agent.
+//! The clock of the agent. No other module reads the time of the loop.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,26 +11,26 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts to count.
+    /// A clock that starts now.
     pub(crate) fn start() -> Self {
         Clock { start: Instant::now() }
     }
-    /// Now.
+    /// The current time.
     pub(crate) fn now(self) -> Tick {
         Tick(millis(self.start.elapsed()))
     }
-    /// The moment of `tick`.
+    /// The instant of `tick`.
     pub(crate) fn instant(self, tick: Tick) -> tokio::time::Instant {
         (self.start + Duration::from_millis(tick.0)).into()
     }
 }
 
-/// Now, for records that outlive the agent.
+/// The current wall-clock time, for records that outlive the agent.
 pub(crate) fn unix_now() -> UnixMillis {
     UnixMillis(SystemTime::now().duration_since(UNIX_EPOCH).map(millis).unwrap_or_default())
 }
 
-/// A file's time, for those who ask for it.
+/// The wall-clock time of a file, for API responses.
 pub(crate) fn unix_of(time: SystemTime) -> UnixMillis {
     UnixMillis(time.duration_since(UNIX_EPOCH).map(millis).unwrap_or_default())
 }

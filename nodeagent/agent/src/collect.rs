@@ -1,7 +1,8 @@
-//! From what is left of a container to its exit report. Blocking; called as a job of the loop.
+//! Collects the exit report of an ended container. Blocking; called as a job of the loop.
 //!
-//! Order matters: counters first, then whatever still lives in the group is ended, then logs are read, then the report is
-//! written, then the group is removed. A step that fails is named in `missing` and the rest goes on: there is always a report.
+//! The order of the steps matters: read the counters, end the remaining processes of the group,
+//! read the logs, write the report, remove the group. A failed step is named in `missing` and the
+//! other steps continue: every container gets a report.
 
 use std::fs;
 use std::path::Path;
@@ -29,27 +30,27 @@ use crate::logs;
 use crate::sample::{self, Measured, SharedMeter};
 use crate::site::Site;
 
-/// How long a group may take to become empty and go.
+/// Maximum time until a group is empty and removed.
 const REMOVAL: Duration = Duration::from_secs(5);
-/// What ended containers have left explains no kill when it is less. Bytes.
+/// Minimum memory of ended containers that can explain a kill.
 const MIN_LEFTOVER: Bytes = Bytes::from_mib(1);
-/// How much of the end of its output is searched for lines of a collector. Bytes.
+/// Size of the end of the output that is searched for garbage collector lines. Bytes.
 const GC_LOG: u64 = 64 << 10;
 
-/// What is left of a container.
+/// An ended container before its report.
 #[derive(Debug)]
 pub(crate) struct Remains {
-    /// Which one.
+    /// The container id.
     pub(crate) id: ContainerId,
-    /// How its life on this node ended.
+    /// The end, as the core knows it.
     pub(crate) end: End,
-    /// Its group, where it is known.
+    /// The group of the container, if known.
     pub(crate) group: Option<Arc<Group>>,
-    /// What was measured.
+    /// The sampler with its measurements.
     pub(crate) meter: Option<SharedMeter>,
 }
 
-/// Reads everything, decides, and makes the report durable.
+/// Collects all evidence, classifies it, and makes the report durable.
 pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
     let id = remains.id.clone();
     let group = remains.group.clone().or_else(|| site.enforcer.open(&id.to_string()).ok().flatten().map(Arc::new));
@@ -70,15 +71,17 @@ pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
     report
 }
 
-/// Ends what may still live in a container's group and removes it. Its counters must have been read.
+/// Ends the remaining processes of a container's group and removes it. Its counters must already be
+/// read.
 pub(crate) fn remove_group(site: &Site, id: &ContainerId, group: &Group) {
     end_the_rest(id, group);
     take_away(site, id, group);
 }
 
-/// Removes a group in which nobody lives any more, or who was told to end.
+/// Removes a group whose processes have ended or were killed.
 fn take_away(site: &Site, id: &ContainerId, group: &Group) {
-    // Nothing runs in it any more: what reclaim cannot give back now stays charged to the node.
+    // No process runs in it any more: memory that reclaim cannot free now stays charged to the
+    // node.
     if let Ok(Some(charged)) = group.charged() {
         site.leftovers.note(&id.to_string(), charged.unreclaimable);
     }
@@ -110,7 +113,8 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
         Some(r) => (Some(&r.order), r.baselines),
         None => (None, Baselines::default()),
     };
-    // Before the rest is ended: the counters and the tasks' groups as the program left them.
+    // Before the remaining processes end: the counters and the tasks' groups as the program left
+    // them.
     let mut own = own_facts(site, group, record.as_ref(), &mut missing);
     exec::leave_out_kills(&dir, &mut own.events);
     let tasks = task_facts(group);
@@ -188,7 +192,8 @@ fn exit_record(site: &Site, id: &ContainerId, missing: &mut Vec<String>) -> Opti
         .ok()
 }
 
-/// The group's counters now or, when the group cannot be read, as the shim read them right after the end.
+/// The current counters of the group. If the group cannot be read, the ones that the shim read
+/// right after the end.
 fn own_facts(site: &Site, group: Option<&Arc<Group>>, record: Option<&ExitRecord>, missing: &mut Vec<String>) -> GroupFacts {
     let why = match group.map(|g| g.facts()) {
         Some(Ok(facts)) => return facts,
@@ -210,7 +215,8 @@ fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupFacts> {
     tasks.filter_map(|(name, task)| Some(TaskGroupFacts { name, facts: task.facts().ok()? })).collect()
 }
 
-/// Growth of the enclosing levels' counters since the launch; with what ended containers had left there, when something was killed.
+/// Increase of the enclosing levels' counters since the launch. After a kill, also the memory that
+/// ended containers had left there.
 fn outer(site: &Site, baselines: &Baselines, killed: bool, missing: &mut Vec<String>) -> Vec<OuterLevel> {
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
@@ -235,7 +241,8 @@ fn outer(site: &Site, baselines: &Baselines, killed: bool, missing: &mut Vec<Str
     levels
 }
 
-/// What ended containers have left on the node, now or when it was last reported.
+/// Memory that ended containers left on the node: the larger of the current and the last reported
+/// value.
 fn left(site: &Site) -> Option<Unattributed> {
     let reported = site.leftovers.now();
     let now = site.enforcer.unattributed(MIN_LEFTOVER).ok().flatten().unwrap_or_default();
@@ -268,7 +275,7 @@ fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &Measured, mi
     }
 }
 
-/// After the end a group is empty; what it held is known from when it was fullest.
+/// After the end a group is empty. Its contents are known from the sample with the largest use.
 fn add_measured(e: &mut Evidence, measured: &Measured, record: Option<&ExitRecord>, order: Option<&RunOrder>) {
     let refaults = e.own.stat.workingset_refault_file;
     if let Some(fullest) = measured.fullest {
@@ -289,7 +296,7 @@ fn add_measured(e: &mut Evidence, measured: &Measured, record: Option<&ExitRecor
     }
 }
 
-/// What its collector wrote into its own output, where somebody has switched that on.
+/// Adds lines of the garbage collector from the program's own output, if its log is switched on.
 fn add_gc_log(e: &mut Evidence, dir: &Path) {
     let Some(heap) = &mut e.heap else { return };
     let text = |name: &str| logs::tail(dir, name, GC_LOG).unwrap_or_default();
@@ -298,7 +305,8 @@ fn add_gc_log(e: &mut Evidence, dir: &Path) {
     }
 }
 
-/// It grew too fast to be seen; its parent knows how large it was.
+/// The main process as the victim, if it grew faster than the sampling interval. Its parent, the
+/// shim, recorded its largest size.
 fn main_as_victim(record: Option<&ExitRecord>, order: Option<&RunOrder>) -> Option<Victim> {
     let program = order?.launch.command.first()?;
     let name = program.rsplit('/').next().unwrap_or(program);
@@ -309,7 +317,7 @@ fn log_tail(site: &Site, id: &ContainerId) -> String {
     logs::tail(&site.layout.container(id), file::STDERR, logs::REPORTED).unwrap_or_default()
 }
 
-/// The shim's words on a program that did not start, as one sentence.
+/// The shim's report about a program that did not start, as one sentence.
 pub(crate) fn refusal(step: &str, errno: i32, what: &str) -> String {
     let why = std::io::Error::from_raw_os_error(errno);
     let about = if what.is_empty() { String::new() } else { format!(" {what}") };

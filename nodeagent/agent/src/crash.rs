@@ -1,24 +1,25 @@
-//! Places where the agent can be made to die, for the test that it may be killed anywhere.
+//! Crash points: places where tests can kill the agent.
 //!
-//! `HEADROOM_CRASH_AT=NAME` in the environment of a build with debug assertions: the agent sends itself SIGKILL when it first comes to
-//! the place of that name. Nothing of this is in a release build.
+//! In a build with debug assertions, `HEADROOM_CRASH_AT=NAME` makes the agent send itself SIGKILL
+//! when it first reaches the crash point of that name. A release build contains no crash points.
 
-/// The variable that names a place.
+/// The variable that names a crash point.
 #[cfg(debug_assertions)]
 const VARIABLE: &str = "HEADROOM_CRASH_AT";
 
-/// Dies here when `place` is the one that was named.
+/// Kills the agent if `place` is the named crash point.
 #[cfg(debug_assertions)]
 pub(crate) fn at(place: &str) {
     use std::sync::OnceLock;
     static WANTED: OnceLock<Option<String>> = OnceLock::new();
     let wanted = WANTED.get_or_init(|| std::env::var(VARIABLE).ok());
     if wanted.as_deref() == Some(place) {
-        // The signal comes before this call returns; if it could not be sent, the test sees an agent that lives.
+        // SIGKILL arrives before this call returns. If it could not be sent, the test sees a
+        // running agent.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }
 }
 
-/// Nothing, in a release build.
+/// Does nothing in a release build.
 #[cfg(not(debug_assertions))]
 pub(crate) fn at(_place: &str) {}

@@ -1,17 +1,19 @@
-//! How many files the agent may have open: a handful for each container, which is beyond the usual 1024 of a process.
+//! The open-file limit of the agent. It needs several descriptors per container, more than the
+//! usual soft limit of 1024.
 //!
-//! The agent takes all it may have. What it starts gets what the agent itself was started with, because programs that use `select`
-//! break above 1024.
+//! The agent raises its soft limit to its hard limit. Its child processes get the original limit,
+//! because programs that use `select` break above 1024.
 
 use std::sync::OnceLock;
 
 use headroom_node_exec::{Limit, Rlimit};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// What this process was started with.
+/// The limit with which this process was started.
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-/// Takes all that this process may have. Best effort: with less it carries fewer containers.
+/// Raises the soft limit to the hard limit. Best effort: with a lower limit the agent can hold
+/// fewer containers.
 pub(crate) fn raise() {
     let was = getrlimit(Resource::Nofile);
     let number = |n: Option<u64>| n.unwrap_or(u64::MAX);
@@ -21,7 +23,7 @@ pub(crate) fn raise() {
     }
 }
 
-/// The limit for what the agent starts; none when its own was not touched.
+/// The limit for child processes. `None` before [`raise`].
 pub(crate) fn of_children() -> Option<Rlimit> {
     ORIGINAL.get().copied()
 }

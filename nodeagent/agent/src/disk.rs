@@ -1,8 +1,9 @@
-//! The agent's files: where they are, and what must survive a kill of the agent.
+//! The agent's files: their paths, and the records that must survive a kill of the agent.
 //!
-//! A record is written to a temporary file and renamed: a reader sees the old one, the new one or none, never half of one, and a
-//! killed agent loses nothing. It is not synced: when the power goes every program is gone too, the shim's record of an end is synced by
-//! the shim, and an order of an earlier boot is never launched. Records carry a version; fields are only ever added.
+//! A record is written to a temporary file and renamed. A reader sees the old record, the new one
+//! or none, never a part of one, and a killed agent loses nothing. Records are not synced: a power
+//! loss ends every program too, the shim syncs its own exit record, and an order of an earlier boot
+//! is never launched. Records carry a version; fields are only added.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -21,36 +22,37 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the records below.
 const VERSION: u32 = 1;
-/// How many directories of ended containers are kept for their logs.
+/// Number of directories of ended containers that are kept for their logs.
 const KEPT: usize = 200;
 
-/// Files in a container's directory, beside those of the shim.
+/// Files in a container's directory, in addition to those of the shim.
 pub(crate) mod file {
-    /// What was ordered: [`super::OrderRecord`].
+    /// The order: [`super::OrderRecord`].
     pub(crate) const ORDER: &str = "order.json";
-    /// Why it was ended: [`super::StopRecord`].
+    /// The cause of a stop: [`super::StopRecord`].
     pub(crate) const STOP: &str = "stop";
-    /// The verdict.
+    /// The exit report.
     pub(crate) const REPORT: &str = "report.json";
-    /// Present when nobody needs the report any more.
+    /// Exists if the report is no longer needed.
     pub(crate) const FORGOTTEN: &str = "forgotten";
     /// The program's working directory.
     pub(crate) const WORK: &str = "work";
-    /// What it sees as `/tmp`.
+    /// The directory that the program sees as `/tmp`.
     pub(crate) const TMP: &str = "tmp";
     /// Logs of its tasks.
     pub(crate) const TASKS: &str = "tasks";
-    /// What its program proves with whose it is, in [`TASKS`]; it reads it once and removes it.
+    /// Token with which the program authenticates, in [`TASKS`]. The program reads it once and
+    /// removes it.
     pub(crate) const TOKEN: &str = ".token";
-    /// Who vouches for the resource manager, in [`TASKS`].
+    /// Certificate of the authority that signed the resource manager's certificate, in [`TASKS`].
     pub(crate) const CA: &str = ".ca.pem";
     /// Standard output.
     pub(crate) const STDOUT: &str = "stdout";
     /// Standard error.
     pub(crate) const STDERR: &str = "stderr";
-    /// Written, in [`TASKS`], by a program that knows its heap to be full.
+    /// Marker file in [`TASKS`], written by a program whose heap is full.
     pub(crate) const MARKER: &str = "oom-marker";
-    /// Where its program may say how much it keeps as a cache, beside that.
+    /// Size of the program's cache, written by the program, in [`TASKS`].
     pub(crate) const CACHED: &str = "cached";
 }
 
@@ -58,41 +60,41 @@ pub(crate) mod file {
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     state: PathBuf,
-    /// Forgotten containers whose directories are kept, oldest first; filled when it is first needed.
+    /// Forgotten containers whose directories are kept, oldest first. Filled on first use.
     kept: Arc<Mutex<Option<VecDeque<ContainerId>>>>,
 }
 
-/// The counters of outer levels when a container was launched.
+/// Counters of the outer levels at the launch of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Baselines {
-    /// Of the fence around all containers, its own level only.
+    /// Of the fence around all containers, local events only.
     pub(crate) fence: Option<MemoryEvents>,
-    /// Kills on the host.
+    /// Out-of-memory kills on the host.
     pub(crate) host_oom_kills: Option<u64>,
-    /// Of the levels above the node's own cgroup; `None` where there are none, or nobody counts.
+    /// Of the levels above the node's own cgroup. `None` if no level above counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) above: Option<MemoryEvents>,
 }
 
-/// What a container was ordered as.
+/// The record of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderRecord {
     version: u32,
-    /// Which container.
+    /// The container id.
     pub(crate) container: ContainerId,
-    /// The order as it came.
+    /// The order as received.
     pub(crate) order: RunOrder,
-    /// What counters stood at.
+    /// Counters at the launch.
     pub(crate) baselines: Baselines,
-    /// A later size that is being given to it. The order still holds the one it has.
+    /// A later size that is being applied. The order still holds the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resizing: Option<Resizing>,
-    /// The boot of the host it was ordered in; a record that does not name one is of an earlier release.
+    /// Boot id of the host at the time of the order. `None` in a record of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
 }
 
-/// A change of size that was begun.
+/// A change of size in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Resizing {
     /// The version of the new size.
@@ -102,38 +104,39 @@ pub(crate) struct Resizing {
 }
 
 impl OrderRecord {
-    /// A record of today.
+    /// A new record with the current version and boot id.
     pub(crate) fn new(container: ContainerId, order: RunOrder, baselines: Baselines) -> Self {
         OrderRecord { version: VERSION, container, order, baselines, resizing: None, boot: boot() }
     }
 
-    /// Whether the host has not been started anew since.
+    /// Whether the host has not rebooted since the order.
     pub(crate) fn is_of_this_boot(&self) -> bool {
         self.boot.is_some() && self.boot == boot()
     }
 }
 
-/// What the kernel calls this boot.
+/// The boot id of the kernel.
 fn boot() -> Option<String> {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
     let read = || Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned());
     BOOT.get_or_init(read).clone()
 }
 
-/// Why a container was ended, written before the signal.
+/// The cause of a stop, written before the signal is sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StopRecord {
     version: u32,
-    /// Who asked.
+    /// The cause.
     pub(crate) cause: StopCause,
-    /// When.
+    /// The time of the stop.
     pub(crate) at: UnixMillis,
-    /// Whether the kernel had already killed in it: then the stop is not what ended it.
+    /// Whether the kernel had already killed a process in the container. Then the stop is not the
+    /// cause of the end.
     pub(crate) too_late: bool,
 }
 
 impl StopRecord {
-    /// A record of today.
+    /// A new record with the current version.
     pub(crate) fn new(cause: StopCause, at: UnixMillis, too_late: bool) -> Self {
         StopRecord { version: VERSION, cause, at, too_late }
     }
@@ -146,7 +149,7 @@ struct ReportRecord {
 }
 
 impl Layout {
-    /// The files below `state`; makes the directories. An existing directory keeps its rights.
+    /// The files below `state`. Creates the directories; an existing directory keeps its mode.
     pub(crate) fn open(state: &Path) -> anyhow::Result<Self> {
         for dir in [state.to_owned(), state.join("containers"), state.join("apps")] {
             fs::create_dir_all(&dir).with_context(|| format!("cannot make {}; choose another --state", dir.display()))?;
@@ -155,13 +158,13 @@ impl Layout {
         Ok(Layout { state, kept: Arc::default() })
     }
 
-    /// Takes the lock of this directory; it is held for as long as the file is open.
+    /// Takes the lock of this directory. The lock is held as long as the file is open.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let state = self.state.display();
         self.try_lock()?.with_context(|| format!("another node agent works in {state}; end it or choose another --state"))
     }
 
-    /// Takes the lock, unless somebody has it.
+    /// Takes the lock. Returns `None` if another process holds it.
     pub(crate) fn try_lock(&self) -> anyhow::Result<Option<File>> {
         let path = self.state.join("lock");
         let file = File::options()
@@ -177,7 +180,7 @@ impl Layout {
         }
     }
 
-    /// The file with the node's own facts.
+    /// The file with the data of the node.
     pub(crate) fn node(&self) -> PathBuf {
         self.state.join("node.json")
     }
@@ -197,20 +200,21 @@ impl Layout {
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }
-    /// The directory that outlives an application's containers.
+    /// The directory of an application, which exists longer than its containers.
     pub(crate) fn app(&self, app: &AppId) -> PathBuf {
         self.apps().join(app.to_string())
     }
 
-    /// The order of a container; `None` when there is none or it cannot be read.
+    /// The order of a container. `None` if there is none or it cannot be read.
     pub(crate) fn order(&self, id: &ContainerId) -> Option<OrderRecord> {
         read_json(&self.container(id).join(file::ORDER))
     }
-    /// Writes the order of a container for the first time. Torn, it is no order, and there is nothing beside it yet.
+    /// Writes the first order record of a container, without a temporary file. A torn record counts
+    /// as none, and no other file exists yet.
     pub(crate) fn write_first_order(&self, record: &OrderRecord) -> io::Result<()> {
         private(&self.container(&record.container).join(file::ORDER))?.write_all(&serde_json::to_vec(record)?)
     }
-    /// Writes the order of a container again.
+    /// Replaces the order record of a container.
     pub(crate) fn write_order(&self, record: &OrderRecord) -> io::Result<()> {
         write_json(&self.container(&record.container).join(file::ORDER), record)
     }
@@ -227,7 +231,7 @@ impl Layout {
         let dir = self.container(&report.container);
         let record = ReportRecord { version: VERSION, report: report.clone() };
         match write_json(&dir.join(file::REPORT), &record) {
-            // It was stopped before anything was made.
+            // The container was stopped before its directory was created.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(&dir)?;
                 write_json(&dir.join(file::REPORT), &record)
@@ -236,7 +240,7 @@ impl Layout {
         }
     }
 
-    /// All containers with a directory, forgotten ones too, in the order of their ids.
+    /// All containers with a directory, including forgotten ones, sorted by id.
     pub(crate) fn list(&self) -> io::Result<Vec<ContainerId>> {
         let mut ids = Vec::new();
         for entry in fs::read_dir(self.containers())? {
@@ -248,14 +252,16 @@ impl Layout {
         Ok(ids)
     }
 
-    /// Whether no shim has ever been in a container's directory: what is in it was made by an agent that came no further.
+    /// Whether a container's directory has no trace of a shim, a stop, a report or a forget. Then
+    /// an agent created its files and ended before the start.
     pub(crate) fn was_never_started(&self, id: &ContainerId) -> bool {
         let dir = self.container(id);
         let traces = [record::file::SHIM_PID, record::file::PID, record::file::EXIT, file::STOP, file::REPORT, file::FORGOTTEN];
         traces.iter().all(|name| !dir.join(name).exists())
     }
 
-    /// Removes what a killed agent was about to rename in a container's directory. The shim's own files are left to it.
+    /// Removes temporary files of a killed agent in a container's directory. The shim's own files
+    /// stay.
     pub(crate) fn clear_temporary(&self, id: &ContainerId) {
         let dir = self.container(id);
         for name in [file::ORDER, file::STOP, file::REPORT] {
@@ -267,19 +273,20 @@ impl Layout {
         }
     }
 
-    /// Whether nobody needs a container's report any more.
+    /// Whether a container's report is no longer needed.
     pub(crate) fn is_forgotten(&self, id: &ContainerId) -> bool {
         self.container(id).join(file::FORGOTTEN).exists()
     }
 
-    /// Marks a container as no longer needed; removes the oldest such directories beyond those that are kept for their logs.
+    /// Marks a container as no longer needed. Removes the oldest such directories beyond the number
+    /// that is kept for logs.
     pub(crate) fn forget(&self, id: &ContainerId) -> io::Result<()> {
         let dir = self.container(id);
         if !dir.exists() {
             return Ok(());
         }
         File::create(dir.join(file::FORGOTTEN))?;
-        // Only what it said is kept.
+        // Only the logs are kept.
         for done in [file::WORK, file::TMP] {
             match fs::remove_dir_all(dir.join(done)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -306,7 +313,7 @@ impl Layout {
         Ok(())
     }
 
-    /// All forgotten containers with a directory, the one that was forgotten first first.
+    /// All forgotten containers with a directory, in the order in which they were forgotten.
     fn forgotten(&self) -> io::Result<VecDeque<ContainerId>> {
         let mut forgotten = Vec::new();
         for id in self.list()? {
@@ -327,7 +334,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()>
     fs::rename(&temporary, path)
 }
 
-/// A new file that only this user can read: orders hold the secrets of applications.
+/// Creates a file that only this user can read: orders contain secrets of applications.
 pub(crate) fn private(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(true).write(true).mode(0o600).open(path)
 }

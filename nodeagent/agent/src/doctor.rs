@@ -1,7 +1,8 @@
-//! What this host offers to a node agent and what it lacks, each with what to do about it.
+//! The doctor: checks which features this host offers to a node agent, and names a fix for each
+//! problem.
 //!
-//! A look changes nothing: no cgroup, no file, no process but `systemctl --version`. That the enforcer works is not found by looking; the
-//! agent proves that at its start (`proof`). Blocking.
+//! The checks change nothing: no cgroup, no file, no process except `systemctl --version`. They do
+//! not show that the enforcer works; the agent proves that at its start (`proof`). Blocking.
 
 mod judge;
 
@@ -26,59 +27,59 @@ use crate::host;
 use crate::site::Rights;
 use crate::unattributed;
 
-/// How it stands with one thing.
+/// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// As it should be.
+    /// As required.
     Ok,
-    /// The agent works, and something is less than it could be.
+    /// The agent works, but a feature is limited or missing.
     Warn,
-    /// A node on this host takes no work, or cannot do what it is for.
+    /// A node on this host takes no work, or cannot do its task.
     Fail,
 }
 
-/// One thing that was looked at.
+/// One finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Its name. Never changes its meaning.
+    /// Code of the check. Its meaning never changes.
     pub code: Cow<'static, str>,
-    /// How it stands.
+    /// The result.
     pub state: Standing,
-    /// What it is needed for.
+    /// The purpose of the checked feature.
     pub what: Cow<'static, str>,
-    /// What was found.
+    /// The state that was found.
     pub found: String,
-    /// What to do; `None` when nothing needs doing.
+    /// The fix. `None` if none is needed.
     pub fix: Option<String>,
 }
 
-/// Where a node agent would work.
+/// Settings of a node agent that the checks need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its state directory; need not exist.
+    /// State directory. It need not exist.
     pub state: PathBuf,
-    /// The cgroup directory it is told to work in.
+    /// Configured cgroup directory.
     pub cgroup_root: Option<PathBuf>,
-    /// A fuller disk is not healthy. Percent.
+    /// Disk use from which the disk counts as full. Percent.
     pub disk_full: u32,
-    /// Whether containers are to have a `/tmp` of their own.
+    /// Whether containers get their own `/tmp`.
     pub private_tmp: bool,
-    /// Which programs are to share `/dev/shm` and IPC.
+    /// Scope of shared `/dev/shm` and IPC.
     pub ipc: IpcScope,
 }
 
-/// Looks at everything; in the order in which it is worth reading.
+/// Runs all checks. Findings are in reading order.
 pub fn examine(place: &Place) -> Vec<Finding> {
     judge::all(&Facts::read(place), place)
 }
 
-/// The worst of them.
+/// The worst result of all findings.
 pub fn worst(findings: &[Finding]) -> Standing {
     findings.iter().map(|f| f.state).max().unwrap_or(Standing::Ok)
 }
 
-/// What is not as it should be, for the log of an agent that starts.
+/// Logs the findings at the start of an agent.
 pub(crate) fn tell(findings: &[Finding]) {
     for Finding { code, state, found, fix, .. } in findings {
         let fix = fix.as_deref().unwrap_or_default();
@@ -91,7 +92,7 @@ pub(crate) fn tell(findings: &[Finding]) {
     }
 }
 
-/// What was read, before anything is thought about it.
+/// The facts about the host, before any judgement.
 #[derive(Clone, Debug)]
 struct Facts {
     kernel: String,
@@ -101,28 +102,29 @@ struct Facts {
     psi: bool,
     memory: Bytes,
     swap: Bytes,
-    /// The first line of `systemctl --version`, where it is process 1.
+    /// The first line of `systemctl --version`, if systemd is process 1.
     systemd: Option<String>,
-    /// Process 1, where that is not systemd.
+    /// Name of process 1.
     first_process: String,
-    /// Most of it that this process may have; `None` without bound.
+    /// Hard limit of open files of this process. `None` means unlimited.
     open_files: Option<u64>,
     processes: Option<u64>,
     disk: Disk,
-    /// Whether the kernel believes its clock; the year of that clock.
+    /// Whether the kernel clock is synchronised, and the year of the clock.
     clock: (Option<bool>, u64),
     rights: Rights,
     user_namespaces: u64,
-    /// What ended containers have left on the node, and the limit of all containers; `None` where no agent has made cgroups.
+    /// Memory that ended containers left on the node, and the limit of all containers. `None` if no
+    /// agent has created cgroups.
     left: Option<(Bytes, Bytes)>,
 }
 
 /// The file system of the state directory.
 #[derive(Clone, Debug)]
 struct Disk {
-    /// What was looked at: the state directory, or the first directory above it that exists.
+    /// The checked directory: the state directory, or its nearest existing ancestor.
     dir: PathBuf,
-    /// Percent in use and bytes free; `None` when it cannot be asked.
+    /// Percent in use and bytes free. `None` if the file system cannot be queried.
     room: Option<(u64, Bytes)>,
     writable: bool,
 }
@@ -144,7 +146,7 @@ impl Facts {
             open_files: getrlimit(Resource::Nofile).maximum,
             processes: getrlimit(Resource::Nproc).maximum,
             disk: Disk::of(&place.state),
-            // Years of 365.25 days are close enough for a clock that was never set.
+            // Years of 365.25 days are precise enough to detect a clock that was never set.
             clock: (offers::clock_is_set(), 1970 + clock / 31_557_600),
             rights: Rights::own(),
             user_namespaces: text("/proc/sys/user/max_user_namespaces").trim().parse().unwrap_or(0),
@@ -153,7 +155,7 @@ impl Facts {
     }
 }
 
-/// As the agent that works in this state directory would measure it.
+/// The memory as the agent of this state directory would measure it.
 fn left_on(state: &Path) -> Option<(Bytes, Bytes)> {
     let record: NodeRecord = serde_json::from_slice(&fs::read(state.join("node.json")).ok()?).ok()?;
     let containers = Group::attach(record.enforcer, &record.root?.join("containers")).ok()?;
@@ -161,7 +163,7 @@ fn left_on(state: &Path) -> Option<(Bytes, Bytes)> {
     Some((containers.unattributed(unattributed::floor(limit)).ok()??, limit))
 }
 
-/// What is read of the agent's record of itself.
+/// The fields of `node.json` that the doctor reads.
 #[derive(Deserialize)]
 struct NodeRecord {
     enforcer: EnforcerKind,

@@ -1,7 +1,9 @@
-//! Fetches what an address names into a file: plain or with TLS, through redirections, bounded in bytes and in silence.
+//! Downloads a URL into a file: HTTP or HTTPS, with redirects, limited in bytes and in time without
+//! data.
 //!
-//! One client for the whole agent, made when the first address is asked for: an agent that fetches nothing loads no certificates.
-//! A server is trusted when an authority of the host has signed its certificate, or one that the configuration names.
+//! The whole agent uses one client. It is created for the first download: an agent without
+//! downloads loads no certificates. A server is trusted if an authority of the host, or one in the
+//! configuration, has signed its certificate.
 
 use std::error::Error as StdError;
 use std::fs::File;
@@ -24,36 +26,36 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use url::Url;
 
-/// Without a byte for so long, a server is given up.
+/// Time without data after which a server is given up.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Redirections that are followed.
+/// Maximum number of redirects.
 const HOPS: usize = 10;
 
 type Caller = Client<HttpsConnector<HttpConnector>, Empty<axum::body::Bytes>>;
 
-/// Fetches from addresses.
+/// Downloads URLs.
 #[derive(Debug)]
 pub(crate) struct Web {
     ca_file: Option<PathBuf>,
     caller: OnceLock<Caller>,
 }
 
-/// Why a download failed.
+/// The cause of a failed download.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The way; another try may help.
+    /// A network error; a retry may help.
     Net(anyhow::Error),
-    /// The matter itself.
+    /// An error that a retry cannot fix.
     Final(anyhow::Error),
 }
 
 impl Web {
-    /// Trusts the authorities in `ca_file` too.
+    /// A downloader that also trusts the authorities in `ca_file`.
     pub(crate) fn new(ca_file: Option<PathBuf>) -> Web {
         Web { ca_file, caller: OnceLock::new() }
     }
 
-    /// Writes what is at `from` to the end of `file`, at most `most`.
+    /// Appends the content of `from` to `file`, at most `most` bytes.
     pub(crate) async fn fetch(&self, from: &str, most: Bytes, file: &mut File) -> Result<(), Trouble> {
         let mut body = self.find(from).await?.into_body();
         let mut here = 0u64;
@@ -68,7 +70,7 @@ impl Web {
         Ok(())
     }
 
-    /// The answer that has the bytes, wherever others lead to.
+    /// The successful response, after all redirects.
     async fn find(&self, from: &str) -> Result<Response<hyper::body::Incoming>, Trouble> {
         let caller = self.caller().map_err(Trouble::Final)?;
         let mut place: Url = from.parse().context("not an address").map_err(Trouble::Final)?;
@@ -130,7 +132,7 @@ fn refused(status: StatusCode) -> Trouble {
     Trouble::Final(anyhow!("the server answers {status}"))
 }
 
-/// Where `place` leads by naming `next`: an address, or a path of the same server.
+/// The target of a redirect from `place` to `next`: a URL, or a path of the same server.
 fn led(place: &Url, next: &str) -> anyhow::Result<Url> {
     let next = place.join(next).with_context(|| format!("it leads to {next:?}, which is no address"))?;
     ensure!(place.scheme() != "https" || next.scheme() == "https", "it leads from https to {next}");
@@ -138,7 +140,7 @@ fn led(place: &Url, next: &str) -> anyhow::Result<Url> {
     Ok(next)
 }
 
-/// A certificate that is not trusted stays so; whatever else happens on the way may pass.
+/// Classifies a client error. An untrusted certificate is final; all other errors may pass.
 fn failed(error: &(dyn StdError + 'static)) -> Trouble {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -154,7 +156,8 @@ fn failed(error: &(dyn StdError + 'static)) -> Trouble {
     Trouble::Net(anyhow!("{words}"))
 }
 
-/// An error of input and output does not name what it wraps as its source.
+/// Whether an error is an invalid certificate. An `io::Error` does not return its inner error as
+/// its source.
 fn distrusts(error: &(dyn StdError + 'static)) -> bool {
     if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
         return true;

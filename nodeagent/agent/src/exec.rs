@@ -1,9 +1,13 @@
-//! A program that somebody runs in a container, beside the container's own.
+//! Programs that a user runs in a container, in addition to the container's own.
 //!
-//! It is started by a shim, from a specification made as that of the container's program was: same user, rights, directories, environment.
-//! It has a directory and a cgroup of its own below those of the container, so its memory counts there, and nothing about its end touches
-//! what is known of the container's program. What it prints comes through two pipes and is passed on as it comes; when nobody reads any
-//! more, when its time is over, or when it has printed too much, its cgroup is ended. One that an agent left behind is ended by the next.
+//! A shim starts such a program from a specification like that of the container's program: same
+//! user, rights, directories and environment. The program has its own directory and cgroup below
+//! those of the container. Its memory counts in the container, and its end does not affect the
+//! container's verdict.
+//!
+//! Its output passes through two pipes and is forwarded at once. Its cgroup is killed when the
+//! reader disconnects, the time limit ends, or the output limit is exceeded. An agent also ends the
+//! programs that an earlier agent left.
 
 use std::fs;
 use std::io;
@@ -33,24 +37,24 @@ use crate::jobs::{self, Said};
 use crate::launch;
 use crate::site::Site;
 
-/// Programs that are run so at once on one node.
+/// Maximum number of such programs at once on one node.
 pub(crate) const AT_ONCE: usize = 16;
-/// Where they have their directories, below that of the container.
+/// Name of their common directory, below that of the container.
 const FOLDER: &str = "exec";
-/// What the kernel has killed of them, a line each, below the directory of the container.
+/// File of their out-of-memory kills, one line each, below the directory of the container.
 const KILLS: &str = "exec.kills";
-/// What the names of their groups begin with. No task has such a name.
+/// Prefix of their group names. No task name starts with it.
 const PREFIX: &str = "reach.";
-/// How much is read at once. Bytes.
+/// Size of one read. Bytes.
 const PIECE: usize = 64 << 10;
-/// Pieces that may wait for a reader.
+/// Maximum number of pieces that wait for a reader.
 const WAITING: usize = 4;
-/// How long a shim may take to say its last word once its program is gone.
+/// Maximum time between the end of the program and the exit record of its shim.
 const LAST_WORD: Duration = Duration::from_secs(10);
-/// How long a group may take to become empty and go.
+/// Maximum time until a group is empty and removed.
 const REMOVAL: Duration = Duration::from_secs(5);
 
-/// What is to be run, and in what.
+/// A request to run a program in a container.
 #[derive(Debug)]
 pub(crate) struct Wish {
     pub(crate) id: ContainerId,
@@ -58,13 +62,13 @@ pub(crate) struct Wish {
     /// The group of the container.
     pub(crate) group: Arc<Group>,
     pub(crate) command: Vec<String>,
-    /// What it reads; nothing when left out.
+    /// Standard input; empty if `None`.
     pub(crate) input: Option<Vec<u8>>,
-    /// How long it may run.
+    /// Time limit of the run.
     pub(crate) time: Duration,
 }
 
-/// What comes of it; the end comes last.
+/// An output piece or the end of the program. The end comes last.
 #[derive(Debug)]
 pub(crate) enum Word {
     Stdout(Vec<u8>),
@@ -72,31 +76,31 @@ pub(crate) enum Word {
     Ended(ExecEnd),
 }
 
-/// Whether a group below a container's is that of such a program.
+/// Whether a group below a container's group belongs to such a program.
 pub(crate) fn is_ours(group: &str) -> bool {
     group.starts_with(PREFIX)
 }
 
-/// One program, from the moment its shim was started.
+/// One program after the start of its shim.
 #[derive(Debug)]
 struct Running {
     site: Arc<Site>,
     id: ContainerId,
     dir: PathBuf,
     group: Group,
-    /// The group of the container, as the loop has it.
+    /// The group of the container, shared with the loop.
     around: Arc<Group>,
     shim: Arc<Child>,
 }
 
-/// Both outputs.
+/// The pipes of both outputs.
 #[derive(Debug)]
 struct Pipes {
     out: pipe::Receiver,
     err: pipe::Receiver,
 }
 
-/// Starts it. What it prints, and how it ends, comes through the channel; when that is dropped it is ended.
+/// Starts a program. Output and end arrive on the channel. Dropping the receiver ends the program.
 pub(crate) async fn run(site: Arc<Site>, wish: Wish, seat: OwnedSemaphorePermit) -> anyhow::Result<mpsc::Receiver<Word>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -105,7 +109,8 @@ pub(crate) async fn run(site: Arc<Site>, wish: Wish, seat: OwnedSemaphorePermit)
     let made = dir.clone();
     let folder = move || folder(&made);
     spawn_blocking(folder).await.context("making its directory")??;
-    // Open for both ways, so that they do not end before anybody has begun to write.
+    // Opened for reading and writing, so that the pipes do not reach end of file before the program
+    // has opened them.
     let open = |name| pipe::OpenOptions::new().read_write(true).open_receiver(dir.join(name));
     let pipes = open("out").and_then(|out| Ok(Pipes { out, err: open("err")? })).context("its output cannot be opened");
     let pipes = match pipes {
@@ -125,7 +130,7 @@ pub(crate) async fn run(site: Arc<Site>, wish: Wish, seat: OwnedSemaphorePermit)
     Ok(words)
 }
 
-/// Its directory, with a pipe for each output.
+/// Creates the program's directory, with a pipe for each output.
 fn folder(dir: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for name in ["out", "err"] {
@@ -135,9 +140,11 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Its group, its specification, its shim. What was made before an error is taken away.
+/// Creates the group and the specification, and starts the shim. On error, removes the parts
+/// created so far.
 fn begin(site: Arc<Site>, wish: Wish, dir: PathBuf, name: &str) -> anyhow::Result<(Running, std::os::fd::OwnedFd)> {
-    // A handle of its own: what the kernel counts in here is none of the container's verdict once this is over.
+    // A separate handle: kills that the kernel counts in this group must not enter the container's
+    // verdict.
     let opened = site.enforcer.open(&wish.id.to_string()).ok().flatten().map(Arc::new);
     let limits = Limits {
         memory: None,
@@ -180,9 +187,9 @@ fn shim(site: &Site, wish: &Wish, dir: &Path, group: &Group) -> anyhow::Result<(
     launch::as_program(site, dir, &words)
 }
 
-/// Why it is ended before it has ended by itself.
+/// The reason to end a program early.
 enum Cut {
-    /// Nobody reads any more.
+    /// The reader disconnected.
     Alone,
     With(ExecEnd),
 }
@@ -190,7 +197,7 @@ enum Cut {
 impl Running {
     async fn live(self, mut pipes: Pipes, line: std::os::fd::OwnedFd, deadline: Instant, tell: &mpsc::Sender<Word>) {
         if let Said::Line(Answer::Started { pid }) = jobs::listen(line).await {
-            // Where trees of processes are the groups, it is a tree of its own that counts in the container's.
+            // If groups are process trees, this separate tree counts in the container's.
             self.group.set_root_pid(pid);
             self.around.also(pid);
         }
@@ -203,7 +210,7 @@ impl Running {
             () = tell.closed() => Some(Cut::Alone),
             _ = &mut ended => None,
         };
-        // Whoever it left behind goes too: what it started ends with it.
+        // Also ends processes that the program left behind.
         let running = Arc::new(self);
         let job = Arc::clone(&running);
         spawn_blocking(move || job.kill()).await.ok();
@@ -239,17 +246,17 @@ impl Running {
     }
 }
 
-/// Passes on what comes until somebody has to be stopped.
+/// Forwards output until the program must be ended.
 async fn pass_on(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64) -> Cut {
     let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
-        // Room first: whoever is dropped in the middle of this must not have read what nobody gets.
+        // Reserve first: if this future is dropped, no bytes may have been read and then lost.
         let Ok(room) = tell.reserve().await else { return Cut::Alone };
         let word = tokio::select! {
             read = pipes.out.read(&mut out) => read.map(|n| Word::Stdout(out.get(..n).unwrap_or_default().to_vec())),
             read = pipes.err.read(&mut err) => read.map(|n| Word::Stderr(err.get(..n).unwrap_or_default().to_vec())),
         };
-        // A pipe that cannot be read any more is that of nobody.
+        // A pipe that cannot be read has no more output.
         let Ok(word) = word else { return Cut::Alone };
         if is_too_much(&word, printed) {
             return Cut::With(ExecEnd::TooMuchOutput);
@@ -266,7 +273,7 @@ fn is_too_much(word: &Word, printed: &mut u64) -> bool {
     *printed > MOST_OUTPUT
 }
 
-/// What is still in the pipes of a program that has ended.
+/// Forwards the rest in the pipes of an ended program.
 async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, deadline: Instant) {
     let mut room = vec![0; PIECE];
     loop {
@@ -278,7 +285,7 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, deadline: Instant) 
                 None => return,
             },
         };
-        // What is in two pipes is little: it is passed on also where it goes beyond the bound.
+        // Two pipes hold little: their content is forwarded even beyond the output limit.
         let sent = tokio::time::timeout_at(deadline.max(Instant::now() + LAST_WORD), tell.send(word)).await;
         if !matches!(sent, Ok(Ok(()))) {
             return;
@@ -286,7 +293,7 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, deadline: Instant) 
     }
 }
 
-/// How it ended, by its shim's record.
+/// The end of the program, from its shim's record.
 fn how(dir: &Path) -> ExecEnd {
     let record = fs::read(dir.join(record::file::EXIT)).ok().and_then(|text| ExitRecord::decode(&text).ok());
     match record.map(|record| record.how) {
@@ -301,7 +308,8 @@ fn how(dir: &Path) -> ExecEnd {
     }
 }
 
-/// Writes down the kills in the group of such a program: on cgroup v2 the container's counters keep them when the group is gone.
+/// Records the kills in the group of such a program. On cgroup v2 the container's counters include
+/// them after the group is removed.
 fn note_kills(site: &Site, id: &ContainerId, group: &Group) {
     let Some(MemoryEvents { oom_kill, oom_group_kill, .. }) = group.facts().ok().map(|facts| facts.events) else { return };
     if site.kind() != EnforcerKind::Cgroup2 || oom_kill + oom_group_kill == 0 {
@@ -314,7 +322,7 @@ fn note_kills(site: &Site, id: &ContainerId, group: &Group) {
     }
 }
 
-/// Takes the kills of such programs out of what the kernel has counted for their container.
+/// Subtracts the kills of such programs from the counters of their container.
 pub(crate) fn leave_out_kills(dir: &Path, events: &mut MemoryEvents) {
     let text = fs::read_to_string(dir.join(KILLS)).unwrap_or_default();
     let numbers = text.lines().filter_map(|line| line.split_once(' '));
@@ -339,7 +347,8 @@ fn forget(dir: &Path) {
     }
 }
 
-/// Ends and removes what an earlier agent has left of such programs in a container: nobody reads them any more. Blocking.
+/// Ends and removes the programs that an earlier agent left in a container, because their readers
+/// are gone. Blocking.
 pub(crate) fn clear(site: &Site, id: &ContainerId, group: Option<&Group>) {
     let folder = site.layout.container(id).join(FOLDER);
     let Ok(entries) = fs::read_dir(&folder) else { return };

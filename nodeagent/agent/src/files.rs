@@ -1,8 +1,10 @@
-//! What a container's program has written, for whoever may look at it: found by a place below its directory, never beyond it.
+//! Files of a container for authorized callers: found by a path below its directory, never outside
+//! of it.
 //!
-//! Only what belongs to the program is shown; the records of shim and agent beside it hold its environment, and are nobody's to read. Its user
-//! may change any of these directories at any moment, so the kernel resolves a place in one step and refuses whatever leads out
-//! (`RESOLVE_BENEATH`), and what it found is looked at before it is opened.
+//! Only files of the program are visible. The records of shim and agent beside them contain the
+//! program's environment and are not served. The container's user may change any of these
+//! directories at any moment. Therefore the kernel resolves a path in one step and refuses links
+//! that lead out (`RESOLVE_BENEATH`), and the result is checked before it is opened.
 
 use std::fs::File;
 use std::io;
@@ -19,16 +21,16 @@ use rustix::io::Errno;
 
 use crate::disk::file;
 
-/// What of a container's directory belongs to its program.
+/// Entries of a container's directory that belong to its program.
 const SHOWN: [&str; 5] = [file::STDERR, file::STDOUT, file::TASKS, file::TMP, file::WORK];
-/// Most entries of one directory that are listed.
+/// Maximum number of listed entries of one directory.
 pub(crate) const MOST_ENTRIES: usize = 10_000;
-/// Longest place. Bytes.
+/// Maximum length of a path. Bytes.
 const LONGEST: usize = 4096;
-/// How often a place is resolved again that was changed while it was.
+/// Number of attempts to resolve a path that changes during the resolution.
 const TRIES: u32 = 64;
 
-/// A place below a container's directory, by words that lead nowhere else.
+/// A path below a container's directory, as components without `..`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place(Vec<String>);
 
@@ -61,7 +63,8 @@ impl Place {
     }
 }
 
-/// What is in a directory, or the one row of a file, by name. More than [`MOST_ENTRIES`] are `FileTooLarge`.
+/// The entries of a directory, or the one row of a file, sorted by name. More than [`MOST_ENTRIES`]
+/// are `FileTooLarge`.
 pub(crate) fn list(dir: &Path, place: &Place) -> io::Result<Vec<FileRow>> {
     let Some(found) = find(dir, place)? else { return shown(dir) };
     let facts = rustix::fs::fstat(&found)?;
@@ -78,7 +81,7 @@ pub(crate) fn list(dir: &Path, place: &Place) -> io::Result<Vec<FileRow>> {
         if rows.len() >= MOST_ENTRIES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {MOST_ENTRIES} entries")));
         }
-        // What went meanwhile is not there.
+        // An entry that disappeared meanwhile is skipped.
         let Ok(facts) = statat(&found, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         rows.push(row(&found, format!("{}/{}", place.path(), name.to_string_lossy()), &facts, Some(name)));
     }
@@ -86,7 +89,8 @@ pub(crate) fn list(dir: &Path, place: &Place) -> io::Result<Vec<FileRow>> {
     Ok(rows)
 }
 
-/// A file to read from, with its length. Neither a directory nor anything that could make a reader wait is opened.
+/// Opens a file for reading. Returns it with its length. Directories, and files that could block a
+/// reader, are refused.
 pub(crate) fn open(dir: &Path, place: &Place) -> io::Result<(File, u64)> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
     let Some(found) = find(dir, place)? else { return Err(refused("it is a directory")) };
@@ -98,7 +102,8 @@ pub(crate) fn open(dir: &Path, place: &Place) -> io::Result<(File, u64)> {
     if !facts.is_file() {
         return Err(refused("it is no plain file"));
     }
-    // A second name may be that of somebody else's file. What everybody may read anyway is no secret: fetched files are such.
+    // A second hard link may be another user's file. A world-readable file is no secret; fetched
+    // files are world-readable.
     if facts.nlink() > 1 && facts.permissions().mode() & 0o004 == 0 {
         return Err(refused("it has a second name elsewhere, and not everybody may read it"));
     }
@@ -107,17 +112,18 @@ pub(crate) fn open(dir: &Path, place: &Place) -> io::Result<(File, u64)> {
     Ok((opened, length))
 }
 
-/// The entries of the directory itself.
+/// The visible entries of the container's directory itself.
 fn shown(dir: &Path) -> io::Result<Vec<FileRow>> {
     let dir = directory(dir)?;
     let facts = |name: &&str| statat(&dir, *name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|facts| ((*name).to_owned(), facts));
     Ok(SHOWN.iter().filter_map(facts).map(|(name, facts)| row(&dir, name, &facts, None)).collect())
 }
 
-/// What is at a place, to be looked at only; `None` for the directory itself.
+/// Resolves a path to an `O_PATH` descriptor. `None` for the container's directory itself.
 fn find(dir: &Path, place: &Place) -> io::Result<Option<OwnedFd>> {
     let Some((first, rest)) = place.0.split_first() else { return Ok(None) };
-    // The first step is one of ours and never a link; links within it may lead to elsewhere within it.
+    // The first component is a fixed name and never a link. Links below it may lead to other paths
+    // below it.
     let top = openat(directory(dir)?, first.as_str(), OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     if rest.is_empty() {
         return Ok(Some(top));
@@ -126,7 +132,7 @@ fn find(dir: &Path, place: &Place) -> io::Result<Option<OwnedFd>> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..TRIES {
         match openat2(&top, rest.join("/"), flags, Mode::empty(), inside) {
-            // Something on the way was moved meanwhile.
+            // A directory of the path was moved meanwhile.
             Err(Errno::AGAIN) => {}
             Err(Errno::XDEV | Errno::LOOP) => {
                 return Err(io::Error::new(
@@ -141,7 +147,7 @@ fn find(dir: &Path, place: &Place) -> io::Result<Option<OwnedFd>> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, "it is being moved about all the time"))
 }
 
-/// Before Linux 5.6: no link is followed at all.
+/// Before Linux 5.6: follows no link at all.
 fn step_by_step(top: OwnedFd, words: &[String]) -> io::Result<OwnedFd> {
     let mut at = top;
     for (place, word) in words.iter().enumerate() {
@@ -156,7 +162,7 @@ fn directory(dir: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// The very thing that was found, to be read. By its descriptor, so that it cannot have become another one.
+/// Opens a resolved file for reading, through its descriptor, so that it cannot have been replaced.
 fn again(found: &OwnedFd, kind: OFlags) -> io::Result<OwnedFd> {
     let own = format!("/proc/self/fd/{}", found.as_raw_fd());
     Ok(openat(CWD, own, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | kind, Mode::empty())?)

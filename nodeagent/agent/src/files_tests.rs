@@ -1,4 +1,4 @@
-//! No place leads out of a container's directory, whatever its user does meanwhile.
+//! No path leads out of a container's directory, whatever changes its user makes meanwhile.
 
 use std::fs;
 use std::io::Read as _;
@@ -11,7 +11,7 @@ fn place(text: &str) -> Place {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// A container with files, beside something that is none of its business.
+/// A container with files, next to a secret file outside of it.
 fn container() -> (tempfile::TempDir, std::path::PathBuf) {
     let all = tempfile::tempdir().expect("dir");
     let dir = all.path().join("c1");
@@ -105,7 +105,7 @@ fn a_directory_that_becomes_a_link_while_it_is_looked_at_leads_nowhere() {
         scope.spawn(|| {
             let (deep, trap) = (dir.join("work/deep"), dir.join("work/trap"));
             while !over.load(Ordering::Relaxed) {
-                // The directory and the link that leads out change places, again and again.
+                // The directory and the link that leads out swap places repeatedly.
                 rustix::fs::renameat_with(CWD, &deep, CWD, &trap, rustix::fs::RenameFlags::EXCHANGE).expect("swaps");
             }
         });

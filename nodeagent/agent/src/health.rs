@@ -1,7 +1,7 @@
-//! Whether this host can take work: the disk of the state directory, and what a site's own program says.
+//! Health of this host: the disk of the state directory, and the operator's health script.
 //!
-//! Runs beside the loop and tells it when the answer changes. What it finds drains the node, and what it no longer finds brings it
-//! back; containers that run are never touched.
+//! Runs in parallel to the loop and reports changes to it. Problems make the node take no work, and
+//! their end reverses that. Running containers are not affected.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -15,14 +15,16 @@ use tokio::sync::{mpsc, watch};
 
 use crate::run::Input;
 
-/// Most that is read of what the program says. Bytes.
+/// Maximum output of the script that is read. Bytes.
 const SAID: u64 = 64 << 10;
-/// Longest reason that is passed on. Characters.
+/// Maximum length of a reported reason. Characters.
 const REASON: usize = 300;
-/// A difference between the clocks that is told. The kernel's own corrections are far smaller.
+/// Minimum difference between the clocks that is logged. The kernel's own corrections are far
+/// smaller.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Looks again and again, until the loop is gone. `found` is what the loop knows already.
+/// Checks periodically until the loop has ended. `found` are the problems that the loop already
+/// knows.
 pub(crate) async fn watch(
     state: PathBuf,
     mut wanted: watch::Receiver<HealthChecks>,
@@ -48,7 +50,7 @@ pub(crate) async fn watch(
             }
             Ok(()) = wanted.changed() => {
                 checks = wanted.borrow_and_update().clone();
-                // Both look at once; a script that is none any more has nothing to say.
+                // Both checks run at once. Problems of a removed script are dropped.
                 (disk_ticks, script_ticks) = (ticks(checks.every), ticks(checks.script_every));
                 script_ills.clear();
                 continue;
@@ -77,7 +79,7 @@ async fn blocking(look: impl FnOnce() -> Vec<String> + Send + 'static) -> Vec<St
         .unwrap_or_else(|_| vec!["a look at this host failed inside the agent, see its log".into()])
 }
 
-/// What is wrong with the disk of the state directory. Blocking.
+/// Problems of the disk of the state directory. Blocking.
 pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
     let mut ills = Vec::new();
     match rustix::fs::statvfs(state) {
@@ -107,13 +109,14 @@ pub(crate) fn disk(state: &Path, checks: &HealthChecks) -> Vec<String> {
     ills
 }
 
-/// As `df` counts: what only root may use is neither free nor to be used. File systems without a fixed number of inodes say 0.
+/// Percent in use, counted like `df`: space reserved for root is neither free nor usable. `None`
+/// for file systems without a fixed number of inodes, which report 0.
 pub(crate) fn percent(all: u64, used: u64, free: u64) -> Option<u64> {
     let usable = used.saturating_add(free).min(all);
     (usable > 0).then(|| used.saturating_mul(100).div_ceil(usable).min(100))
 }
 
-/// A few bytes, through to the disk.
+/// Writes a few bytes through to the disk.
 fn probe(state: &Path) -> io::Result<()> {
     let path = state.join("probe");
     let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
@@ -122,7 +125,7 @@ fn probe(state: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// What the site's program finds wrong. Blocking, for as long as it may take.
+/// Problems that the health script reports. Blocking up to the timeout of the script.
 fn script(state: &Path, checks: &HealthChecks) -> Vec<String> {
     let Some(program) = &checks.script else { return Vec::new() };
     match said_by(program, state, checks.script_timeout) {
@@ -132,13 +135,13 @@ fn script(state: &Path, checks: &HealthChecks) -> Vec<String> {
     }
 }
 
-/// Every line that begins with ERROR is a reason.
+/// The reported reasons: lines that begin with ERROR.
 fn errors(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with("ERROR"));
     lines.map(|line| line.chars().filter(|c| !c.is_control()).take(REASON).collect()).take(4).collect()
 }
 
-/// What the program wrote; `None` when it was ended for taking too long.
+/// The output of the program. `None` if it exceeded its time and was ended.
 fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<String>> {
     let path = state.join("health.out");
     let mut out = File::options().create(true).truncate(true).read(true).write(true).mode(0o600).open(&path)?;
@@ -160,7 +163,8 @@ fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<St
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// How it ended; `None` when it had to be ended. It is reaped in either case.
+/// Waits for the end of the child. `None` if the time is over; the child is then killed. It is
+/// reaped in both cases.
 pub(crate) fn end_within(child: &Child, most: Duration) -> io::Result<Option<Ended>> {
     let deadline = Instant::now() + most;
     loop {
@@ -169,7 +173,7 @@ pub(crate) fn end_within(child: &Child, most: Duration) -> io::Result<Option<End
             return child.wait().map(Some);
         }
         if left.is_zero() {
-            // Its session is its own, so whatever it started and left in it goes with it.
+            // The child has its own session, so processes that it started there are killed too.
             if let Some(group) = rustix::process::Pid::from_raw(child.pid) {
                 rustix::process::kill_process_group(group, rustix::process::Signal::KILL).ok();
             }
@@ -179,7 +183,7 @@ pub(crate) fn end_within(child: &Child, most: Duration) -> io::Result<Option<End
     }
 }
 
-/// The two clocks of the host at one moment.
+/// Both clocks of the host at one moment.
 struct Clocks {
     wall: SystemTime,
     steady: Instant,
@@ -190,7 +194,7 @@ impl Clocks {
         Clocks { wall: SystemTime::now(), steady: Instant::now() }
     }
 
-    /// Tells of a step of the wall clock since `self`.
+    /// Logs a step of the wall clock since `self`.
     fn compare(self) -> Self {
         let now = Clocks::now();
         let passed = now.steady.duration_since(self.steady);

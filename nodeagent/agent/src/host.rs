@@ -1,4 +1,4 @@
-//! What this machine has: memory, processors, its name.
+//! Memory, processors and name of this host.
 
 use std::fs;
 
@@ -9,11 +9,11 @@ use headroom_types::{Bytes, Cpus, NodeId};
 pub(crate) struct HostMemory {
     /// All of it. Bytes.
     pub(crate) total: Bytes,
-    /// In use and not to be given back at once. Bytes.
+    /// In use and not available at once. Bytes.
     pub(crate) used: Bytes,
 }
 
-/// Reads the memory of the host; zero where the kernel does not tell.
+/// Reads the memory of the host. Zero if the kernel does not report it.
 pub(crate) fn memory() -> HostMemory {
     fs::read_to_string("/proc/meminfo").map(|text| parse(&text)).unwrap_or_default()
 }
@@ -39,7 +39,7 @@ pub(crate) fn cpus() -> Cpus {
     Cpus::from_cores(u32::try_from(n).unwrap_or(u32::MAX))
 }
 
-/// The name of the host, if it can be the name of a node.
+/// The name of the host, if it is a valid node name.
 pub(crate) fn name() -> Option<NodeId> {
     nix::unistd::gethostname().ok()?.to_str()?.parse().ok()
 }

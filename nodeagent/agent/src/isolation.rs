@@ -1,7 +1,8 @@
-//! Whom a container runs as, and what it is kept from: rights, directories, `/tmp`, the cgroup of its tasks.
+//! Isolation of a container: its user, rights, directories, `/tmp`, and the cgroup of its tasks.
 //!
-//! Decides by the node's configuration; the shim carries it out between fork and exec. What belongs to the container's user is handed
-//! over here, and nothing else: the directory around it, with the shim's records, stays the agent's.
+//! This module decides by the node's configuration; the shim applies the decisions between fork and
+//! exec. It gives the container's user the files that belong to it, and no others. The directory
+//! around them, with the shim's records, stays the agent's.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -19,16 +20,16 @@ use headroom_wire::v1::nodes::RunOrder;
 use crate::disk::file;
 use crate::site::Site;
 
-/// Whom one container runs as.
+/// The user of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// `None` is the agent's own user.
+    /// `None` means the agent's own user.
     pub(crate) user: Option<User>,
-    /// Its name, for its environment.
+    /// User name, for the environment.
     pub(crate) name: Option<String>,
 }
 
-/// Whom a program of `submitter` runs as on this node.
+/// The user of a program of `submitter` on this node.
 pub(crate) fn identity(site: &Site, submitter: Option<&str>) -> anyhow::Result<Identity> {
     if !site.is_root() {
         return Ok(Identity { user: None, name: None });
@@ -36,7 +37,7 @@ pub(crate) fn identity(site: &Site, submitter: Option<&str>) -> anyhow::Result<I
     choose(&site.isolation, submitter, User::by_name)
 }
 
-/// For an agent that is root.
+/// The user, if the agent is root.
 fn choose(
     policy: &Isolation,
     submitter: Option<&str>,
@@ -63,7 +64,7 @@ fn choose(
     Ok(Identity { user, name: Some(name.to_owned()) })
 }
 
-/// What a program may not do, in the words of the shim.
+/// Adds the restrictions of a program to its specification.
 pub(crate) fn restrain(site: &Site, identity: &Identity, order: &RunOrder, dir: &Path, app: &Path, spec: &mut Spec) {
     spec.user = identity.user.as_ref().map(|u| ShimUser { uid: u.uid, gid: u.gid, groups: u.groups.clone() });
     spec.umask = Some(site.isolation.umask);
@@ -83,16 +84,17 @@ fn shm_size(site: &Site, order: &RunOrder) -> Bytes {
     site.isolation.shm_size.map_or(memory, |size| size.min(memory))
 }
 
-/// IPC and `/dev/shm` of the container's own, and what its executor needs to give each task the same.
+/// Gives the container its own IPC namespace and `/dev/shm`, and its executor the means to do the
+/// same for each task.
 fn give_ipc_namespace(site: &Site, identity: &Identity, order: &RunOrder, spec: &mut Spec) {
     let Some(privilege) = site.ipc_privilege() else { return };
     let size = shm_size(site, order).get();
     let for_tasks = site.isolation.ipc == IpcScope::Task && order.launch.task_groups;
-    // An agent that is not root cannot be user 0 of a container's.
+    // An agent that is not root cannot be user 0 of a container.
     let user_0 = identity.user.as_ref().map_or(site.is_root(), |user| user.uid == 0);
     spec.shm_size = Some(size);
     spec.user_namespace = match privilege {
-        // Without the right to map user 0 its tasks share what the container has.
+        // If user 0 cannot be mapped, its tasks share the container's namespaces.
         Privilege::SysAdmin if for_tasks && user_0 && site.rights.maps_root => UserNamespace::Delegated,
         Privilege::SysAdmin => UserNamespace::Host,
         Privilege::UserNamespace => UserNamespace::Own,
@@ -102,7 +104,7 @@ fn give_ipc_namespace(site: &Site, identity: &Identity, order: &RunOrder, spec: 
     }
 }
 
-/// Not more than the agent itself may have, unless it may raise that.
+/// The limit of open files: at most the agent's own, unless the agent may raise limits.
 fn open_files(site: &Site) -> Rlimit {
     let wanted = u64::from(site.isolation.open_files);
     let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
@@ -110,7 +112,7 @@ fn open_files(site: &Site) -> Rlimit {
     Rlimit { resource: Limit::OpenFiles.kernel_number(), soft: most, hard: most }
 }
 
-/// A secret that its user alone reads, and can remove.
+/// Creates a secret file that only its user can read and remove.
 pub(crate) fn give_secret(identity: &Identity, path: &Path, text: &str) -> anyhow::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
@@ -120,8 +122,8 @@ pub(crate) fn give_secret(identity: &Identity, path: &Path, text: &str) -> anyho
     Ok(())
 }
 
-/// Gives the container's user what is its own: the working directory with what is in it, its logs of tasks, its `/tmp`, and the
-/// directory of its application.
+/// Gives the container's user its own files: the working directory with its contents, its task
+/// logs, its `/tmp`, and the directory of its application.
 pub(crate) fn hand_over(identity: &Identity, dir: &Path, app: &Path) -> anyhow::Result<()> {
     let tmp = dir.join(file::TMP);
     let Some(user) = &identity.user else { return Ok(()) };
@@ -132,7 +134,8 @@ pub(crate) fn hand_over(identity: &Identity, dir: &Path, app: &Path) -> anyhow::
     for own in [&work, &dir.join(file::TASKS), &tmp, app] {
         give(own)?;
     }
-    // What was fetched is shared with other containers, and stays the agent's; what was written for this one is its own.
+    // Fetched files are shared with other containers and stay the agent's. Files that were written
+    // for this container belong to its user.
     for entry in fs::read_dir(&work).with_context(|| format!("cannot list {}", work.display()))? {
         let entry = entry?;
         let facts = entry.metadata()?;
@@ -143,12 +146,14 @@ pub(crate) fn hand_over(identity: &Identity, dir: &Path, app: &Path) -> anyhow::
     fs::set_permissions(app, fs::Permissions::from_mode(0o700)).with_context(|| format!("cannot close {}", app.display()))
 }
 
-/// Lets the container's user make groups for tasks below its own. The limits of the container itself stay the agent's.
+/// Lets the container's user create groups for tasks below its own group. The limits of the
+/// container itself stay the agent's.
 pub(crate) fn delegate(identity: &Identity, group: &Group) -> anyhow::Result<()> {
     let Some(user) = &identity.user else { return Ok(()) };
     let mut dirs: Vec<PathBuf> = group.path().map(Path::to_owned).into_iter().collect();
     dirs.extend(group.procs_files().iter().filter_map(|f| f.parent()).map(Path::to_owned));
-    // `procs_files` are those of `main` on v2 and of every hierarchy on v1: the container's own directory is above or among them.
+    // `procs_files` are those of `main` on v2 and of every hierarchy on v1: the container's own
+    // directory is above or among them.
     for dir in dirs {
         for path in [dir.clone()]
             .into_iter()
@@ -163,7 +168,7 @@ pub(crate) fn delegate(identity: &Identity, group: &Group) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Processor bandwidth and share of the disks; what is not to be had is only said.
+/// Sets processor bandwidth and disk weight. An unavailable control is only logged.
 pub(crate) fn share(site: &Site, group: &Group, cpus: Cpus) {
     let wanted = shares::Shares {
         cpu_max: match site.isolation.cpu {

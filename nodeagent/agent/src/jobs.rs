@@ -1,4 +1,5 @@
-//! What runs beside the loop: each job does one blocking thing or waits for one descriptor, and sends what came of it.
+//! Jobs of the loop: each performs one blocking call or waits for one descriptor, and sends its
+//! result as an input.
 
 use std::future::Future;
 use std::io;
@@ -33,35 +34,35 @@ use crate::sample::{self, SharedMeter};
 use crate::site::Site;
 use crate::stop;
 
-/// How long a shim may take to say whether its program runs. On a host with much too much to do that is long; one that is stuck on a
-/// disk holds up no more than its own turn.
+/// Maximum time until a shim reports whether its program runs. It is long for heavily loaded hosts.
+/// A shim that waits for a disk delays only its own container.
 const ANSWER: Duration = Duration::from_secs(120);
-/// Shims that may be on their way to their program at once, for each processor. More would only make all of them late: of a hundred that
-/// are started together on one busy processor, most say nothing for half a minute.
+/// Maximum number of shims per processor that start at the same time. More would delay all of them:
+/// if a hundred start together on one busy processor, most report nothing for half a minute.
 const STARTING: usize = 8;
 /// SIGKILL.
 const KILL: i32 = 9;
-/// How often a shim is asked for when launchers are lost.
+/// Number of requests for a shim if launchers are lost.
 const LAUNCHERS: u32 = 3;
-/// Longest line a shim says. Bytes.
+/// Maximum length of a shim's line. Bytes.
 const LINE: u64 = 256;
 
-/// A shim, by whoever started it.
+/// A shim, by the process that started it.
 #[derive(Debug)]
 pub(crate) enum Shim {
     /// A child of the agent.
     Own(Arc<Child>),
-    /// A child of the launcher, which reaps it; readable when it has ended.
+    /// A child of the launcher, which reaps it. The descriptor is readable after the end.
     Launched(OwnedFd),
     /// A child of an earlier agent, or of a launcher that is gone.
     Found(Watched),
 }
 
-/// How much a conversation told.
+/// Result of a launch through the launcher.
 enum Told {
-    /// All there is to tell.
+    /// The result is sent.
     All,
-    /// That nobody was made.
+    /// No shim was forked.
     Nothing,
 }
 
@@ -71,18 +72,18 @@ pub(crate) struct Jobs {
     site: Arc<Site>,
     clock: Clock,
     inputs: mpsc::Sender<Input>,
-    /// Turns of those who start a shim.
+    /// Permits to start a shim.
     starting: Arc<Semaphore>,
 }
 
 impl Jobs {
-    /// Results go to `inputs`.
+    /// Jobs that send their results to `inputs`.
     pub(crate) fn new(site: Arc<Site>, clock: Clock, inputs: mpsc::Sender<Input>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Jobs { site, clock, inputs, starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))) }
     }
 
-    /// Makes directory, files and cgroup.
+    /// Creates directory, files and cgroup.
     pub(crate) fn prepare(&self, id: ContainerId, order: RunOrder) {
         let (jobs, of) = (self.clone(), id.clone());
         let has_files = !order.launch.fetch.is_empty();
@@ -96,11 +97,12 @@ impl Jobs {
             drop(job());
             return;
         }
-        // Those who wait for files wait here, so that threads are left for jobs that end containers.
+        // Containers that need files wait here, so that threads remain for jobs that end
+        // containers.
         let site = Arc::clone(&self.site);
         let (turns, given_up) = (site.localizer.turns(), site.localizer.expect(&of));
         tokio::spawn(async move {
-            // Who is given up needs no turn to be told so.
+            // An abandoned container needs no permit.
             let _turn = tokio::select! {
                 turn = turns.acquire_owned() => turn.ok(),
                 () = given_up.cancelled() => None,
@@ -114,9 +116,11 @@ impl Jobs {
     pub(crate) fn start_shim(&self, id: ContainerId) {
         let jobs = self.clone();
         tokio::spawn(async move {
-            // Kept until the shim has spoken. It is never closed, and so always had.
+            // Held until the shim has answered. The semaphore is never closed, so the permit is
+            // always granted.
             let _turn = Arc::clone(&jobs.starting).acquire_owned().await;
-            // Again only where nobody was made: then the launcher was lost before it came to it.
+            // Retries only if no shim was forked: then the launcher was lost before it processed
+            // the request.
             for _ in 0..LAUNCHERS {
                 let (site, of) = (Arc::clone(&jobs.site), id.clone());
                 let started = match tokio::task::spawn_blocking(move || launch::start_shim(&site, &of)).await {
@@ -142,24 +146,24 @@ impl Jobs {
         match listen(line).await {
             Said::Line(answer) => self.send(Input::Answered(id, answer)).await,
             Said::Silence => {
-                // By its descriptor: it may not even have written down who it is.
+                // By its descriptor: the shim may not have written its identity yet.
                 if let Err(error) = child.signal(KILL) {
                     warn!(container_id = %id, %error, "a silent shim cannot be ended");
                 }
                 self.send(Input::Silent(id)).await;
             }
-            // Its end is an input of its own, and comes by its descriptor.
+            // The end of the shim is a separate input and arrives through its descriptor.
             Said::Nothing => {}
         }
     }
 
-    /// What the launcher and the shim say, until both have said it.
+    /// Receives the packets of the launcher and the shim until both have answered.
     async fn listen(&self, id: &ContainerId, socket: OwnedFd) -> Told {
         let Ok(conversation) = Conversation::new(socket) else { return Told::Nothing };
         let (mut born, mut answered, mut shim) = (false, false, None);
         while !(born && answered) {
             let Ok(word) = tokio::time::timeout(ANSWER, conversation.next()).await else {
-                // By its descriptor: it may not even have written down who it is.
+                // By its descriptor: the shim may not have written its identity yet.
                 if let Some(Err(error)) = shim.as_ref().map(|shim| pidfd_send_signal(shim, Signal::KILL)) {
                     warn!(container_id = %id, %error, "a silent shim cannot be ended");
                 }
@@ -181,7 +185,8 @@ impl Jobs {
                     self.send(Input::ShimStarted(id.clone(), Err(why))).await;
                     return Told::All;
                 }
-                // Everybody has hung up. Without a birth the launcher was lost, before or after it made a shim.
+                // Launcher and shim have closed the socket. Without a fork packet the launcher was
+                // lost, before or after the fork.
                 Some((Word::Born, None)) | None if born => return Told::All,
                 Some((Word::Born, None)) | None => return self.look_for(id).await,
             }
@@ -189,7 +194,7 @@ impl Jobs {
         Told::All
     }
 
-    /// Whether there is a shim of which nobody told.
+    /// Looks for a shim that was forked but not reported.
     async fn look_for(&self, id: &ContainerId) -> Told {
         if self.site.layout.was_never_started(id) {
             return Told::Nothing;
@@ -201,7 +206,7 @@ impl Jobs {
         Told::All
     }
 
-    /// Waits for the end of a shim; reaps it if it is this agent's own.
+    /// Waits for the end of a shim. Reaps it if it is a child of this agent.
     pub(crate) fn watch_shim(&self, id: ContainerId, shim: Shim) {
         match shim {
             Shim::Own(child) => self.watch(id, child, |shim| shim.wait().map(drop)),
@@ -228,7 +233,7 @@ impl Jobs {
         });
     }
 
-    /// Gives a container another size.
+    /// Changes the size of a container.
     pub(crate) fn resize(&self, id: ContainerId, group: Option<Arc<Group>>, size: Size) {
         self.blocking(move |site| {
             let result = resize::resize(site, &id, group.as_deref(), &size);
@@ -236,7 +241,7 @@ impl Jobs {
         });
     }
 
-    /// Ends every process of a container.
+    /// Kills every process of a container.
     pub(crate) fn kill(&self, id: ContainerId, group: Option<Arc<Group>>) {
         self.blocking(move |site| {
             stop::kill(site, &id, group.as_ref());
@@ -249,7 +254,7 @@ impl Jobs {
         self.blocking(move |site| Some(Input::Collected(collect::collect(site, remains))));
     }
 
-    /// Ends what a shim that was silent, and is killed, may have started.
+    /// Ends the processes that a silent and killed shim may have started.
     pub(crate) fn abort_launch(&self, id: ContainerId, group: Option<Arc<Group>>) {
         self.blocking(move |site| {
             stop::kill(site, &id, group.as_ref());
@@ -279,7 +284,8 @@ impl Jobs {
         let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
         tokio::task::spawn_blocking(move || {
             if let Some(input) = job(&site) {
-                // A closed queue means that the agent is ending; whatever this was is found again by the next one.
+                // A closed queue means that the agent is ending. The next agent finds the state on
+                // disk.
                 inputs.blocking_send(input).ok();
             }
         })
@@ -302,17 +308,17 @@ pub(crate) async fn ended<F: AsRawFd>(process: F, reap: fn(&F) -> io::Result<()>
     reap(process.get_ref())
 }
 
-/// What came through the shim's pipe.
+/// The result of reading the shim's pipe.
 pub(crate) enum Said {
-    /// Its line.
+    /// The line arrived.
     Line(Answer),
-    /// It ended before it could speak.
+    /// The shim ended without a line.
     Nothing,
-    /// Nothing in time.
+    /// The timeout ended.
     Silence,
 }
 
-/// Waits for the one line of a shim.
+/// Waits for the single line of a shim.
 pub(crate) async fn listen(line: OwnedFd) -> Said {
     let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else { return Said::Nothing };
     let mut text = String::new();

@@ -1,8 +1,10 @@
-//! From an order to a shim that runs: files, cgroup, specification, process. Blocking; called as a job of the loop.
+//! Turns an order into a running shim: files, cgroup, specification, process. Blocking; called as a
+//! job of the loop.
 //!
-//! The order is written before anything else is made, so that a later agent knows what every trace belongs to. A directory in
-//! which a shim has been means that this container was here before: it is not launched a second time. One in which none has been was
-//! left by an agent that was killed while it prepared it, and is prepared again.
+//! The order is written first, so that a later agent knows the container of every other file. A
+//! directory in which a shim has run belongs to a container that was already started; it is not
+//! launched again. A directory without a shim was left by an agent that was killed during the
+//! preparation; it is prepared again.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -27,18 +29,20 @@ use crate::disk::{self, Baselines, OrderRecord, file};
 use crate::isolation;
 use crate::site::Site;
 
-/// Most processes and threads of a container that names no number.
+/// Default limit of processes and threads of a container.
 const PROCESSES: u32 = 4096;
-/// `oom_score_adj` of a container: it is killed before daemons are.
+/// `oom_score_adj` of a container: the kernel kills it before daemons.
 const OOM_SCORE: i32 = 200;
-/// `oom_score_adj` of a container with an application master: it is killed after all others.
+/// `oom_score_adj` of a container with an application master: the kernel kills it after all other
+/// containers.
 const OOM_SCORE_MASTER: i32 = 50;
-/// How long a group without processes may take to go.
+/// Maximum time to remove a group without processes.
 const HALF_MADE: Duration = Duration::from_secs(2);
-/// Where programs are looked for when the agent itself has no PATH.
+/// Search path for programs if the agent has no PATH.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Makes everything that the program needs. What was made before an error is removed with the container.
+/// Creates all files and groups that the program needs. After an error they are removed with the
+/// container.
 pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow::Result<Arc<Group>> {
     check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
     let dir = site.layout.container(id);
@@ -57,7 +61,7 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     site.localizer.bring(id, &order.launch.fetch, &work, &identity)?;
     crash::at("files-fetched");
     if let Some(keys) = &site.keys {
-        // The node's own files are for the agent alone.
+        // The node's own key files are readable by the agent only.
         fs::write(dir.join(file::TASKS).join(file::CA), &keys.identity().0.ca)
             .context("cannot write who vouches for the cluster")?;
     }
@@ -89,8 +93,8 @@ fn name_user(spec: &mut Spec, name: Option<String>) {
     }
 }
 
-/// By what a second program in a container is started: as its first one, but for its words. Where it prints, and which groups it is
-/// in, is the caller's.
+/// The specification of a second program in a container: like the first one, with another command.
+/// The caller sets output files and groups.
 pub(crate) fn beside(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, command: &[String]) -> anyhow::Result<Spec> {
     let (dir, app) = (site.layout.container(id), site.layout.app(&order.app));
     let identity = isolation::identity(site, order.user.as_deref())?;
@@ -99,21 +103,23 @@ pub(crate) fn beside(site: &Site, id: &ContainerId, order: &RunOrder, group: &Gr
     spec.argv = arguments(site, command.iter().map(OsString::from).collect(), &work);
     isolation::restrain(site, &identity, order, &dir, &app, &mut spec);
     if spec.user_namespace == UserNamespace::Delegated {
-        // It makes no namespaces for tasks.
+        // It creates no namespaces for tasks.
         spec.user_namespace = UserNamespace::Host;
     }
     name_user(&mut spec, identity.name);
-    // What it finds out about its own memory is not what the container's program has found out.
+    // The marker and cache files belong to the container's program. A second program must not write
+    // them.
     spec.env.retain(|(name, _)| name != "HEADROOM_OOM_MARKER" && name != "HEADROOM_CACHED_BYTES");
     Ok(spec)
 }
 
-/// Most processes and threads of a container.
+/// Limit of processes and threads of a container.
 pub(crate) fn processes(order: &RunOrder) -> u32 {
     order.launch.max_processes.unwrap_or(PROCESSES)
 }
 
-/// An earlier agent was killed while it prepared this container: its half-made group goes, its files are written again.
+/// Cleans up after an agent that was killed during the preparation: removes the incomplete group
+/// and working directory. The files are written again.
 fn clear(site: &Site, id: &ContainerId) -> anyhow::Result<()> {
     tracing::info!(container_id = %id, "an earlier agent had begun to prepare it; begun again");
     match fs::remove_dir_all(site.layout.container(id).join(file::WORK)) {
@@ -124,11 +130,11 @@ fn clear(site: &Site, id: &ContainerId) -> anyhow::Result<()> {
     left.map_or(Ok(()), |group| group.remove(HALF_MADE)).context("the half-made cgroup cannot be removed")
 }
 
-/// How a shim was started.
+/// A started shim.
 pub(crate) enum Start {
-    /// As a program; what it says comes through the pipe.
+    /// As a separate program. Its line arrives through the pipe.
     Own(Child, OwnedFd),
-    /// By the launcher; all comes by the conversation.
+    /// By the launcher. All packets arrive through the socket.
     Asked(OwnedFd),
 }
 
@@ -148,7 +154,8 @@ pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<Start>
     Ok(start)
 }
 
-/// Starts the shim of what `dir` specifies as a program of its own; with the pipe that its one line comes through.
+/// Starts the shim for the specification in `dir` as a separate program. Returns it with the pipe
+/// of its line.
 pub(crate) fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Result<(Child, OwnedFd)> {
     let shim = site.bin_dir.join("container-shim");
     let (reader, writer) = io::pipe().context("cannot make a pipe")?;
@@ -168,7 +175,7 @@ pub(crate) fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Resul
     Ok((child, reader.into()))
 }
 
-/// The next step for somebody whose container could not be started.
+/// The next step for the user whose container could not be started.
 pub(crate) fn advice(why: &str) -> &'static str {
     let why = why.to_ascii_lowercase();
     let known = [
@@ -218,12 +225,13 @@ fn limits(order: &RunOrder) -> Limits {
         processes: Some(processes(order)),
         cpu_weight: Some(weight(order.resource.cpus)),
         oom_group: OomGroup::Yes,
-        // Masters are reclaimed last.
+        // Memory of masters is reclaimed last.
         low: order.request.is_none().then_some(order.resource.memory),
     }
 }
 
-/// The kernel's default weight of 100 for each core, and for who asks for none: a master that seldom runs must not wait when it does.
+/// The kernel's default weight of 100 per core. A container without a processor request gets 100
+/// too: a master that seldom runs must not wait when it does.
 pub(crate) fn weight(cpus: Cpus) -> u32 {
     if cpus.milli() == 0 { 100 } else { (cpus.milli() / 10).clamp(1, 10_000) }
 }
@@ -269,7 +277,7 @@ fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group,
     })
 }
 
-/// `oom_score_adj` of a container. A smaller value than the agent's own would need `CAP_SYS_RESOURCE`.
+/// `oom_score_adj` of a container. A value below the agent's own would need `CAP_SYS_RESOURCE`.
 fn oom_score(request: Option<&RequestId>, own: i32) -> i32 {
     let wanted = if request.is_none() { OOM_SCORE_MASTER } else { OOM_SCORE };
     wanted.max(own)
@@ -279,7 +287,7 @@ fn own_oom_score() -> i32 {
     fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The words with the place of the program in front.
+/// The command with the resolved path of the program.
 fn arguments(site: &Site, mut words: Vec<OsString>, work: &Path) -> Vec<OsString> {
     if let Some(program) = words.first_mut()
         && let Some(path) = beside_or_on_path(site, Path::new(&program), work)
@@ -289,7 +297,8 @@ fn arguments(site: &Site, mut words: Vec<OsString>, work: &Path) -> Vec<OsString
     words
 }
 
-/// A program named without a slash: beside the agent, then on the agent's PATH. `None` leaves it to the launch's own PATH.
+/// Resolves a program. A bare name is searched in the directory of the agent, then on the agent's
+/// PATH. `None` leaves it unchanged, for the launch's own PATH.
 fn beside_or_on_path(site: &Site, program: &Path, work: &Path) -> Option<PathBuf> {
     if program.is_absolute() {
         return None;
@@ -316,7 +325,8 @@ fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, w
         vec![("PATH".into(), path), ("HOME".into(), dir.join(file::WORK).into()), ("LANG".into(), "C.UTF-8".into())];
     let tmp = if site.has_private_tmp() { "/tmp".into() } else { dir.join(file::TMP).into() };
     env.push(("TMPDIR".into(), tmp));
-    // The agent's own facts come last and win; a launch cannot give itself another identity or limit.
+    // The agent's own variables come last and override: a launch cannot change its identity or
+    // limit.
     for (name, value) in &order.launch.env {
         set(&mut env, name, words.fill(value).into());
     }
@@ -360,7 +370,7 @@ pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsStri
     }
 }
 
-/// The words that stand for a fact in arguments and values.
+/// Placeholders in arguments and environment values, with their values.
 struct Words([(&'static str, String); 4]);
 
 impl Words {
@@ -377,7 +387,7 @@ impl Words {
     }
 }
 
-/// As `-Xmx` takes it, exact: `64m`, `1000k`, or bytes.
+/// A size in the exact form of `-Xmx`: `64m`, `1000k`, or bytes.
 fn jvm_size(size: Bytes) -> String {
     let n = size.get();
     match n {

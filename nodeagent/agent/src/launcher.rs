@@ -1,8 +1,9 @@
-//! The agent's side of its launcher: the process that becomes the shim of each container by a fork.
+//! The agent's side of the launcher: the process that forks the shim of each container.
 //!
-//! Owned by the site; started with the agent, and again when it is gone. An agent beside the `container-shim` of a release without launchers
-//! starts each shim as a program of its own. A conversation says for itself how far a launch came (see `container_shim::birth`), so
-//! nothing is kept here about launches under way.
+//! Owned by the node context. The launcher starts with the agent, and again after it is gone. If
+//! `container-shim` is of a release without launcher, the agent starts each shim as a separate
+//! program. The packets of a launch show how far it came (see `container_shim::birth`), so this
+//! module keeps no state about launches in progress.
 
 use std::fs::File;
 use std::io;
@@ -22,13 +23,14 @@ use crate::descriptors;
 use crate::jobs;
 use crate::site::Site;
 
-/// How long a launcher may take to say that it is there.
+/// Maximum time until a launcher is ready.
 const START: Duration = Duration::from_secs(20);
-/// The longest wait between two looks at one that is starting or has much to read.
+/// Maximum wait between two attempts to read or write the launcher's socket.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often a launch is begun again with another launcher.
+/// Number of attempts of a launch, each with another launcher.
 const TRIES: u32 = 3;
-/// What the launcher is started with beside its name: room for the directory of a container, which lists of processes then show.
+/// Length of a placeholder argument. It reserves memory for a container's directory name, which
+/// process lists then show.
 const ROOM: usize = 160;
 
 /// The launcher of one agent.
@@ -39,7 +41,7 @@ pub(crate) struct Launcher {
 
 #[derive(Debug)]
 struct State {
-    /// What the launcher is given to hold; `None` once the agent ends.
+    /// The lock that the launcher must hold. `None` after the agent begins to end.
     lock: Option<File>,
     line: Line,
 }
@@ -48,19 +50,19 @@ struct State {
 enum Line {
     /// Not started, or gone.
     Down,
-    /// Its socket.
+    /// Running, with its socket.
     Up(Arc<OwnedFd>),
-    /// The shim of this host knows no such mode.
+    /// This `container-shim` has no launcher mode.
     Unknown,
 }
 
 impl Launcher {
-    /// With the lock of the agent's state directory.
+    /// A launcher that is not started, with the lock of the agent's state directory.
     pub(crate) fn new(lock: File) -> Self {
         Launcher { state: Mutex::new(State { lock: Some(lock), line: Line::Down }) }
     }
 
-    /// Starts it, so that the first container need not wait. Blocking.
+    /// Starts the launcher, so that the first container need not wait. Blocking.
     pub(crate) fn start(&self, site: &Site) {
         if let Err(error) = self.line(site) {
             tracing::warn!(
@@ -70,14 +72,15 @@ impl Launcher {
         }
     }
 
-    /// The agent ends: so does the launcher, and the lock is nobody's.
+    /// Ends the launcher when the agent ends, and releases the lock.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.lock = None;
         state.line = Line::Down;
     }
 
-    /// Asks for a shim for the container in `dir`: the conversation with it, or `None` where it must be started as a program. Blocking.
+    /// Requests a shim for the container in `dir`. Returns the socket for its packets, or `None` if
+    /// the shim must be started as a program. Blocking.
     pub(crate) fn ask(&self, site: &Site, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
         for _ in 0..TRIES {
             let Some(line) = self.line(site)? else { return Ok(None) };
@@ -105,7 +108,7 @@ impl Launcher {
         })
     }
 
-    /// Forgets a line that does not work, unless there is another one already.
+    /// Drops a broken socket, unless another launcher already replaced it.
     fn lost(&self, line: &Arc<OwnedFd>) {
         let mut state = self.state();
         if matches!(&state.line, Line::Up(now) if Arc::ptr_eq(now, line)) {
@@ -145,7 +148,7 @@ fn start(site: &Site, lock: &File) -> anyhow::Result<Line> {
     }
     passing::send(&ours, birth::LOCK, &[lock.as_fd()]).context("the launcher is gone")?;
     tokio::spawn(async move {
-        // What cannot be watched is reaped with the agent.
+        // A launcher that cannot be watched is reaped when the agent ends.
         jobs::ended(child, |child: &Child| child.wait().map(drop)).await.ok();
     });
     Ok(Line::Up(Arc::new(ours)))
@@ -156,14 +159,14 @@ fn end(child: &Child) -> io::Result<()> {
     child.wait().map(drop)
 }
 
-/// Until it does not have to wait any more, for so long as a start may take.
+/// Repeats an operation until it no longer blocks, up to the start timeout.
 fn patiently<T>(socket: &OwnedFd, what: PollFlags, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let begun = Instant::now();
     loop {
         match attempt() {
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) && begun.elapsed() < START => {
                 let look = Timespec::try_from(LOOK).map_err(io::Error::other)?;
-                // Woken for nothing, it looks again.
+                // After a spurious wakeup the operation is tried again.
                 poll(&mut [PollFd::new(socket, what)], Some(&look)).ok();
             }
             done => return done,
@@ -171,18 +174,19 @@ fn patiently<T>(socket: &OwnedFd, what: PollFlags, mut attempt: impl FnMut() -> 
     }
 }
 
-/// A conversation, as the runtime waits for it.
+/// The packets of one launch, for use in the async runtime.
 #[derive(Debug)]
 pub(crate) struct Conversation(AsyncFd<OwnedFd>);
 
 impl Conversation {
-    /// Of a socket that [`Launcher::ask`] gave.
+    /// Wraps a socket that [`Launcher::ask`] returned.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         #[expect(deprecated, reason = "its successor is unsafe to call; an OwnedFd never changes its descriptor")]
         AsyncFd::with_interest(socket, tokio::io::Interest::READABLE).map(Conversation)
     }
 
-    /// The next word, with the shim's descriptor where it comes along; `None` at the end, or at what is not understood.
+    /// The next packet, with the shim's pidfd if it carries one. `None` at end of file, or for an
+    /// unknown packet.
     pub(crate) async fn next(&self) -> Option<(Word, Option<OwnedFd>)> {
         let mut room = [0; birth::LONGEST];
         loop {
@@ -194,7 +198,7 @@ impl Conversation {
     }
 }
 
-/// A shim by its descriptor, which is readable when it has ended. Somebody else reaps it.
+/// The pidfd of a shim, readable after its end. The launcher reaps the shim.
 #[derive(Debug)]
 pub(crate) struct Handle(pub(crate) OwnedFd);
 impl AsRawFd for Handle {

@@ -1,7 +1,7 @@
-//! Finds and removes what a container left in the host's IPC: for containers without an IPC namespace of their own. Blocking; called after
-//! the container's processes have ended.
+//! Finds and removes objects that a container left in the host's IPC, for containers without their
+//! own IPC namespace. Blocking; called after the container's processes have ended.
 //!
-//! Looks at `/dev/shm`, `/dev/mqueue` and `/proc/sysvipc`, and at processes only when something was found.
+//! Reads `/dev/shm`, `/dev/mqueue` and `/proc/sysvipc`, and processes only if an object was found.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -19,12 +19,12 @@ use crate::clock;
 use crate::isolation;
 use crate::site::Site;
 
-/// Directories of memory that all users share.
+/// Directories of shared memory and queues of all users.
 const SHARED: [&str; 2] = ["/dev/shm", "/dev/mqueue"];
-/// Most entries of a table or directory, and most processes, that are looked at.
+/// Maximum number of entries of a table or directory, and of processes, that are read.
 const MAX_ENTRIES: usize = 8192;
 
-/// Removes what is certainly the container's, and logs what may be.
+/// Removes objects that certainly belong to the container, and logs those that may.
 pub(crate) fn sweep(site: &Site, id: &ContainerId, started: Option<UnixMillis>) {
     let Some(container) = lifetime(site, id, started) else { return };
     let ours: Vec<Found> = found(container.uid)
@@ -93,7 +93,8 @@ fn found(uid: u32) -> Vec<Found> {
     all
 }
 
-/// The objects of a table of `/proc/sysvipc`, by the names in its first line. One is in use while it is attached or its creator lives.
+/// The objects of a table of `/proc/sysvipc`, by the column names in its first line. An object is
+/// in use while it is attached or its creator lives.
 fn sysv(text: &str, object: fn(i32) -> Object) -> Vec<Found> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
@@ -131,7 +132,7 @@ fn files(dir: &Path) -> Vec<Found> {
     entries.filter_map(one).collect()
 }
 
-/// What living processes have open, and whether the user has any outside of containers.
+/// Shared files that processes have open, and whether the user has processes outside of containers.
 struct Processes {
     open: BTreeSet<PathBuf>,
     outsiders: Outsiders,
@@ -171,8 +172,9 @@ impl Processes {
     }
 }
 
-/// Programs of containers have the directory of theirs in their environment, and that of this agent's lies in its state directory. A shim
-/// of another agent lives no longer than programs that are found by that.
+/// Whether a process belongs to this agent. Programs of containers have their directory, below this
+/// agent's state directory, in their environment. Shims and agents are recognised by name. A shim
+/// of another agent counts too, which is harmless: its program is found as an outsider.
 fn is_of_agent(dir: &Path, state: &Path) -> bool {
     let environment = fs::read(dir.join("environ")).unwrap_or_default();
     let value = |entry: &[u8]| {

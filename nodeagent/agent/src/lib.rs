@@ -1,10 +1,11 @@
-//! The node agent: launches containers, holds them to their limits, and explains how they ended.
+//! The node agent: launches containers, enforces their limits, and explains how they ended.
 //!
-//! One task, in `run`, owns all state; everything else does one thing for it and sends back what came of it. The rules are in
-//! `headroom-node-core`, the kernel's files in `headroom-node-cgroup`, processes in `headroom-node-exec`.
+//! One task, in `run`, owns the whole state. All other code performs one job for it and returns the
+//! result as an input. The rules are in `headroom-node-core`, the kernel's files in
+//! `headroom-node-cgroup`, processes in `headroom-node-exec`.
 //!
-//! *Architecture Invariant*: the agent may be killed at any moment. What must survive is in a file before it is acted upon, and
-//! no container notices.
+//! *Architecture Invariant*: the agent may be killed at any moment. State that must survive is in a
+//! file before the agent acts on it, and no container is affected.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,9 @@
-//! Brings the files that a launch names into the container's working directory: fetched, checked, unpacked, linked.
+//! Localizes the files of a launch into the container's working directory: fetches, checks, unpacks
+//! and links them.
 //!
-//! Blocking; a part of preparing a container. What has a SHA-256 goes through the cache. A path on this host is read by a program of
-//! the container's user, so that nobody gets through the agent what is not theirs to read.
+//! Blocking; a part of preparing a container. Files with a SHA-256 go through the cache. A path on
+//! this host is read by a process of the container's user, so that the agent's rights do not expose
+//! files that the user cannot read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,27 +28,28 @@ use crate::isolation::Identity;
 use crate::proof::ends_within;
 use crate::unpack;
 
-/// Containers that are fetched for at once. The jobs of the agent share some threads; the others are for those that end containers.
+/// Maximum number of containers that fetch at once. The jobs of the agent share threads; the other
+/// threads serve jobs that end containers.
 const AT_ONCE: usize = 8;
-/// How often a server that cannot be reached is tried.
+/// Number of attempts for an unreachable server.
 const TRIES: u32 = 3;
-/// Between two tries.
+/// Wait between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often a copy is looked at, to see whether it is still wanted.
+/// Interval at which a copy checks whether its container was abandoned.
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// Fetches for all containers of a node.
+/// Localizes files for all containers of a node.
 #[derive(Debug)]
 pub(crate) struct Localizer {
     cache: Cache,
     bounds: Bounds,
     web: Web,
     turns: Arc<Semaphore>,
-    /// Containers that are fetched for or wait for their turn, with the word that nobody wants them any more.
+    /// Containers that fetch or wait for a permit, each with the token that cancels its fetches.
     under_way: Mutex<BTreeMap<ContainerId, CancellationToken>>,
 }
 
-/// One fetch.
+/// One fetch of one file.
 struct Errand<'a> {
     of: &'a Localizer,
     id: &'a ContainerId,
@@ -57,7 +60,7 @@ struct Errand<'a> {
 }
 
 impl Localizer {
-    /// With the cache in `state`.
+    /// A localizer with its cache in `state`.
     pub(crate) fn open(state: &Path, bounds: Bounds) -> anyhow::Result<Localizer> {
         Ok(Localizer {
             cache: Cache::open(state.join("cache"), bounds.size.get())?,
@@ -68,12 +71,12 @@ impl Localizer {
         })
     }
 
-    /// From now on a container can be given up; what it waits for ends then.
+    /// Registers a container. From then on [`Localizer::abandon`] cancels its waits.
     pub(crate) fn expect(&self, id: &ContainerId) -> CancellationToken {
         self.under_way().entry(id.clone()).or_default().clone()
     }
 
-    /// A container is not going to run.
+    /// Cancels the fetches of a container that will not run.
     pub(crate) fn abandon(&self, id: &ContainerId) {
         if let Some(given_up) = self.under_way().get(id) {
             given_up.cancel();
@@ -84,12 +87,12 @@ impl Localizer {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place among those who fetch; whoever does not get one waits.
+    /// The permits to fetch. A container without a permit waits.
     pub(crate) fn turns(&self) -> Arc<Semaphore> {
         Arc::clone(&self.turns)
     }
 
-    /// Puts all of `files` into `work`.
+    /// Localizes all of `files` into `work`.
     pub(crate) fn bring(&self, id: &ContainerId, files: &[FetchedFile], work: &Path, identity: &Identity) -> anyhow::Result<()> {
         if files.is_empty() {
             return Ok(());
@@ -101,14 +104,14 @@ impl Localizer {
         })
     }
 
-    /// Nothing is fetched for it any more.
+    /// Removes a container whose fetches are finished.
     pub(crate) fn done(&self, id: &ContainerId) {
         self.under_way().remove(id);
     }
 }
 
 impl Errand<'_> {
-    /// An error once nobody wants the container any more.
+    /// Returns an error after the container was abandoned.
     fn still_wanted(&self) -> anyhow::Result<()> {
         ensure!(!self.given_up.is_cancelled(), "it was stopped before its files were here");
         Ok(())
@@ -122,14 +125,15 @@ impl Errand<'_> {
             self.make(at)?;
             return self.give(at);
         };
-        // What came from an address is for everybody; what one user could read is for that user.
+        // A file from a URL is shared by all users. A file from this host is shared by containers
+        // of one user only.
         let whose = if remote { None } else { Some(self.identity.user.as_ref().map_or(u32::MAX, |u| u.uid)) };
         let key = Key::new(sum, whose, self.file.kind.as_str());
         let pinned = self.of.cache.get(&key, self.deadline, &|| self.still_wanted(), |path| self.make(path))?;
         self.take(&pinned.content, at)
     }
 
-    /// Fetches, checks, and unpacks; the size of what there is then. Bytes.
+    /// Fetches, checks and unpacks. Returns the size of the result. Bytes.
     fn make(&self, at: &Path) -> anyhow::Result<u64> {
         let name = at.file_name().unwrap_or_default().to_string_lossy();
         let raw = at.with_file_name(format!(".fetching-{name}"));
@@ -190,7 +194,7 @@ impl Errand<'_> {
         in_time.with_context(|| format!("it was not here after {:?}", self.of.bounds.deadline))?
     }
 
-    /// By a program that has the user's rights and no others.
+    /// Reads the file with a process that has only the rights of the container's user.
     fn read_as_user(&self, file: &File, raw: &Path, most: Bytes) -> anyhow::Result<()> {
         let words =
             File::options().create(true).truncate(true).read(true).write(true).mode(0o600).open(raw.with_extension("err"))?;
@@ -211,7 +215,7 @@ impl Errand<'_> {
             ..Command::new(Path::new("cat"), Path::new("/"))
         };
         let child = spawn(&command)?;
-        // A copy on the same host: whoever stops it waits a moment at most.
+        // A copy on the same host: an abandoned copy ends after one interval at most.
         while !self.given_up.is_cancelled() && Instant::now() < self.deadline && !ends_within(&child, GLANCE)? {}
         let left =
             if self.given_up.is_cancelled() { Duration::ZERO } else { self.deadline.saturating_duration_since(Instant::now()) };
@@ -231,7 +235,7 @@ impl Errand<'_> {
         }
     }
 
-    /// The size, if the bytes are those that are meant.
+    /// The size of the file. An error if its SHA-256 differs from the requested one.
     fn check(&self, file: &mut File) -> anyhow::Result<u64> {
         file.rewind()?;
         let mut hasher = sha2::Sha256::new();
@@ -251,7 +255,8 @@ impl Errand<'_> {
         }
     }
 
-    /// A link where the container's user cannot change what it leads to, else a copy.
+    /// Takes content from the cache: a hard link if the container's user cannot change the file,
+    /// otherwise a copy.
     fn take(&self, content: &Path, at: &Path) -> anyhow::Result<()> {
         let facts = fs::symlink_metadata(content)?;
         if facts.is_dir() {
@@ -279,7 +284,7 @@ impl Errand<'_> {
         lchown(at, Some(user.uid), Some(user.gid)).with_context(|| format!("cannot give {} to its user", at.display()))
     }
 
-    /// All of it, where nothing is shared.
+    /// Gives the whole tree to the container's user. Nothing in it is shared.
     fn give(&self, at: &Path) -> anyhow::Result<()> {
         let facts = fs::symlink_metadata(at)?;
         if facts.is_dir() {

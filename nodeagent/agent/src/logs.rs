@@ -1,11 +1,12 @@
-//! Logs of containers: found by name, read by position, kept within bounds.
+//! Logs of containers: found by name, read by position, kept within limits.
 //!
-//! A program writes into a file, never into a pipe: it does not wait for anybody, and nothing is lost when the agent is killed. The file
-//! only ever grows at its end, so a position in it means the same bytes for ever. When it outgrows its segments, the oldest
-//! ones are given back to the disk (`FALLOC_FL_PUNCH_HOLE`): the file keeps its length, and begins at [`Log::start`].
+//! A program writes into a file, never into a pipe: it never blocks on a reader, and a killed agent
+//! loses nothing. The file only grows at its end, so a position always refers to the same bytes.
+//! When the file exceeds its segments, the oldest segments are returned to the disk
+//! (`FALLOC_FL_PUNCH_HOLE`). The file keeps its length and then begins at [`Log::start`].
 //!
-//! Logs of tasks lie in a directory that belongs to the container's user. No name is followed out of it: no link, no pipe, no file
-//! with a second name is opened.
+//! Logs of tasks are in a directory that belongs to the container's user. No name leads out of it:
+//! links, pipes and files with a second hard link are not opened.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,33 +21,36 @@ use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, fall
 
 use crate::disk::file;
 
-/// How much of standard error goes into a report. Bytes.
+/// Size of the end of standard error that a report contains. Bytes.
 pub(crate) const REPORTED: u64 = 4 << 10;
-/// How much of a log's end is searched for the words of a runtime: what it says of all its threads may come after them. Bytes.
+/// Size of the end of a log that is searched for runtime messages. A runtime may print a long
+/// thread dump after its message. Bytes.
 const SEARCHED: u64 = 64 << 10;
-/// How much of a log is served when nothing is said. Bytes.
+/// Default size of a served part of a log. Bytes.
 pub(crate) const SERVED: u64 = 64 << 10;
-/// The most that is served at once. Bytes.
+/// Maximum size of one served part. Bytes.
 pub(crate) const MOST: u64 = 4 << 20;
-/// Most logs of one container that are named.
+/// Maximum number of listed logs of one container.
 const NAMED: usize = 1000;
-/// What a program that tells of its full heap may say. Bytes.
+/// Maximum size of a marker file. Bytes.
 const MARKER_LINE: u64 = 512;
-/// File systems give back whole blocks; all usual sizes divide this. Bytes.
+/// Unit of returned space. File systems return whole blocks; all usual block sizes divide it.
+/// Bytes.
 const BLOCK: u64 = 64 << 10;
 
-/// A log that is open.
+/// An open log.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: File,
-    /// Position of the first byte that is kept.
+    /// Position of the first kept byte.
     pub(crate) start: u64,
-    /// Position behind the last byte.
+    /// Position after the last byte.
     pub(crate) end: u64,
 }
 
 impl Log {
-    /// The log of that public name in a container's directory. A name that is none of ours is `InvalidInput`.
+    /// Opens the log with that public name in a container's directory. An unknown name is
+    /// `InvalidInput`.
     pub(crate) fn open(dir: &Path, name: &str) -> io::Result<Log> {
         let path = place(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has such a name"))?;
         Log::of(open_inside(dir, &path, OFlags::RDONLY)?)
@@ -54,7 +58,8 @@ impl Log {
 
     fn of(file: File) -> io::Result<Log> {
         let end = file.metadata()?.len();
-        // A file system that cannot tell holes from data has given nothing back either. ENXIO: there is nothing but a hole.
+        // A file system that cannot report holes has not returned any space either. ENXIO: the file
+        // is a single hole.
         let start = match seek(&file, SeekFrom::Data(0)) {
             Ok(start) => start.min(end),
             Err(rustix::io::Errno::NXIO) => end,
@@ -63,7 +68,8 @@ impl Log {
         Ok(Log { file, start, end })
     }
 
-    /// What is kept of the bytes from `from` on, at most `most`, with the position of the first of them.
+    /// Reads kept bytes from position `from` on, at most `most`. Returns them with the position of
+    /// the first.
     pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(u64, Vec<u8>)> {
         let from = from.max(self.start).min(self.end);
         let length = usize::try_from(most.min(MOST).min(self.end - from)).unwrap_or(0);
@@ -81,19 +87,20 @@ impl Log {
         Ok((from, bytes))
     }
 
-    /// The last `most` bytes, with the position of the first of them.
+    /// Reads the last `most` bytes. Returns them with the position of the first.
     pub(crate) fn last(&self, most: u64) -> io::Result<(u64, Vec<u8>)> {
         self.read(self.end.saturating_sub(most.min(MOST)), most)
     }
 }
 
-/// The last `most` bytes of a log, as text; wrong bytes become `U+FFFD`.
+/// The last `most` bytes of a log, as text. Invalid bytes become `U+FFFD`.
 pub(crate) fn tail(dir: &Path, name: &str, most: u64) -> io::Result<String> {
     let (_, bytes) = Log::open(dir, name)?.last(most)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A part of a log: `size` bytes of its beginning, or of its end when that is below zero; the end of it when nothing is said.
+/// A part of a log: `size` bytes from its beginning, or from its end if `size` is negative. `None`
+/// returns the end.
 pub(crate) fn part(dir: &Path, name: &str, size: Option<i64>) -> io::Result<Vec<u8>> {
     let log = Log::open(dir, name)?;
     let most = size.map_or(SERVED, i64::unsigned_abs);
@@ -101,7 +108,8 @@ pub(crate) fn part(dir: &Path, name: &str, size: Option<i64>) -> io::Result<Vec<
     Ok(bytes)
 }
 
-/// Public names of the logs in a container's directory: its own two, then those of its tasks, in order.
+/// Public names of the logs in a container's directory: the two of the container, then those of its
+/// tasks, sorted.
 pub(crate) fn names(dir: &Path) -> Vec<String> {
     let mut names = all_names(dir);
     names.truncate(NAMED);
@@ -117,14 +125,15 @@ fn all_names(dir: &Path) -> Vec<String> {
     own.chain(tasks).collect()
 }
 
-/// What the program in `dir` said last that it keeps as a cache.
+/// The cache size that the program in `dir` reported last.
 pub(crate) fn cached(dir: &Path) -> Option<Bytes> {
     let log = open_inside(dir, &Path::new(file::TASKS).join(file::CACHED), OFlags::RDONLY).and_then(Log::of).ok()?;
     let (_, bytes) = log.read(0, MARKER_LINE).ok()?;
     marker::cached(&String::from_utf8_lossy(&bytes))
 }
 
-/// The line by which the program in `dir` named its memory as full: its marker file, else its last words.
+/// The line by which the program in `dir` reported a full heap: from its marker file, otherwise
+/// from its last output.
 pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
     let marker = open_inside(dir, &Path::new(file::TASKS).join(file::MARKER), OFlags::RDONLY).and_then(Log::of);
     if let Ok((_, bytes)) = marker.and_then(|log| log.read(0, MARKER_LINE)) {
@@ -138,7 +147,8 @@ pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
         .find_map(|text| marker::find(&text).map(str::to_owned))
 }
 
-/// The place of a log below its container's directory, by its public name: `stdout`, `stderr`, `TASK.out`, `TASK.err`.
+/// The path of a log below its container's directory, by its public name: `stdout`, `stderr`,
+/// `TASK.out`, `TASK.err`.
 pub(crate) fn place(name: &str) -> Option<PathBuf> {
     match name {
         file::STDOUT | file::STDERR => Some(name.into()),
@@ -150,11 +160,12 @@ pub(crate) fn place(name: &str) -> Option<PathBuf> {
     }
 }
 
-/// Opens a plain file below `dir` without following any link, whatever its user has put there.
+/// Opens a regular file below `dir` without following links, because its user may replace any
+/// entry.
 fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
     let directory = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir: OwnedFd = openat(CWD, dir, OFlags::PATH | directory, Mode::empty())?;
-    // Not to wait for the other end of a named pipe.
+    // NONBLOCK: opening a named pipe must not wait for its other end.
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let opened = match openat2(&dir, path, flags, Mode::empty(), inside) {
@@ -176,19 +187,20 @@ fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
     Ok(file)
 }
 
-/// A log as its directory entry tells it; thousands of tasks leave thousands of logs, most of them empty.
+/// A log as its directory entry describes it. Thousands of tasks leave thousands of logs, most of
+/// them empty.
 #[derive(Debug)]
 struct Told {
     name: String,
-    /// Of the container itself: these go last.
+    /// Whether the log is the container's own. These are shortened last.
     own: bool,
     modified: i64,
-    /// On the disk. Bytes.
+    /// Space on the disk. Bytes.
     taken: u64,
     end: u64,
 }
 
-/// What lies on the disk of a container's logs.
+/// The logs of a container that occupy disk space.
 fn told(dir: &Path) -> Vec<Told> {
     let facts = |name: String| {
         let path = place(&name)?;
@@ -199,10 +211,11 @@ fn told(dir: &Path) -> Vec<Told> {
     all_names(dir).into_iter().filter_map(facts).collect()
 }
 
-/// Keeps the logs of one container within their bounds; how much the disk got back. Bytes.
+/// Keeps the logs of one container within their limits. Returns the space returned to the disk.
+/// Bytes.
 pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
     let mut logs = told(dir);
-    // Opened one at a time, and only to be made smaller.
+    // Opened one at a time, and only to be shortened.
     let open = |log: &Told| open_inside(dir, &place(&log.name)?, OFlags::RDWR).and_then(Log::of).ok();
     let mut freed = 0;
     for told in &mut logs {
@@ -213,7 +226,7 @@ pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
         freed += got;
     }
     let mut taken: u64 = logs.iter().map(|told| told.taken).sum();
-    // Whoever wrote last goes last; the two of the container itself after all others.
+    // The most recently written logs come last, and the container's own logs after all others.
     logs.sort_by_key(|told| (told.own, told.modified));
     for told in &logs {
         if taken <= bounds.container.get() {
@@ -221,7 +234,7 @@ pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
         }
         let Some(log) = open(told) else { continue };
         let too_much = taken - bounds.container.get();
-        // The last words are kept of every one.
+        // The last bytes of each log are kept.
         let start = log.start.max(first_kept(log.end, bounds));
         let to = start.saturating_add(too_much.next_multiple_of(BLOCK)).min(log.end.saturating_sub(REPORTED) / BLOCK * BLOCK);
         let got = give_back(&log, to);
@@ -231,13 +244,13 @@ pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
     freed
 }
 
-/// Where the oldest of the newest segments begins.
+/// Start of the oldest segment that is kept.
 fn first_kept(end: u64, bounds: &Logs) -> u64 {
     let size = bounds.size.get().next_multiple_of(BLOCK);
     (end / size).saturating_sub(u64::from(bounds.count) - 1) * size
 }
 
-/// Gives the disk back what is before `to`.
+/// Returns the space before `to` to the disk.
 fn give_back(log: &Log, to: u64) -> u64 {
     if to <= log.start {
         return 0;

@@ -1,7 +1,8 @@
-//! `nodeagent`: the node agent as a daemon. Arguments, configuration, logs, signals; the rest is the library.
+//! `nodeagent`: the node agent as a daemon. Arguments, configuration, logs, signals; the library
+//! does the rest.
 
 #![forbid(unsafe_code)]
-// A program that has nothing to log to yet speaks on standard error.
+// Before the log starts, the program prints to standard error.
 #![allow(clippy::print_stderr, clippy::print_stdout)]
 
 use std::net::SocketAddr;
@@ -19,88 +20,90 @@ use headroom_wire::v1::attached::{NodeReady, StartReport};
 use headroom_wire::v1::nodes::NodeTraits;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Threads for the loop and its lines: nothing in them takes long.
+/// Threads for the loop and its connections; no task on them blocks.
 const WORKERS: usize = 2;
-/// Threads for jobs that block on files and cgroups; what is more waits its turn.
+/// Threads for jobs that block on files and cgroups; further jobs wait.
 const JOBS: usize = 32;
 
-/// The node agent of Headroom: launches containers, holds them to their limits, explains how they ended.
+/// The node agent of Headroom: launches containers, enforces their limits, explains how they ended.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nodeagent", version)]
 struct Args {
-    /// Configuration file; arguments go before it
+    /// Configuration file; arguments override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Check the configuration and end
+    /// Check the configuration and exit
     #[arg(long)]
     check_config: bool,
-    /// Print what this host offers and lacks, one JSON object a line, and end; the exit code is 1 when it cannot do its work
+    /// Check this host and exit: one JSON object per line; the exit code is 1 if a check failed
     #[arg(long)]
     doctor: bool,
-    /// The resource manager
+    /// URL of the resource manager
     #[arg(long, value_name = "URL")]
     rm: Option<String>,
-    /// Name of this node; the host's by default
+    /// Name of this node; the host name by default
     #[arg(long, value_name = "NODE")]
     name: Option<NodeId>,
-    /// Where containers and their logs are kept
+    /// State directory: containers and their logs
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Where it answers; port 0 takes a free one
+    /// Listen address; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Directory of its certificate: ca.pem, cert.pem, key.pem
+    /// Directory of the node's certificate: ca.pem, cert.pem, key.pem
     #[arg(long, value_name = "DIR")]
     tls: Option<PathBuf>,
-    /// The name or address by which other hosts reach it
+    /// Name or address by which other hosts connect to this node
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
-    /// Memory to offer; all but the reserve by default
+    /// Memory to offer; all except the reserve by default
     #[arg(long, value_name = "SIZE")]
     memory: Option<Bytes>,
     /// Processors to offer; all by default
     #[arg(long, value_name = "N")]
     cpus: Option<Cpus>,
-    /// Memory kept for the host when --memory is not given
+    /// Memory kept for the host if --memory is not given
     #[arg(long, value_name = "SIZE")]
     reserve: Option<Bytes>,
-    /// What must hold the limits: cgroup2, cgroup1 or poll; the best that works by default
+    /// Enforcer of the limits: cgroup2, cgroup1 or poll; the best one that works by default
     #[arg(long, value_name = "KIND", value_parser = enforcer)]
     enforcer: Option<EnforcerKind>,
-    /// The cgroup directory to work in; found by default
+    /// Cgroup directory to use; detected by default
     #[arg(long, value_name = "PATH")]
     cgroup_root: Option<PathBuf>,
-    /// Where the sibling programs are; beside this one by default
+    /// Directory of the sibling programs; that of this program by default
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
-    /// Silence of the resource manager after which all containers are ended, or "never"; 10m by default
+    /// Time without contact to the resource manager after which all containers are ended, or
+    /// "never"; 10m by default
     #[arg(long, value_name = "TIME")]
     self_fence: Option<SelfFence>,
-    /// Whom programs run as: submitter, agent, or the name of a user
+    /// User of the programs: submitter, agent, or a user name
     #[arg(long, value_name = "WHO")]
     run_as: Option<RunAs>,
-    /// Programs may run as root
+    /// Allow programs to run as root
     #[arg(long)]
     allow_root: bool,
-    /// Programs see the host's /tmp
+    /// Let programs share the host's /tmp
     #[arg(long)]
     shared_tmp: bool,
-    /// The rack it stands in
+    /// Rack of the node
     #[arg(long, value_name = "NAME")]
     rack: Option<Name>,
-    /// A word that requests can insist on; may be given again
+    /// Label of the node that requests can require; repeatable
     #[arg(long = "label", value_name = "NAME")]
     labels: Vec<Name>,
-    /// Take only requests that insist on one of its labels
+    /// Accept only requests that require one of its labels
     #[arg(long, requires = "labels")]
     exclusive: bool,
-    /// A value that requests can compare; may be given again
+    /// Attribute of the node that requests can compare; repeatable
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = attribute)]
     attributes: Vec<(Name, String)>,
-    /// Name of the cgroup directory to make where none is given
+    /// Name of the cgroup directory to create if none is given
     #[arg(long, value_name = "NAME", hide = true)]
     cgroup_name: Option<String>,
-    /// Report the start as one line of JSON, and end with all containers when standard input ends: for a program that starts this one
+    /// Report the start as one line of JSON, and end with all containers when standard input
+    /// closes: for a parent process
     #[arg(long, hide = true)]
     attached: bool,
 }
@@ -146,7 +149,7 @@ impl Args {
                 exclusive: self.exclusive || c.exclusive,
                 labels: if self.labels.is_empty() { c.labels } else { self.labels.into_iter().collect() },
                 attributes: c.attributes.into_iter().chain(self.attributes).collect(),
-                taints: Default::default(), // those are an operator's word
+                taints: Default::default(), // an operator sets these
             },
             self_fence: match self.self_fence.unwrap_or(c.self_fence) {
                 SelfFence::Never => Patience::Endless,
@@ -238,7 +241,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// The start as one line, for the program that started this one.
+/// The result of the start as one line, for the parent process.
 fn report(started: &anyhow::Result<Running>) -> serde_json::Result<String> {
     serde_json::to_string(&match started {
         Ok(agent) => StartReport::Ready(NodeReady {

@@ -1,6 +1,7 @@
-//! What the agent tells scrapers: counted by the loop, put on a page by it when somebody asks.
+//! Metrics of the agent: counted by the loop, which writes a page on each scrape.
 //!
-//! Names and labels are those of `headroom_telemetry::names`. There is one writer, so nothing here is locked.
+//! Names and labels come from `headroom_telemetry::names`. The loop is the only writer, so no lock
+//! is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,30 +18,30 @@ use crate::rm_link::Standing;
 use crate::run::Loop;
 use crate::{host, sample};
 
-/// In use, of the limit, from which on a container counts as near it. Per cent.
+/// Memory use, in per cent of the limit, from which a container counts as near its limit.
 const NEAR: u64 = 90;
 
-/// A step of a launch that is timed.
+/// A timed step of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Files and cgroup.
+    /// Creation of files and cgroup.
     Prepare,
-    /// The program.
+    /// Start of the program.
     Start,
 }
 
-/// A step that failed.
+/// A failed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failed {
-    /// Files and cgroup.
+    /// Creation of files and cgroup.
     Prepare,
-    /// The program.
+    /// Start of the program.
     Start,
-    /// Another size.
+    /// Change of size.
     Resize,
 }
 
-/// All that the loop counts.
+/// All counters of the loop.
 #[derive(Debug)]
 pub(crate) struct Counts {
     profiles: BTreeSet<String>,
@@ -88,7 +89,8 @@ impl Counts {
         *self.started.entry(profile).or_default() += 1;
     }
 
-    /// A container ended; `granted` is when it was granted, and `now` when its verdict was there.
+    /// Counts an ended container. `granted` is the time of its grant, `now` the time of its
+    /// verdict.
     pub(crate) fn ended(
         &mut self,
         request: Option<&RequestId>,
@@ -109,7 +111,7 @@ impl Counts {
         }
     }
 
-    /// What a container is for, or the word for all others when there are too many.
+    /// The profile of a container, or `OTHER` if there are too many profiles.
     fn profile(&mut self, request: Option<&RequestId>) -> String {
         let profile = profile(request);
         if self.profiles.len() >= MOST_VALUES && !self.profiles.contains(profile) {
@@ -142,14 +144,16 @@ impl Counts {
     }
 }
 
-/// What a container is for: `set-main` are executors of the set main, `own-map-7-r2` is task 7 of stage map alone.
+/// The profile in a request name: `set-main` are executors of the set main, `own-map-7-r2` is task
+/// 7 of stage map in its own container.
 fn profile(request: Option<&RequestId>) -> &str {
     let Some(request) = request.map(RequestId::as_str) else { return "master" };
     let own = request.strip_prefix("own-").and_then(|rest| rest.rsplit_once("-r")).and_then(|(rest, _)| rest.rsplit_once('-'));
     own.map(|(stage, _)| stage).or_else(|| request.strip_prefix("set-")).unwrap_or(request)
 }
 
-/// Whose memory ended it; `None` when memory did not.
+/// The level whose memory limit or pressure killed the container. `None` if memory was not the
+/// cause.
 fn scope(reason: ExitReason) -> Option<&'static str> {
     match reason {
         ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::StalledAtLimit => Some("container"),
@@ -167,7 +171,7 @@ fn part(peak: Bytes, limit: Bytes) -> f64 {
 }
 
 impl Loop {
-    /// All that the loop knows.
+    /// A page with all metrics of the loop.
     pub(crate) fn page(&self) -> Page {
         let mut page = Page::new();
         page.count(&NODE_BUILD_INFO, &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()], 1);
@@ -189,7 +193,7 @@ impl Loop {
         page
     }
 
-    /// The memory of one that runs. True when it is near its limit.
+    /// Adds the memory of a running container. Returns whether it is near its limit.
     fn put_memory(&self, page: &mut Page, id: &ContainerId, request: Option<&RequestId>, size: Bytes) -> bool {
         let meter = self.live.get(id).and_then(|live| live.meter.as_ref());
         let Some(last) = meter.and_then(|meter| sample::locked(meter).last()) else { return false };
@@ -221,7 +225,8 @@ fn state(state: &State) -> Option<&'static str> {
     })
 }
 
-/// What the host tells, beside what the loop knows. Blocking, for as long as the kernel takes to write three small files.
+/// Adds the metrics of the host. Blocking, for as long as the kernel needs to write three small
+/// files.
 pub(crate) fn put_host(page: &mut Page) {
     page.count(&NODE_HOST_MEMORY_USED, &[], host::memory().used.get());
     let pressure = std::fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
@@ -230,7 +235,8 @@ pub(crate) fn put_host(page: &mut Page) {
     }
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`, in microseconds. Nothing where the kernel does not tell.
+/// Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=12345`, in microseconds. Empty if the
+/// kernel reports nothing.
 fn stalled(pressure: &str) -> Vec<(&'static str, f64)> {
     let total = |kind: &'static str| {
         let line = pressure.lines().find_map(|l| l.strip_prefix(kind))?;

@@ -1,11 +1,11 @@
-//! Words to systemd. Without a service manager they go nowhere.
+//! Notifications to systemd. Without a service manager they have no effect.
 
 use std::time::Duration;
 
 use headroom_types::Tick;
 use sd_notify::NotifyState;
 
-/// The service manager's dog, fed by the loop itself: a loop that hangs is restarted.
+/// The systemd watchdog, notified by the loop itself: systemd restarts an agent whose loop hangs.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     every: Option<Duration>,
@@ -13,11 +13,11 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// As configured in the unit; does nothing without one.
+    /// The watchdog as configured in the unit. Without one it does nothing.
     pub(crate) fn from_environment() -> Self {
         Watchdog { every: sd_notify::watchdog_enabled().map(|d| d / 3), next: Tick(0) }
     }
-    /// Feeds it when it is time.
+    /// Notifies systemd if the interval has passed.
     pub(crate) fn feed(&mut self, now: Tick) {
         if let Some(every) = self.every
             && self.next <= now
@@ -28,12 +28,12 @@ impl Watchdog {
     }
 }
 
-/// The agent is up.
+/// Reports that the agent is ready.
 pub(crate) fn ready(status: &str) {
     say(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The agent is on its way out.
+/// Reports that the agent is stopping.
 pub(crate) fn stopping() {
     say(&[NotifyState::Stopping]);
 }

@@ -1,7 +1,8 @@
-//! The enforcer proves itself before the node takes work: a small child takes more than its limit and has to come back classified
-//! as killed at its own limit. Blocking; runs once, at start.
+//! The proof of the enforcer before the node takes work: a small child exceeds its limit and must
+//! be classified as killed at its own limit. Blocking; runs once, at start.
 //!
-//! The child is bounded: where nothing stops it, it takes 64 MiB and ends, which is the proof that nothing is enforced.
+//! The child is bounded: without enforcement it allocates 64 MiB and exits, which shows that the
+//! limit is not enforced.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,17 +17,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::site::Site;
 
-/// The child's limit.
+/// Memory limit of the child.
 const LIMIT: Bytes = Bytes::from_mib(16);
-/// How long the proof may take.
+/// Maximum time of the proof.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often the fallback enforcer looks.
+/// Sampling interval of the `poll` enforcer.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Doubles a variable of 16 bytes up to 64 MiB in any POSIX shell, then gives a slow enforcer a moment.
+/// Doubles a variable of 16 bytes up to 64 MiB in any POSIX shell, then leaves a slow enforcer some
+/// time.
 const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 3; exit 0";
 
-/// Proves the enforcer. The reason is one sentence.
+/// Runs the proof. The reason is one sentence.
 pub(crate) fn examine(site: &Site) -> Health {
     match prove(site) {
         Ok(()) => Health::Healthy,
@@ -74,7 +76,8 @@ fn over_allocate(site: &Site, group: &Group) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for the child's end; the fallback enforcer has no kernel to do its work, so that work is done here.
+/// Waits for the child's end. The `poll` enforcer has no kernel support, so this function samples
+/// and kills in its place.
 fn end_of(group: &Group, child: &Child) -> anyhow::Result<Option<StopCause>> {
     let deadline = Instant::now() + PATIENCE;
     let mut stopped = None;
@@ -92,7 +95,7 @@ fn end_of(group: &Group, child: &Child) -> anyhow::Result<Option<StopCause>> {
     Ok(stopped)
 }
 
-/// Whether it ends within so long; it is not reaped.
+/// Whether the child ends within `wait`. It is not reaped.
 pub(crate) fn ends_within(child: &Child, wait: Duration) -> anyhow::Result<bool> {
     let mut fds = [PollFd::new(child, PollFlags::IN)];
     let wait = Timespec::try_from(wait).context("a wait that is too long")?;

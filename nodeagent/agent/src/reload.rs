@@ -1,7 +1,8 @@
-//! The configuration while the agent runs, read again when it is asked to: all that can change does, or nothing.
+//! Reload of the configuration while the agent runs: all reloadable keys change, or none.
 //!
-//! What holds at once are the bounds of logs and the checks of the host's health. The rest decides what the agent is to the resource manager
-//! and to its containers, and waits for a restart, which no container notices. Keys that wait are named each time, until there was one.
+//! The limits of logs and the health checks take effect at once. The other keys define the agent
+//! for the resource manager and its containers, and need a restart, which affects no container.
+//! Each reload names the keys that wait for a restart.
 
 use headroom_config::reference::{self, Takes};
 use headroom_config::{NodeAgentConfig, Problem, render};
@@ -13,8 +14,8 @@ use crate::run::Input;
 use crate::start::Running;
 
 impl Running {
-    /// Takes over what was read, as far as an agent that runs can, and says in the log and to the resource manager what became of it. `before` is
-    /// what holds, and what does afterwards.
+    /// Applies the reloadable keys of a configuration. Logs the result and reports it to the
+    /// resource manager. `before` is the effective configuration and is updated.
     pub async fn reload(&self, before: &mut NodeAgentConfig, read: Result<NodeAgentConfig, Vec<Problem>>) {
         let (refused, message) = match read {
             Ok(new) => {
@@ -31,12 +32,12 @@ impl Running {
             }
         };
         let told = Input::Reloaded(Reload { at: clock::unix_now(), refused, message });
-        // A loop that is gone has nobody to tell.
+        // The loop may be gone; then no report is needed.
         self.inputs.send(told).await.ok();
     }
 }
 
-/// `logs.count: 4 → 7; after a restart: reserve`.
+/// The changes as text: `logs.count: 4 → 7; after a restart: reserve`.
 fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
     let (mut parts, mut waits) = (Vec::new(), Vec::new());
     for (key, was, is) in reference::changes(reference::AGENT, before, now) {
@@ -51,7 +52,7 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
     if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
 }
 
-/// The first mistake, and how many there are.
+/// The first error, and the number of others.
 fn in_one_line(problems: &[Problem]) -> String {
     let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
     let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();

@@ -1,10 +1,11 @@
-//! Gives a container that runs another size: the limit in the kernel, and the record by which a later agent knows it. Blocking;
-//! called as a job of the loop.
+//! Changes the size of a running container: the limit in the kernel, and the record from which a
+//! later agent reads it. Blocking; called as a job of the loop.
 //!
-//! What is about to change is durable before it changes, and what has changed is durable before it is told. An agent that is
-//! killed in between leaves a record that names both sizes, and the kernel says which of them is true ([`settle`]).
+//! The intended change is durable before the kernel changes, and the result is durable before it is
+//! reported. An agent that is killed in between leaves a record with both sizes, and the kernel's
+//! limit then selects one of them ([`settle`]).
 //!
-//! The program is not told: its environment and arguments keep the figures of its launch.
+//! The program receives no message: its environment and arguments keep the values of its launch.
 
 use headroom_node_cgroup::Group;
 use headroom_node_core::size::Size;
@@ -14,7 +15,7 @@ use crate::disk::{OrderRecord, Resizing};
 use crate::launch::weight;
 use crate::site::Site;
 
-/// Gives `id` the size. An error leaves it with the one it had, and says why for people.
+/// Gives `id` the size. On error the container keeps its old size. The error is a text for users.
 pub(crate) fn resize(site: &Site, id: &ContainerId, group: Option<&Group>, size: &Size) -> Result<(), String> {
     let group = group.ok_or("its group is not known to the node agent")?;
     let mut record = site.layout.order(id).ok_or("the record of its order cannot be read on the node")?;
@@ -25,8 +26,9 @@ pub(crate) fn resize(site: &Site, id: &ContainerId, group: Option<&Group>, size:
     result
 }
 
-/// After a restart: whether a change that was begun has happened. The kernel's limit decides; where there is none, the old size
-/// holds until the resource manager orders the new one again.
+/// After a restart: finishes a change that was in progress. The kernel's limit decides whether it
+/// happened. Without a kernel limit the old size holds until the resource manager orders the new
+/// one again.
 pub(crate) fn settle(site: &Site, record: &mut OrderRecord, group: Option<&Group>) {
     let limit = group.and_then(|g| g.facts().ok()).and_then(|facts| facts.limit);
     if let Some(to) = record.resizing.clone() {
@@ -62,7 +64,7 @@ fn conclude(site: &Site, record: &mut OrderRecord, happened: bool) {
     }
 }
 
-/// Whether the kernel's figure is what was wanted: it rounds down to whole pages.
+/// Whether the kernel's limit is the desired one: the kernel rounds down to whole pages.
 fn is(limit: Bytes, wanted: Bytes) -> bool {
     let page = u64::try_from(rustix::param::page_size()).unwrap_or(4096);
     limit.get() == wanted.get() - wanted.get() % page

@@ -1,17 +1,18 @@
-//! The line to the resource manager: register, listen for what is wanted, report what is there.
+//! The link to the resource manager: registers, receives desired state, reports observed state.
 //!
-//! Owned by the loop, which asks what is due and hands in the bodies; every call runs as a task of its own and its answer comes
-//! back as an input. Nothing is polled: what is wanted is pushed down one long answer, an end goes up at once.
+//! Owned by the loop, which asks for due messages and provides the bodies. Every call runs as a
+//! task of its own, and its answer comes back as an input. Nothing is polled: desired state arrives
+//! in one long response, an end is reported at once.
 //!
 //! ```text
 //!            due            registered            HR0410, HR0404
 //!   Down ──────────► Registering ──────────► Up ──────────────────► Down
 //!     ▲                   │ failed            │ report or stream failed
-//!     └───────────────────┘                   └──► again after a wait, still Up
+//!     └───────────────────┘                   └──► retry after a wait, still Up
 //! ```
 //!
-//! A node that was decommissioned is refused at registration. That is no fault of the line: it is said once, and asked again
-//! slowly, for the node may be taken back.
+//! The resource manager refuses the registration of a decommissioned node. That is no connection
+//! error: the agent logs it once and retries slowly, because an operator may undrain the node.
 
 use std::time::Duration;
 
@@ -28,66 +29,67 @@ use tracing::{debug, info, warn};
 
 use crate::run::Input;
 
-/// The most a lost resource manager is left alone.
+/// Maximum wait between attempts to contact a lost resource manager.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a decommissioned node waits before it asks again.
+/// Wait of a decommissioned node between two registrations.
 const DISMISSED: Duration = Duration::from_secs(30);
 
-/// How the node stands with the resource manager.
+/// Membership of the node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Standing {
-    /// It is a member.
+    /// The node is registered.
     Registered,
-    /// It is about to be, or nobody answers.
+    /// The node is registering, or the resource manager does not answer.
     Searching,
-    /// It was told that it is none any more.
+    /// The resource manager refuses the node as decommissioned.
     Decommissioned,
 }
 
-/// What came back.
+/// A result of a call to the resource manager.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// Of a registration.
+    /// Answer to a registration.
     Registered(Result<NodeRegistered, ClientError>),
-    /// A line of what is wanted.
+    /// One message of the desired-state stream.
     Line(Generation, Desired),
-    /// The lines ended.
+    /// The desired-state stream ended.
     StreamEnded(Generation, Option<ClientError>),
-    /// Of a report.
+    /// Answer to a report.
     Reported(Generation, Result<NodeReportReply, ClientError>),
 }
 
-/// One registration; answers that belong to an earlier one are dropped.
+/// The number of a registration. Answers that belong to an earlier one are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
-/// What the loop should do for the line.
+/// The message that the link needs next.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// Hand in a registration.
+    /// A registration.
     Registration,
-    /// Hand in a report.
+    /// A report.
     Report(Epoch, Scope),
-    /// Nothing until then, or until something comes in.
+    /// Nothing until that time, or until an input arrives.
     Nothing(Option<Tick>),
 }
 
-/// What the loop should tell the core.
+/// News for the core.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// Another life of the resource manager, or the same one after a gap.
+    /// The link registered: with another incarnation of the resource manager, or with the same one
+    /// after a gap.
     Peer(NodeRegistered),
-    /// What it wants.
+    /// Desired state.
     Desired(Desired),
-    /// Reports it has taken in.
+    /// Exit reports that the resource manager has received.
     Received(Vec<ContainerId>),
     /// Nothing for the core.
     Nothing,
 }
 
-/// The line.
+/// The link.
 #[derive(Debug)]
 pub(crate) struct Link {
     client: Client,
@@ -96,11 +98,11 @@ pub(crate) struct Link {
     phase: Phase,
     generation: Generation,
     backoff: Backoff,
-    /// Whether the last call went well, so that a loss is logged once.
+    /// Whether the last call succeeded, so that a loss is logged once.
     well: bool,
-    /// The resource manager does not want this node.
+    /// Whether the resource manager refuses this node as decommissioned.
     dismissed: bool,
-    /// Of the latest registration.
+    /// Serial number of the latest registration.
     serial: u64,
 }
 
@@ -118,14 +120,14 @@ enum Stream {
 }
 
 impl Link {
-    /// A line that is down.
+    /// A link that is down.
     pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<Input>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
         let phase = Phase::Down { retry_at: Tick(0) };
         Link { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false, serial: 0 }
     }
 
-    /// How it stands with the resource manager.
+    /// The membership of the node.
     pub(crate) fn standing(&self) -> Standing {
         match &self.phase {
             Phase::Up { .. } => Standing::Registered,
@@ -134,28 +136,28 @@ impl Link {
         }
     }
 
-    /// A container's phase changed.
+    /// Marks a container whose phase changed.
     pub(crate) fn changed(&mut self, id: &ContainerId) {
         if let Phase::Up { sync, .. } = &mut self.phase {
             sync.changed(id);
         }
     }
 
-    /// Something about the node itself changed that cannot wait for the next sign of life.
+    /// Marks a change of the node itself that cannot wait for the next heartbeat.
     pub(crate) fn node_changed(&mut self) {
         if let Phase::Up { sync, .. } = &mut self.phase {
             sync.node_changed();
         }
     }
 
-    /// An exit report is there.
+    /// Marks a container with a new exit report.
     pub(crate) fn ended(&mut self, id: &ContainerId) {
         if let Phase::Up { sync, .. } = &mut self.phase {
             sync.ended(id);
         }
     }
 
-    /// What is due now. A stream that is due is opened on the way.
+    /// The message that is due now. Opens the stream first if it is due.
     pub(crate) fn due(&mut self, now: Tick) -> Want {
         match &mut self.phase {
             Phase::Registering => Want::Nothing(None),
@@ -184,7 +186,8 @@ impl Link {
         }
     }
 
-    /// Sends a registration. Its number is that of the time, and above those of this agent before; earlier agents had an earlier time.
+    /// Sends a registration. Its serial number is the time, and above earlier ones of this agent;
+    /// earlier agents used an earlier time.
     pub(crate) fn register(&mut self, body: RegisterNode, now: UnixMillis) {
         self.serial = self.serial.saturating_add(1).max(now.0);
         let body = RegisterNode { serial: self.serial, ..body };
@@ -204,7 +207,7 @@ impl Link {
         });
     }
 
-    /// Takes in what came back.
+    /// Processes a result.
     pub(crate) fn take(&mut self, now: Tick, event: Event) -> News {
         match event {
             Event::Registered(Ok(answer)) => self.registered(now, answer),
@@ -217,7 +220,7 @@ impl Link {
                 News::Nothing
             }
             Event::Registered(Err(error)) => {
-                // The clock was set back, or another agent has this node's name.
+                // The clock was set back, or another agent uses this node's name.
                 self.serial = self.serial.max(above(&error));
                 let retry_at = now.plus(self.failed("registration", &error));
                 self.phase = Phase::Down { retry_at };
@@ -247,7 +250,7 @@ impl Link {
         self.went_well();
         match &self.phase {
             Phase::Up { epoch, .. } if *epoch == desired.epoch => News::Desired(desired),
-            // Somebody else answers there now.
+            // Another incarnation of the resource manager answers now.
             Phase::Up { .. } => {
                 self.phase = Phase::Down { retry_at: now };
                 News::Nothing
@@ -302,7 +305,7 @@ impl Link {
         self.backoff.reset();
     }
 
-    /// Says so once, and tells how long to wait.
+    /// Logs the first failure and returns the wait before the next attempt.
     fn failed(&mut self, what: &str, error: &ClientError) -> Duration {
         if self.well {
             let cause = error.root_cause();
@@ -315,12 +318,13 @@ impl Link {
     }
 }
 
-/// The other side knows neither this node nor this epoch.
+/// Whether the resource manager does not know this node or this epoch.
 fn is_stranger(error: &ClientError) -> bool {
     matches!(error.code(), Some(Code::HR0410 | Code::HR0404))
 }
 
-/// A decommissioned node is refused by name; other conflicts at registration are faults.
+/// Whether the resource manager refuses the node as decommissioned. Other conflicts at registration
+/// are faults.
 fn is_dismissal(error: &ClientError) -> bool {
     match error {
         ClientError::Problem(problem) => problem.code == Code::HR0409 && problem.detail.contains("decommissioned"),
@@ -332,7 +336,7 @@ fn is_dismissal(error: &ClientError) -> bool {
     }
 }
 
-/// What a registration's number has to be above, as far as it was refused for that.
+/// The serial number that a registration must exceed; 0 if the refusal had another reason.
 fn above(error: &ClientError) -> u64 {
     match error {
         ClientError::Problem(problem) => problem.above.unwrap_or_default(),

@@ -1,7 +1,9 @@
-//! The loop: one task owns everything the agent knows, takes one input at a time, and lets jobs do what it decided.
+//! The main loop: one task owns the whole state of the agent, processes one input at a time, and
+//! starts jobs.
 //!
-//! Inputs are facts (a shim ended, a job is done, a line came down, time passed); the core turns them into actions; an action
-//! becomes a job; the job's result is an input again. The loop itself never waits for anything but the next input.
+//! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core
+//! turns them into actions, an action becomes a job, and the job's result is an input again. The
+//! loop waits only for the next input.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,61 +36,61 @@ use crate::start::Containers;
 use crate::stop;
 use crate::unattributed::Found;
 
-/// Between SIGTERM and SIGKILL when the launch names no time.
+/// Time between SIGTERM and SIGKILL if the launch sets none.
 const USUAL_GRACE: Duration = Duration::from_secs(2);
-/// Longest grace a launch can ask for.
+/// Maximum grace that a launch can request.
 const LONGEST_GRACE: Duration = Duration::from_secs(600);
-/// How long a closing node waits for its containers beyond their grace.
+/// Time that a closing node waits for its containers beyond their grace.
 const CLOSING: Duration = Duration::from_secs(15);
-/// How long a closing node tries to tell the last ends.
+/// Time that a closing node tries to deliver the last exit reports.
 const TELLING: Duration = Duration::from_secs(1);
 
-/// Everything the loop can learn.
+/// An input of the loop.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A container's files and cgroup are there, or not.
+    /// The files and the cgroup of a container are ready, or an error.
     Prepared(ContainerId, Result<Arc<Group>, String>),
-    /// Its shim was started, or not.
+    /// The shim of a container was started, or an error.
     ShimStarted(ContainerId, Result<Shim, String>),
-    /// The shim's one line.
+    /// The single line of the shim arrived.
     Answered(ContainerId, Answer),
-    /// The shim did not say in time whether its program runs.
+    /// The shim did not report in time whether its program runs.
     Silent(ContainerId),
-    /// The shim is gone.
+    /// The shim ended.
     ShimEnded(ContainerId),
-    /// It has another size now, or cannot have it.
+    /// The container has another size, or the error that kept the old one.
     Resized(ContainerId, Size, Result<(), String>),
-    /// Its report is written.
+    /// The exit report of a container is written.
     Collected(Box<ExitReport>),
-    /// All containers were measured.
+    /// All containers were sampled.
     Sampled(Vec<(ContainerId, Finding)>),
-    /// From the line to the resource manager.
+    /// From the link to the resource manager.
     Link(rm_link::Event),
-    /// What is wrong with this host, all of it.
+    /// All current problems of this host.
     Health(Vec<String>),
-    /// How much memory ended containers have left on the node.
+    /// Memory that ended containers left on the node.
     Unattributed(Found),
-    /// From a handler.
+    /// A query from an HTTP handler.
     Question(Question),
-    /// The configuration was read again.
+    /// The configuration was reloaded.
     Reloaded(nodes::Reload),
-    /// Somebody wants every process of it to get SIGKILL now. Whether it runs.
+    /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
     Kill(ContainerId, oneshot::Sender<bool>),
-    /// The agent is to end.
+    /// The agent must end.
     Shutdown(Containers, oneshot::Sender<()>),
 }
 
-/// What the loop knows about one container beside the core's state.
+/// Data of the loop about one container, in addition to the core's state.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) order: Option<RunOrder>,
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) meter: Option<SharedMeter>,
-    /// When the step of its launch began that is under way.
+    /// Start of the current launch step.
     step: Option<Tick>,
 }
 
-/// What does not change while the loop runs.
+/// Data that does not change while the loop runs.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) site: Arc<Site>,
@@ -96,12 +98,12 @@ pub(crate) struct Facts {
     pub(crate) url: String,
     pub(crate) health: Health,
     pub(crate) notes: Vec<String>,
-    /// What the host offers and lacks, as it was at the start.
+    /// Findings about the host at the start of the agent.
     pub(crate) host: Vec<crate::doctor::Finding>,
     pub(crate) traits: NodeTraits,
-    /// By this word it knows the resource manager it has registered with.
+    /// The key that the resource manager sends with each container access.
     pub(crate) key: String,
-    /// How fine the series of metrics are.
+    /// Detail level of the metric series.
     pub(crate) cardinality: Cardinality,
 }
 
@@ -117,22 +119,22 @@ pub(crate) struct Loop {
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
-    /// What is wrong with the host.
+    /// Current problems of the host.
     pub(crate) ills: Vec<String>,
-    /// What ended containers have left on the node.
+    /// Memory that ended containers left on the node.
     pub(crate) unattributed: Found,
     pub(crate) closing: Option<Closing>,
-    /// What the resource manager is to know of a configuration that was read again.
+    /// The result of a configuration reload that the resource manager has not received yet.
     pub(crate) reload: Option<nodes::Reload>,
-    /// The one that the report on its way tells of.
+    /// Time of the reload that the current report contains.
     telling: Option<UnixMillis>,
-    /// Its stop goes without grace.
+    /// The container that is killed without grace.
     at_once: Option<ContainerId>,
-    /// The cgroup of all containers has gone; only another agent can have another one.
+    /// The cgroup of all containers is gone. Only a restarted agent can create another one.
     homeless: bool,
 }
 
-/// A shutdown under way.
+/// A shutdown in progress.
 #[derive(Debug)]
 pub(crate) struct Closing {
     give_up_at: Tick,
@@ -141,7 +143,7 @@ pub(crate) struct Closing {
 }
 
 impl Loop {
-    /// A loop that knows of nothing yet.
+    /// A loop without containers.
     pub(crate) fn new(facts: Facts, patience: Patience, clock: Clock, link: Link, inputs: mpsc::Sender<Input>) -> Self {
         let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
         Loop {
@@ -164,7 +166,7 @@ impl Loop {
         }
     }
 
-    /// Takes up what an earlier agent left behind.
+    /// Takes over the containers of an earlier agent.
     pub(crate) fn adopt(&mut self, found: Vec<Adopted>) {
         for a in found {
             info!(container_id = %a.id, found = ?a.found, "adopted a container of an earlier agent");
@@ -179,7 +181,7 @@ impl Loop {
         }
     }
 
-    /// Runs until it is told to end.
+    /// Runs until shutdown.
     pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
         let mut sampler = tokio::time::interval(sample::EVERY);
         sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -205,7 +207,7 @@ impl Loop {
         }
     }
 
-    /// Sends what is due to the resource manager; answers when to look again.
+    /// Sends due messages to the resource manager. Returns the time of the next check.
     fn tend(&mut self) -> Tick {
         let now = self.clock.now();
         let mut wake = now.plus(Duration::from_secs(1));
@@ -258,7 +260,7 @@ impl Loop {
         }
     }
 
-    /// Without the grace of a stop; who asked is written down first, as for every kill.
+    /// Kills a container without grace. The cause is recorded first, as for every kill.
     fn kill_now(&mut self, id: ContainerId) -> bool {
         let now = self.clock.now();
         match self.agent.get(&id).map(|c| &c.state) {
@@ -280,7 +282,7 @@ impl Loop {
 
     fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
         if !self.facts.site.enforcer.has_home() {
-            // Every order would fail like this one within a moment, and cost somebody an attempt.
+            // Every later order would fail in the same way, and charge an attempt each time.
             error!(container_id = %id, why, "the cgroup of all containers is gone; this agent ends, the next makes another");
             self.homeless = true;
             return;
@@ -290,7 +292,7 @@ impl Loop {
         self.feed(id, container::Event::Failed { why });
     }
 
-    /// A step of a launch is over and the next one begins.
+    /// Records the duration of a finished launch step and starts the next one.
     fn timed(&mut self, id: &ContainerId, stage: Stage) {
         let now = self.clock.now();
         let begun = self.live.get_mut(id).and_then(|live| live.step.replace(now));
@@ -307,7 +309,7 @@ impl Loop {
         self.ills = ills;
     }
 
-    /// The resource manager counts it as taken, so it is reported at once.
+    /// Reports the memory at once, because the resource manager counts it as allocated.
     fn left_behind(&mut self, found: Found) {
         let bytes = found.memory.get();
         match &found.ill {
@@ -334,7 +336,8 @@ impl Loop {
                 let now = self.clock.now();
                 self.feed(id, container::Event::Started { now });
             }
-            // The record of a shim that could not start its program says more than its line; its end is on the way.
+            // The exit record of a shim that could not start its program has more detail than its
+            // line. The end of that shim follows as an input.
             Answer::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
         }
     }
@@ -430,7 +433,7 @@ impl Loop {
                     crash::at("received");
                 }
                 self.step(agent::Event::Received(ids));
-                // Without progress the next sign of life is soon enough.
+                // Without progress the next heartbeat is soon enough.
                 if progress {
                     self.tell_the_rest();
                 }
@@ -439,7 +442,8 @@ impl Loop {
         }
     }
 
-    /// Ends that did not fit into the last message, or that a new peer has not confirmed, follow at once.
+    /// Sends exit reports that did not fit into the last message, or that a new peer has not
+    /// confirmed.
     fn tell_the_rest(&mut self) {
         if let Some(id) = self.agent.unreceived().next().map(|report| report.container.clone()) {
             self.link.ended(&id);
@@ -447,7 +451,7 @@ impl Loop {
     }
 
     fn desired(&mut self, desired: Desired) {
-        // A node that is being closed takes no work and has told all of its containers to end.
+        // A closing node takes no work and has already stopped all of its containers.
         if self.closing.is_some() {
             return;
         }
@@ -471,7 +475,8 @@ impl Loop {
             wants.push((d.container, want));
         }
         self.step(agent::Event::Desired { extent, wants });
-        // An order that the core did not take (it was here before) leaves nothing behind.
+        // The core ignores an order for a container that it already knows. Such an order leaves no
+        // entry.
         self.live.retain(|id, _| self.agent.get(id).is_some());
     }
 
@@ -490,7 +495,8 @@ impl Loop {
         }
         let mut actions = actions.into_iter().peekable();
         while let Some(action) = actions.next() {
-            // Steps of one stop are one job: what is recorded first is durable first.
+            // Steps of one stop are one job, so that the cause is durable before the signal is
+            // sent.
             let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
             while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some()) {
                 steps.extend(stop_step(&next.what));
@@ -550,7 +556,7 @@ impl Loop {
         }
     }
 
-    /// True when nothing is left to wait for.
+    /// Whether nothing is left to wait for.
     fn is_closed(&mut self) -> bool {
         let now = self.clock.now();
         let quiet = self.agent.is_quiet();
@@ -567,7 +573,7 @@ impl Loop {
     }
 }
 
-/// In the log: an end for memory of the container's own can be told from others.
+/// Logs an end. Memory kills of a container have their own event name.
 fn tell_end(report: &ExitReport) {
     let (container_id, reason, evidence) = (&report.container, &report.reason, &report.evidence);
     let (code, signal, peak) = (evidence.exit_code, evidence.signal, evidence.own.peak.map(headroom_types::Bytes::get));

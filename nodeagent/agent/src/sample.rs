@@ -1,7 +1,8 @@
-//! Looks at running containers four times a second: memory by kind, heap, the largest processes.
+//! Samples running containers four times a second: memory by kind, heap, the largest processes.
 //!
-//! Owned by the loop; one job at a time looks at all of them. What it finds goes into the timeline of the exit report, into the
-//! signs of life, and, where the kernel does not end a container by itself, into a decision to end it.
+//! Owned by the loop; one job at a time samples all containers. The results go into the timeline of
+//! the exit report and into heartbeats. If the kernel does not end a container by itself, they also
+//! lead to a decision to end it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,44 +16,45 @@ use headroom_node_core::{OwnLimits, Timeline, hsperf, maps};
 use headroom_types::exit::{HeapFacts, Mark, MemoryStat, ProcessFacts, Sample, Victim};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
-/// How often.
+/// Interval between samples.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
-/// Most processes that are looked at for being a JVM.
+/// Maximum number of processes that are checked for a JVM.
 const MOST_PROCESSES: usize = 32;
-/// How many of the largest processes are kept as possible victims.
+/// Number of the largest processes that are kept as possible victims.
 const VICTIMS: usize = 5;
-/// In use, of the limit, from which on the largest processes are noted. Per cent.
+/// Memory use, in per cent of the limit, from which the largest processes are recorded.
 const CLOSE: u64 = 75;
-/// How often they are noted at most.
+/// Minimum interval between two records of the largest processes.
 const VICTIMS_EVERY: Duration = Duration::from_secs(1);
-/// How often the limits of its processes are read.
+/// Interval between reads of the processes' own limits.
 const LIMITS_EVERY: Duration = Duration::from_secs(1);
-/// Of at most so many processes.
+/// Maximum number of processes whose limits are read.
 const MAX_LIMITED: usize = 4;
-/// How many processes are looked into in one round: each costs milliseconds.
+/// Number of processes whose memory map is inspected in one round. Each inspection takes
+/// milliseconds.
 const LOOKS: usize = 1;
 
-/// What is known about a container before it is measured.
+/// The data about a container that its sampler needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    /// Its group.
+    /// The group of the container.
     pub(crate) group: Arc<Group>,
-    /// What it is held to.
+    /// The memory limit of the container.
     pub(crate) limit: Bytes,
-    /// Whether a runtime with a heap of its own was declared.
+    /// Whether the launch declares a runtime with its own heap.
     pub(crate) has_heap: bool,
-    /// Whether it makes cgroups for tasks: then a kill inside is the executor's matter.
+    /// Whether the container creates cgroups for tasks. Then the executor handles a kill inside.
     pub(crate) task_groups: bool,
 }
 
-/// The measurements of one container.
+/// The sampler of one container, with its measurements.
 #[derive(Debug)]
 pub(crate) struct Meter {
     subject: Subject,
     started: Tick,
     timeline: Timeline,
     last: Option<Sample>,
-    /// By kind, at the moment of the largest use that was seen.
+    /// Memory by kind at the largest use so far.
     fullest: Option<(Bytes, MemoryStat)>,
     heap_file: Option<HeapFile>,
     heap: Option<HeapFacts>,
@@ -60,48 +62,48 @@ pub(crate) struct Meter {
     victims_at: Option<Tick>,
     window: GcWindow,
     inside: Option<ProcessFacts>,
-    /// The largest process and the use of the group, while it is worth looking into.
+    /// The largest process and the memory use of the group, if the process should be inspected.
     to_look_into: Option<(i32, Bytes)>,
     stall: Stall,
     own_limits: OwnLimits,
     limits_at: Option<Tick>,
-    /// Opened at the first look.
+    /// Opened at the first sample.
     probe: Option<Probe>,
 }
 
-/// A meter that the loop and its jobs look at. Never locked across a wait.
+/// A sampler that the loop and its jobs share. Never locked across an await.
 pub(crate) type SharedMeter = Arc<Mutex<Meter>>;
 
-/// What has to be done about a container.
+/// A required action on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// End it for this cause.
+    /// Stop it for this cause.
     Stop(StopCause),
-    /// The kernel killed a part of it: end the rest, the counters tell why.
+    /// The kernel killed a part of it. Kill the rest; the counters show the cause.
     FinishOff,
 }
 
-/// All measurements of a container when it has ended.
+/// All measurements of an ended container.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
-    /// Memory from birth to death.
+    /// Memory from start to end.
     pub(crate) timeline: Vec<Sample>,
     /// The last sample.
     pub(crate) last: Option<Sample>,
-    /// By kind, at its fullest.
+    /// Memory by kind at the largest use.
     pub(crate) fullest: Option<MemoryStat>,
-    /// The last thing its runtime told.
+    /// The last counters of its runtime.
     pub(crate) heap: Option<HeapFacts>,
-    /// The largest processes, when it was close to its limit.
+    /// The largest processes while the use was close to the limit.
     pub(crate) victims: Vec<Victim>,
-    /// What the largest of them was made of.
+    /// Memory of the largest of them by mapping.
     pub(crate) inside: Option<ProcessFacts>,
-    /// Limits that its processes had.
+    /// Limits that its processes had set.
     pub(crate) own_limits: OwnLimits,
 }
 
 impl Meter {
-    /// Nothing measured yet.
+    /// A sampler without measurements.
     pub(crate) fn new(subject: Subject, started: Tick) -> SharedMeter {
         Arc::new(Mutex::new(Meter {
             subject,
@@ -133,12 +135,12 @@ impl Meter {
         self.timeline.points().to_vec()
     }
 
-    /// It is held to another limit from now on.
+    /// Changes the memory limit.
     pub(crate) fn set_limit(&mut self, limit: Bytes) {
         self.subject.limit = limit;
     }
 
-    /// Measures now.
+    /// Takes one sample.
     fn look(&mut self, now: Tick, room: &mut Room) -> Option<Finding> {
         let Look { current, stat, kills } = match self.measure(room) {
             Ok(look) => look,
@@ -202,7 +204,7 @@ impl Meter {
         }
     }
 
-    /// Limits that a program sets for itself. An executor sees those of its tasks.
+    /// Records limits that a program sets for itself. An executor reads those of its tasks.
     fn note_limits(&mut self, now: Tick) {
         let due = self.limits_at.is_none_or(|at| now.since(at) >= LIMITS_EVERY);
         if self.subject.task_groups || !due {
@@ -210,14 +212,14 @@ impl Meter {
         }
         self.limits_at = Some(now);
         for pid in self.subject.group.pids().unwrap_or_default().into_iter().take(MAX_LIMITED) {
-            // One that has ended meanwhile has nothing to read.
+            // A process that has ended has no limits file.
             if let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/limits")) {
                 self.own_limits.add_limits_file(&text);
             }
         }
     }
 
-    /// Looks into the largest process if that is worth it. False when there was nothing to do.
+    /// Inspects the largest process if it is due. Returns false if nothing was due.
     fn look_inside(&mut self) -> bool {
         let Some((pid, current)) = self.to_look_into.take() else { return false };
         if let Ok(found) = inside::look(pid) {
@@ -229,7 +231,8 @@ impl Meter {
         true
     }
 
-    /// The counters of a JVM stay readable after its death, so the last words count.
+    /// Reads the counters of a JVM. They stay readable after its end, so the last values are
+    /// included.
     fn read_heap(&mut self, at_ms: u64) -> Option<Mark> {
         if !self.subject.has_heap {
             return None;
@@ -264,21 +267,22 @@ impl Meter {
     }
 }
 
-/// Measures all of them. Blocking; called as a job of the loop.
+/// Samples all containers. Blocking; called as a job of the loop.
 pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedMeter)]) -> Vec<(ContainerId, Finding)> {
     let mut room = Room::default();
     let found = meters.iter().filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now, &mut room)?))).collect();
-    // After all of them were measured: what takes milliseconds delays nobody's sample. The others keep their wish.
+    // Inspections follow after all samples, because they take milliseconds. Processes beyond
+    // `LOOKS` stay marked for the next round.
     meters.iter().filter(|(_, meter)| locked(meter).look_inside()).take(LOOKS).for_each(drop);
     found
 }
 
-/// Everything that was measured. Blocking; called when the container has ended.
+/// Returns all measurements. Blocking; called after the container has ended.
 pub(crate) fn finish(meter: &SharedMeter) -> Measured {
     locked(meter).finish()
 }
 
-/// A meter whose job panicked still holds what it measured before.
+/// Locks a sampler. If a job panicked, the earlier measurements are still valid.
 pub(crate) fn locked(meter: &SharedMeter) -> std::sync::MutexGuard<'_, Meter> {
     meter.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What every job of the agent needs to know about where it is.
+//! The node context: the data about this node that every job of the agent needs.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,59 +14,60 @@ use crate::launcher::Launcher;
 use crate::localize::Localizer;
 use crate::unattributed::Leftovers;
 
-/// This node. Does not change while the agent runs, but for the bounds of its logs.
+/// The node context. It does not change while the agent runs, except for the limits of the logs.
 #[derive(Debug)]
 pub(crate) struct Site {
-    /// Its name.
+    /// Node name.
     pub(crate) node: NodeId,
-    /// Its files.
+    /// Files of the agent.
     pub(crate) layout: Layout,
-    /// What holds its limits.
+    /// Enforcer of the limits.
     pub(crate) enforcer: Enforcer,
-    /// Where the sibling programs are.
+    /// Directory of the sibling programs.
     pub(crate) bin_dir: PathBuf,
-    /// The resource manager's address, for the containers.
+    /// URL of the resource manager, for the containers.
     pub(crate) rm: String,
-    /// What this node shows and who vouches for everybody, where that is asked.
+    /// The certificate of this node and the authority that it trusts. `None` without TLS.
     pub(crate) keys: Option<Arc<Keys>>,
-    /// Where masters listen so that other hosts reach them, and by which name; on loopback when it is nothing.
+    /// Listen address and host name of masters, so that other hosts can connect. `None` on
+    /// loopback.
     pub(crate) for_masters: Option<(String, String)>,
-    /// What programs may do.
+    /// Isolation of the programs.
     pub(crate) isolation: Isolation,
-    /// How much of what they say is kept.
+    /// Limits of the program logs.
     pub(crate) logs: RwLock<Logs>,
-    /// Fetches what launches name.
+    /// Fetches the files of launches.
     pub(crate) localizer: Localizer,
-    /// Makes shims.
+    /// Forks shims.
     pub(crate) launcher: Launcher,
-    /// What this agent may do itself.
+    /// Privileges of this agent.
     pub(crate) rights: Rights,
-    /// Memory that ended containers left behind.
+    /// Memory that ended containers left.
     pub(crate) leftovers: Leftovers,
 }
 
-/// What the agent may do itself.
+/// Privileges of the agent process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     /// It can start programs as other users.
     pub(crate) root: bool,
-    /// It can give programs file systems of their own.
+    /// It can give programs their own file systems.
     pub(crate) mounts: bool,
-    /// How it can give programs IPC namespaces of their own; `None` where it cannot.
+    /// The way to give programs their own IPC namespaces. `None` if there is none.
     pub(crate) namespaces: Option<Privilege>,
-    /// It can make a user namespace in which user 0 is itself.
+    /// It can create a user namespace that maps user 0 to user 0.
     pub(crate) maps_root: bool,
     /// It can raise limits beyond its own.
     pub(crate) limits: bool,
 }
 
-/// Numbers of capabilities. Root in a container of somebody else's may have less than all.
+/// Numbers of capabilities. Root inside a container may lack some of them.
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_SETFCAP: u32 = 31;
 
 impl Rights {
-    /// Those of this process.
+    /// The privileges of this process.
     pub(crate) fn own() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let effective = status.lines().find_map(|l| l.strip_prefix("CapEff:")).map(str::trim);
@@ -74,7 +75,7 @@ impl Rights {
         let root = nix::unistd::geteuid().is_root();
         let has = |capability: u32| effective >> capability & 1 == 1;
         let mounts = root && has(CAP_SYS_ADMIN);
-        // In a user namespace with one user root could not start programs as others.
+        // In a user namespace with one user, root could not start programs as other users.
         let privilege = if root { mounts.then_some(Privilege::SysAdmin) } else { Some(Privilege::UserNamespace) };
         let namespaces = privilege.filter(|privilege| match namespaces::probe(*privilege) {
             Ok(()) => true,
@@ -88,35 +89,36 @@ impl Rights {
 }
 
 impl Site {
-    /// How much of what programs say is kept.
+    /// The limits of the program logs.
     pub(crate) fn logs(&self) -> Logs {
-        // A copy is written whole.
+        // A poisoned lock is harmless: the value is written as a whole.
         *self.logs.read().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Other bounds from now on.
+    /// Replaces the limits of the program logs.
     pub(crate) fn set_logs(&self, logs: Logs) {
         *self.logs.write().unwrap_or_else(PoisonError::into_inner) = logs;
     }
-    /// Which kind of enforcer.
+    /// The kind of the enforcer.
     pub(crate) fn kind(&self) -> EnforcerKind {
         self.enforcer.kind()
     }
-    /// Whether it can start programs as other users.
+    /// Whether the agent can start programs as other users.
     pub(crate) fn is_root(&self) -> bool {
         self.rights.root
     }
-    /// How containers get an IPC namespace and a `/dev/shm` of their own; `None` where they share the host's.
+    /// The way containers get their own IPC namespace and `/dev/shm`. `None` if they share the
+    /// host's.
     pub(crate) fn ipc_privilege(&self) -> Option<Privilege> {
         match self.isolation.ipc {
             IpcScope::Task | IpcScope::Container => self.rights.namespaces,
             IpcScope::Host => None,
         }
     }
-    /// Whether an IPC namespace was asked for and cannot be had.
+    /// Whether an IPC namespace is configured but not available.
     pub(crate) fn lacks_ipc_namespace(&self) -> bool {
         self.isolation.ipc != IpcScope::Host && self.rights.namespaces.is_none()
     }
-    /// Whether containers get a `/tmp` of their own; otherwise only `TMPDIR` names one.
+    /// Whether containers get their own `/tmp`. Otherwise only `TMPDIR` names one.
     pub(crate) fn has_private_tmp(&self) -> bool {
         self.isolation.private_tmp && self.rights.mounts
     }

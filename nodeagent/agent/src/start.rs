@@ -1,4 +1,4 @@
-//! Brings an agent up and takes it down: checks, lock, enforcer, adoption, proof, then the loop.
+//! Starts and stops an agent: checks, lock, enforcer, adoption, proof, then the loop.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -32,68 +32,69 @@ use crate::site::{Rights, Site};
 use crate::unattributed::{self, Leftovers};
 use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, upkeep};
 
-/// Inputs that may wait for the loop.
+/// Maximum number of inputs that wait for the loop.
 const QUEUE: usize = 1024;
-/// Least memory a node offers: below that nothing useful fits.
+/// Minimum memory that a node offers. No useful container fits into less.
 const LEAST: Bytes = Bytes::from_mib(16);
-/// How long a node keeps its containers alone when nothing else is said.
+/// Default time without the resource manager after which a node ends its containers.
 const SELF_FENCE: Duration = Duration::from_secs(600);
-/// How long what a killed agent left under way may hold its lock.
+/// Maximum time that processes of a killed agent may hold its lock.
 const LET_GO: Duration = Duration::from_secs(5);
-/// How often the lock is tried meanwhile.
+/// Interval between attempts to take the lock.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long a shutdown may take beyond what the containers are given.
+/// Maximum time of a shutdown, including the grace of the containers.
 const SHUTDOWN: Duration = Duration::from_secs(660);
 
-/// How an agent is to run.
+/// Options of an agent.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The resource manager: `http://127.0.0.1:7070`.
+    /// URL of the resource manager: `http://127.0.0.1:7070`.
     pub rm: String,
-    /// Its name; the host's when left out.
+    /// Node name. `None` uses the name of the host.
     pub name: Option<NodeId>,
-    /// Where it keeps containers and their logs.
+    /// Directory of the containers and their logs.
     pub state: PathBuf,
-    /// Where it answers; port 0 takes a free one.
+    /// Listen address. Port 0 takes a free port.
     pub listen: SocketAddr,
-    /// Directory of its certificate; it speaks plain HTTP without.
+    /// Directory of the certificate. `None` serves plain HTTP.
     pub tls: Option<PathBuf>,
-    /// The name or address by which other hosts reach it.
+    /// Name or address by which other hosts connect to the agent.
     pub advertise: Option<String>,
-    /// Memory to offer; all but the reserve when left out. Bytes.
+    /// Memory to offer. Bytes. `None` offers all except the reserve.
     pub memory: Option<Bytes>,
-    /// Processors to offer; all when left out.
+    /// Processors to offer. `None` offers all.
     pub cpus: Option<Cpus>,
-    /// Memory kept for the host when `memory` is left out. Bytes.
+    /// Memory kept for the host if `memory` is `None`. Bytes.
     pub reserve: Bytes,
-    /// What must hold the limits; the best that works when left out.
+    /// Required enforcer. `None` takes the best one that works.
     pub enforcer: Option<EnforcerKind>,
-    /// The cgroup directory to work in; found when left out.
+    /// Cgroup directory to use. `None` detects it.
     pub cgroup_root: Option<PathBuf>,
-    /// Name of the cgroup directory that is made where none was given; `headroom-NODE` when left out.
+    /// Name of the cgroup directory that is created if none is given. `None` means `headroom-NODE`.
     pub cgroup_name: Option<String>,
-    /// Where the sibling programs are; `HEADROOM_BIN_DIR` or beside this one when left out.
+    /// Directory of the sibling programs. `None` means `HEADROOM_BIN_DIR` or the directory of this
+    /// program.
     pub bin_dir: Option<PathBuf>,
-    /// Where the node stands and what it is, for placement.
+    /// Rack, labels and attributes of the node, for placement.
     pub traits: NodeTraits,
-    /// How long it keeps its containers without a word of the resource manager.
+    /// Time without contact to the resource manager after which the containers are ended.
     pub self_fence: Patience,
-    /// What programs may do on the host.
+    /// Isolation of the programs from the host.
     pub isolation: Isolation,
-    /// How much of what they say is kept.
+    /// Limits of the program logs.
     pub logs: Logs,
-    /// When the node says that it cannot take work.
+    /// Checks after which the node reports that it cannot take work.
     pub health: HealthChecks,
-    /// What may be fetched, and how much of it is kept.
+    /// Limits of the file cache and of fetches.
     pub cache: Cache,
-    /// What it tells of itself.
+    /// Telemetry settings.
     pub telemetry: Telemetry,
-    /// The program that started the agent, and the others that it started, share a cgroup with the agent.
+    /// Whether the parent process and its other children share a cgroup with the agent.
     pub attached: bool,
 }
 
 impl Options {
-    /// Everything found by itself; programs run as whoever calls this.
+    /// Options that detect everything. Programs run as the user of the calling process.
     pub fn new(rm: impl Into<String>, state: impl Into<PathBuf>) -> Self {
         Options {
             rm: rm.into(),
@@ -111,7 +112,8 @@ impl Options {
             bin_dir: None,
             traits: NodeTraits::default(),
             self_fence: Patience::For(SELF_FENCE),
-            // One's own machine, one's own programs, and data that may lie in /tmp: only a daemon has others to keep apart.
+            // A user's own machine runs the user's own programs, whose data may be in /tmp. Only a
+            // daemon isolates users from each other.
             isolation: Isolation { run_as: RunAs::Agent, allow_root: true, private_tmp: false, ..Isolation::default() },
             logs: Logs::default(),
             health: HealthChecks::default(),
@@ -122,33 +124,33 @@ impl Options {
     }
 }
 
-/// What becomes of the containers of an agent that ends.
+/// Treatment of the containers when the agent ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Containers {
-    /// They run on; the next agent adopts them.
+    /// The containers continue to run, and the next agent adopts them.
     Keep,
-    /// They are ended, and the cgroups are removed.
+    /// The containers are ended, and the cgroups are removed.
     Kill,
 }
 
-/// An agent that runs. Dropping it ends the agent and keeps the containers.
+/// A running agent. Dropping it ends the agent and keeps the containers.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it answers.
+    /// URL of the agent.
     pub url: String,
-    /// Its name.
+    /// Node name.
     pub node: NodeId,
-    /// What holds its containers to their limits.
+    /// The enforcer that holds the containers to their limits.
     pub enforcer: EnforcerKind,
-    /// Whether its enforcer proved itself.
+    /// Whether the enforcer passed its proof.
     pub health: Health,
-    /// Why this enforcer, and what better ones lacked.
+    /// Why this enforcer was chosen, and which features better ones lacked.
     pub notes: Vec<String>,
-    /// What it offers.
+    /// Resources that the node offers.
     pub offers: Resource,
     pub(crate) site: Arc<Site>,
     pub(crate) inputs: mpsc::Sender<Input>,
-    /// When it says that it cannot take work.
+    /// Health checks of the node, shared with the watchers.
     pub(crate) checks: watch::Sender<HealthChecks>,
     end: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
@@ -160,8 +162,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts an agent. Returns when it answers; registration with the resource manager goes on in the background, for as long as
-/// it takes.
+/// Starts an agent. Returns when it serves requests. Registration with the resource manager
+/// continues in the background.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     descriptors::raise();
     let client = client(&options)?;
@@ -181,7 +183,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         crash::at("adoption");
         let found = adopt::adopt(&blocking);
         crash::at("adopted");
-        // Asked once, so that what is kept open for it is open before the first container.
+        // Queried once, so that the file that it keeps open is open before the first container.
         blocking.enforcer.host_oom_kills();
         blocking.launcher.start(&blocking);
         (found, proof::examine(&blocking), doctor::examine(&place))
@@ -225,7 +227,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
 }
 
-/// Looks for what is wrong with the host, for as long as the loop runs.
+/// Starts the host checks, which run as long as the loop.
 fn watch_host(
     site: &Arc<Site>,
     (memory, ills): (Bytes, Vec<String>),
@@ -241,13 +243,13 @@ fn client(options: &Options) -> anyhow::Result<Client> {
     Ok(Client::with(&options.rm, Trust { files, ..Trust::default() })?)
 }
 
-/// Where callers come in, and where others reach it.
+/// The listener, and the URL by which others connect to it.
 fn door(options: &Options, keys: Option<Arc<Keys>>, listener: TcpListener) -> anyhow::Result<(Door, String)> {
     let url = reached_at(options, listener.local_addr()?);
     Ok((Door::new(listener, keys), url))
 }
 
-/// The agent's certificate, which must be this node's. Beyond loopback nobody may listen without one.
+/// The agent's certificate, which must belong to this node. Listening beyond loopback requires one.
 fn certificate(options: &Options, node: &NodeId) -> anyhow::Result<Option<Arc<Keys>>> {
     let Some(dir) = &options.tls else {
         let listen = options.listen;
@@ -265,7 +267,7 @@ fn certificate(options: &Options, node: &NodeId) -> anyhow::Result<Option<Arc<Ke
     Ok(Some(Arc::new(keys)))
 }
 
-/// Where others reach it.
+/// The URL of the agent for other hosts.
 fn reached_at(options: &Options, address: SocketAddr) -> String {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let host = options.advertised().unwrap_or_else(|| address.ip().to_string());
@@ -274,13 +276,15 @@ fn reached_at(options: &Options, address: SocketAddr) -> String {
 }
 
 impl Options {
-    /// The name or address by which other hosts reach this one; nothing when it listens at one of its own.
+    /// The name or address of this node for other hosts. `None` if the agent listens on a specific
+    /// address.
     fn advertised(&self) -> Option<String> {
         let unnamed = || self.listen.ip().is_unspecified().then(host::name).flatten().map(|name| name.to_string());
         self.advertise.clone().or_else(unnamed)
     }
 
-    /// What masters on this host are told, so that executors of other hosts reach them: where to listen, and how they are called.
+    /// The listen address and host name for masters on this host, so that executors of other hosts
+    /// can connect to them.
     fn for_masters(&self) -> Option<(String, String)> {
         if self.listen.ip().is_loopback() {
             return None;
@@ -300,7 +304,9 @@ fn place(options: &Options, layout: &Layout) -> doctor::Place {
     }
 }
 
-/// The launcher of a killed agent, and shims that it has just made, have its lock until they are named: that is waited for, so that whoever adopts sees every shim there is. An agent that lives is not waited for any longer.
+/// Takes the lock of the state directory. The launcher of a killed agent, and shims that it has
+/// just forked, hold the lock until they are named. Waiting for them lets adoption find every shim.
+/// A running agent holds the lock longer than this waits, which is an error.
 async fn lock(layout: &Layout) -> anyhow::Result<File> {
     let deadline = tokio::time::Instant::now() + LET_GO;
     while tokio::time::Instant::now() < deadline {
@@ -312,7 +318,7 @@ async fn lock(layout: &Layout) -> anyhow::Result<File> {
     layout.lock()
 }
 
-/// Runs until the loop ends or is abandoned. The lock lives as long as this does.
+/// Runs until the loop ends or is aborted. The lock is held for the same time.
 async fn serve(
     agent: Loop,
     queue: mpsc::Receiver<Input>,
@@ -331,14 +337,14 @@ async fn serve(
 }
 
 impl Running {
-    /// Waits until the agent has ended by itself, which it never should.
+    /// Waits until the agent ends by itself, which indicates an error.
     pub async fn ended(&mut self) {
         if let Some(task) = self.task.as_mut() {
             task.await.ok();
         }
     }
 
-    /// Ends the agent, and its containers if they are to be ended.
+    /// Ends the agent. Ends its containers too with [`Containers::Kill`].
     pub async fn shutdown(mut self, containers: Containers) {
         let (done, ended) = oneshot::channel();
         if self.inputs.send(Input::Shutdown(containers, done)).await.is_ok()
@@ -432,11 +438,11 @@ struct NodeRecord<'a> {
     url: &'a str,
     pid: u32,
     enforcer: EnforcerKind,
-    /// The cgroup directory it works in.
+    /// The cgroup directory of the agent.
     root: Option<PathBuf>,
 }
 
-/// For people and tools that look into the state directory; the agent never reads it.
+/// Writes node.json, for users and tools that read the state directory, and for the doctor.
 fn remember(layout: &Layout, node: &NodeId, url: &str, site: &Site) {
     let record = NodeRecord { version: 1, node, url, pid: std::process::id(), enforcer: site.kind(), root: site.enforcer.root() };
     if let Err(error) = disk::write_json(&layout.node(), &record) {

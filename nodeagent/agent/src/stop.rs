@@ -1,4 +1,4 @@
-//! Carries out the steps of a stop, in their order. Blocking; called as a job of the loop.
+//! Carries out the steps of a stop, in order. Blocking; called as a job of the loop.
 
 use std::sync::Arc;
 
@@ -21,24 +21,24 @@ const KILL: i32 = 9;
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Write down who asked.
+    /// Record the cause of the stop.
     Record(StopCause),
-    /// SIGTERM to the program.
+    /// Send SIGTERM to the program.
     Terminate,
-    /// SIGKILL to everything.
+    /// Send SIGKILL to all processes.
     Kill,
 }
 
-/// Who of a container gets a signal.
+/// The processes of a container that receive a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whom {
     /// The program that was launched.
     Program,
-    /// Everybody.
+    /// All processes.
     All,
 }
 
-/// Carries out `steps` on one container. `group` is absent when it could not be opened.
+/// Carries out `steps` on one container. `group` is `None` if it could not be opened.
 pub(crate) fn carry_out(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, steps: &[Step]) {
     for step in steps {
         match step {
@@ -60,7 +60,7 @@ pub(crate) fn carry_out(site: &Site, id: &ContainerId, group: Option<&Arc<Group>
 }
 
 fn write_down(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, cause: StopCause) {
-    // Where tasks have groups of their own, a kill that is counted may be that of a task long ago.
+    // If tasks have their own groups, a counted kill may belong to an earlier task.
     let kills = group.and_then(|g| g.facts().ok()).is_some_and(|f| f.events.oom_kill + f.events.oom_group_kill > 0);
     let record = StopRecord::new(cause, clock::unix_now(), kills && !task_groups);
     if let Err(error) = disk::write_json(&site.layout.container(id).join(file::STOP), &record) {
@@ -68,7 +68,7 @@ fn write_down(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_gr
     }
 }
 
-/// Signals the program itself, if it is still the one that was started.
+/// Signals the program, if its process is still the one that was started.
 pub(crate) fn signal(site: &Site, id: &ContainerId, number: i32) {
     if let Some(program) = process(site, id, record::file::PID)
         && let Err(error) = program.signal(number)
@@ -77,8 +77,8 @@ pub(crate) fn signal(site: &Site, id: &ContainerId, number: i32) {
     }
 }
 
-/// Delivers a signal that somebody asked for: to the program of a container, or to every process in its group. To how many it was sent; 0
-/// when nobody lives any more.
+/// Delivers a requested signal to the program of a container, or to every process in its group.
+/// Returns the number of signalled processes; 0 if none lives.
 pub(crate) fn deliver(site: &Site, id: &ContainerId, group: Option<&Group>, number: i32, whom: Whom) -> anyhow::Result<u32> {
     let members = || group.map(Group::pids).transpose().map(Option::unwrap_or_default);
     let processes: Vec<Watched> = match whom {
@@ -86,7 +86,8 @@ pub(crate) fn deliver(site: &Site, id: &ContainerId, group: Option<&Group>, numb
         Whom::All => {
             let open = |pid: i32| Watched::open(pid, starttime_of(pid).ok()??).ok()?;
             let held: Vec<Watched> = members()?.into_iter().filter_map(open).collect();
-            // Only who is still a member after its descriptor was taken: the number cannot mean a stranger then.
+            // Only processes that are still members after their pidfd was opened. Otherwise the pid
+            // could belong to an unrelated process.
             let still = members()?;
             held.into_iter().filter(|process| still.contains(&process.pid())).collect()
         }
@@ -97,7 +98,7 @@ pub(crate) fn deliver(site: &Site, id: &ContainerId, group: Option<&Group>, numb
     Ok(u32::try_from(processes.len()).unwrap_or(u32::MAX))
 }
 
-/// Ends every process of a container.
+/// Kills every process of a container.
 pub(crate) fn kill(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>) {
     let Some(group) = group else {
         signal(site, id, KILL);
@@ -109,7 +110,7 @@ pub(crate) fn kill(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>) {
     }
 }
 
-/// The process that a file of the container names; `None` when it is gone.
+/// The process that a file of the container names. `None` if it is gone.
 fn process(site: &Site, id: &ContainerId, name: &str) -> Option<Watched> {
     let text = std::fs::read_to_string(site.layout.container(id).join(name)).ok()?;
     let Identity { pid, starttime } = Identity::decode(&text)?;

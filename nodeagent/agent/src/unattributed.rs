@@ -1,8 +1,10 @@
-//! Memory that ended containers leave charged to the node, and that no running container holds.
+//! Unattributed memory: memory that ended containers leave charged to the node, and that no running
+//! container holds.
 //!
-//! Runs beside the loop and reports to it when the figure changes. It looks at the cgroup around all containers; the resource manager counts
-//! what it finds as taken, and from a share on the node takes no work. Who left it is noted when a container's group is removed. Without
-//! cgroups no kernel counts it, and nothing is reported.
+//! Runs in parallel to the loop and reports changes to it. It measures the cgroup around all
+//! containers. The resource manager counts the memory as allocated; above a configured share, the
+//! node takes no work. The containers that left it are recorded when their groups are removed.
+//! Without cgroups no kernel counter exists, and nothing is reported.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,17 +18,17 @@ use tokio::sync::{mpsc, watch};
 use crate::run::Input;
 use crate::site::Site;
 
-/// Between two looks.
+/// Interval between measurements.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// What is less is reported as nothing, in thousandths of what the node offers, within these bounds. The kernel charges a little for each
-/// group to the group around it.
+/// Memory below this floor is reported as zero: thousandths of the node's offer, within these
+/// bounds. The kernel charges a small amount for each group to its parent group.
 const FLOOR: u64 = 10;
 const MIN_FLOOR: Bytes = Bytes::from_mib(16);
 const MAX_FLOOR: Bytes = Bytes::from_mib(256);
-/// A container that leaves less is not remembered for it.
+/// Minimum memory for which a container is recorded as its owner.
 const MIN_LEFT: Bytes = Bytes::from_mib(1);
 
-/// What was found last, and who left it.
+/// The last reported memory, and the containers that left it.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers(Mutex<State>);
 
@@ -37,13 +39,14 @@ struct State {
 }
 
 impl Leftovers {
-    /// A container or task ended, and so much that reclaim cannot give back is still charged to its group.
+    /// Records that a container or task ended, and that this much unreclaimable memory is still
+    /// charged to its group.
     pub(crate) fn note(&self, name: &str, memory: Bytes) {
         if memory >= MIN_LEFT {
             self.state().leavers.add(name, memory);
         }
     }
-    /// The figure that was reported last, with who left it.
+    /// The last reported memory, with its owners.
     pub(crate) fn now(&self) -> Unattributed {
         let state = self.state();
         Unattributed { memory: state.memory, left_by: state.leavers.largest() }
@@ -58,21 +61,21 @@ impl Leftovers {
         self.now()
     }
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // A value is written whole.
+        // A poisoned lock is harmless: the value is written as a whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The figure as it is reported, and what is wrong with the host for it.
+/// The reported memory, and the resulting problem of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) memory: Bytes,
     pub(crate) left_by: Vec<LeftBy>,
-    /// Why the node takes no work; `None` while the figure is below the share that is allowed.
+    /// Why the node takes no work. `None` while the memory is below the allowed share.
     pub(crate) ill: Option<String>,
 }
 
-/// Looks again and again, until the loop is gone.
+/// Measures periodically until the loop has ended.
 pub(crate) async fn watch(
     site: Arc<Site>,
     offers: Bytes,
@@ -91,13 +94,13 @@ pub(crate) async fn watch(
                 let look = tokio::task::spawn_blocking(move || at.enforcer.unattributed(floor)).await;
                 match look {
                     Ok(Ok(Some(memory))) => filter.take(memory),
-                    // No kernel counts it here.
+                    // No kernel counter exists here.
                     Ok(Ok(None)) => return,
                     Ok(Err(error)) => {
                         tracing::debug!(%error, "unattributed memory cannot be measured now");
                         continue;
                     }
-                    // A panic is on the log already.
+                    // The panic is already in the log.
                     Err(_) => continue,
                 }
             }
@@ -107,7 +110,7 @@ pub(crate) async fn watch(
         let max = wanted.borrow_and_update().max_unattributed;
         let Unattributed { memory, left_by } = site.leftovers.set(filter.shown);
         let ill = ill(memory, offers, max, &left_by);
-        // Owners that are noted later are reported with the next figure.
+        // Owners that are recorded later appear in the next report.
         if (memory, ill.is_some()) != (reported.memory, reported.ill.is_some()) {
             reported = Found { memory, left_by, ill };
             if inputs.send(Input::Unattributed(reported.clone())).await.is_err() {
@@ -117,12 +120,12 @@ pub(crate) async fn watch(
     }
 }
 
-/// What is less counts as nothing.
+/// The memory below which zero is reported.
 pub(crate) fn floor(offers: Bytes) -> Bytes {
     offers.mul_ratio(FLOOR, 1000).clamp(MIN_FLOOR, MAX_FLOOR)
 }
 
-/// Why the node takes no work for it; `max` in thousandths of what it offers.
+/// Why the node takes no work. `max` is in thousandths of the node's offer.
 fn ill(memory: Bytes, offers: Bytes, max: u32, left_by: &[LeftBy]) -> Option<String> {
     let limit = offers.mul_ratio(u64::from(max), 1000);
     let exceeded = !memory.is_zero() && memory > limit;
@@ -135,7 +138,8 @@ fn ill(memory: Bytes, offers: Bytes, max: u32, left_by: &[LeftBy]) -> Option<Str
     })
 }
 
-/// From single looks to the figure that is reported. A rise counts when two looks in a row agree on it, and from a step on; a fall at once.
+/// Turns single measurements into the reported value. An increase takes effect when the smaller of
+/// the last two measurements exceeds the reported value by a step. A decrease takes effect at once.
 #[derive(Debug)]
 struct Filter {
     floor: Bytes,

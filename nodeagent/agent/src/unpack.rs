@@ -1,7 +1,8 @@
-//! Archives, unpacked so that nothing of them lands outside, and not more than was allowed.
+//! Unpacks archives: no entry leaves the target directory, and sizes are limited.
 //!
-//! Whoever made the archive is not trusted: names and links are read as texts first, sizes are counted as they come out, and what
-//! is neither file, directory nor link is refused. Owners and special bits are left behind.
+//! The author of an archive is not trusted. Names and links are checked as texts first, and sizes
+//! are counted during unpacking. Entries other than files, directories and links are refused.
+//! Owners and special mode bits are ignored.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,14 +13,14 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 
-/// Longest name of an entry. Bytes.
+/// Maximum length of an entry's name. Bytes.
 const LONGEST: u64 = 4096;
-/// Most that the extension of one tar header may hold. Bytes.
+/// Maximum size of the extension of one tar header. Bytes.
 const EXTENSION: u64 = 64 << 10;
-/// Deepest directory.
+/// Maximum depth of directories.
 const DEEPEST: usize = 64;
 
-/// What comes out of an archive, bounded.
+/// The target of an archive, with its remaining limits.
 #[derive(Debug)]
 pub(crate) struct Unpacked<'a> {
     into: &'a Path,
@@ -29,7 +30,7 @@ pub(crate) struct Unpacked<'a> {
     taken: u64,
 }
 
-/// Unpacks `archive` into the new directory `into`; how many bytes its files have.
+/// Unpacks `archive` into the new directory `into`. Returns the total size of its files. Bytes.
 pub(crate) fn unpack(archive: &mut File, into: &Path, bytes: u64, entries: u32) -> anyhow::Result<u64> {
     fs::create_dir(into).with_context(|| format!("cannot make {}", into.display()))?;
     let mut out = Unpacked { into, bytes_left: bytes, entries_left: entries, links: BTreeSet::new(), taken: 0 };
@@ -62,8 +63,8 @@ fn read_up_to(from: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
 }
 
 impl Unpacked<'_> {
-    /// Extensions are read here and not by the library: it would take a name of any length into memory.
-    #[allow(clippy::wildcard_enum_match_arm)] // the library's list of kinds is open
+    /// Parses extensions here, because the library would read a name of any length into memory.
+    #[allow(clippy::wildcard_enum_match_arm)] // the library's enum of kinds is non-exhaustive
     fn tar(&mut self, from: impl Read) -> anyhow::Result<()> {
         let mut archive = tar::Archive::new(from);
         let (mut name, mut link) = (None::<PathBuf>, None::<PathBuf>);
@@ -143,7 +144,7 @@ impl Unpacked<'_> {
         Ok(())
     }
 
-    /// Where `path` of the archive lies: below the directory, and not behind a link.
+    /// The target path of an archive path: below the directory, and not behind a link.
     fn place(&self, path: &Path) -> anyhow::Result<PathBuf> {
         let mut inside = PathBuf::new();
         for part in path.components() {
@@ -184,7 +185,7 @@ impl Unpacked<'_> {
         if let Some(parent) = place.parent() {
             self.make(parent)?;
         }
-        // The later of two entries of one name counts.
+        // Of two entries with the same name, the later one counts.
         match fs::remove_file(&place) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 Err(e).with_context(|| format!("{} stands twice", path.display()))?
@@ -208,8 +209,8 @@ impl Unpacked<'_> {
         Ok(())
     }
 
-    /// A link may lead up first and down then, within the archive. What it passes on the way down are files of the archive, or
-    /// links that keep to the same rule.
+    /// Creates a link. Its target may first go up and then down, within the archive. The components
+    /// on the way down are files of the archive, or links under the same rule.
     fn link(&mut self, path: &Path, target: &Path) -> anyhow::Result<()> {
         let out = || format!("the link {} to {} leads out of the archive", path.display(), target.display());
         let place = self.fresh(path)?;

@@ -1,8 +1,8 @@
-//! Archives that mean well, and archives that do not.
+//! Harmless and malicious archives.
 
 use super::*;
 
-/// A tar archive of raw headers, as somebody with bad intentions would write it.
+/// A tar archive of raw headers, as an attacker would write it.
 fn tar_of(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, kind, link, data) in entries {
@@ -71,7 +71,7 @@ fn nothing_leaves_the_directory() {
     assert!(refusal(&[("l", b'2', "/etc", b"")]).contains("leads out"));
     assert!(refusal(&[("l", b'2', "../out", b"")]).contains("leads out"));
     assert!(refusal(&[("a/l", b'2', "../../out", b"")]).contains("leads out"));
-    // A link up, and a path that goes through it: each half looks harmless.
+    // A link upwards, and a path through it: each entry alone looks harmless.
     assert!(refusal(&[("d/e/l", b'2', "../..", b""), ("m", b'2', "d/e/l/..", b"")]).contains("leads out"));
     assert!(refusal(&[("l", b'2', "d", b""), ("l/f", b'0', "", b"x")]).contains("behind a link"));
     assert!(refusal(&[("l", b'2', "d", b""), ("copy", b'1', "l/f", b"")]).contains("behind a link"));

@@ -1,6 +1,8 @@
-//! Keeps the state directory small: logs within their bounds while programs write, and nothing for ever after they have ended.
+//! Garbage collection of the state directory: keeps logs within their limits while programs write,
+//! and removes directories some time after containers end.
 //!
-//! Runs beside the loop. It never touches a container that somebody still needs but for the oldest part of its logs.
+//! Runs in parallel to the loop. For containers that are still needed it only removes the oldest
+//! parts of their logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,16 +20,17 @@ use crate::logs;
 use crate::run::Input;
 use crate::site::Site;
 
-/// How often logs that grow are looked at.
+/// Interval of the log limit check.
 const BOUND: Duration = Duration::from_secs(1);
-/// How often what is old is looked for.
+/// Interval of the search for old directories.
 const SWEEP: Duration = Duration::from_secs(60);
-/// How often it is asked whether applications of which nothing runs here are over.
+/// Interval of queries whether applications without containers here have ended.
 const ASK: Duration = Duration::from_secs(10);
-/// The longest pause between two questions about the same one: an answer holds its whole job.
+/// Maximum interval between two queries about the same application. An answer contains its whole
+/// job.
 const RARELY: Duration = Duration::from_secs(600);
 
-/// Keeps order until the loop is gone.
+/// Collects garbage until the loop has ended.
 pub(crate) async fn keep(site: Arc<Site>, rm: Client, inputs: mpsc::Sender<Input>) {
     let (mut bound, mut sweep) = (tokio::time::interval(BOUND), tokio::time::interval(SWEEP));
     let mut ask = tokio::time::interval(ASK);
@@ -49,18 +52,18 @@ pub(crate) async fn keep(site: Arc<Site>, rm: Client, inputs: mpsc::Sender<Input
             }
             () = inputs.closed() => return,
         };
-        // A panic in it is on the log already.
+        // A panic is already in the log.
         work.await.ok();
     }
 }
 
-/// Removes the directories of applications that are over. Nobody else tells: an application may rest for hours between two containers, and a
-/// master that starts again finds its journal there.
+/// Removes the directories of ended applications. The agent must ask: an application may have no
+/// container here for hours, and a restarted master finds its journal in the directory.
 async fn leave_what_is_over(layout: &Layout, rm: &Client, resting: Vec<AppId>) {
     for app in resting {
         let over = match rm.app(&app).await {
             Ok(view) => view.state.is_final(),
-            // So long ago that nobody remembers it.
+            // So long ago that the resource manager no longer knows it.
             Err(error) => error.code() == Some(Code::HR0404),
         };
         let (layout, of) = (layout.clone(), app.clone());
@@ -73,12 +76,14 @@ async fn leave_what_is_over(layout: &Layout, rm: &Client, resting: Vec<AppId>) {
     }
 }
 
-/// When to ask again about applications that rest: soon at first, less and less often later.
+/// Schedule of the queries about applications without containers: the interval doubles with each
+/// query.
 #[derive(Debug, Default)]
 struct Patience(BTreeMap<AppId, (Instant, Duration)>);
 
 impl Patience {
-    /// Those of `resting` that it is time to ask about. What does not rest any more is forgotten.
+    /// The applications of `resting` whose query is due. Applications no longer in `resting` are
+    /// dropped.
     fn due(&mut self, resting: Vec<AppId>, now: Instant) -> Vec<AppId> {
         self.0.retain(|app, _| resting.contains(app));
         let is_due = |app: &AppId| {
@@ -93,8 +98,8 @@ impl Patience {
     }
 }
 
-/// Containers whose logs were within their bounds, with what shows that they have said something since: the lengths of their own two
-/// logs. Those with logs of tasks are always looked at.
+/// Containers whose logs were within their limits, with the lengths of their own two logs. Other
+/// lengths mean new output. Containers with task logs are always checked.
 type Quiet = BTreeMap<ContainerId, [u64; 2]>;
 
 fn bound_logs(site: &Site, quiet: &mut Quiet) {
@@ -114,7 +119,8 @@ fn bound_logs(site: &Site, quiet: &mut Quiet) {
     *quiet = still;
 }
 
-/// Removes containers that nobody needs and whose time is over, and directories of applications of which nothing is left.
+/// Removes forgotten containers after their retention, and directories of applications without
+/// containers.
 fn sweep_away(layout: &Layout, keep: Duration) {
     if let Err(error) = layout.remove_older(keep, SystemTime::now()) {
         tracing::warn!(%error, "old logs cannot be removed, trying again in a minute");
@@ -122,7 +128,7 @@ fn sweep_away(layout: &Layout, keep: Duration) {
 }
 
 impl Layout {
-    /// Applications with a directory, and without a container that anybody needs.
+    /// Applications with a directory, but without a container that is still needed.
     pub(crate) fn resting(&self) -> io::Result<Vec<AppId>> {
         let names = fs::read_dir(self.apps())?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let mut apps: Vec<AppId> = names.filter_map(|name| name.parse().ok()).collect();
@@ -133,7 +139,7 @@ impl Layout {
         Ok(apps)
     }
 
-    /// Removes what was forgotten more than `keep` before `now`.
+    /// Removes containers that were forgotten more than `keep` before `now`.
     pub(crate) fn remove_older(&self, keep: Duration, now: SystemTime) -> io::Result<()> {
         let old = |since: SystemTime| now.duration_since(since).is_ok_and(|age| age > keep);
         let mut needed = BTreeSet::new();

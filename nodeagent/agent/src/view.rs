@@ -1,4 +1,5 @@
-//! What others see of the agent: registrations, reports, answers to questions. Reads the loop's state and changes nothing.
+//! External views of the agent: registrations, reports, answers to queries. Reads the loop's state
+//! and changes nothing.
 
 use headroom_node_core::agent;
 use headroom_node_core::container::State;
@@ -11,7 +12,8 @@ use crate::http::{Detail, Diagnosis, Inside, Question};
 use crate::run::Loop;
 use crate::{host, sample};
 
-/// Most reports of ends in one message; each may hold a timeline. The others follow.
+/// Maximum number of exit reports in one message; each may contain a timeline. The others follow in
+/// later messages.
 const ENDS_AT_ONCE: usize = 32;
 
 impl Loop {
@@ -69,7 +71,7 @@ impl Loop {
         }
     }
 
-    /// A node that is being closed takes no work.
+    /// The health of the node. A closing node takes no work.
     fn health(&self) -> Health {
         match self.closing {
             Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
@@ -90,7 +92,7 @@ impl Loop {
         self.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect()
     }
 
-    /// A peer that may know nothing is told of everything that nobody has forgotten.
+    /// All exit reports that are still kept, for a peer that may know none of them.
     fn exits(&self) -> Vec<ExitReport> {
         self.agent.containers().filter_map(|(_, c)| report_of(&c.state)).take(ENDS_AT_ONCE).cloned().collect()
     }
@@ -117,14 +119,14 @@ impl Loop {
         }
     }
 
-    /// As they were at the start, but for what ended containers have left by now.
+    /// The findings of the start, with the current value of unattributed memory.
     fn host_findings(&self) -> Vec<Finding> {
         let measured = self.facts.site.kind().is_kernel().then_some((self.unattributed.memory, self.facts.offers.memory));
         let left = doctor::left_behind(measured);
         self.facts.host.iter().map(|finding| if finding.code == left.code { left.clone() } else { finding.clone() }).collect()
     }
 
-    /// What somebody needs who wants to reach into a container.
+    /// The data for access to a container.
     fn inside(&self, id: &ContainerId) -> Option<Box<Inside>> {
         let phase = phase(&self.agent.get(id)?.state)?;
         let live = self.live.get(id);

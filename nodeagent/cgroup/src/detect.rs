@@ -1,7 +1,8 @@
-//! Which enforcer this host can have, and why not a better one.
+//! Detection of the best usable enforcer of this host, with the reasons against better ones.
 //!
-//! Owned by the node agent's start. This is the one place that may write above our own root: as a process of the real root cgroup
-//! it enables memory, pids and cpu there, because nobody else would; and it moves its own process out of an inner node.
+//! The node agent calls it at its start. This is the only module that may write above our own root.
+//! A process in the real root cgroup enables memory, pids and cpu there, because no other program
+//! does. The module also moves its own process out of an inner node.
 
 use std::path::{Path, PathBuf};
 
@@ -15,25 +16,27 @@ use crate::plan::Controllers;
 use crate::tree::Dir;
 use crate::{poll, procs, v1, v2};
 
-/// What the caller would like.
+/// The request of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// This kind or none; `None` takes the best there is.
+    /// The required kind; `None` selects the best usable one.
     pub kind: Option<EnforcerKind>,
-    /// The directory to work in, such as the delegated cgroup of the keeper's unit (v1: in the memory hierarchy).
+    /// The root directory, such as the delegated cgroup of the cgroup holder's unit (v1: in the
+    /// memory hierarchy).
     pub root: Option<PathBuf>,
-    /// Name of the directory to make where no root is given, such as `headroom`.
+    /// The name of the directory that is created when `root` is `None`, such as `headroom`.
     pub name: String,
-    /// The program that started this one, and the others that it started, may live in the own cgroup and move with this process.
+    /// Whether the parent process and its other children may be in our cgroup. They then move
+    /// together with this process.
     pub attached: bool,
 }
 
-/// What there is.
+/// The result of the detection.
 #[derive(Debug)]
 pub struct Found {
-    /// Ready for use.
+    /// The enforcer, ready for use.
     pub enforcer: Enforcer,
-    /// Why this one, and what the better ones lacked.
+    /// The reasons for this enforcer, and against better ones.
     pub notes: Vec<String>,
 }
 
@@ -63,7 +66,7 @@ pub fn detect(wanted: &Wanted) -> Result<Found> {
     Err(CgroupError::Unavailable { kind: wanted.kind.unwrap_or(EnforcerKind::Poll), why: notes })
 }
 
-/// An error with its sources, for a note.
+/// An error with its sources, as the text of a note.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -75,7 +78,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What the kernel tells about hierarchies and this process.
+/// The hierarchies and the memberships of this process, as the kernel lists them.
 struct Host {
     mounts: Vec<Mount>,
     own: Vec<parse::Membership>,
@@ -87,7 +90,7 @@ impl Host {
         Host { mounts: parse::mountinfo(&text("/proc/self/mountinfo")), own: parse::self_cgroup(&text("/proc/self/cgroup")) }
     }
 
-    /// unified, hybrid, v1 or none.
+    /// The mode of the host: unified, hybrid, legacy or none.
     fn mode(&self) -> String {
         let v1 = self.mounts.iter().any(|m| m.fstype == "cgroup");
         let mode = match (cgroups_rs::hierarchies::is_cgroup2_unified_mode(), v1, v2_mount(&self.mounts).is_some()) {
@@ -122,7 +125,7 @@ fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::
     Ok(prepared)
 }
 
-/// Asked before anything is made: an unusable hierarchy is left as it was found.
+/// Checked before any directory is created, so that an unusable hierarchy stays unchanged.
 fn must_offer_memory(dir: &Dir) -> Result<()> {
     if offered(dir)?.memory {
         return Ok(());
@@ -131,12 +134,12 @@ fn must_offer_memory(dir: &Dir) -> Result<()> {
     Err(unavailable(EnforcerKind::Cgroup2, format!("{}: {why}", dir.path().display())))
 }
 
-/// What a directory may hand to its children.
+/// The controllers that a directory can pass to its children.
 fn offered(dir: &Dir) -> Result<Controllers> {
     Ok(Controllers::from_words(&parse::words(&dir.read("cgroup.controllers")?)))
 }
 
-/// A root somebody chose. Made if only its last component is missing.
+/// The root that the caller chose. It is created if only its last component is missing.
 fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<Dir> {
     let dir = match (Dir::open_if_there(given)?, given.parent(), given.file_name().and_then(|n| n.to_str())) {
         (Some(dir), _, _) => dir,
@@ -154,8 +157,9 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
     Ok(dir)
 }
 
-/// A root of our own making: below the real root for a process that lives there; else below the own cgroup when that is ours alone; else
-/// below the top when the top already hands out memory.
+/// A root that this module chooses. A process in the real root gets a directory below it. Otherwise
+/// our own cgroup is used if no other process is in it. Otherwise the top is used if it already
+/// passes on the memory controller.
 fn found_root(mount: &Mount, own: Option<&Path>, wanted: &Wanted, notes: &mut Vec<String>) -> Result<Dir> {
     let (top, name) = (Dir::open(&mount.point)?, &wanted.name);
     must_offer_memory(&top)?;
@@ -189,18 +193,18 @@ fn is_own(pid: i32) -> bool {
     u32::try_from(pid) == Ok(std::process::id())
 }
 
-/// The parent of this process and its other children.
+/// True for the parent of this process and for its other children.
 fn is_attached(pid: i32) -> bool {
     let parent = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get());
     parent == Some(pid) || parent.is_some() && parent == procs::stat(pid).map(|stat| stat.ppid)
 }
 
-/// The real root has no `cgroup.type`; the root of a cgroup namespace has.
+/// The real root has no `cgroup.type`; the root of a cgroup namespace has one.
 fn is_real_root(dir: &Dir) -> Result<bool> {
     Ok(dir.read_if_there("cgroup.type")?.is_none())
 }
 
-/// Enables our controllers at the real root; any other directory is left as it is.
+/// Enables our controllers at the real root; any other directory stays unchanged.
 fn offer_from_real_root(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
     if !is_real_root(dir)? {
         return Ok(());
@@ -212,14 +216,16 @@ fn offer_from_real_root(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// A directory with processes cannot have controlled children: this process goes one level down.
+/// Moves this process one level down, because a directory with processes cannot have controlled
+/// children.
 fn move_self_into(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
     dir.ensure(AGENT)?.write(PROCS, "0")?;
     notes.push(format!("cgroup2: this process moved to {}", dir.path().join(AGENT).display()));
     Ok(())
 }
 
-/// One that has ended meanwhile needs no move; one that stays keeps the controllers from being enabled, which is reported there.
+/// Moves another process. An ended process needs no move. A process that stays prevents the
+/// controllers from being enabled, and that error is reported there.
 fn move_other_into(dir: &Dir, pid: i32, notes: &mut Vec<String>) {
     let moved = dir.ensure(AGENT).and_then(|agent| agent.write(PROCS, &pid.to_string()));
     notes.extend(moved.err().map(|error| format!("cgroup2: process {pid} stays: {}", chain(&error))));
@@ -232,7 +238,7 @@ fn cgroup1(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v1::
     if memory.strip_prefix(&mount.point).is_err() {
         return Err(no(&format!("{} is not below the v1 memory hierarchy {}", memory.display(), mount.point.display())));
     }
-    // Memory is what counts: without rights in another hierarchy we do without.
+    // Only memory is required: a missing permission in another hierarchy is noted and ignored.
     let pids = mirrored(host, "pids", &memory, "the number of processes is not limited", notes);
     let cpu = mirrored(host, "cpu", &memory, "processor shares are not weighted", notes).filter(|tree| {
         let cores = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
@@ -245,7 +251,8 @@ fn cgroup1(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v1::
     Ok(prepared)
 }
 
-/// The tree of `memory` in the hierarchy of `controller`, made if need be; if it cannot be had, a note says what is not done without it.
+/// The mirror of `memory` in the hierarchy of `controller`, created if necessary. If that fails, a
+/// note names the feature that is missing.
 fn mirrored(host: &Host, controller: &str, memory: &Path, without: &str, notes: &mut Vec<String>) -> Option<v1::Mirror> {
     let Some(path) = mirror(&host.mounts, controller, memory) else {
         notes.push(format!("cgroup1: no {controller} hierarchy; {without}"));
@@ -254,13 +261,13 @@ fn mirrored(host: &Host, controller: &str, memory: &Path, without: &str, notes: 
     v1::Mirror::prepare(&path).inspect_err(|error| notes.push(format!("cgroup1: {without}: {}", chain(error)))).ok()
 }
 
-/// The directory in the hierarchy of `controller` that mirrors `memory` in the memory hierarchy; it need not exist.
+/// The directory in the hierarchy of `controller` that mirrors `memory`; it may be missing.
 fn mirror(mounts: &[Mount], controller: &str, memory: &Path) -> Option<PathBuf> {
     let below = memory.strip_prefix(&v1_mount(mounts, "memory")?.point).ok()?;
     Some(v1_mount(mounts, controller)?.point.join(below))
 }
 
-/// The mirrors of a group of this host in the hierarchies of pids and of cpu.
+/// The mirrors of a group in the hierarchies of pids and cpu of this host.
 pub(crate) fn mirrors(memory: &Path) -> [Option<PathBuf>; 2] {
     let mounts = Host::read().mounts;
     ["pids", "cpu"].map(|controller| mirror(&mounts, controller, memory))

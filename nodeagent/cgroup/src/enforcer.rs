@@ -1,6 +1,6 @@
-//! What holds containers to their limits on this host.
+//! The enforcer of this host, which holds containers to their limits.
 //!
-//! Owned by the node agent: one for its whole life.
+//! The node agent owns one enforcer from its start to its end.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::group::Group;
 use crate::plan::Limits;
 use crate::{poll, procs, v1, v2};
 
-/// How long a removed root may take to become empty.
+/// Maximum time until a removed root is empty.
 const EMPTY: Duration = Duration::from_secs(5);
 
 /// The enforcer of this host.
@@ -23,12 +23,12 @@ pub enum Enforcer {
     Cgroup2(v2::V2),
     /// cgroup v1.
     Cgroup1(v1::V1),
-    /// Measured and killed by the agent; not enforced by the kernel.
+    /// Measured and killed by the agent; the kernel does not enforce it.
     Poll(poll::Poll),
 }
 
 impl Enforcer {
-    /// Which kind.
+    /// The kind.
     pub fn kind(&self) -> EnforcerKind {
         match self {
             Enforcer::Cgroup2(_) => EnforcerKind::Cgroup2,
@@ -37,7 +37,7 @@ impl Enforcer {
         }
     }
 
-    /// ROOT (v1: in the memory hierarchy), where there is one.
+    /// The root directory (v1: in the memory hierarchy); `None` for poll.
     pub fn root(&self) -> Option<PathBuf> {
         match self {
             Enforcer::Cgroup2(e) => Some(e.root().to_owned()),
@@ -46,7 +46,7 @@ impl Enforcer {
         }
     }
 
-    /// The limit of all containers together. Nothing for poll.
+    /// Sets the limit of all containers together. It has no effect for poll.
     pub fn set_fence(&self, offers: Bytes) -> Result<()> {
         match self {
             Enforcer::Cgroup2(e) => e.fence()?.set_memory(offers),
@@ -55,7 +55,8 @@ impl Enforcer {
         }
     }
 
-    /// A fresh container group with its `main`. Every limit is read back; a group that cannot get them is removed again.
+    /// Creates a container group with its `main`. Every limit is read back; a group without its
+    /// limits is removed again.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
         match self {
             Enforcer::Cgroup2(e) => e.create(name, limits).map(Group::Cgroup2),
@@ -64,7 +65,8 @@ impl Enforcer {
         }
     }
 
-    /// A container group that is there already, for adoption. For poll: an empty one; name its root process next.
+    /// Opens an existing container group, for adoption. Poll returns an empty group, whose root
+    /// process the caller sets next.
     pub fn open(&self, name: &str) -> Result<Option<Group>> {
         match self {
             Enforcer::Cgroup2(e) => Ok(e.open(name)?.map(Group::Cgroup2)),
@@ -73,7 +75,7 @@ impl Enforcer {
         }
     }
 
-    /// Names of all container groups. None for poll.
+    /// Names of all container groups; empty for poll.
     pub fn list(&self) -> Result<Vec<String>> {
         match self {
             Enforcer::Cgroup2(e) => e.list(),
@@ -82,7 +84,7 @@ impl Enforcer {
         }
     }
 
-    /// Limit and own counters of the fence; cheap as long as its limit was never hit. Nothing for poll.
+    /// Limit and own counters of the fence; cheap while its limit was never hit. Empty for poll.
     pub fn fence_level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
         match self {
             Enforcer::Cgroup2(e) => e.fence()?.level(),
@@ -91,8 +93,8 @@ impl Enforcer {
         }
     }
 
-    /// Memory charged to the fence that no container's group holds and that reclaim cannot give back, from `floor` on: a lower bound. `None`
-    /// for poll.
+    /// Memory that is charged to the fence but to no container, and that reclaim cannot free. It is
+    /// a lower bound, and zero below `floor`. `None` for poll.
     pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
         match self {
             Enforcer::Cgroup2(e) => e.fence()?.unattributed(floor).map(Some),
@@ -101,7 +103,7 @@ impl Enforcer {
         }
     }
 
-    /// Counters of the fence. All zero for poll.
+    /// Counters of the fence; all zero for poll.
     pub fn fence_facts(&self) -> Result<GroupFacts> {
         match self {
             Enforcer::Cgroup2(e) => e.fence()?.facts(),
@@ -110,8 +112,9 @@ impl Enforcer {
         }
     }
 
-    /// Processes the host's kernel has killed for memory. With cgroups: since boot, whatever the reason, for the cgroup's own counters
-    /// tell who was hit. Without: since this enforcer was made, and only those for want of memory on the host itself.
+    /// Processes that the kernel of the host killed for memory. With cgroups it counts all kills
+    /// since boot, because the counters of the cgroups identify their victims. Without cgroups it
+    /// counts the kills for lack of memory on the host itself, since this enforcer was created.
     pub fn host_oom_kills(&self) -> Option<u64> {
         match self {
             Enforcer::Cgroup2(_) | Enforcer::Cgroup1(_) => procs::host_oom_kills(),
@@ -119,8 +122,8 @@ impl Enforcer {
         }
     }
 
-    /// Counters of ROOT and of the levels above it: the limit of a unit or of a container in which the whole node lives. v2 only: v1 does not
-    /// count it, and without cgroups there is nobody to ask.
+    /// Counters of ROOT and of the levels above it, such as the limit of a unit or container around
+    /// the whole node. `None` for v1, which does not count them, and for poll.
     pub fn above(&self) -> Option<MemoryEvents> {
         match self {
             Enforcer::Cgroup2(e) => e.above(),
@@ -128,7 +131,8 @@ impl Enforcer {
         }
     }
 
-    /// Whether the directory of all containers is still there. It goes with the unit it is in, when all that was in it was killed.
+    /// Whether the directory of all containers still exists. systemd removes it with its unit when
+    /// all processes in it were killed.
     pub fn has_home(&self) -> bool {
         match self {
             Enforcer::Cgroup2(e) => e.has_home(),
@@ -137,7 +141,8 @@ impl Enforcer {
         }
     }
 
-    /// Files a shim is put in by, so that it is never charged to a container. None for poll.
+    /// Files that move a shim into its own group, so that it is never charged to a container. None
+    /// for poll.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
         match self {
             Enforcer::Cgroup2(e) => e.shim_procs_files(),
@@ -146,7 +151,7 @@ impl Enforcer {
         }
     }
 
-    /// Ends everything and removes what was made: the clean-up of development and tests.
+    /// Kills all processes and removes all groups, to clean up after development and tests.
     pub fn remove_root(&self) -> Result<()> {
         match self {
             Enforcer::Cgroup2(e) => e.remove_root(EMPTY),

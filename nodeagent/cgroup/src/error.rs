@@ -1,6 +1,6 @@
-//! What can go wrong with a kernel file: always with its path, the value, and the next step.
+//! Errors of kernel files, with the path, the value and the next step.
 //!
-//! Owned by whoever called; this crate never logs an error and hands it on as well.
+//! This crate returns errors and never also logs them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use headroom_types::{Bytes, EnforcerKind};
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, CgroupError>;
 
-/// Why a cgroup could not be made, read, changed or removed.
+/// The reason why a cgroup could not be created, read, changed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     /// A kernel file could not be read.
@@ -19,31 +19,31 @@ pub enum CgroupError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What to do about it; empty or starting with "; ".
+        /// The next step; empty or beginning with "; ".
         hint: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A kernel file did not take a value.
+    /// A value could not be written to a kernel file.
     #[error("cannot write {value:?} to {path}{hint}", path = path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// What was written.
+        /// The written value.
         value: String,
-        /// What to do about it; empty or starting with "; ".
+        /// The next step; empty or beginning with "; ".
         hint: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A directory could not be made.
+    /// A directory could not be created.
     #[error("cannot make the cgroup {path}{hint}", path = path.display())]
     Make {
         /// The directory.
         path: PathBuf,
-        /// What to do about it; empty or starting with "; ".
+        /// The next step; empty or beginning with "; ".
         hint: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// A directory could not be opened or listed.
@@ -51,9 +51,9 @@ pub enum CgroupError {
     Open {
         /// The directory.
         path: PathBuf,
-        /// What to do about it; empty or starting with "; ".
+        /// The next step; empty or beginning with "; ".
         hint: &'static str,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// A directory could not be removed before the deadline.
@@ -61,11 +61,11 @@ pub enum CgroupError {
     Remove {
         /// The directory.
         path: PathBuf,
-        /// How long it was tried.
+        /// The time limit of the removal.
         within: Duration,
-        /// Who is still there.
+        /// The remaining processes.
         left: Vec<i32>,
-        /// The kernel's last answer.
+        /// The last error of the kernel.
         source: io::Error,
     },
     /// Some processes outlived SIGKILL until the deadline.
@@ -73,22 +73,22 @@ pub enum CgroupError {
     Unkillable {
         /// The group.
         group: String,
-        /// Who.
+        /// The remaining processes.
         left: Vec<i32>,
-        /// How long it was tried.
+        /// The time limit of the kill.
         within: Duration,
     },
-    /// The file holds another value than the one just written, so the limit does not hold.
+    /// The file contains another value than the one just written, so the limit is not in force.
     #[error("{path} holds {found:?} after {wrote:?} was written; the limit is not in force", path = path.display())]
     Mismatch {
         /// The file.
         path: PathBuf,
-        /// What was written.
+        /// The written value.
         wrote: String,
-        /// What was read back.
+        /// The value that was read back.
         found: String,
     },
-    /// The text of a kernel file is not what this crate knows.
+    /// The text of a kernel file cannot be parsed.
     #[error("cannot make sense of {path}: {text:?}", path = path.display())]
     Parse {
         /// The file.
@@ -96,25 +96,25 @@ pub enum CgroupError {
         /// Its text, shortened.
         text: String,
     },
-    /// A name that cannot be one directory.
+    /// The name is not a valid directory name.
     #[error("{0:?} cannot name a cgroup; use letters, digits, - _ and ., starting with a letter or digit, at most 200")]
     Name(String),
-    /// The limit would be below what cannot be given back, so that lowering it would kill.
+    /// The limit would be below the unreclaimable use, so that the kernel would kill.
     #[error("{group}: a limit of {wanted} is below the {demand} in use that cannot be reclaimed; stop something in it first")]
     BelowDemand {
         /// The group.
         group: String,
-        /// The limit asked for.
+        /// The requested limit.
         wanted: Bytes,
-        /// What is in use for good.
+        /// The use that cannot be reclaimed.
         demand: Bytes,
     },
-    /// The wanted kind of enforcement cannot be had here.
+    /// The required kind of enforcement is not available.
     #[error("{kind} enforcement cannot be had here: {why}", why = why.join("; "))]
     Unavailable {
-        /// Which kind.
+        /// The kind.
         kind: EnforcerKind,
-        /// What was looked for and not found.
+        /// The missing requirements.
         why: Vec<String>,
     },
     /// A process could not be signalled.
@@ -122,13 +122,13 @@ pub enum CgroupError {
     Signal {
         /// The process.
         pid: i32,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
 }
 
 impl CgroupError {
-    /// The errno of the kernel's answer, when there was one.
+    /// The errno of the kernel's error; `None` for other errors.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
             CgroupError::Read { source, .. }
@@ -146,12 +146,12 @@ impl CgroupError {
         }
     }
 
-    /// True when the file or directory is not there (any more).
+    /// True when the file or directory does not exist (any more).
     pub fn is_gone(&self) -> bool {
         matches!(self.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::ENODEV))
     }
 
-    /// A text that is not understood, with its file.
+    /// An error for an unparsable text, with its file.
     pub(crate) fn parse(path: &Path, text: &str) -> CgroupError {
         CgroupError::Parse { path: path.to_owned(), text: text.chars().take(200).collect() }
     }

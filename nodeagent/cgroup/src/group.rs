@@ -1,6 +1,7 @@
-//! One group: a container's or a task's, whatever holds its limits.
+//! The group of one container or task, with any kind of enforcement.
 //!
-//! Owned by the agent (containers) and by the executor (tasks). Dropping a `Group` changes nothing in the kernel.
+//! The agent owns the groups of containers; the executor owns the groups of tasks. Dropping a
+//! `Group` changes nothing in the kernel.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,15 +21,17 @@ use crate::{detect, poll, procs, v1, v2};
 pub enum Group {
     /// A directory of cgroup v2.
     Cgroup2(v2::Group),
-    /// A directory in the v1 memory hierarchy, with a mirror for pids where there is one.
+    /// A directory in the v1 memory hierarchy, with mirrors for pids and cpu where those are
+    /// mounted.
     Cgroup1(v1::Group),
     /// A process tree.
     Poll(poll::Group),
 }
 
 impl Group {
-    /// The group at `path`, made by somebody else: an executor's own container, from `HEADROOM_CGROUP`.
-    /// For `Poll` the path does not matter and the group is the caller's own process tree.
+    /// The existing group at `path`: an executor attaches to its own container, from
+    /// `HEADROOM_CGROUP`. With `Poll` the path is ignored, and the group is the caller's own
+    /// process tree.
     pub fn attach(kind: EnforcerKind, path: &Path) -> Result<Group> {
         match kind {
             EnforcerKind::Cgroup2 => v2::Group::attach(path).map(Group::Cgroup2),
@@ -40,7 +43,7 @@ impl Group {
         }
     }
 
-    /// What holds its limits.
+    /// The kind of its enforcer.
     pub fn kind(&self) -> EnforcerKind {
         match self {
             Group::Cgroup2(_) => EnforcerKind::Cgroup2,
@@ -67,7 +70,8 @@ impl Group {
         }
     }
 
-    /// Poll only (kernel groups know their members themselves and ignore it): the process whose tree is the group.
+    /// Poll only: sets the root process of the tree. Kernel groups ignore it, because they know
+    /// their members.
     pub fn set_root_pid(&self, pid: i32) {
         match self {
             Group::Cgroup2(_) | Group::Cgroup1(_) => {}
@@ -75,7 +79,7 @@ impl Group {
         }
     }
 
-    /// Poll only: the process and its tree belong to it too, whoever started it.
+    /// Poll only: adds the process and its tree, independent of their parent.
     pub fn also(&self, pid: i32) {
         match self {
             Group::Cgroup2(_) | Group::Cgroup1(_) => {}
@@ -83,7 +87,8 @@ impl Group {
         }
     }
 
-    /// The files a child of one thread writes `0` into before it becomes the program. Of a container: those of `main`.
+    /// The files into which a single-threaded child writes `0` before it executes the program. For
+    /// a container these are the files of `main`.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {
             Group::Cgroup2(g) => g.procs_files(),
@@ -92,7 +97,7 @@ impl Group {
         }
     }
 
-    /// The files whose texts `facts_from_texts` understands: for the shim's exit record.
+    /// The files whose texts `facts_from_texts` parses, for the exit record of the shim.
     pub fn counter_files(&self) -> Vec<PathBuf> {
         match self {
             Group::Cgroup2(g) => g.counter_files(),
@@ -101,10 +106,10 @@ impl Group {
         }
     }
 
-    /// Facts from the texts of `counter_files` that somebody else read (the shim, right after the end). `None` when the
-    /// decisive ones are not among them.
+    /// The counters from the texts of `counter_files`, which the shim read right after the end.
+    /// `None` when a required file is missing.
     pub fn facts_from_texts(kind: EnforcerKind, texts: &[(PathBuf, String)]) -> Option<GroupFacts> {
-        // The group itself is the shortest directory; the others lie below it.
+        // The shortest directory is the group itself; the others lie below it.
         let own = texts.iter().filter_map(|(path, _)| path.parent()).min_by_key(|dir| dir.as_os_str().len())?;
         let text = |dir: &Path, file: &str| texts.iter().find(|(p, _)| p == &dir.join(file)).map(|(_, t)| t.clone());
         match kind {
@@ -130,7 +135,7 @@ impl Group {
         }
     }
 
-    /// Use and its kinds; cheap enough for four times a second (poll: about 3 ms for each 300 MB).
+    /// Memory use and its kinds. It is cheap enough for 4 Hz (poll: about 3 ms per 300 MB).
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         match self {
             Group::Cgroup2(g) => g.sample(),
@@ -139,8 +144,8 @@ impl Group {
         }
     }
 
-    /// Memory charged to it that neither its `main` nor a task's group holds and that reclaim cannot give back, from `floor` on: a lower
-    /// bound. `None` for a process tree.
+    /// Memory that is charged to this group but to no child (`main` or task), and that reclaim
+    /// cannot free. It is a lower bound, and zero below `floor`. `None` for a process tree.
     pub fn unattributed(&self, floor: Bytes) -> Result<Option<Bytes>> {
         match self {
             Group::Cgroup2(g) => g.unattributed(floor).map(Some),
@@ -149,7 +154,7 @@ impl Group {
         }
     }
 
-    /// All that it is charged for, and what of it reclaim cannot give back. `None` for a process tree.
+    /// All memory charged to it, and the part that reclaim cannot free. `None` for a process tree.
     pub fn charged(&self) -> Result<Option<Charged>> {
         match self {
             Group::Cgroup2(g) => g.charged().map(Some),
@@ -158,7 +163,7 @@ impl Group {
         }
     }
 
-    /// The files of a sample, kept open; none for a process tree.
+    /// The open files of a sample; `None` for a process tree.
     pub fn probe(&self) -> Result<Option<Probe>> {
         match self {
             Group::Cgroup2(g) => g.probe().map(Some),
@@ -167,7 +172,8 @@ impl Group {
         }
     }
 
-    /// Times a process in it or below had to wait for a page of its own to be read; `None` where nobody counts.
+    /// Major page faults of its processes and those below; `None` where the kernel does not count
+    /// them.
     pub fn major_faults(&self) -> Option<u64> {
         match self {
             Group::Cgroup2(g) => g.major_faults(),
@@ -190,7 +196,8 @@ impl Group {
         procs::largest(&self.pids().unwrap_or_default(), n)
     }
 
-    /// Moves the memory limit, read back. Refused below what is in use and cannot be reclaimed: lowering it would kill.
+    /// Changes the memory limit and reads it back. A limit below the unreclaimable use is refused,
+    /// because the kernel would kill.
     pub fn set_memory(&self, limit: Bytes) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.set_memory(limit),
@@ -199,7 +206,8 @@ impl Group {
         }
     }
 
-    /// From now on a group of this limit is held near it instead of being killed in: see [`crate::hold`]. Nothing for poll.
+    /// From now on, a group of this limit is throttled near it instead of killed: see
+    /// [`crate::hold`]. It has no effect for poll.
     pub fn hold_at(&self, limit: Bytes) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_throttled(limit)),
@@ -208,7 +216,8 @@ impl Group {
         }
     }
 
-    /// Nothing in it runs until [`Group::go_on`] or [`Group::let_go`]. On v1 nothing needs to be done: whoever needs more waits.
+    /// Freezes the group until [`Group::go_on`] or [`Group::let_go`]. It has no effect on v1: a
+    /// process that needs more memory waits by itself.
     pub fn pause(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::Yes)),
@@ -216,7 +225,7 @@ impl Group {
         }
     }
 
-    /// Ends a pause; it is still held near its limit.
+    /// Ends a freeze. The group stays throttled near its limit.
     pub fn go_on(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::No)),
@@ -224,7 +233,7 @@ impl Group {
         }
     }
 
-    /// It is held no longer: at its limit the kernel does what it does to any other group. Ends a pause.
+    /// Ends freeze and throttling. At its limit the kernel kills in it like in any other group.
     pub fn let_go(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => {
@@ -236,7 +245,8 @@ impl Group {
         }
     }
 
-    /// Its limit, and what it has counted at its own level; cheaper than all its facts. `None` where no kernel counts.
+    /// Its limit, and the counters of its own level; cheaper than `facts`. `None` for a process
+    /// tree.
     pub fn level(&self) -> Result<Option<(Option<Bytes>, MemoryEvents)>> {
         match self {
             Group::Cgroup2(g) => g.level().map(Some),
@@ -245,8 +255,9 @@ impl Group {
         }
     }
 
-    /// Processes that the host's kernel has killed for memory, as [`crate::Enforcer::host_oom_kills`] counts them. Poll: since the tree that
-    /// this one was made from was attached.
+    /// Processes that the kernel of the host killed for memory, as
+    /// [`crate::Enforcer::host_oom_kills`] counts them. Poll counts from the attachment of the tree
+    /// from which this group was created.
     pub fn host_oom_kills(&self) -> Option<u64> {
         match self {
             Group::Cgroup2(_) | Group::Cgroup1(_) => procs::host_oom_kills(),
@@ -254,7 +265,8 @@ impl Group {
         }
     }
 
-    /// Moves the share of processor time against siblings, read back. Nothing where the controller is missing, and for poll.
+    /// Changes the processor weight against siblings and reads it back. It has no effect without
+    /// the controller, and for poll.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.set_cpu_weight(weight),
@@ -263,7 +275,8 @@ impl Group {
         }
     }
 
-    /// SIGKILL to all in it and below; returns when nobody is left, or after ten seconds with who is.
+    /// Sends SIGKILL to all processes in it and below. Returns when none is left, or after ten
+    /// seconds with an error that lists the rest.
     pub fn kill(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.kill(),
@@ -272,7 +285,7 @@ impl Group {
         }
     }
 
-    /// Whether anybody lives in it or below.
+    /// Whether there are processes in it or below.
     pub fn populated(&self) -> Result<bool> {
         match self {
             Group::Cgroup2(g) => g.populated(),
@@ -281,7 +294,7 @@ impl Group {
         }
     }
 
-    /// A task's group, fresh, beside `main`.
+    /// Creates the group of a task, next to `main`.
     pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
         match self {
             Group::Cgroup2(g) => g.create_task(name, limits).map(Group::Cgroup2),
@@ -290,7 +303,7 @@ impl Group {
         }
     }
 
-    /// The tasks' groups that are there, by task name. Process trees are not remembered: none.
+    /// The existing groups of tasks, by task name; empty for process trees, which are not recorded.
     pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
         match self {
             Group::Cgroup2(g) => Ok(g.tasks()?.into_iter().map(|(name, g)| (name, Group::Cgroup2(g))).collect()),
@@ -299,7 +312,8 @@ impl Group {
         }
     }
 
-    /// Removes it and all below, trying again until the deadline while processes are on their way out. Gone already is fine.
+    /// Removes it and all groups below. Retries while processes exit, until the deadline. A missing
+    /// group is no error.
     pub fn remove(&self, deadline: Duration) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.remove(deadline),

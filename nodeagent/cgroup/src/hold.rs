@@ -1,37 +1,39 @@
-//! Holding a group near its limit instead of having the kernel kill in it: pure figures and the values of the files.
+//! Throttling and freezing of a group near its limit, instead of a kill by the kernel: pure values.
 //!
-//! Used for tasks that may be given more while they run. v2: `memory.high` below `memory.max` throttles and wakes whoever watches
-//! `memory.events`; a freeze then holds the group for as long as need be, because throttling alone lets it creep on. v1: the kernel
-//! does not kill but lets whoever needs a page wait until the limit is raised or the killing is allowed again. A system call
-//! that has to fill memory of its caller does not wait there but fails, so v1 groups are also watched well before their limit.
-//! Whoever holds a group owes it an end: more memory, or [`crate::Group::let_go`].
+//! It is used for tasks that can get more memory while they run. v2: `memory.high` below
+//! `memory.max` throttles the group and wakes the watcher of `memory.events`. A freeze then stops
+//! the group as long as necessary, because a throttled group still grows slowly. v1: the kernel
+//! does not kill; a process that needs a page waits until the limit is raised or killing is enabled
+//! again. A system call that fills user memory fails instead of waiting, so v1 groups are also
+//! watched well below their limit. The caller must end each throttle or freeze: with more memory,
+//! or with [`crate::Group::let_go`].
 
 use headroom_types::Bytes;
 
 use crate::plan::{Confirm, Knob, Need};
 
-/// How far below the limit, as a share of it.
+/// Distance from the limit: the limit divided by this number.
 const SHARE: u64 = 10;
-/// And at least so far: a program should be asked for before it has run through what is left.
+/// Minimum distance: a request for memory must be possible before the program uses up the rest.
 const LEAST: Bytes = Bytes::from_mib(2);
 
-/// In use, from which on a group with this limit is under pressure.
+/// The use from which a group with this limit is under pressure.
 pub fn pressure_from(limit: Bytes) -> Bytes {
     let below = limit.mul_ratio(1, SHARE).max(LEAST);
     limit.saturating_sub(below).max(limit.mul_ratio(1, 2))
 }
 
-/// v2: throttled from there on.
+/// v2: throttles from that use on.
 pub(crate) fn v2_throttled(limit: Bytes) -> Knob {
     Knob { file: "memory.high", value: pressure_from(limit).get().to_string(), confirm: Confirm::Pages, need: Need::Must }
 }
 
-/// v2: not throttled.
+/// v2: removes the throttle.
 pub(crate) fn v2_unthrottled() -> Knob {
     Knob { file: "memory.high", value: "max".to_owned(), confirm: Confirm::Exact, need: Need::Must }
 }
 
-/// v2: nothing in it runs, or it does. A kernel without it (before Linux 5.2) throttles only.
+/// v2: freezes or thaws the group. A kernel without it (before Linux 5.2) only throttles.
 pub(crate) fn v2_frozen(frozen: Frozen) -> Knob {
     let value = match frozen {
         Frozen::Yes => "1",
@@ -43,9 +45,9 @@ pub(crate) fn v2_frozen(frozen: Frozen) -> Knob {
 /// Whether a v2 group is frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frozen {
-    /// Nothing in it runs.
+    /// No process in it runs.
     Yes,
-    /// It runs.
+    /// The group runs.
     No,
 }
 

@@ -1,17 +1,18 @@
-//! Kills because the host ran out of memory, told apart from kills for the limit of some cgroup.
+//! Kills for lack of memory on the host, distinguished from kills for the limit of a cgroup.
 //!
-//! Owned by the fallback enforcer, which has no counters of its own. The kernel counts every kill for memory in `/proc/vmstat`, whoever's
-//! limit it was for; on a host with containers of others that number moves all the time. A host that is out of memory makes
-//! processes wait for reclaim first, and those waits (`allocstall_*`) are counted for the host alone, never for a cgroup's limit.
-//! So a kill counts here only when such waits came in the same short interval. It is looked often, for that interval to be short.
+//! The fallback enforcer owns it, because it has no counters of its own. `/proc/vmstat` counts
+//! every kill for memory, for any limit; on a host with other containers it moves all the time. A
+//! host out of memory first makes processes wait for reclaim. Those waits (`allocstall_*`) are
+//! counted for the host only, never for the limit of a cgroup. A kill therefore counts only when
+//! such waits occurred in the same short interval. Frequent reads keep that interval short.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often it is looked at most when nobody needs the number.
+/// Minimum interval between reads that no caller needs.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Counts the host's own kills.
+/// The counter of the host's own kills.
 #[derive(Debug, Default)]
 pub(crate) struct HostKills(Mutex<State>);
 
@@ -21,7 +22,7 @@ struct State {
     kills: u64,
 }
 
-/// Two counters of the kernel at one moment.
+/// Two counters of the kernel in one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     kills: u64,
@@ -29,7 +30,7 @@ struct Seen {
 }
 
 impl HostKills {
-    /// Kills so far; `None` where the kernel does not tell.
+    /// Kills so far; `None` where the kernel does not report them.
     pub(crate) fn count(&self) -> Option<u64> {
         let now = seen()?;
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,7 +41,7 @@ impl HostKills {
         Some(state.kills)
     }
 
-    /// Looks, unless somebody has just done so.
+    /// Reads the counters, unless a read has just happened.
     pub(crate) fn look(&self) {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let due = state.before.is_none_or(|(at, _)| at.elapsed() >= EVERY);
@@ -51,7 +52,7 @@ impl HostKills {
     }
 }
 
-/// The kills between two looks, if the host had to wait for memory in between.
+/// The kills between two reads, if the host waited for memory in between.
 fn own_kills(before: Seen, now: Seen) -> u64 {
     if now.waits > before.waits { now.kills.saturating_sub(before.kills) } else { 0 }
 }

@@ -1,11 +1,17 @@
-//! Finds and reads the counters a JVM shares about itself: `/tmp/hsperfdata_USER/PID`, as the JVM sees `/tmp` and its own pid.
+//! Finds and reads the counters of a JVM: `/tmp/hsperfdata_USER/PID`, with the `/tmp` and pid of
+//! the JVM's namespaces.
 //!
-//! The file is found once and kept open. It can be read for as long as it is open, also after the JVM was killed: what it held
-//! in its last moment is exactly what a verdict wants to know. The bytes are parsed by `headroom-node-core::hsperf`.
+//! The file is found once and kept open. It stays readable after the JVM was killed, and then
+//! contains its last values, which the verdict needs. `headroom-node-core::hsperf` parses the
+//! bytes.
 //!
-//! The directory is writable by the watched program, so it is treated as hostile: no symbolic links, regular files only, owned
-//! by the process's user, bounded in number and size, and never one that was left behind by an earlier process of the same pid.
-//! Counters are absent with `-XX:-UsePerfData`, with `-XX:+PerfDisableSharedMem`, and where `/proc/PID/root` may not be entered.
+//! The watched program can write the directory, so the content is treated as hostile. Symbolic
+//! links are not followed. A file must be regular, belong to the user of the process and be of
+//! limited size. The number of directories is limited. A file of an earlier process with the same
+//! pid is refused.
+//!
+//! The counters are absent with `-XX:-UsePerfData`, with `-XX:+PerfDisableSharedMem`, and where
+//! `/proc/PID/root` is not accessible.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -17,11 +23,12 @@ use nix::libc::{O_CLOEXEC, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::parse;
 
-/// Largest file that is read; HotSpot's default is 32 KiB. Bytes.
+/// Maximum file size; HotSpot's default is 32 KiB. In bytes.
 const MAX_SIZE: u64 = 256 << 10;
-/// Most directories of other users that are looked at.
+/// Maximum number of directories that are searched.
 const MAX_DIRS: usize = 64;
-/// How much older than its process a file may seem: the two clocks are read to a hundredth of a second. Milliseconds.
+/// Tolerance for the age of a file, because the start time of a process is rounded to 10 ms. In
+/// milliseconds.
 const CLOCK_SLACK_MS: u64 = 1000;
 
 /// The open counters of one JVM.
@@ -31,57 +38,57 @@ pub struct HeapFile {
     pid: i32,
 }
 
-/// Why there are no counters to read.
+/// The reason why there are no counters.
 #[derive(Debug, thiserror::Error)]
 pub enum HeapFileError {
-    /// No such process, or it is not ours to look at.
+    /// The process does not exist, or it must not be inspected.
     #[error("process {pid} cannot be looked at")]
     Process {
-        /// Which process.
+        /// The pid.
         pid: i32,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// It shares none: not a JVM, not yet, or told not to.
+    /// The process has no counters: no JVM, too early, or disabled by a flag.
     #[error("process {pid} shares no JVM counters (not a JVM, or -XX:-UsePerfData, or -XX:+PerfDisableSharedMem)")]
     Absent {
-        /// Which process.
+        /// The pid.
         pid: i32,
     },
-    /// There is a file, and it was not trusted.
+    /// A file exists and is not trusted.
     #[error("{path} is not trusted: {why}")]
     Refused {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// The open file could not be read.
     #[error("the JVM counters of process {pid} cannot be read")]
     Read {
-        /// Which process.
+        /// The pid.
         pid: i32,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
 }
 
 impl HeapFile {
-    /// Finds the counters of process `pid` and keeps them open.
+    /// Finds and opens the counters of process `pid`.
     pub fn locate(pid: i32) -> Result<HeapFile, HeapFileError> {
         let process = Process::look(pid)?;
         let tmp = PathBuf::from(format!("/proc/{pid}/root/tmp"));
         let file = find(&tmp, &process)?;
-        // Still the same process? Otherwise the directory was that of somebody else.
+        // If the start time changed, the directory belonged to another process.
         match starttime(pid) {
             Ok(now) if now == process.starttime => Ok(HeapFile { file, pid }),
             Ok(_) | Err(_) => Err(HeapFileError::Absent { pid }),
         }
     }
 
-    /// The bytes as they are now, at most 256 KiB.
+    /// The present bytes, at most 256 KiB.
     pub fn read(&self) -> Result<Vec<u8>, HeapFileError> {
         let failed = |source| HeapFileError::Read { pid: self.pid, source };
         let size = self.file.metadata().map_err(failed)?.size().min(MAX_SIZE);
@@ -100,7 +107,8 @@ impl HeapFile {
     }
 }
 
-/// What a file has to fit.
+/// The properties of a process that its file must match. Its pid in its innermost namespace, which
+/// is the name of the file.
 struct Process {
     pid: i32,
     /// Its pid in its own innermost namespace: the name of the file.
@@ -125,13 +133,13 @@ impl Process {
     }
 }
 
-/// When a process was started, in clock ticks after boot: field 22 of its stat file.
+/// The start time of a process, in clock ticks after boot: field 22 of its stat file.
 fn starttime(pid: i32) -> io::Result<u64> {
     let stat = small_text(Path::new(&format!("/proc/{pid}/stat")))?;
     parse::starttime(&stat).ok_or_else(|| io::Error::other("its stat file has no start time"))
 }
 
-/// The same moment in milliseconds since 1970.
+/// The same time in milliseconds since 1970.
 fn started_ms(starttime: u64) -> io::Result<u64> {
     let uptime = small_text(Path::new("/proc/uptime"))?;
     let seconds = uptime.split_whitespace().next().and_then(|s| s.parse::<f64>().ok()).filter(|s| (0.0..1e12).contains(s));
@@ -147,7 +155,7 @@ fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
     let ours = |name: &std::ffi::OsStr| name.to_str().is_some_and(|n| n.starts_with("hsperfdata_"));
     let mut worst = absent;
     for dir in entries.flatten().filter(|e| ours(&e.file_name())).take(MAX_DIRS) {
-        // The directory itself may be a link planted by another user of the same /tmp.
+        // Another user of the same /tmp may have placed a link here.
         if !dir.file_type().is_ok_and(|t| t.is_dir()) {
             continue;
         }
@@ -160,7 +168,7 @@ fn find(tmp: &Path, process: &Process) -> Result<File, HeapFileError> {
     Err(worst)
 }
 
-/// The file, if it is there; an error when it is there and cannot be this process's.
+/// Opens the file; `None` when it does not exist, an error when it cannot belong to this process.
 fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
     let refused = |why| HeapFileError::Refused { path: path.to_owned(), why };
     let flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
@@ -170,7 +178,7 @@ fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
         Err(_) => return Err(refused("it cannot be opened")),
     };
     let meta = file.metadata().map_err(|_| refused("it has no metadata"))?;
-    // The program may give its file any time, also one at the end of all numbers.
+    // The program can set any modification time, also the largest possible one.
     let seconds = u64::try_from(meta.mtime()).unwrap_or(0);
     let changed_ms = seconds.saturating_mul(1000).saturating_add(u64::try_from(meta.mtime_nsec()).unwrap_or(0) / 1_000_000);
     match () {
@@ -182,7 +190,7 @@ fn open(path: &Path, process: &Process) -> Result<Option<File>, HeapFileError> {
     }
 }
 
-/// A file of procfs, at most 16 KiB of it. The name of a process stands in some, and need not be text.
+/// A file of procfs, at most 16 KiB of it. Some contain a process name, which need not be UTF-8.
 fn small_text(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(16 << 10).read_to_end(&mut bytes)?;
@@ -202,7 +210,7 @@ mod tests {
         Process { inner_pid, ..me }
     }
 
-    /// A `/tmp` with one directory of counters in it.
+    /// A `/tmp` with one directory of counters.
     fn tmp() -> (tempfile::TempDir, PathBuf) {
         let tmp = tempfile::tempdir().expect("tempdir");
         let dir = tmp.path().join("hsperfdata_somebody");

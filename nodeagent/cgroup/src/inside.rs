@@ -1,37 +1,39 @@
-//! Looks into one process: the text of its mappings, and how many sockets and pipes it has open.
+//! Reads the mappings and counts the open sockets and pipes of one process.
 //!
-//! Dear compared with the counters of a group (about 3 ms for each 300 MB), so it is asked for a process near its limit only,
-//! and never on the way of somebody who waits. The text is understood by `headroom-node-core::maps`.
+//! It is expensive compared with the counters of a group (about 3 ms per 300 MB). Therefore it runs
+//! only for a process near its limit, and never while a caller waits. `headroom-node-core::maps`
+//! parses the text.
 
 use std::fs::File;
 use std::io::{self, Read as _};
 
-/// Most text that is read: about thirty thousand mappings. Bytes.
+/// Maximum length of the text: about thirty thousand mappings. In bytes.
 const MOST_TEXT: u64 = 32 << 20;
-/// Most descriptors that are looked at.
+/// Maximum number of descriptors that are read.
 const MOST_OPEN: usize = 4096;
 
-/// One look.
+/// The result of one inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inside {
-    /// Which process.
+    /// The pid.
     pub pid: i32,
     /// Its `/proc/PID/smaps`, at most 32 MiB of it.
     pub smaps: String,
-    /// Open sockets; a count.
+    /// Open sockets. A count.
     pub sockets: u32,
-    /// Open ends of pipes; a count.
+    /// Open ends of pipes. A count.
     pub pipes: u32,
 }
 
-/// Looks into process `pid`. An error when it is gone or not ours to look at.
+/// Inspects process `pid`. It is an error when the process is gone or access is denied.
 pub fn look(pid: i32) -> io::Result<Inside> {
     let mut smaps = Vec::new();
     File::open(format!("/proc/{pid}/smaps"))?.take(MOST_TEXT).read_to_end(&mut smaps)?;
-    // Names of mapped files are the program's to choose, and need not be text.
+    // The program chooses the names of mapped files, and they need not be UTF-8.
     let smaps = String::from_utf8(smaps).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
     let mut inside = Inside { pid, smaps, ..Inside::default() };
-    // Descriptors may be closed to us where mappings are not; a process that ends between the two has none.
+    // Descriptors may be inaccessible where mappings are not. A process that ends in between has
+    // none.
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(MOST_OPEN) {
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
         match target.to_str() {

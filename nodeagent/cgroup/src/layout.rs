@@ -1,10 +1,10 @@
-//! Names of the directories below the root, and where hierarchies are mounted: pure.
+//! Names of the directories below the root, and mount points of hierarchies. Pure.
 //!
 //! ```text
 //! ROOT/shims            all container-shims
-//! ROOT/containers       the fence: what the node offers
+//! ROOT/containers       the fence: the memory that the node offers
 //!      <container>      heap + overhead
-//!          main         the executor itself
+//!          main         the executor
 //!          task-<name>  one running task
 //! ```
 
@@ -13,23 +13,24 @@ use std::path::{Path, PathBuf};
 use crate::error::{CgroupError, Result};
 use crate::parse::{Membership, Mount};
 
-/// Where the agent or the keeper itself goes when its own cgroup must become an inner node.
+/// The group of the agent or the cgroup holder, when its own cgroup must become an inner node.
 pub const AGENT: &str = "agent";
-/// All shims.
+/// The group of all shims.
 pub const SHIMS: &str = "shims";
-/// All containers; its limit is what the node offers.
+/// The group of all containers; its limit is the memory that the node offers.
 pub const CONTAINERS: &str = "containers";
-/// The executor itself, in its container.
+/// The group of the executor, inside its container.
 pub const MAIN: &str = "main";
-/// What the name of a task's group starts with.
+/// The prefix of the name of a task's group.
 pub const TASK_PREFIX: &str = "task-";
 /// The file that moves a process into a group.
 pub const PROCS: &str = "cgroup.procs";
-/// v1 only: the file that moves the thread that writes `0` into it. For a process of one thread that is the same, and the kernel need not
-/// keep every fork of the host waiting for it, which takes 10 ms where no other process moves.
+/// v1 only: the file that moves the thread which writes `0` into it. For a single-threaded process
+/// that moves the whole process. It also avoids the lock that delays every fork of the host, which
+/// takes 10 ms on an idle host.
 pub const TASKS: &str = "tasks";
 
-/// `name` if it can be one directory that collides with no kernel file, or the reason.
+/// `name` if it is a valid directory name that collides with no kernel file; else an error.
 pub fn checked(name: &str) -> Result<&str> {
     let fine = name.len() <= 200
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -44,7 +45,8 @@ pub fn task_dir(name: &str) -> Result<String> {
     Ok(dir)
 }
 
-/// The directory of the cgroup `path` (as in `/proc/self/cgroup`) in a hierarchy mounted at `mount`; `None` when the mount does not show it.
+/// The directory of the cgroup `path` (as in `/proc/self/cgroup`) in a hierarchy mounted at
+/// `mount`. `None` when the mount does not contain it.
 pub fn dir_in(mount: &Mount, path: &Path) -> Option<PathBuf> {
     let below = path.strip_prefix(&mount.root).ok()?;
     Some(if below.as_os_str().is_empty() { mount.point.clone() } else { mount.point.join(below) })
@@ -60,7 +62,7 @@ pub fn v2_mount(mounts: &[Mount]) -> Option<&Mount> {
     mounts.iter().find(|m| m.fstype == "cgroup2")
 }
 
-/// The caller's own v2 path.
+/// The v2 path of the calling process.
 pub fn v2_membership(list: &[Membership]) -> Option<&Path> {
     list.iter().find(|m| m.hierarchy == 0 && m.controllers.is_empty()).map(|m| m.path.as_path())
 }

@@ -1,11 +1,13 @@
-//! Kernel files that hold containers to their limits: cgroup v2, v1, and an unprivileged fallback, behind one enum.
+//! Kernel enforcement of container limits: cgroup v2, cgroup v1 and an unprivileged fallback,
+//! behind one enum.
 //!
-//! *Architecture Invariant*: this is the only crate that knows names of cgroup files. It starts no processes and never
-//! writes above its own root (one exception, in `detect`).
+//! *Architecture Invariant*: this is the only crate that knows names of cgroup files. It starts no
+//! processes and never writes above its own root (with one exception, in `detect`).
 //!
-//! The crate `cgroups-rs` is used for one thing only, to learn which hierarchy the host runs. Its builder drops write errors (a container
-//! would start without its limit), enables controllers from the real root downwards, and cannot read out-of-memory
-//! counters on v2; so directories, limits with read-back, counters, kill and removal are our own, in `tree`.
+//! The crate `cgroups-rs` only detects the hierarchy of the host. Its builder drops write errors,
+//! so a container would start without its limit. It also enables controllers from the real root
+//! downwards, and cannot read out-of-memory counters on v2. Therefore `tree` implements
+//! directories, limits with read-back, counters, kill and removal.
 
 #![forbid(unsafe_code)]
 

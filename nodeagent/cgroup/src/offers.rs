@@ -1,4 +1,4 @@
-//! What the kernel's hierarchies offer to a process that stands where this one does. Reads only, makes nothing.
+//! The cgroup features that are available to this process. It only reads.
 
 use std::path::{Path, PathBuf};
 
@@ -7,39 +7,42 @@ use rustix::fs::{Access, access};
 use crate::layout::{PROCS, dir_in, v1_mount, v2_membership, v2_mount};
 use crate::parse;
 
-/// Which hierarchies are mounted.
+/// The mounted hierarchies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// v2 with its controllers.
     Unified,
-    /// v2 is there, and v1 has the memory controller.
+    /// v2 is mounted, and v1 has the memory controller.
     Hybrid,
-    /// v1 alone.
+    /// Only v1.
     V1,
-    /// None.
+    /// No hierarchy.
     Nothing,
 }
 
-/// What is there.
+/// The available features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offers {
-    /// Which hierarchies.
+    /// The mounted hierarchies.
     pub mode: Mode,
-    /// Where groups would be made, in the hierarchy that has the memory controller.
+    /// The directory for new groups, in the hierarchy that has the memory controller.
     pub dir: Option<PathBuf>,
-    /// Controllers that can be had there, by the kernel's names.
+    /// Available controllers there, by the kernel's names.
     pub controllers: Vec<String>,
-    /// Whether this process may make groups there.
+    /// Whether this process can create groups there.
     pub writable: bool,
-    /// Whether the kernel ends a whole group at its limit (`memory.oom.group`); `None` when no group is there to tell.
+    /// Whether the kernel kills a whole group at its limit (`memory.oom.group`); `None` without an
+    /// existing group to check.
     pub oom_group: Option<bool>,
-    /// Whether a whole group can be ended at once (`cgroup.kill`); `None` when no group is there to tell.
+    /// Whether a whole group can be killed at once (`cgroup.kill`); `None` without an existing
+    /// group to check.
     pub kill: Option<bool>,
-    /// Whether a group can be slowed down before its limit (`memory.high`); `None` when no group is there to tell.
+    /// Whether a group can be throttled before its limit (`memory.high`); `None` without an
+    /// existing group to check.
     pub high: Option<bool>,
 }
 
-/// Looks. `root` is the directory to work in, where one was chosen.
+/// Detects the features. `root` is the chosen root directory, if any.
 pub fn offers(root: Option<&Path>) -> Offers {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mounts = parse::mountinfo(&text("/proc/self/mountinfo"));
@@ -83,7 +86,7 @@ pub fn offers(root: Option<&Path>) -> Offers {
     }
 }
 
-/// The directory, or the one it would be made in.
+/// The directory, or its parent if it does not exist yet.
 fn there(root: &Path) -> PathBuf {
     if root.exists() { root.to_owned() } else { root.parent().unwrap_or(root).to_owned() }
 }
@@ -92,7 +95,8 @@ fn may_make(dir: &Path) -> bool {
     access(dir, Access::WRITE_OK).is_ok() && access(dir.join(PROCS), Access::WRITE_OK).is_ok()
 }
 
-/// A group with a memory controller: this one or one below. The real root has none of the files.
+/// A group with a memory controller: this directory or one below. The real root has none of the
+/// files.
 fn example(dir: &Path) -> Option<PathBuf> {
     let has = |dir: &Path| dir.join("memory.max").exists();
     if has(dir) {

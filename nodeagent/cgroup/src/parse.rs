@@ -1,6 +1,7 @@
-//! Texts of kernel files into values: pure, and forgiving towards keys of other kernel versions.
+//! Parsers of kernel files. Pure; keys of other kernel versions are ignored.
 //!
-//! Owned by v1, v2, poll and detect. A key the kernel does not have is `None`, never 0 by accident.
+//! `v1`, `v2`, `poll` and `detect` use them. A key that the kernel does not have gives `None`,
+//! never 0.
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ pub fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// One number.
+/// Parses one number.
 pub fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -29,7 +30,7 @@ pub fn memory_events(text: &str) -> MemoryEvents {
     }
 }
 
-/// v2 `memory.stat`: always with all descendants.
+/// v2 `memory.stat`, which always includes all descendants.
 pub fn stat_v2(text: &str) -> MemoryStat {
     let bytes = |key| keyed(text, key).map(Bytes::new);
     MemoryStat {
@@ -45,7 +46,8 @@ pub fn stat_v2(text: &str) -> MemoryStat {
     }
 }
 
-/// v1 `memory.stat`: the `total_` lines, which include all descendants. `kernel` is `memory.kmem.usage_in_bytes`, a file of its own.
+/// v1 `memory.stat`: the `total_` lines, which include all descendants. `kernel` is the value of
+/// the separate file `memory.kmem.usage_in_bytes`.
 pub fn stat_v1(text: &str, kernel: Option<Bytes>) -> MemoryStat {
     let bytes = |key| keyed(text, key).map(Bytes::new);
     MemoryStat {
@@ -66,9 +68,9 @@ pub fn stat_v1(text: &str, kernel: Option<Bytes>) -> MemoryStat {
 pub struct OomControl {
     /// The kernel does not kill at the limit; processes wait.
     pub disabled: bool,
-    /// Some wait right now.
+    /// Some processes wait at present.
     pub under_oom: bool,
-    /// Processes of this very group killed so far; `None` before Linux 4.13.
+    /// Killed processes of this group itself; `None` before Linux 4.13.
     pub oom_kill: Option<u64>,
 }
 
@@ -81,18 +83,18 @@ pub fn oom_control(text: &str) -> Option<OomControl> {
     })
 }
 
-/// A limit as the kernel shows it.
+/// A limit in the form of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// `max`, or v1's largest number of whole pages.
     Unlimited,
-    /// So many bytes.
+    /// A number of bytes.
     Limit(Bytes),
 }
 
 /// The limit in `memory.max` or `memory.limit_in_bytes`; `None` for another text.
 pub fn limit(text: &str) -> Option<Shown> {
-    // v1 has no word for "no limit": it shows the largest page counter, 2^63 rounded down to a page of 4 to 64 KiB.
+    // v1 shows no limit as the largest page counter: 2^63 rounded down to a page of 4 to 64 KiB.
     const V1_NONE: u64 = (1 << 63) - (1 << 16);
     match text.trim() {
         "max" => Some(Shown::Unlimited),
@@ -104,7 +106,7 @@ pub fn limit(text: &str) -> Option<Shown> {
 }
 
 impl Shown {
-    /// The number, where there is one.
+    /// The number; `None` without a limit.
     pub fn bytes(self) -> Option<Bytes> {
         match self {
             Shown::Unlimited => None,
@@ -113,18 +115,19 @@ impl Shown {
     }
 }
 
-/// Process numbers, one a line. A 0 (a process of another pid namespace) is left out.
+/// Pids, one per line. A 0 (a process of another pid namespace) is skipped.
 pub fn pids(text: &str) -> Vec<i32> {
     text.lines().filter_map(|line| line.trim().parse().ok()).filter(|pid| *pid > 0).collect()
 }
 
-/// `rchar` of `/proc/PID/io`: bytes that were read by system calls.
+/// `rchar` of `/proc/PID/io`: bytes read by system calls.
 pub fn read_chars(text: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix("rchar:"))?;
     line.trim().parse().ok().map(Bytes::new)
 }
 
-/// When a process was started, in clock ticks after boot: field 22 of its `stat`. The name in parentheses may hold anything.
+/// The start time of a process, in clock ticks after boot: field 22 of its `stat`. The name in
+/// parentheses may contain any characters.
 pub fn starttime(stat: &str) -> Option<u64> {
     let after_name = stat.get(stat.rfind(')')? + 1..)?;
     after_name.split_whitespace().nth(19)?.parse().ok()
@@ -148,13 +151,13 @@ pub fn words(text: &str) -> Vec<String> {
 /// One mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Which directory of the hierarchy is mounted.
+    /// The directory of the hierarchy that is mounted.
     pub root: PathBuf,
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
     /// `cgroup` or `cgroup2`.
     pub fstype: String,
-    /// Options of the file system: for v1 the controllers are among them.
+    /// Mount options of the file system; for v1 they include the controllers.
     pub options: Vec<String>,
 }
 
@@ -176,7 +179,7 @@ fn mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// Blanks in mountinfo are written as octal `\040`.
+/// Decodes blanks, which mountinfo writes as octal `\040`.
 fn unescape(word: &str) -> String {
     word.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
 }
@@ -192,7 +195,7 @@ pub struct Membership {
     pub path: PathBuf,
 }
 
-/// `/proc/PID/cgroup`.
+/// Parses `/proc/PID/cgroup`.
 pub fn self_cgroup(text: &str) -> Vec<Membership> {
     text.lines().filter_map(membership).collect()
 }

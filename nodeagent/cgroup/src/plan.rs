@@ -1,51 +1,54 @@
-//! Which files get which values: pure, from the wanted limits and what the kernel offers.
+//! The values for the files of a group, from the requested limits and the available controllers.
+//! Pure.
 //!
-//! Owned by the enforcers; it never touches a file.
+//! The enforcers use it; it never touches a file.
 
 use headroom_types::Bytes;
 
-/// Whether the kernel kills a group as a whole (v2 `memory.oom.group`). On v1 whoever sees `oom_kill` move ends the group.
+/// Whether the kernel kills a group as a whole (v2 `memory.oom.group`). On v1 the observer of
+/// `oom_kill` kills the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OomGroup {
-    /// All processes of the group die together.
+    /// All processes of the group are killed together.
     #[default]
     Yes,
-    /// Only the largest dies.
+    /// Only the largest is killed.
     No,
 }
 
 /// The limits of one group. `None` leaves the kernel's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Most memory. Bytes.
+    /// Maximum memory. In bytes.
     pub memory: Option<Bytes>,
-    /// Most processes and threads.
+    /// Maximum number of processes and threads.
     pub processes: Option<u32>,
-    /// Share of processor time against siblings, 1 to 10000 (100 is the kernel's default).
+    /// Processor weight against siblings, 1 to 10000 (100 is the kernel's default).
     pub cpu_weight: Option<u32>,
-    /// Whether it dies as a whole: of a container its `main` child, of a task its own group.
+    /// Whether it is killed as a whole: for a container its `main` child, for a task its own group.
     pub oom_group: OomGroup,
-    /// Memory that the kernel reclaims only when there is nothing else to reclaim. v2 only. Bytes.
+    /// Memory that the kernel reclaims only when nothing else is reclaimable. v2 only. In bytes.
     pub low: Option<Bytes>,
 }
 
-/// How a written value is found again.
+/// The comparison of a written value with the value read back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirm {
-    /// As written.
+    /// Equal texts.
     Exact,
-    /// A number of bytes: the kernel rounds down to whole pages.
+    /// A number of bytes, which the kernel rounds down to whole pages.
     Pages,
-    /// Words: each `+word` written must be among those read.
+    /// Words: the text read back must contain each written `+word`.
     Words,
 }
 
-/// Whether a group can live without the file.
+/// Whether a missing file is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// No: a missing file is an error.
+    /// A missing file is an error.
     Must,
-    /// A kernel without the feature (swap, say) has nothing to limit.
+    /// A missing file is no error: a kernel without the feature, such as swap, has nothing to
+    /// limit.
     IfThere,
 }
 
@@ -56,9 +59,9 @@ pub struct Knob {
     pub file: &'static str,
     /// The value.
     pub value: String,
-    /// How it is read back.
+    /// The comparison after the read-back.
     pub confirm: Confirm,
-    /// Whether it must be there.
+    /// Whether the file must exist.
     pub need: Need,
 }
 
@@ -68,25 +71,26 @@ impl Knob {
     }
 }
 
-/// Controllers that can be used.
+/// Available controllers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Controllers {
-    /// Memory; without it there is no enforcement.
+    /// Memory; required for enforcement.
     pub memory: bool,
     /// Number of processes.
     pub pids: bool,
-    /// Processor share.
+    /// Processor weight.
     pub cpu: bool,
 }
 
 impl Controllers {
-    /// From the words of `cgroup.controllers`.
+    /// Parses the words of `cgroup.controllers`.
     pub fn from_words(words: &[String]) -> Controllers {
         let has = |name: &str| words.iter().any(|w| w == name);
         Controllers { memory: has("memory"), pids: has("pids"), cpu: has("cpu") }
     }
 
-    /// What is written to `cgroup.subtree_control` so that children get them; `None` when there is nothing to give.
+    /// The value of `cgroup.subtree_control` that passes the controllers to children; `None`
+    /// without any.
     pub fn subtree_knob(self) -> Option<Knob> {
         let pairs = [(self.memory, "+memory"), (self.pids, "+pids"), (self.cpu, "+cpu")];
         let words: Vec<&str> = pairs.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect();
@@ -97,7 +101,7 @@ impl Controllers {
     }
 }
 
-/// v2: the limits of a container's or task's own directory.
+/// v2: the limits in the directory of a container or task.
 pub fn v2_limits(limits: &Limits, has: Controllers) -> Vec<Knob> {
     let mut knobs = Vec::new();
     if let Some(memory) = limits.memory {
@@ -114,22 +118,23 @@ pub fn v2_limits(limits: &Limits, has: Controllers) -> Vec<Knob> {
     knobs
 }
 
-/// v2: memory that is reclaimed last. It counts for pages of the group that has them, so `main` has it too.
+/// v2: memory that is reclaimed last. It applies to pages of the group that owns them, so `main`
+/// needs the same value.
 pub fn v2_low(low: Bytes) -> Knob {
     Knob::new("memory.low", low.get(), Confirm::Pages, Need::IfThere)
 }
 
-/// v2: the memory limit alone.
+/// v2: only the memory limit.
 pub fn v2_memory(memory: Bytes) -> Knob {
     Knob::new("memory.max", memory.get(), Confirm::Pages, Need::Must)
 }
 
-/// v2: the share of processor time alone. A container without the controller has none to give.
+/// v2: only the processor weight. It is skipped in a container without the controller.
 pub fn v2_cpu_weight(weight: u32) -> Knob {
     Knob::new("cpu.weight", weight.clamp(1, 10_000), Confirm::Exact, Need::IfThere)
 }
 
-/// v2: whether the group dies as a whole.
+/// v2: whether the group is killed as a whole.
 pub fn v2_oom_group(wanted: OomGroup) -> Knob {
     let value = match wanted {
         OomGroup::Yes => 1,
@@ -138,7 +143,7 @@ pub fn v2_oom_group(wanted: OomGroup) -> Knob {
     Knob::new("memory.oom.group", value, Confirm::Exact, Need::Must)
 }
 
-/// In which direction a limit moves: memory plus swap must never be below memory.
+/// The direction in which a limit changes: memory plus swap must never be below memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Up.
@@ -147,11 +152,13 @@ pub enum Direction {
     Shrink,
 }
 
-/// v1: what memory plus swap may be more than memory alone. The kernel charges memory plus swap first, and where that counter is the one
-/// that is full, `failcnt` does not move (seen on Linux 6.18): with a little more room there, memory is always full first.
+/// v1: the distance of the memory-plus-swap limit above the memory limit. The kernel charges memory
+/// plus swap first, and `failcnt` does not move when that counter is full (seen on Linux 6.18).
+/// With this distance the memory counter is always full first.
 pub const V1_SWAP_ROOM: Bytes = Bytes::from_mib(1);
 
-/// v1: memory, and hardly more for memory plus swap, so that there is next to no swap.
+/// v1: the memory limit, and a slightly larger limit for memory plus swap, so that there is almost
+/// no swap.
 pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
     let limit = Knob::new("memory.limit_in_bytes", memory.get(), Confirm::Pages, Need::Must);
     let sum = memory.saturating_add(V1_SWAP_ROOM).get();
@@ -162,18 +169,18 @@ pub fn v1_memory(memory: Bytes, direction: Direction) -> Vec<Knob> {
     }
 }
 
-/// v1, in the pids hierarchy.
+/// v1: the process limit in the pids hierarchy.
 pub fn v1_pids(processes: u32) -> Knob {
     Knob::new("pids.max", processes, Confirm::Exact, Need::Must)
 }
 
-/// v1, in the cpu hierarchy: the same share, of which the kernel's default there is 1024.
+/// v1: the same processor weight in the cpu hierarchy, where the kernel's default is 1024.
 pub fn v1_cpu_shares(weight: u32) -> Knob {
     let shares = u64::from(weight.clamp(1, 10_000)) * 1024 / 100;
     Knob::new("cpu.shares", shares, Confirm::Exact, Need::Must)
 }
 
-/// Whether `found` is what `wrote` means in a file of that kind; `page` in bytes.
+/// Whether `found` confirms `wrote` in a file of that kind. `page` is in bytes.
 pub fn confirmed(confirm: Confirm, wrote: &str, found: &str, page: u64) -> bool {
     let found = found.trim();
     match confirm {

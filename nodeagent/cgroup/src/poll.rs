@@ -1,7 +1,9 @@
-//! The fallback without privileges: process trees, measured by proportional set size. Nothing here is enforced by the kernel.
+//! The unprivileged fallback: process trees, measured by proportional set size, without enforcement
+//! by the kernel.
 //!
-//! Owned by `Enforcer` and `Group`. A group is the tree below one process: its descendants, everybody in the session it leads, and
-//! whoever was once seen in it and still lives (a daemon that left the tree). It never limits anything; the agent compares and kills.
+//! `Enforcer` and `Group` use it. A group is the tree below one process: its descendants, all
+//! processes of the session that it leads, and each process that was once seen in it and still runs
+//! (a daemon that left the tree). It never limits anything; the agent compares and kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +22,7 @@ use crate::plan::Limits;
 use crate::procs;
 use crate::tree::page_size;
 
-/// No limit was wanted.
+/// Stored value without a limit.
 const NONE: u64 = u64::MAX;
 
 /// The enforcer of a host without usable cgroups.
@@ -30,13 +32,13 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// A group without processes yet.
+    /// Creates a group without processes.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
         Ok(Group::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
     }
 
-    /// Processes killed since this was made because the host was out of memory. Kills for the limits of cgroups are left out as far
-    /// as they can be told apart.
+    /// Processes killed for lack of memory on the host, since this enforcer was created. Kills for
+    /// the limits of cgroups are excluded as far as they can be distinguished.
     pub fn host_oom_kills(&self) -> Option<u64> {
         self.host.count()
     }
@@ -52,7 +54,7 @@ pub struct Group {
     host: Arc<HostKills>,
 }
 
-/// Who belongs to it: number and birth, so that a number used again is nobody.
+/// The members by pid and start time, so that a reused pid is not a member.
 #[derive(Debug, Default)]
 struct Tree {
     root: Option<i32>,
@@ -65,7 +67,7 @@ impl Group {
         Group { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default(), host }
     }
 
-    /// The caller's own tree.
+    /// The process tree of the caller.
     pub fn own() -> Group {
         let group = Group::new("own", None, Arc::default());
         group.set_root_pid(i32::try_from(std::process::id()).unwrap_or_default());
@@ -77,21 +79,21 @@ impl Group {
         &self.name
     }
 
-    /// Names the process whose tree this is.
+    /// Sets the root process of the tree.
     pub fn set_root_pid(&self, pid: i32) {
         let mut tree = self.lock();
         tree.root = Some(pid);
         tree.members = procs::stat(pid).map(|s| (pid, s.starttime)).into_iter().collect();
     }
 
-    /// The process and its tree belong to it too.
+    /// Adds another process with its tree.
     pub fn also(&self, pid: i32) {
         if let Some(stat) = procs::stat(pid) {
             self.lock().members.insert(pid, stat.starttime);
         }
     }
 
-    /// All counters at one moment; events stay 0, for nobody counts.
+    /// All counters at one moment; the events stay 0, because no kernel counter exists.
     pub fn facts(&self) -> Result<GroupFacts> {
         let (current, stat) = self.sample()?;
         let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|n| *n != NONE).map(Bytes::new);
@@ -99,7 +101,7 @@ impl Group {
         Ok(GroupFacts { limit, current, peak, stat, ..GroupFacts::default() })
     }
 
-    /// The sum of all members' proportional set sizes.
+    /// The sum of the proportional set sizes of all members.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         self.host.look();
         let sizes: Vec<Sizes> = self.members().into_iter().filter_map(sizes).collect();
@@ -111,7 +113,7 @@ impl Group {
         Ok((current, MemoryStat { anon: Some(anon), file, file_mapped: file, shmem: Some(shmem), ..MemoryStat::default() }))
     }
 
-    /// Remembers the limit; the agent is the one to act on it. Never below what is in use.
+    /// Stores the limit, which the agent enforces. A limit below the present use is refused.
     pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
         let (demand, _) = self.sample()?;
         if demand > wanted {
@@ -121,13 +123,13 @@ impl Group {
         Ok(())
     }
 
-    /// Processes killed because the host was out of memory, as [`Poll::host_oom_kills`] counts them. A tree and those that were made from it
-    /// count together.
+    /// Processes killed for lack of memory on the host, as [`Poll::host_oom_kills`] counts them. A
+    /// tree and the task trees created from it share one counter.
     pub fn host_oom_kills(&self) -> Option<u64> {
         self.host.count()
     }
 
-    /// Who lives in it.
+    /// The pids of its running members.
     pub fn members(&self) -> Vec<i32> {
         let mut tree = self.lock();
         let Some(root) = tree.root else { return Vec::new() };
@@ -135,30 +137,32 @@ impl Group {
         tree.members.keys().copied().collect()
     }
 
-    /// SIGKILL to all until nobody is left; a group that is the caller's own tree spares the caller.
+    /// Sends SIGKILL to all members until none is left. A group of the caller's own tree spares the
+    /// caller.
     pub fn kill(&self) -> Result<()> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let others = || Ok(self.members().into_iter().filter(|pid| *pid != own).collect());
         procs::kill_all(&self.name, procs::DEATH, others)
     }
 
-    /// A task's tree, without processes yet.
+    /// Creates the tree of a task, without processes.
     pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
         Ok(Group::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
     }
 
-    /// There is nothing to remove; who still lives is ended.
+    /// Kills the remaining members; there is no directory to remove.
     pub fn remove(&self, _within: Duration) -> Result<()> {
         self.kill()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Tree> {
-        // A panic while holding it leaves a map of numbers, which the next look-up rebuilds.
+        // A panic in a holder of the lock leaves a map of pids, which the next lookup rebuilds.
         self.tree.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// Closes `known` over parenthood and the session of `root`. Dead members, and numbers that mean another process now, drop out.
+/// The members: `known` with their descendants and the session of `root`. Ended members and reused
+/// pids are dropped.
 fn members(root: i32, known: &BTreeMap<i32, u64>, everybody: &BTreeMap<i32, Stat>) -> BTreeMap<i32, u64> {
     let alive = |stat: &&Stat| !procs::ended(stat);
     let born = known.get(&root).copied();
@@ -180,7 +184,7 @@ fn members(root: i32, known: &BTreeMap<i32, u64>, everybody: &BTreeMap<i32, Stat
     }
 }
 
-/// One process's proportional sizes. Bytes.
+/// Proportional sizes of one process. In bytes.
 struct Sizes {
     pss: u64,
     anon: u64,
@@ -188,7 +192,8 @@ struct Sizes {
     shmem: u64,
 }
 
-/// From `smaps_rollup`; resident size where that may not be read (another user's process).
+/// Reads `smaps_rollup`; uses the resident size where that is not readable (a process of another
+/// user).
 fn sizes(pid: i32) -> Option<Sizes> {
     let Ok(rollup) = SmapsRollup::from_file(format!("/proc/{pid}/smaps_rollup")) else {
         let rss = procs::stat(pid)?.rss.saturating_mul(page_size());
@@ -197,7 +202,7 @@ fn sizes(pid: i32) -> Option<Sizes> {
     let map = rollup.memory_map_rollup.0.into_iter().next()?.extension.map;
     let get = |key: &str| map.get(key).copied();
     let pss = get("Pss")?;
-    // The split by kind came with Linux 5.4; before it, all counts as anonymous.
+    // The split by kind exists since Linux 5.4; before, all memory counts as anonymous.
     Some(Sizes {
         pss,
         anon: get("Pss_Anon").unwrap_or(pss),

@@ -1,11 +1,13 @@
-//! The few files of a group that are read four times a second, kept open.
+//! The open files of a group that are read four times per second.
 //!
-//! Owned by whoever samples a container. Opening a kernel file costs several times what reading it does; here nothing is opened, and
-//! nothing allocated but by a buffer that grows once. A group that is removed answers with an error from then on.
+//! The sampler of a container owns it. Opening a kernel file costs several times more than reading
+//! it, so the files stay open. Nothing is allocated except a buffer that grows once. After the
+//! removal of the group, each read is an error.
 //!
-//! What costs is `memory.stat`, which the kernel adds up over all processors. While the amount in use is the very same and far from the
-//! limit, its kinds are those of the last look, for a few looks: a sleeping program is asked for one number. Close to the limit all is
-//! read, because there the amount stays and its kinds move.
+//! The expensive file is `memory.stat`, which the kernel sums over all processors. While the use is
+//! unchanged and far from the limit, a few reads reuse its last values. An idle program then costs
+//! one number per read. Close to the limit everything is read, because there the use is constant
+//! while its kinds change.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -17,22 +19,23 @@ use headroom_types::exit::MemoryStat;
 use crate::error::{CgroupError, Result};
 use crate::parse;
 
-/// Room for the longest text: `memory.stat` of a recent kernel is two thousand bytes. Bytes.
+/// Buffer size for the longest text: `memory.stat` of a recent kernel has two thousand bytes. In
+/// bytes.
 const ROOM: usize = 8 * 1024;
 
-/// How many looks in a row may do with the kinds of an earlier one.
+/// Maximum number of consecutive reads that reuse the last kinds.
 const SAME: u32 = 15;
-/// In use, of the limit, from which on everything is read at each look. Per cent.
+/// Share of the limit above which everything is read each time. In percent.
 const FAR: u64 = 75;
 
-/// Open files of one group. A process tree has none: it is measured by `Group::sample`.
+/// Open files of one group. A process tree has none; `Group::sample` measures it.
 #[derive(Debug)]
 pub struct Probe {
     usage: OpenFile,
     stat: OpenFile,
-    /// v1: what the kernel itself uses, and the kills of `main`.
+    /// v1: the kernel memory, and the kills in `main`.
     v1: Option<(Option<OpenFile>, OpenFile)>,
-    /// The last look at everything, and how many looks did with it since.
+    /// The last complete read, and the number of reads that reused it.
     last: Option<(Look, u32)>,
 }
 
@@ -46,30 +49,31 @@ impl Default for Room {
     }
 }
 
-/// What one look gives.
+/// The result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// In use.
+    /// Memory in use.
     pub current: Bytes,
-    /// Of which kinds.
+    /// Memory by kind.
     pub stat: MemoryStat,
-    /// v1: processes of `main` that the kernel has killed. On v2 the kernel ends the whole group, and nobody needs to look.
+    /// v1: processes of `main` that the kernel killed. On v2 it is always 0, because the kernel
+    /// kills the whole group.
     pub kills: u64,
 }
 
 impl Probe {
-    /// Of a v2 group.
+    /// Opens the files of a v2 group.
     pub(crate) fn v2(dir: &Path, usage: &str, stat: &str) -> Result<Probe> {
         Ok(Probe { usage: OpenFile::at(dir.join(usage))?, stat: OpenFile::at(dir.join(stat))?, v1: None, last: None })
     }
 
-    /// Of a v1 group; `kernel` may be missing, `kills` lies in `main`.
+    /// Opens the files of a v1 group. `kernel` may be missing; `kills` lies in `main`.
     pub(crate) fn v1(dir: &Path, usage: &str, stat: &str, kernel: &str, kills: PathBuf) -> Result<Probe> {
         let v1 = Some((OpenFile::at(dir.join(kernel)).ok(), OpenFile::at(kills)?));
         Ok(Probe { usage: OpenFile::at(dir.join(usage))?, stat: OpenFile::at(dir.join(stat))?, v1, last: None })
     }
 
-    /// Looks now, at a group that is held to `limit`.
+    /// Reads the files now. `limit` is the limit of the group.
     pub fn look(&mut self, limit: Bytes, room: &mut Room) -> Result<Look> {
         let current = self.usage.number(room)?;
         if let Some((look, times)) = &mut self.last

@@ -1,6 +1,7 @@
-//! Processes by number: who is largest, who is in a tree, ending them all.
+//! Processes by pid: sizes, descendants and kills.
 //!
-//! Owned by v1, v2 and poll. A process is signalled through a descriptor of its own, taken before its membership is checked again.
+//! `v1`, `v2` and `poll` use it. A process is signalled through its pidfd, which is opened before
+//! its membership is checked again.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,15 +21,16 @@ use crate::error::{CgroupError, Result};
 use crate::parse;
 use crate::tree::page_size;
 
-/// How long processes may take to die of SIGKILL: tearing down memory costs about 65 µs per MiB, so this is room for 100 GiB.
+/// Maximum time for processes to end after SIGKILL. Freeing memory costs about 65 µs per MiB, so
+/// this suffices for 100 GiB.
 pub(crate) const DEATH: Duration = Duration::from_secs(10);
 
-/// What `/proc/PID/stat` says; `None` when the process is gone.
+/// The content of `/proc/PID/stat`; `None` when the process is gone.
 pub(crate) fn stat(pid: i32) -> Option<Stat> {
     Stat::from_file(format!("/proc/{pid}/stat")).ok()
 }
 
-/// True for a process that has ended and only waits to be reaped.
+/// True for an ended process that is not reaped yet.
 pub(crate) fn ended(stat: &Stat) -> bool {
     matches!(stat.state, 'Z' | 'X')
 }
@@ -51,13 +53,13 @@ pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<Victim> {
     all
 }
 
-/// Every process of the host.
+/// All processes of the host.
 pub(crate) fn everybody() -> BTreeMap<i32, Stat> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
     entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(|pid| Some((pid, stat(pid)?))).collect()
 }
 
-/// SIGKILL to everybody `members` names, again and again until it names nobody.
+/// Sends SIGKILL to all processes that `members` returns, until it returns none.
 pub(crate) fn kill_all(group: &str, within: Duration, mut members: impl FnMut() -> Result<Vec<i32>>) -> Result<()> {
     let deadline = Instant::now() + within;
     loop {
@@ -70,7 +72,8 @@ pub(crate) fn kill_all(group: &str, within: Duration, mut members: impl FnMut() 
         }
         let mut dying = Vec::new();
         let held: Vec<(i32, OwnedFd)> = now.into_iter().filter_map(|pid| Some((pid, open(pid)?))).collect();
-        // Only who is still a member after its descriptor was taken: the number cannot mean a stranger then.
+        // A process that is still a member after its pidfd was opened cannot be a process with a
+        // reused pid.
         let still = members()?;
         for (pid, fd) in held.into_iter().filter(|(pid, _)| still.contains(pid)) {
             match pidfd_send_signal(&fd, Signal::KILL) {
@@ -87,12 +90,13 @@ fn open(pid: i32) -> Option<OwnedFd> {
     pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
 }
 
-/// Waits until all have ended, or 50 ms have passed (somebody may have forked meanwhile), or the deadline.
+/// Waits until all have ended, for at most 50 ms (a member may fork meanwhile) and not beyond the
+/// deadline.
 fn await_ends(dying: &[OwnedFd], deadline: Instant) {
     let round = (Instant::now() + Duration::from_millis(50)).min(deadline);
     let mut waiting: Vec<&OwnedFd> = dying.iter().collect();
     if waiting.is_empty() {
-        // A member that cannot be opened is just leaving; a moment, then look again.
+        // A member without a pidfd is just ending: wait 1 ms and check again.
         let _ = poll(&mut [], PollTimeout::from(1u8));
     }
     while !waiting.is_empty() {
@@ -107,7 +111,7 @@ fn await_ends(dying: &[OwnedFd], deadline: Instant) {
     }
 }
 
-/// Processes the kernel of this host has killed for memory since boot.
+/// Processes that the kernel of this host has killed for memory since boot.
 pub(crate) fn host_oom_kills() -> Option<u64> {
     // The file stays open: its two hundred lines are read twice for each container.
     static VMSTAT: OnceLock<Option<File>> = OnceLock::new();

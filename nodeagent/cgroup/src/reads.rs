@@ -1,13 +1,15 @@
-//! What a process has read: bytes that system calls brought it from files, pipes and sockets, from the page cache or not.
+//! Bytes that a process read by system calls from files, pipes and sockets, including the page
+//! cache.
 //!
-//! The kernel adds what a child has read to its parent when the parent waits for it, and keeps the figure of a process that has ended until it
-//! is reaped. Pages of mapped files are not in it.
+//! The kernel adds the reads of a child to its parent when the parent waits for it. The number of
+//! an ended process remains until it is reaped. Pages of mapped files are not included.
 
 use headroom_types::Bytes;
 
 use crate::parse;
 
-/// What process `pid`, its threads and the children it has waited for have read so far. `None` when it is gone, or not ours to look at.
+/// Bytes that process `pid`, its threads and its reaped children have read so far. `None` when it
+/// is gone or access is denied.
 pub fn so_far(pid: i32) -> Option<Bytes> {
     parse::read_chars(&std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?)
 }
@@ -25,7 +27,8 @@ mod tests {
         command
     }
 
-    /// A process that has ended, its own reads and those of a child that it waited for: all are told until it is reaped.
+    /// Reads of an ended process and of the child that it waited for are reported until it is
+    /// reaped.
     #[test]
     fn a_child_that_was_waited_for_counts_and_the_end_does_not_take_it_away() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -34,7 +37,7 @@ mod tests {
         let mut child = reader("cat \"$1\" > /dev/null; :", &file).spawn().expect("starts");
         let pid = i32::try_from(child.id()).expect("a pid");
         let mut out = child.stdout.take().expect("a pipe");
-        // The pipe ends when nothing of it runs any more.
+        // The pipe ends when none of its processes runs any more.
         std::io::copy(&mut out, &mut std::io::sink()).expect("reads");
         let ended = || std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "));
         while !ended() {

@@ -1,6 +1,7 @@
-//! What a container gets of processors and disks beyond its weight: `cpu.max` and `io.weight`, where the kernel has them.
+//! Processor and disk limits of a container besides its weight: `cpu.max` and `io.weight`.
 //!
-//! Welcome, never needed: what cannot be set is told, and is no reason not to start. cgroup v2 only.
+//! They are optional: a value that cannot be set is reported and does not prevent the start. cgroup
+//! v2 only.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -10,19 +11,19 @@ use headroom_types::Cpus;
 
 use crate::group::Group;
 
-/// The kernel's default period. Microseconds.
+/// The kernel's default period. In microseconds.
 const PERIOD: u64 = 100_000;
 
-/// What is wanted. `None` leaves the kernel's default.
+/// The requested shares. `None` leaves the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
-    /// Most processor time.
+    /// Maximum processor time.
     pub cpu_max: Option<Cpus>,
-    /// Share of the disks against siblings, 1 to 10000 (100 is the kernel's default).
+    /// Disk weight against siblings, 1 to 10000 (100 is the kernel's default).
     pub io_weight: Option<u32>,
 }
 
-/// Sets them; what could not be set, with the reason.
+/// Sets the shares. Returns a reason for each value that could not be set.
 pub fn set(group: &Group, wanted: &Shares) -> Vec<String> {
     let Group::Cgroup2(group) = group else {
         return if *wanted == Shares::default() { Vec::new() } else { vec!["cpu.max and io.weight need cgroup v2".to_owned()] };
@@ -40,13 +41,13 @@ pub fn set(group: &Group, wanted: &Shares) -> Vec<String> {
     lacking
 }
 
-/// Microseconds in each period; the kernel takes no less than a thousand.
+/// Microseconds per period; the kernel accepts no less than a thousand.
 fn cpu_max(cpus: Cpus) -> String {
     let quota = (u64::from(cpus.milli()) * PERIOD / 1000).max(1000);
     format!("{quota} {PERIOD}")
 }
 
-/// The controller comes down from what was given to the node; levels above that are not ours to change.
+/// Enables the io controller from the levels that belong to the node; levels above are not changed.
 fn hand_down_io(dir: &Path) -> Result<(), String> {
     let has = |dir: &Path| {
         let words = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
@@ -66,7 +67,7 @@ fn confirmed(dir: &Path, file: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// `io.weight` reads as `default 100`, with a line for each disk that has its own.
+/// `io.weight` reads as `default 100`, with a line for each disk that has its own weight.
 fn confirmed_word(dir: &Path, file: &str, value: &str) -> Result<(), String> {
     write(dir, file, value)?;
     let read = fs::read_to_string(dir.join(file)).map_err(|error| format!("{file}: {error}"))?;

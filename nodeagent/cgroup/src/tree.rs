@@ -1,7 +1,7 @@
 //! Directories and files of a cgroup hierarchy, by descriptor and relative name.
 //!
-//! Owned by v1, v2 and detect. A file is opened without `O_CREAT`, so that a missing knob says ENOENT instead of EACCES, and every
-//! limit is read back. Nothing here waits without a deadline.
+//! `v1`, `v2` and `detect` use it. A file is opened without `O_CREAT`, so that a missing file gives
+//! ENOENT instead of EACCES. Every limit is read back. Each wait has a deadline.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -21,7 +21,8 @@ use crate::layout::PROCS;
 use crate::parse;
 use crate::plan::{Knob, Need, confirmed};
 
-/// Room for most kernel files as a whole: `memory.stat` of a recent kernel is two thousand bytes. Bytes.
+/// Buffer size that fits most kernel files: `memory.stat` of a recent kernel has two thousand
+/// bytes. In bytes.
 const ROOM: usize = 8 * 1024;
 
 /// An open cgroup directory.
@@ -37,7 +38,7 @@ impl Dir {
         Dir::open_if_there(path)?.ok_or_else(|| open_error(path, Errno::ENOENT))
     }
 
-    /// Opens the directory; `None` when there is none.
+    /// Opens the directory; `None` when it does not exist.
     pub fn open_if_there(path: &Path) -> Result<Option<Dir>> {
         match openat(AT_FDCWD, path, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
             Ok(fd) => Ok(Some(Dir { fd, path: path.to_owned() })),
@@ -46,17 +47,17 @@ impl Dir {
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The descriptor, for watching.
+    /// The descriptor, for watches.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// A directory in it; `None` when there is none.
+    /// Opens a subdirectory; `None` when it does not exist.
     pub fn child(&self, name: &str) -> Result<Option<Dir>> {
         let path = self.path.join(name);
         match openat(&self.fd, name, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
@@ -66,14 +67,14 @@ impl Dir {
         }
     }
 
-    /// Makes a directory in it that was not there before.
+    /// Creates a subdirectory; an existing one is an error.
     pub fn make(&self, name: &str) -> Result<Dir> {
         let path = self.path.join(name);
         mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)).map_err(|errno| make_error(&path, errno))?;
         self.child(name)?.ok_or_else(|| open_error(&path, Errno::ENOENT))
     }
 
-    /// The directory of that name, made if need be.
+    /// Opens a subdirectory, and creates it if necessary.
     pub fn ensure(&self, name: &str) -> Result<Dir> {
         match self.child(name)? {
             Some(dir) => Ok(dir),
@@ -81,7 +82,7 @@ impl Dir {
         }
     }
 
-    /// Names of the directories in it, sorted.
+    /// Names of the subdirectories, sorted.
     pub fn children(&self) -> Result<Vec<String>> {
         let failed = |source| CgroupError::Open { path: self.path.clone(), hint: "", source };
         let mut names = Vec::new();
@@ -95,13 +96,13 @@ impl Dir {
         Ok(names)
     }
 
-    /// The text of a file in it.
+    /// The text of a file in this directory.
     pub fn read(&self, file: &str) -> Result<String> {
         self.read_if_there(file)?.ok_or_else(|| read_error(&self.path.join(file), Errno::ENOENT.into()))
     }
 
-    /// The text of a file in it (or in a directory below: `main/cgroup.procs`); `None` when the kernel has no such file, or the group is
-    /// gone.
+    /// The text of a file in this directory, or below it (`main/cgroup.procs`). `None` when the
+    /// kernel has no such file, or the group was removed.
     pub fn read_if_there(&self, file: &str) -> Result<Option<String>> {
         let fd = match openat(&self.fd, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
             Ok(fd) => fd,
@@ -110,20 +111,21 @@ impl Dir {
         };
         match whole(&fd, file) {
             Ok(text) => Ok(Some(text)),
-            // Removed between the open and the read. EOPNOTSUPP: the file is there, the feature is not (v1 without swap accounting).
+            // ENODEV: removed between open and read. EOPNOTSUPP: the file exists without its
+            // feature (v1 without swap accounting).
             Err(e) if matches!(e.raw_os_error(), Some(nix::libc::ENODEV | nix::libc::EOPNOTSUPP)) => Ok(None),
             Err(e) => Err(read_error(&self.path.join(file), e)),
         }
     }
 
-    /// Writes a value to a file that is there.
+    /// Writes a value to an existing file.
     pub fn write(&self, file: &str, value: &str) -> Result<()> {
         let failed = |source: io::Error| write_error(&self.path.join(file), value, source);
         let fd = openat(&self.fd, file, OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty()).map_err(|e| failed(e.into()))?;
         File::from(fd).write_all(value.as_bytes()).map_err(failed)
     }
 
-    /// Writes a value and reads it back: the only way a limit is set.
+    /// Writes a value and reads it back. It is the only function that sets limits.
     pub fn set(&self, knob: &Knob) -> Result<()> {
         let failed = |source: io::Error| write_error(&self.path.join(knob.file), &knob.value, source);
         let written = openat(&self.fd, knob.file, OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
@@ -143,17 +145,17 @@ impl Dir {
         Err(CgroupError::Mismatch { path: self.path.join(knob.file), wrote: knob.value.clone(), found: found.trim().to_owned() })
     }
 
-    /// Writes each value and reads it back; stops at the first that does not hold.
+    /// Writes each value and reads it back; stops at the first failure.
     pub fn set_all(&self, knobs: &[Knob]) -> Result<()> {
         knobs.iter().try_for_each(|knob| self.set(knob))
     }
 
-    /// The file that moves a process in here.
+    /// The file that moves a process into this group.
     pub fn procs_file(&self) -> PathBuf {
         self.path.join(PROCS)
     }
 
-    /// Process numbers here and below. A group that vanishes meanwhile has none.
+    /// Pids in this group and below. A group that is removed concurrently has none.
     pub fn pids(&self) -> Result<Vec<i32>> {
         let mut found = Vec::new();
         self.each(&mut |dir| {
@@ -163,7 +165,7 @@ impl Dir {
         Ok(found)
     }
 
-    /// Calls `visit` for this directory and all below it.
+    /// Calls `visit` for this directory and all directories below it.
     pub fn each<F: FnMut(&Dir) -> Result<()>>(&self, visit: &mut F) -> Result<()> {
         visit(self)?;
         let names = match self.children() {
@@ -179,7 +181,8 @@ impl Dir {
         Ok(())
     }
 
-    /// Removes this directory and all below it; tries again while processes are on their way out, until the deadline.
+    /// Removes this directory and all directories below it. Retries while processes exit, until the
+    /// deadline.
     pub fn remove(&self, within: Duration) -> Result<()> {
         self.remove_until(Instant::now() + within, within)
     }
@@ -198,7 +201,8 @@ impl Dir {
             for child in names.iter().filter_map(|name| self.child(name).transpose()) {
                 child?.remove_until(deadline, within)?;
             }
-            // EBUSY: populated, or it has children (ENOTEMPTY on some kernels); those are gone now.
+            // EBUSY: the group has processes or children (ENOTEMPTY on some kernels). The children
+            // are removed at this point.
             let busy = matches!(errno, Errno::EBUSY | Errno::ENOTEMPTY);
             if busy && !names.is_empty() {
                 continue;
@@ -211,15 +215,16 @@ impl Dir {
         }
     }
 
-    /// Waits until `cgroup.events` changes (v2), at most so long; a moment only if nobody is left already. v1 has no such file and waits
-    /// the time out.
+    /// Waits until `cgroup.events` changes (v2), at most `at_most`; only 1 ms if the group is
+    /// empty. v1 has no such file and waits the whole time.
     pub fn await_change(&self, at_most: Duration) {
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::from(2u8));
         let events = openat(&self.fd, "cgroup.events", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-        // An error of poll (a signal) only shortens the wait; the caller looks again anyway.
+        // An error of poll (a signal) only shortens the wait; the caller checks again anyway.
         let _ = match events.map(File::from) {
             Ok(mut events) => {
-                // Read first: until then every change since boot counts as news and poll returns at once.
+                // Read first: before the first read, poll reports every change since boot and
+                // returns at once.
                 let mut text = String::new();
                 if events.read_to_string(&mut text).is_err() || parse::populated(&text) == Some(false) {
                     let _ = poll(&mut [], PollTimeout::from(1u8));
@@ -232,8 +237,8 @@ impl Dir {
     }
 }
 
-/// All of an open kernel file, read in as few calls as can be: nobody needs to be asked how long it is, and one that was shorter than the
-/// room is at its end, unless it is a list.
+/// The text of an open kernel file, in as few reads as possible. A read that is shorter than the
+/// buffer ends the file, unless the file is a list.
 fn whole(fd: &OwnedFd, file: &str) -> io::Result<String> {
     let mut room = [0; ROOM];
     let mut text = Vec::new();
@@ -250,12 +255,12 @@ fn whole(fd: &OwnedFd, file: &str) -> io::Result<String> {
     }
 }
 
-/// Size of a page. Bytes.
+/// The page size. In bytes.
 pub fn page_size() -> u64 {
     sysconf(SysconfVar::PAGE_SIZE).ok().flatten().and_then(|n| u64::try_from(n).ok()).unwrap_or(4096)
 }
 
-/// The file is not there, or is there and does nothing.
+/// True when the file does not exist, or exists without its feature.
 fn absent(error: &CgroupError) -> bool {
     matches!(error.raw_os_error(), Some(nix::libc::ENOENT | nix::libc::EOPNOTSUPP))
 }
@@ -306,8 +311,8 @@ mod tests {
     use crate::plan::{Confirm, v2_memory};
     use headroom_types::Bytes;
 
-    /// A directory of plain files: writing does not truncate there, so an old value shines through, as with a kernel that does not
-    /// take the new one.
+    /// A directory of plain files. Writing does not truncate there, so an old value remains
+    /// visible, as with a kernel that ignores the new value.
     fn dir(files: &[(&str, &str)]) -> (tempfile::TempDir, Dir) {
         let place = tempfile::tempdir().expect("a directory");
         for (name, text) in files {

@@ -1,11 +1,12 @@
-//! Memory that is charged to a group and to none of its children: what programs left behind that ended in children that are gone.
+//! Memory that is charged to a group and to none of its children: leftovers of ended programs.
 //!
-//! Files on a tmpfs, shared memory and kernel memory outlive the process that made them. When its cgroup is removed, the kernel keeps their
-//! charge in the parent's figures (v1 and v2 alike), where no child accounts for it. Page cache that the kernel can give back does not
-//! count.
+//! Files on a tmpfs, shared memory and kernel memory outlive their process. When its cgroup is
+//! removed, the kernel moves their charge to the parent (v1 and v2), where no child accounts for
+//! it. Reclaimable page cache does not count.
 //!
-//! The figures of a group and of its children cannot be read at one moment. Each child is therefore read before and after the parent, and
-//! the larger figure is taken off: a child that ends, begins or grows meanwhile makes the result smaller, never larger.
+//! The counters of a group and its children cannot be read at one moment. Each child is therefore
+//! read before and after the parent, and the larger value is subtracted. A child that ends, starts
+//! or grows meanwhile makes the result smaller, never larger.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::error::Result;
 use crate::parse;
 use crate::tree::Dir;
 
-/// Which files hold the figures.
+/// The version whose files hold the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
     /// cgroup v1.
@@ -24,16 +25,17 @@ pub(crate) enum Files {
     V2,
 }
 
-/// What a group is charged for.
+/// The memory charged to a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// All of it. Bytes.
+    /// All of it. In bytes.
     pub usage: Bytes,
-    /// What reclaim cannot give back. Bytes.
+    /// The part that reclaim cannot free. In bytes.
     pub unreclaimable: Bytes,
 }
 
-/// Of a group and its children, the children read before it and after it: what it holds and they do not. A lower bound.
+/// The memory of a group that its children do not hold, with the children read before and after it.
+/// A lower bound.
 fn lower_bound(parent: Bytes, before: &BTreeMap<String, Bytes>, after: &BTreeMap<String, Bytes>) -> Bytes {
     let mut largest = before.clone();
     for (child, bytes) in after {
@@ -43,7 +45,7 @@ fn lower_bound(parent: Bytes, before: &BTreeMap<String, Bytes>, after: &BTreeMap
     largest.values().fold(parent, |left, child| left.saturating_sub(*child))
 }
 
-/// What `dir` is charged for; zero when it is gone.
+/// The memory charged to `dir`; zero when it is gone.
 pub(crate) fn charged(dir: &Dir, files: Files) -> Result<Charged> {
     let usage = usage(dir, files)?;
     let given_back = match files {
@@ -57,13 +59,15 @@ pub(crate) fn charged(dir: &Dir, files: Files) -> Result<Charged> {
     Ok(Charged { usage, unreclaimable: usage.saturating_sub(given_back) })
 }
 
-/// Clean and dirty files. v1 does not tell which kernel memory can be given back (caches of file names can), so that none of it counts.
+/// Clean and dirty file pages, and all kernel memory. v1 does not report which kernel memory is
+/// reclaimable (such as dentries), so none of it counts as held.
 fn reclaimable_v1(stat: &str, kernel: u64) -> Bytes {
     let get = |key| parse::keyed(stat, key).unwrap_or(0);
     Bytes::new(get("total_inactive_file").saturating_add(get("total_active_file")).saturating_add(kernel))
 }
 
-/// Clean and dirty files, and slabs that shrink. `percpu` are counters of the children themselves, which are charged to the parent.
+/// Clean and dirty file pages, and reclaimable slabs. `percpu` holds counters of the children,
+/// which are charged to the parent.
 fn reclaimable_v2(stat: &str) -> Bytes {
     let keys = ["inactive_file", "active_file", "slab_reclaimable", "percpu"];
     Bytes::new(keys.iter().fold(0, |sum: u64, key| sum.saturating_add(parse::keyed(stat, key).unwrap_or(0))))
@@ -77,7 +81,7 @@ fn usage(dir: &Dir, files: Files) -> Result<Bytes> {
     Ok(Bytes::new(dir.read_if_there(file)?.as_deref().and_then(parse::number).unwrap_or(0)))
 }
 
-/// A figure of each child of `dir`.
+/// A counter of each child of `dir`.
 fn children(dir: &Dir, figure: impl Fn(&Dir) -> Result<Bytes>) -> Result<BTreeMap<String, Bytes>> {
     let mut found = BTreeMap::new();
     for name in dir.children()? {
@@ -89,7 +93,8 @@ fn children(dir: &Dir, figure: impl Fn(&Dir) -> Result<Bytes>) -> Result<BTreeMa
     Ok(found)
 }
 
-/// What `dir` holds and none of its children does, from `floor` on; zero below it. One number a child is read while that is little.
+/// The memory that `dir` holds and none of its children does; zero below `floor`. While the result
+/// is small, only one number per child is read.
 pub(crate) fn of_dir(dir: &Dir, files: Files, floor: Bytes) -> Result<Bytes> {
     let below = |figure: fn(&Dir, Files) -> Result<Bytes>| -> Result<Bytes> {
         let before = children(dir, |child| figure(child, files))?;
@@ -97,7 +102,7 @@ pub(crate) fn of_dir(dir: &Dir, files: Files, floor: Bytes) -> Result<Bytes> {
         let after = children(dir, |child| figure(child, files))?;
         Ok(lower_bound(own, &before, &after))
     };
-    // Page cache that is left behind is in it too, so that it can be too large, and never too small.
+    // This value includes leftover page cache, so it is an upper bound.
     if below(usage)? < floor {
         return Ok(Bytes::ZERO);
     }
@@ -115,7 +120,7 @@ mod tests {
         rows.iter().map(|(name, mib)| ((*name).to_owned(), MIB(*mib))).collect()
     }
 
-    /// Parent, children before and after it, and what is known to be left.
+    /// Each row: parent, children before and after it, and the leftover memory.
     #[test]
     fn a_child_that_changes_meanwhile_makes_it_smaller_never_larger() {
         type Rows = &'static [(&'static str, u64)];

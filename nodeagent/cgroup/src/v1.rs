@@ -1,16 +1,21 @@
-//! cgroup v1: the memory hierarchy, and pids and cpu where they are mounted and can be written.
+//! cgroup v1: the memory hierarchy, and pids and cpu where they are mounted and writable.
 //!
-//! Owned by `Enforcer` and `Group`. What v1 lacks against v2, and what is done about it:
-//! - no kill of a whole group: the kernel kills one process, whoever sees `oom_kill` move calls `Group::kill`;
-//! - `oom_kill` counts in the group where the victim lived, `failcnt` in the group whose limit was hit, and neither includes
-//!   descendants: `events` are sums over the subtree made here;
-//! - no count of "out of memory at this very limit". `local.oom` is derived: the kills in the subtree, if this level's limit was
-//!   ever hit (`failcnt` > 0) *and* its peak came within [`SLACK`] of the limit; otherwise 0. A level whose page cache once filled
-//!   it to the brim satisfies both, so an outer level's `local.oom` may move with a kill that was an inner level's; readers
-//!   must ask the innermost level first, as the classification does;
-//! - kills vanish with a removed group: the enforcer remembers those of groups it removed itself, for the fence.
+//! `Enforcer` and `Group` use it. Differences from v2, and their replacements:
 //!
-//! Memory plus swap, where the kernel accounts it, gets 1 MiB more than memory: see `plan::V1_SWAP_ROOM`.
+//! - v1 cannot kill a whole group. The kernel kills one process; the observer of `oom_kill` calls
+//!   `Group::kill`.
+//! - `oom_kill` counts in the group of the victim, `failcnt` in the group whose limit was hit.
+//!   Neither includes descendants, so `events` are sums over the subtree, computed here.
+//! - v1 does not count "out of memory at this limit". `local.oom` is derived. It is the number of
+//!   kills in the subtree if this level's limit was ever hit (`failcnt` > 0) *and* its peak came
+//!   within [`SLACK`] of the limit; otherwise 0. A level that page cache once filled completely
+//!   satisfies both. The `local.oom` of an outer level may therefore move with the kill of an inner
+//!   level. Readers must check the innermost level first, as the classification does.
+//! - The kills of a removed group disappear. The enforcer stores those of the groups that it
+//!   removed, for the fence.
+//!
+//! The limit of memory plus swap, where the kernel accounts it, is 1 MiB above the memory limit:
+//! see `plan::V1_SWAP_ROOM`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +34,8 @@ use crate::procs;
 use crate::tree::Dir;
 use crate::unattributed::{self, Charged};
 
-/// How far from the limit the peak may stay when the limit was hit: one batch of charging (64 pages) and 32 pages.
+/// Maximum distance of the peak from a limit that was hit: one batch of charges (64 pages) and 32
+/// pages.
 pub const SLACK: Bytes = Bytes::from_kib(256 + 128);
 
 const LIMIT: &str = "memory.limit_in_bytes";
@@ -48,7 +54,7 @@ pub struct V1 {
     shims: Dir,
     pids: Option<Mirror>,
     cpu: Option<Mirror>,
-    /// `oom_kill` of groups that were removed.
+    /// `oom_kill` of removed groups.
     retired: Arc<AtomicU64>,
 }
 
@@ -61,10 +67,12 @@ pub struct Mirror {
 }
 
 impl V1 {
-    /// Makes the directories below `memory` (made if need be); `pids` and `cpu` are their mirrors where there are any.
+    /// Creates the directories below `memory`, and `memory` itself if necessary. `pids` and `cpu`
+    /// are its mirrors, where those hierarchies exist.
     pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
         let root = ensure_path(memory)?;
-        // Before Linux 5.11 a group's limit did not hold its children unless asked to; later this is always 1.
+        // Before Linux 5.11, the limit of a group included its children only with this setting.
+        // Later it is always 1.
         if root.read_if_there("memory.use_hierarchy")?.is_some_and(|t| t.trim() == "0") {
             root.write("memory.use_hierarchy", "1")?;
         }
@@ -72,12 +80,12 @@ impl V1 {
         Ok(V1 { root, containers, shims, pids, cpu, retired: Arc::default() })
     }
 
-    /// ROOT in the memory hierarchy.
+    /// The root in the memory hierarchy.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// Whether the fence is still there.
+    /// Whether the fence still exists.
     pub fn has_home(&self) -> bool {
         self.containers.path().is_dir()
     }
@@ -87,18 +95,18 @@ impl V1 {
         self.pids.is_some()
     }
 
-    /// Whether processors are shared by weight.
+    /// Whether processors are weighted.
     pub fn has_cpu(&self) -> bool {
         self.cpu.is_some()
     }
 
-    /// The fence as a group: it has no `main` of its own.
+    /// The fence as a group. It has no `main`.
     pub fn fence(&self) -> Result<Group> {
         let dir = Dir::open(self.containers.path())?;
         Ok(Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, cpu: None, retired: Arc::clone(&self.retired) })
     }
 
-    /// Makes a container's group and its `main`.
+    /// Creates the group of a container and its `main`.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
         let dir = self.containers.make(checked(name)?)?;
         let group = Group {
@@ -130,7 +138,8 @@ impl V1 {
         Ok(group)
     }
 
-    /// A group that did not get its limits must not stay. Best effort: the first error is the one to report.
+    /// Removes a group that did not get its limits. Its own errors are only logged, because the
+    /// caller reports the first error.
     fn undo(&self, name: &str) {
         let trees = std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
         for dir in trees.filter_map(|tree| tree.child(name).ok().flatten()) {
@@ -140,7 +149,7 @@ impl V1 {
         }
     }
 
-    /// A container's group that is there.
+    /// Opens an existing group of a container.
     pub fn open(&self, name: &str) -> Result<Option<Group>> {
         let Some(dir) = self.containers.child(checked(name)?)? else { return Ok(None) };
         let mirrored = |tree: &Option<Mirror>| tree.as_ref().map_or(Ok(None), |tree| tree.containers.child(name));
@@ -148,17 +157,17 @@ impl V1 {
         Ok(Some(Group { dir, role: Role::Container, name: name.to_owned(), pids, cpu, retired: Arc::clone(&self.retired) }))
     }
 
-    /// Names of all containers' groups.
+    /// Names of the groups of all containers.
     pub fn list(&self) -> Result<Vec<String>> {
         self.containers.children()
     }
 
-    /// What moves a process to the shims.
+    /// The files that move a process to the shims.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
         std::iter::once(&self.shims).chain(self.mirrors().map(|tree| &tree.shims)).map(|dir| dir.path().join(TASKS)).collect()
     }
 
-    /// Ends everything below ROOT and removes it.
+    /// Kills all processes below the root and removes it.
     pub fn remove_root(&self, within: Duration) -> Result<()> {
         procs::kill_all(&self.root.path().display().to_string(), procs::DEATH, || self.root.pids())?;
         self.mirrors().try_for_each(|tree| tree.root.remove(within))?;
@@ -171,20 +180,21 @@ impl V1 {
 }
 
 impl Mirror {
-    /// Makes the directories below `path` (made if need be).
+    /// Creates the directories below `path`, and `path` itself if necessary.
     pub fn prepare(path: &Path) -> Result<Mirror> {
         let root = ensure_path(path)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
         Ok(Mirror { root, containers, shims })
     }
 
-    /// In the cpu hierarchy: what all containers together weigh against the rest of the host.
+    /// In the cpu hierarchy: sets the weight of all containers together against the rest of the
+    /// host.
     pub fn set_weight(&self, weight: u32) -> Result<()> {
         self.root.set(&v1_cpu_shares(weight))
     }
 }
 
-/// Opens the directory, made in its parent if need be.
+/// Opens the directory, and creates it in its parent if necessary.
 fn ensure_path(path: &Path) -> Result<Dir> {
     match (Dir::open_if_there(path)?, path.parent(), path.file_name().and_then(|n| n.to_str())) {
         (Some(dir), _, _) => Ok(dir),
@@ -193,28 +203,28 @@ fn ensure_path(path: &Path) -> Result<Dir> {
     }
 }
 
-/// A fresh group's memory limit.
+/// Sets the memory limit of a new group.
 fn set_limits(dir: &Dir, limits: &Limits) -> Result<()> {
     limits.memory.map_or(Ok(()), |memory| dir.set_all(&v1_memory(memory, Direction::Shrink)))
 }
 
-/// What happens in a group whose limit is full.
+/// The behaviour of a group at its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtLimit {
     /// The kernel kills one of its processes.
     Kill,
-    /// Whoever needs a page waits; a system call that needs one fails.
+    /// A process that needs a page waits; a system call that needs one fails.
     Wait,
 }
 
-/// What a group is, which decides where its processes live.
+/// The role of a group, which decides where its processes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// All containers.
+    /// The group of all containers.
     Fence,
-    /// Processes in `main`.
+    /// A container, with its processes in `main`.
     Container,
-    /// Processes in itself.
+    /// A task, with its processes in the group itself.
     Task,
 }
 
@@ -230,7 +240,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group made by somebody else, by its directory in the memory hierarchy; `pids` and `cpu` are its mirrors, if there are any.
+    /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its
+    /// mirrors, if any.
     pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<Group> {
         let dir = Dir::open(path)?;
         let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -253,7 +264,7 @@ impl Group {
         &self.dir
     }
 
-    /// What moves a process in here.
+    /// The files that move a process into this group.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         let memory = match self.role {
             Role::Container => self.dir.path().join(MAIN),
@@ -263,7 +274,7 @@ impl Group {
         std::iter::once(memory).chain(mirrors).map(|dir| dir.join(TASKS)).collect()
     }
 
-    /// The files `facts` is made of.
+    /// The files from which `facts` is built.
     pub fn counter_files(&self) -> Vec<PathBuf> {
         let own = [LIMIT, USAGE, PEAK, STAT, KERNEL, FAILCNT, OOM];
         let main: &[&str] = match self.role {
@@ -277,7 +288,8 @@ impl Group {
     /// All counters at one moment.
     pub fn facts(&self) -> Result<GroupFacts> {
         if self.role == Role::Fence && !self.was_full()? {
-            // No kill below can have been this level's. Nobody asks for it while there are hundreds of containers to look through.
+            // No kill below can belong to this level. This also avoids reading hundreds of
+            // containers.
             return facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &[]);
         }
         let mut below = Vec::new();
@@ -307,7 +319,7 @@ impl Group {
         Ok(local_events(|file| self.dir.read_if_there(file))?.max > 0)
     }
 
-    /// Processes that the kernel has killed in it and in what is directly below.
+    /// Processes that the kernel has killed in it and in its direct children.
     fn kills(&self) -> Result<u64> {
         let counted = |text: Option<String>| text.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);
         let mut kills = counted(self.dir.read_if_there(OOM)?);
@@ -317,7 +329,7 @@ impl Group {
         Ok(kills)
     }
 
-    /// Whether anybody lives in it or directly below.
+    /// Whether there are processes in it or in its direct children.
     pub fn populated(&self) -> Result<bool> {
         let lives = |text: Option<String>| text.is_some_and(|text| !parse::pids(&text).is_empty());
         if lives(self.dir.read_if_there(PROCS)?) {
@@ -331,7 +343,8 @@ impl Group {
         Ok(false)
     }
 
-    /// Limit and own counters, without what it is filled with; and without a look at anything below while its limit was never hit.
+    /// Limit and own counters, without memory kinds. While its limit was never hit, nothing below
+    /// is read.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
         let mut own = local_events(|file| self.dir.read_if_there(file))?;
         let limit = self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes);
@@ -348,33 +361,33 @@ impl Group {
         }
     }
 
-    /// Use and its kinds, cheaply.
+    /// Memory use and its kinds; cheap.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, stat(|file| self.dir.read_if_there(file))?))
     }
 
-    /// What it holds and nothing below it does: see [`crate::unattributed`].
+    /// Memory that it holds and no child does: see [`crate::unattributed`].
     pub(crate) fn unattributed(&self, floor: Bytes) -> Result<Bytes> {
         unattributed::of_dir(&self.dir, unattributed::Files::V1, floor)
     }
 
-    /// What it is charged for.
+    /// The memory charged to it.
     pub(crate) fn charged(&self) -> Result<Charged> {
         unattributed::charged(&self.dir, unattributed::Files::V1)
     }
 
-    /// The files of a sample, kept open.
+    /// The open files of a sample.
     pub fn probe(&self) -> Result<Probe> {
         Probe::v1(self.dir.path(), USAGE, STAT, KERNEL, self.dir.path().join(MAIN).join(OOM))
     }
 
-    /// Times a process here or below had to wait for a page of its own.
+    /// Major page faults of its processes and those below.
     pub fn major_faults(&self) -> Option<u64> {
         parse::keyed(&self.dir.read(STAT).ok()?, "total_pgmajfault")
     }
 
-    /// Moves the limit; never below what would have to be killed for it.
+    /// Changes the limit. A limit below the unreclaimable use is refused.
     pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
         let (_, stat) = self.sample()?;
         if let Some(demand) = stat.demand().filter(|demand| *demand > wanted) {
@@ -385,7 +398,8 @@ impl Group {
         self.dir.set_all(&v1_memory(wanted, direction)).map_err(|error| self.too_small(wanted, error))
     }
 
-    /// What the kernel does when the limit is full and nothing can be reclaimed. Whoever waits is woken by a change.
+    /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes
+    /// waiting processes.
     pub fn set_waiting(&self, at_limit: AtLimit) -> Result<()> {
         let (value, wanted) = match at_limit {
             AtLimit::Kill => ("0", false),
@@ -399,7 +413,7 @@ impl Group {
         }
     }
 
-    /// The figures of `memory.stat` are gathered late; the kernel itself knows when a limit is below what is in use.
+    /// `memory.stat` is updated late. The kernel's own error shows that a limit is below the use.
     fn too_small(&self, wanted: Bytes, error: CgroupError) -> CgroupError {
         let CgroupError::Write { source, .. } = &error else { return error };
         if source.kind() != std::io::ErrorKind::ResourceBusy {
@@ -411,17 +425,19 @@ impl Group {
         }
     }
 
-    /// Moves the share of processor time against siblings, read back. Nothing without the cpu hierarchy.
+    /// Changes the processor weight against siblings and reads it back. It has no effect without
+    /// the cpu hierarchy.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         self.cpu.as_ref().map_or(Ok(()), |cpu| cpu.set(&v1_cpu_shares(weight)))
     }
 
-    /// Processes here and below.
+    /// Pids in this group and below.
     pub fn pids(&self) -> Result<Vec<i32>> {
         self.dir.pids()
     }
 
-    /// SIGKILL to all until nobody is left. New processes are forbidden first where that can be done.
+    /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is
+    /// available.
     pub fn kill(&self) -> Result<()> {
         if let Some(pids) = &self.pids {
             match pids.write("pids.max", "0") {
@@ -432,7 +448,7 @@ impl Group {
         procs::kill_all(&self.dir.path().display().to_string(), procs::DEATH, || self.dir.pids())
     }
 
-    /// A task's group beside `main`.
+    /// Creates the group of a task, next to `main`.
     pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
         let made = task_dir(name)?;
         let dir = self.dir.make(&made)?;
@@ -441,7 +457,7 @@ impl Group {
         match self.fill_task(&mut task, &made, limits) {
             Ok(()) => Ok(task),
             Err(error) => {
-                // The first error is the one to report.
+                // The caller reports the first error.
                 task.remove(Duration::from_millis(100))
                     .unwrap_or_else(|e| tracing::debug!(error = %e, "a half-made group stays behind"));
                 Err(error)
@@ -459,7 +475,7 @@ impl Group {
         Ok(())
     }
 
-    /// The tasks' groups that are there.
+    /// The existing groups of tasks.
     pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
@@ -473,8 +489,8 @@ impl Group {
         Ok(found)
     }
 
-    /// Removes the group with all below it; its kills are remembered for the fence. The mirror goes first: whoever is killed in
-    /// between leaves a group that is still listed, and so found again.
+    /// Removes the group with all groups below it, and stores its kills for the fence. The mirrors
+    /// go first: after an interruption, the group is still listed and is found again.
     pub fn remove(&self, within: Duration) -> Result<()> {
         let kills = self.kills().unwrap_or(0);
         let mirror = self.pids.iter().chain(&self.cpu).try_for_each(|mirror| mirror.remove(within));
@@ -487,7 +503,7 @@ impl Group {
     }
 }
 
-/// Facts from texts that somebody else read; `below` are the local counters of descendants.
+/// The counters from the texts that `read` returns. `below` are the local counters of descendants.
 pub fn facts_from(
     path: &Path,
     mut read: impl FnMut(&str) -> Result<Option<String>>,
@@ -509,7 +525,7 @@ pub fn facts_from(
     Ok(GroupFacts { limit, current, peak, stat, events, local })
 }
 
-/// See the header: kills in the subtree, if this level's limit was hit.
+/// Kills in the subtree, if this level's limit was hit; see the module documentation.
 fn derived_oom(limit: Option<Bytes>, peak: Option<Bytes>, failcnt: u64, kills: u64) -> u64 {
     let at_limit = match (limit, peak) {
         (Some(limit), Some(peak)) => peak.saturating_add(SLACK) >= limit,
@@ -518,7 +534,7 @@ fn derived_oom(limit: Option<Bytes>, peak: Option<Bytes>, failcnt: u64, kills: u
     if failcnt > 0 && at_limit { kills } else { 0 }
 }
 
-/// The counters of one directory. `oom` is not among what v1 counts.
+/// The counters of one directory. v1 does not count `oom`.
 pub fn local_events(mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<MemoryEvents> {
     let max = read(FAILCNT)?.as_deref().and_then(parse::number).unwrap_or(0);
     let oom_kill = read(OOM)?.as_deref().and_then(parse::oom_control).and_then(|c| c.oom_kill).unwrap_or(0);

@@ -1,8 +1,9 @@
-//! cgroup v2: one hierarchy, whole groups killed together, counters that name the level.
+//! cgroup v2: one hierarchy, kills of whole groups, and counters per level.
 //!
-//! Owned by `Enforcer` and `Group`. Order of things that the kernel insists on: a directory with processes of its own cannot hand
-//! controllers to its children (EBUSY), so processes live in leaves only (`main`, `task-*`, `shims`), and controllers are enabled from
-//! the root downwards before a leaf is made.
+//! `Enforcer` and `Group` use it. The kernel requires an order: a directory with processes cannot
+//! pass controllers to its children (EBUSY). Therefore processes are only in leaves (`main`,
+//! `task-*`, `shims`), and controllers are enabled from the root downwards before a leaf is
+//! created.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ pub struct V2 {
 }
 
 impl V2 {
-    /// Takes `root`, which has no processes of its own any more and is offered the memory controller; makes what is below.
+    /// Creates the directories below `root`. The root must have no processes and must have the
+    /// memory controller.
     pub fn prepare(root: Dir) -> Result<V2> {
         let has = enable(&root)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
@@ -45,17 +47,17 @@ impl V2 {
         Ok(V2 { root, containers, shims, has })
     }
 
-    /// ROOT.
+    /// The root directory.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// What can be limited besides memory.
+    /// The available controllers.
     pub fn controllers(&self) -> Controllers {
         self.has
     }
 
-    /// Whether the fence is still there.
+    /// Whether the fence still exists.
     pub fn has_home(&self) -> bool {
         self.containers.path().is_dir()
     }
@@ -65,7 +67,8 @@ impl V2 {
         Ok(Group { dir: Dir::open(self.containers.path())?, role: Role::Fence, name: CONTAINERS.into() })
     }
 
-    /// Counters of ROOT and the levels above it added up, each level's own only. A level that cannot be read does not count.
+    /// The sum of the counters of ROOT and the levels above it, each without its descendants.
+    /// Unreadable levels do not count.
     pub fn above(&self) -> Option<MemoryEvents> {
         let levels = self.root.path().ancestors().take_while(|dir| dir.join(CONTROLLERS).exists());
         let read = |dir: &Path| Some(parse::memory_events(&std::fs::read_to_string(dir.join(LOCAL)).ok()?));
@@ -78,7 +81,7 @@ impl V2 {
         })
     }
 
-    /// Makes a container's group and its `main`.
+    /// Creates the group of a container and its `main`.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
         let group = Group { dir: self.containers.make(checked(name)?)?, role: Role::Container, name: name.to_owned() };
         let filled = group.dir.set_all(&v2_limits(limits, self.has)).and_then(|()| {
@@ -93,7 +96,8 @@ impl V2 {
         }
     }
 
-    /// What is protected of a container counts only as far as its parent is: the fence has the sum.
+    /// Sets `memory.low` of the fence to the sum over its containers, because the protection of a
+    /// container is limited by that of its parent.
     fn protect(&self) -> Result<()> {
         let low =
             |name: String| self.containers.child(&name).ok()??.read_if_there("memory.low").ok()??.trim().parse::<u64>().ok();
@@ -101,23 +105,24 @@ impl V2 {
         self.containers.set(&v2_low(Bytes::new(sum)))
     }
 
-    /// A container's group that is there.
+    /// Opens an existing group of a container.
     pub fn open(&self, name: &str) -> Result<Option<Group>> {
         let dir = self.containers.child(checked(name)?)?;
         Ok(dir.map(|dir| Group { dir, role: Role::Container, name: name.to_owned() }))
     }
 
-    /// Names of all containers' groups.
+    /// Names of the groups of all containers.
     pub fn list(&self) -> Result<Vec<String>> {
         self.containers.children()
     }
 
-    /// What moves a process to the shims.
+    /// The files that move a process to the shims.
     pub fn shim_procs_files(&self) -> Vec<PathBuf> {
         vec![self.shims.procs_file()]
     }
 
-    /// Ends all containers and shims and removes what was made. A ROOT that was given (somebody else's process lives in it) stays.
+    /// Kills all containers and shims and removes their groups. A given ROOT with a process of
+    /// another program stays.
     pub fn remove_root(&self, within: Duration) -> Result<()> {
         for dir in [&self.containers, &self.shims] {
             kill(dir)?;
@@ -130,7 +135,7 @@ impl V2 {
     }
 }
 
-/// Hands the controllers we use to the children of `dir`, and says which there are.
+/// Passes our controllers to the children of `dir`. Returns the available controllers.
 pub fn enable(dir: &Dir) -> Result<Controllers> {
     let has = Controllers::from_words(&parse::words(&dir.read(CONTROLLERS)?));
     if let Some(knob) = has.subtree_knob() {
@@ -139,7 +144,8 @@ pub fn enable(dir: &Dir) -> Result<Controllers> {
     Ok(has)
 }
 
-/// SIGKILL to all in and below `dir`, by the kernel; by hand before Linux 5.14. Returns when nobody is left.
+/// Sends SIGKILL to all processes in and below `dir`: with `cgroup.kill`, or one by one before
+/// Linux 5.14. Returns when none is left.
 fn kill(dir: &Dir) -> Result<()> {
     let name = dir.path().display().to_string();
     match dir.write("cgroup.kill", "1") {
@@ -162,14 +168,14 @@ fn populated(dir: &Dir) -> Result<bool> {
     Ok(text.as_deref().and_then(parse::populated).unwrap_or(false))
 }
 
-/// What a group is, which decides where its processes live.
+/// The role of a group, which decides where its processes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// All containers.
+    /// The group of all containers.
     Fence,
-    /// Processes in `main`.
+    /// A container, with its processes in `main`.
     Container,
-    /// Processes in itself.
+    /// A task, with its processes in the group itself.
     Task,
 }
 
@@ -182,7 +188,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// A group made by somebody else.
+    /// Opens an existing group.
     pub fn attach(path: &Path) -> Result<Group> {
         let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
@@ -202,7 +208,7 @@ impl Group {
         &self.dir
     }
 
-    /// What moves a process in here.
+    /// The files that move a process into this group.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self.role {
             Role::Container => vec![self.dir.path().join(MAIN).join(PROCS)],
@@ -210,7 +216,7 @@ impl Group {
         }
     }
 
-    /// The files `facts` is made of.
+    /// The files from which `facts` is built.
     pub fn counter_files(&self) -> Vec<PathBuf> {
         [LIMIT, USAGE, PEAK, STAT, EVENTS, LOCAL].iter().map(|f| self.dir.path().join(f)).collect()
     }
@@ -220,39 +226,39 @@ impl Group {
         facts_from(self.dir.path(), |file| self.dir.read_if_there(file))
     }
 
-    /// Limit and own counters, without a look at anything else.
+    /// Limit and own counters; no other file is read.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
         let local = self.dir.read_if_there(LOCAL)?.as_deref().map(parse::memory_events).unwrap_or_default();
         Ok((self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes), local))
     }
 
-    /// Use and its kinds, cheaply.
+    /// Memory use and its kinds; cheap.
     pub fn sample(&self) -> Result<(Bytes, MemoryStat)> {
         let current = amount(self.dir.path(), USAGE, &self.dir.read(USAGE)?)?;
         Ok((current, parse::stat_v2(&self.dir.read(STAT)?)))
     }
 
-    /// What it holds and nothing below it does: see [`crate::unattributed`].
+    /// Memory that it holds and no child does: see [`crate::unattributed`].
     pub(crate) fn unattributed(&self, floor: Bytes) -> Result<Bytes> {
         unattributed::of_dir(&self.dir, unattributed::Files::V2, floor)
     }
 
-    /// What it is charged for.
+    /// The memory charged to it.
     pub(crate) fn charged(&self) -> Result<Charged> {
         unattributed::charged(&self.dir, unattributed::Files::V2)
     }
 
-    /// The files of a sample, kept open.
+    /// The open files of a sample.
     pub fn probe(&self) -> Result<Probe> {
         Probe::v2(self.dir.path(), USAGE, STAT)
     }
 
-    /// Times a process here or below had to wait for a page of its own.
+    /// Major page faults of its processes and those below.
     pub fn major_faults(&self) -> Option<u64> {
         parse::keyed(&self.dir.read(STAT).ok()?, "pgmajfault")
     }
 
-    /// Moves the limit; never below what would have to be killed for it.
+    /// Changes the limit. A limit below the unreclaimable use is refused.
     pub fn set_memory(&self, wanted: Bytes) -> Result<()> {
         let (_, stat) = self.sample()?;
         match stat.demand() {
@@ -261,27 +267,27 @@ impl Group {
         }
     }
 
-    /// Moves the share of processor time; nothing where there is no such controller.
+    /// Changes the processor weight. It has no effect without the controller.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         self.dir.set(&v2_cpu_weight(weight))
     }
 
-    /// Processes here and below.
+    /// Pids in this group and below.
     pub fn pids(&self) -> Result<Vec<i32>> {
         self.dir.pids()
     }
 
-    /// SIGKILL to all; returns when nobody is left.
+    /// Sends SIGKILL to all processes; returns when none is left.
     pub fn kill(&self) -> Result<()> {
         kill(&self.dir)
     }
 
-    /// Whether anybody lives here or below.
+    /// Whether there are processes in it or below.
     pub fn populated(&self) -> Result<bool> {
         populated(&self.dir)
     }
 
-    /// A task's group beside `main`.
+    /// Creates the group of a task, next to `main`.
     pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
         let has = Controllers::from_words(&parse::words(&self.dir.read("cgroup.subtree_control")?));
         let task = Group { dir: self.dir.make(&task_dir(name)?)?, role: Role::Task, name: name.to_owned() };
@@ -292,7 +298,8 @@ impl Group {
         }
     }
 
-    /// A group that did not get its limits must not stay. The first error is the one to report.
+    /// Removes a group that did not get its limits. Returns the first error, because the caller
+    /// reports it.
     fn undo(&self, first: CgroupError) -> CgroupError {
         if let Err(error) = self.dir.remove(Duration::from_millis(100)) {
             tracing::debug!(%error, "a half-made group stays behind");
@@ -300,7 +307,7 @@ impl Group {
         first
     }
 
-    /// The tasks' groups that are there.
+    /// The existing groups of tasks.
     pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
@@ -311,13 +318,13 @@ impl Group {
         Ok(found)
     }
 
-    /// Removes the group with all below it.
+    /// Removes the group with all groups below it.
     pub fn remove(&self, within: Duration) -> Result<()> {
         self.dir.remove(within)
     }
 }
 
-/// Facts from texts, read from the directory or by somebody else.
+/// The counters from the texts that `read` returns: from the directory, or from an exit record.
 pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<GroupFacts> {
     let current = match read(USAGE)? {
         Some(text) => amount(path, USAGE, &text)?,

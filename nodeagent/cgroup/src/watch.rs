@@ -1,10 +1,15 @@
-//! Early warning: a descriptor that becomes readable when a group's memory events move.
+//! Early warnings: descriptors that become readable when memory events of a group occur.
 //!
-//! Owned by the sampler. v2: inotify on `memory.events` (any counter of the group or below; at most every 10 ms, so it may come after the
-//! end). v1: an eventfd on `memory.oom_control` (out of memory at this level or above; it comes before the kill is over).
-//! For groups that may grow there are two more: v1, an eventfd on a figure of `memory.usage_in_bytes`; v2, a trigger on the time lost
-//! for memory (`memory.pressure`), which says `POLLPRI` and not readable.
-//! Never the proof of a kill: that is read from the counters after the end.
+//! The sampler owns them. v2: inotify on `memory.events` covers all counters of the group and
+//! below. It fires at most every 10 ms, so it may come after the end. v1: an eventfd on
+//! `memory.oom_control` covers out of memory at this level or above. It fires before the kill is
+//! complete.
+//!
+//! Groups that can grow have two more watches. v1: an eventfd on a threshold of
+//! `memory.usage_in_bytes`. v2: a trigger on the time lost for memory (`memory.pressure`), which
+//! reports `POLLPRI` instead of readable.
+//!
+//! A watch never proves a kill; the counters after the end do.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -24,18 +29,19 @@ use crate::error::{CgroupError, Result};
 use crate::group::Group;
 use crate::tree::Dir;
 
-/// Some task waited for memory 300 ms of 2 s: microseconds, the shortest window that needs no privilege. The kernel wants the text to
-/// end with a zero byte.
+/// Some task waited for memory 300 ms of 2 s, in microseconds. This is the shortest window without
+/// privileges. The kernel requires the final zero byte.
 const STALLS: &str = "some 300000 2000000\0";
 
-/// A non-blocking descriptor, readable (plain `Interest::READABLE` in a tokio `AsyncFd`) after memory events of the group.
+/// A non-blocking descriptor that is readable after memory events of the group (plain
+/// `Interest::READABLE` in a tokio `AsyncFd`).
 #[derive(Debug)]
 pub struct Watch {
     fd: OwnedFd,
 }
 
 impl Watch {
-    /// Watches `group`; `None` for a kind without such events (poll).
+    /// Watches `group`; `None` for poll, which has no such events.
     pub fn open(group: &Group) -> Result<Option<Watch>> {
         let fd = match group {
             Group::Cgroup2(g) => inotify(g.dir().path().join("memory.events"))?,
@@ -45,7 +51,8 @@ impl Watch {
         Ok(Some(Watch { fd }))
     }
 
-    /// v1: rings when the use of `group` passes `at`, in either direction. `None` elsewhere: v2 tells by its events.
+    /// v1: fires when the use of `group` crosses `at`, in either direction. `None` elsewhere: v2
+    /// uses its events.
     pub fn usage(group: &Group, at: Bytes) -> Result<Option<Watch>> {
         match group {
             Group::Cgroup1(g) => Ok(Some(Watch { fd: event_on(g.dir(), "memory.usage_in_bytes", &format!(" {}", at.get()))? })),
@@ -53,8 +60,9 @@ impl Watch {
         }
     }
 
-    /// v2: says `POLLPRI` (`Interest::PRIORITY`) when tasks of `group` lost more than 300 ms of 2 s waiting for memory, at most
-    /// once in 2 s. `None` elsewhere, and for a kernel without pressure figures.
+    /// v2: reports `POLLPRI` (`Interest::PRIORITY`) when tasks of `group` lost more than 300 ms of
+    /// 2 s to waits for memory, at most once per 2 s. `None` elsewhere, and for a kernel without
+    /// pressure information.
     pub fn stalls(group: &Group) -> Result<Option<Watch>> {
         match group {
             Group::Cgroup2(g) => Watch::stalls_in(&g.dir().path().join("memory.pressure")),
@@ -62,7 +70,7 @@ impl Watch {
         }
     }
 
-    /// As [`Watch::stalls`], of any file of pressure figures.
+    /// Like [`Watch::stalls`], for any pressure file.
     pub fn stalls_in(path: &Path) -> Result<Option<Watch>> {
         let opened = match OpenOptions::new().read(true).write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) {
             Ok(file) => file,
@@ -71,7 +79,7 @@ impl Watch {
         };
         match (&opened).write_all(STALLS.as_bytes()) {
             Ok(()) => Ok(Some(Watch { fd: opened.into() })),
-            // Built in, and switched off at boot.
+            // Pressure information is built in but disabled at boot.
             Err(e) if e.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(None),
             Err(source) => {
                 Err(CgroupError::Write { path: path.to_owned(), value: STALLS.trim_end_matches('\0').into(), hint: "", source })
@@ -79,7 +87,7 @@ impl Watch {
         }
     }
 
-    /// Takes all that is pending, so that the descriptor is quiet again.
+    /// Reads all pending events, so that the descriptor is not readable any more.
     pub fn clear(&self) -> std::io::Result<()> {
         let mut room = [0u8; 4096];
         loop {
@@ -104,7 +112,7 @@ fn eventfd(dir: &Dir) -> Result<OwnedFd> {
     event_on(dir, "memory.oom_control", "")
 }
 
-/// An eventfd that the kernel rings for `file`, with what else it wants to know.
+/// An eventfd that the kernel signals for `file`; `more` holds further arguments.
 fn event_on(dir: &Dir, file: &'static str, more: &str) -> Result<OwnedFd> {
     let failed =
         |errno: Errno| CgroupError::Read { path: dir.path().join(file), hint: "; cannot watch it", source: errno.into() };

@@ -1,4 +1,4 @@
-//! Groups that are held near their limit on the real kernel, cgroup v1 or v2: they wait, go on with more, or die as any other.
+//! Tests of groups that are throttled near their limit on the real kernel, cgroup v1 or v2.
 
 mod support;
 
@@ -13,10 +13,10 @@ use support::{Host, PATIENCE, run_in, signal_of, until};
 
 const SMALL: Bytes = Bytes::from_mib(32);
 const ENOUGH: Bytes = Bytes::from_mib(320);
-/// Writes twice 96 MiB of its own memory, in user mode: what a v1 group can let wait.
+/// A program that writes 96 MiB of its memory twice, in user mode: a v1 group can wait there.
 const NEEDS_192_MIB: &str = "exec perl -e '$x = \"a\" x (96 << 20); exit 0'";
 
-/// A task of 32 MiB in a container with room for more, held near its limit.
+/// A task of 32 MiB in a larger container, throttled near its limit.
 fn held(host: &Host) -> Group {
     let container = host.container("job.1.e1.c1", 400);
     let task = container.create_task("map-7-1", &support::memory(32)).expect("a task group");
@@ -31,7 +31,7 @@ fn rings(watch: &Watch) -> bool {
     rang
 }
 
-/// What is needed to see it coming: its events, or a figure before the limit.
+/// The early warning of this kernel: a usage threshold (v1) or the memory events (v2).
 fn warned(group: &Group) -> Watch {
     let early = Watch::usage(group, pressure_from(SMALL)).expect("watches");
     early.unwrap_or_else(|| Watch::open(group).expect("watches").expect("a kernel group"))
@@ -46,7 +46,7 @@ fn a_program_that_needs_six_times_its_limit_waits_and_goes_on() {
     assert!(rings(&watch), "nobody was warned");
     task.pause().expect("pauses");
     until("it is near its limit", || task.facts().expect("facts").current >= pressure_from(SMALL));
-    // It is to be there still after a while that it would not need.
+    // The program must still run after a time in which it would have finished.
     let _ = poll(&mut [], u16::try_from(Duration::from_millis(300).as_millis()).expect("short"));
     assert_eq!(program.try_wait().expect("asks"), None, "it is held");
     assert!(task.facts().expect("facts").current <= SMALL);

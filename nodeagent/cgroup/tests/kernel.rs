@@ -1,4 +1,5 @@
-//! Groups on the real kernel: cgroup v1 or v2, whichever this host enforces with. The same assertions hold for both.
+//! Tests of groups on the real kernel, with the cgroup version of this host. The assertions hold
+//! for both.
 
 mod support;
 
@@ -214,7 +215,7 @@ fn the_number_of_processes_is_limited() {
     assert!(group.pids().expect("pids").is_empty());
 }
 
-/// Processor time that the processes of a group have had. Clock ticks.
+/// Processor time of the processes of a group. In clock ticks.
 fn ticks(group: &Group) -> u64 {
     let of = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -303,7 +304,7 @@ fn a_watch_wakes_for_memory_events_and_falls_silent() {
     let mut hog = run_in(&group, HOG);
     assert!(ready(20_000), "an event must come");
     assert_eq!(signal_of(&mut hog), Some(9));
-    // v2 tells up to 10 ms late: what is still under way is taken too.
+    // v2 events arrive up to 10 ms late; this clears pending ones too.
     until("it falls silent", || {
         watch.clear().expect("clears");
         !ready(30)
@@ -357,7 +358,8 @@ fn a_single_kill_is_possible_where_it_is_wanted() {
     assert_eq!(signal_of(&mut bystander), Some(9));
 }
 
-/// In the process that `a_process_in_a_cgroup_of_its_own_makes_room_there` starts: finds its enforcer and says where.
+/// Runs in the process that `a_process_in_a_cgroup_of_its_own_makes_room_there` starts: detects its
+/// enforcer and writes the root to a file.
 #[test]
 fn inner_detect() {
     let Ok(how) = std::env::var("HEADROOM_TEST_INNER") else { return };
@@ -380,11 +382,11 @@ fn inner_detect() {
 fn a_process_in_a_cgroup_of_its_own_makes_room_there() {
     let host = Host::new("own-unit");
     if host.is_v1() {
-        return; // v1 lets processes live anywhere: nothing to make room for.
+        return; // v1 allows processes in any group
     }
     let says = tempfile::tempdir().expect("a directory");
     for (how, below) in [("found", "mine"), ("given", "")] {
-        // As systemd would: a leaf for the service and for nobody else, with all controllers on offer.
+        // Like systemd, it creates a leaf for this service only, with all controllers available.
         let unit = host.enforcer.root().expect("a root").join("containers").join(how);
         std::fs::create_dir(&unit).expect("makes");
         let file = says.path().join(how);
@@ -402,7 +404,8 @@ fn a_process_in_a_cgroup_of_its_own_makes_room_there() {
     }
 }
 
-/// A tmpfs of the host outlives the containers that write to it. Removed at the end, also after a failure.
+/// A tmpfs of the host, which outlives the containers that write to it. It is unmounted at the end,
+/// also after a failure.
 struct HostTmpfs(std::path::PathBuf);
 
 impl HostTmpfs {
@@ -422,7 +425,8 @@ impl Drop for HostTmpfs {
     }
 }
 
-/// A file to write whose pages are page cache; `None` in a guest, where every writable directory is a tmpfs.
+/// A path for a file whose pages are page cache; `None` in a guest, where every writable directory
+/// is a tmpfs.
 fn page_cache() -> Option<std::path::PathBuf> {
     let on_disk = |dir: &std::path::PathBuf| {
         nix::sys::statfs::statfs(dir).is_ok_and(|fs| fs.filesystem_type() != nix::sys::statfs::TMPFS_MAGIC)
@@ -431,8 +435,9 @@ fn page_cache() -> Option<std::path::PathBuf> {
     Some(dir.join(format!("headroom-cgroup-cached-{}", std::process::id())))
 }
 
-/// What a container writes to a tmpfs of the host is its own while its group is there, and nobody's afterwards. Page cache of a disk and
-/// what running containers hold do not count; and a task that ends leaves it to its container.
+/// Memory that a container writes to a tmpfs of the host is charged to it while its group exists,
+/// and to no container afterwards. Page cache of a disk and memory of running containers do not
+/// count. An ended task leaves the memory to its container.
 #[test]
 fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
     let (host, tmpfs) = (Host::new("left"), HostTmpfs::new());
@@ -445,7 +450,7 @@ fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
     let cached = page_cache();
     let write = |to: &std::path::Path, mib: u64| format!("exec dd if=/dev/zero of={} bs=1M count={mib}", to.display());
     assert!(run_in(&task, &write(&tmpfs.0.join("file"), 40)).wait().expect("ends").success());
-    // Without a disk there is no page cache that the kernel charges to a group.
+    // Without a disk, there is no page cache that the kernel charges to a group.
     let in_cache = cached.as_deref().map_or(Bytes::ZERO, |file| {
         assert!(run_in(&task, &write(file, 30)).wait().expect("ends").success());
         Bytes::from_mib(20)
@@ -467,7 +472,8 @@ fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
     holder.wait().expect("reaps");
 }
 
-/// The kernel takes page cache from others before it takes it from a container with `low`. cgroup v1 has no such thing.
+/// The kernel reclaims page cache of other containers before that of a container with `low`. cgroup
+/// v1 has no such protection.
 #[test]
 fn memory_that_is_protected_is_reclaimed_last() {
     let host = Host::new("low");

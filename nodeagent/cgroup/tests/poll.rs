@@ -1,4 +1,4 @@
-//! The fallback: process trees by number, without any privilege.
+//! Tests of the fallback: process trees by pid, without privileges.
 
 mod support;
 
@@ -37,7 +37,8 @@ fn the_sum_of_proportional_sizes_covers_the_whole_tree() {
 #[test]
 fn who_was_seen_once_is_not_forgotten_when_it_leaves_the_tree() {
     let group = poll().create("job.1.e1.c1", &memory(64)).expect("a group");
-    // The inner shell ends when the file appears; its child becomes an orphan in a session of its own.
+    // The inner shell ends when the file appears. Its child becomes an orphan in a separate
+    // session.
     let flag = tempfile::tempdir().expect("a directory");
     let go = flag.path().join("go");
     let script = format!("sh -c 'setsid sleep 600 & until [ -e {} ]; do sleep 0.01; done' & exec sleep 600", go.display());

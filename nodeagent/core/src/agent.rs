@@ -1,13 +1,15 @@
-//! All containers of this node: what is wanted against what is there.
+//! All containers of this node: their desired and their observed state.
 //!
-//! Owned by the node agent's loop, fed by one closed enum, answers with actions. What is wanted is level-triggered: the same words
-//! may come twice, late, or in full after a gap, and lead to the same end.
+//! The loop of the node agent owns this state. The input is one closed enum, the output a list of
+//! actions. The desired state is level-triggered: an order can arrive twice, late, or in full after
+//! a gap, and leads to the same state.
 //!
-//! - wanted and unknown: ensured, once. An id that was here before is never launched again.
-//! - here and not named when everything was named: stopped.
-//! - wanted with a later size than it has: given that size, once it runs (see [`crate::size`]).
-//! - an end is told until the resource manager has it, and kept until it says `forget`.
-//! - nothing heard of the resource manager for too long: everything is stopped (see [`crate::fence`]).
+//! - A container that is ordered and unknown is launched once. An id is never launched again.
+//! - A container that a full list does not name is stopped.
+//! - An order with a later size resizes the container as soon as it runs (see [`crate::size`]).
+//! - An exit report is sent until the resource manager has received it, and kept until `forget`.
+//! - All containers stop when the resource manager sends nothing for too long (see
+//!   [`crate::fence`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,113 +20,114 @@ use crate::container::{self, Answer, Effect, Illegal, Order, State, Step};
 use crate::fence::Fence;
 use crate::size::{Life, Size, Sizing};
 
-/// How many forgotten ids are remembered, so that a late order does not run one of them again.
+/// Number of forgotten ids that are remembered, so that a late order does not launch one of them
+/// again.
 const REMEMBERED: usize = 1024;
 
-/// What should become of one container.
+/// The desired state of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// It should run.
+    /// The container runs.
     Run(Order),
-    /// It should end.
+    /// The container is stopped.
     Stop(StopCause),
-    /// Its report is with everybody.
+    /// The exit report has reached all its readers; the container can be deleted.
     Forget,
 }
 
-/// Whether a list of wants names everything or changes only.
+/// Extent of a list of desired states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// What is not named is not wanted.
+    /// A container that is not named is not desired.
     Full,
-    /// What is not named stays as it was.
+    /// A container that is not named stays unchanged.
     Changes,
 }
 
-/// What an earlier agent left behind.
+/// State in which an earlier incarnation of the agent left a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// It was ordered and never started: that is done now, by whoever found it.
+    /// It was ordered and never started. The agent prepares and starts it now.
     Unstarted,
-    /// Its shim lives.
+    /// Its shim runs.
     Alive {
-        /// A stop that was recorded.
+        /// The recorded cause of a stop.
         asked: Option<StopCause>,
     },
-    /// Its shim is gone; there may be a record of the end.
+    /// Its shim has ended. There may be an exit record.
     Ended {
-        /// A stop that was recorded.
+        /// The recorded cause of a stop.
         asked: Option<StopCause>,
     },
-    /// Its report is written.
+    /// Its exit report is written.
     Reported(Box<ExitReport>),
 }
 
-/// What the loop learns.
+/// Input of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// What the resource manager wants.
+    /// The desired state, as the resource manager sends it.
     Desired {
-        /// Whether all is named.
+        /// Whether the list names all containers.
         extent: Extent,
         /// Each container once.
         wants: Vec<(ContainerId, Want)>,
     },
-    /// Found at start.
+    /// A container that was found at the start of the agent.
     Adopted {
-        /// Which one.
+        /// The container.
         id: ContainerId,
-        /// What it was ordered as.
+        /// Its order.
         order: Order,
-        /// What is there.
+        /// The state in which it was found.
         found: Found,
     },
-    /// Something happened to one container.
+    /// An event of one container.
     Container {
-        /// Which one.
+        /// The container.
         id: ContainerId,
-        /// What.
+        /// The event.
         event: container::Event,
     },
-    /// The resource manager has taken these reports in.
+    /// The resource manager has received these exit reports.
     Received(Vec<ContainerId>),
-    /// Registered with another life of the resource manager, which had taken these in.
+    /// The agent registered with another incarnation of the resource manager.
     NewPeer {
-        /// Nobody needs them any more.
+        /// Containers whose exit reports the earlier incarnation had received. They are forgotten.
         acked: Vec<ContainerId>,
     },
-    /// The shell is done with a [`Effect::Resize`].
+    /// The driver has finished an [`Effect::Resize`].
     Resized {
-        /// Of which container.
+        /// The container.
         id: ContainerId,
-        /// Of which version.
+        /// The version of the size.
         version: u32,
-        /// Whether it has that size now; why not, for people.
+        /// Success, or the reason in one sentence for the user.
         result: Result<(), String>,
     },
-    /// Everything should end: the node is closed down.
+    /// All containers are stopped because the node shuts down.
     StopAll(StopCause),
-    /// Time has passed.
+    /// A deadline may have passed.
     Time,
 }
 
-/// One thing for the shell to do.
+/// One action of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// For which container.
+    /// The container.
     pub id: ContainerId,
-    /// What.
+    /// The action.
     pub what: Effect,
 }
 
-/// One container.
+/// The state of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// What was granted.
+    /// The granted order.
     pub order: Order,
-    /// Where it is.
+    /// The phase.
     pub state: State,
-    /// The change of its size.
+    /// The pending change of its size.
     pub sizing: Sizing,
 }
 
@@ -134,18 +137,19 @@ impl Container {
     }
 }
 
-/// What came out of one event.
+/// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// To be done, in this order.
+    /// Actions, to be carried out in this order.
     pub actions: Vec<Action>,
-    /// To be logged: events that a state does not take.
+    /// Events that a state does not accept. The driver logs them.
     pub refused: Vec<(ContainerId, Illegal)>,
-    /// To be logged: the node has just given up on the resource manager, after this silence, and ends its containers.
+    /// The time since the last message of the resource manager, when the fence has just closed. The
+    /// driver logs it; the containers are stopped.
     pub fenced: Option<Duration>,
 }
 
-/// The state of a node.
+/// The state of all containers of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
     containers: BTreeMap<ContainerId, Container>,
@@ -154,12 +158,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Without containers.
+    /// An agent without containers.
     pub fn new(fence: Fence) -> Self {
         Agent { fence, ..Agent::default() }
     }
 
-    /// Takes in one event.
+    /// Applies one event.
     pub fn step(&mut self, now: Tick, event: Event) -> Outcome {
         let mut out = Outcome::default();
         if is_word_of_the_peer(&event) {
@@ -196,13 +200,13 @@ impl Agent {
         self.containers.get(id)
     }
 
-    /// When [`Event::Time`] is wanted next.
+    /// The next time at which the driver must send [`Event::Time`].
     pub fn deadline(&self) -> Option<Tick> {
         let fence = if self.is_quiet() { None } else { self.fence.deadline() };
         self.containers.values().filter_map(|c| c.state.deadline()).chain(fence).min()
     }
 
-    /// Reports that the resource manager has not taken in.
+    /// Exit reports that the resource manager has not received yet.
     pub fn unreceived(&self) -> impl Iterator<Item = &ExitReport> {
         self.containers.values().filter_map(|c| match &c.state {
             State::Exited { report, received: false } => Some(report.as_ref()),
@@ -271,7 +275,8 @@ impl Agent {
         }
     }
 
-    /// A stop for something that never came here is answered too, or the asker would wait for ever.
+    /// A stop for an unknown container is answered with an exit report. Otherwise the resource
+    /// manager waits for the report for ever.
     fn stop(&mut self, id: ContainerId, cause: StopCause, now: Tick, out: &mut Outcome) {
         if self.forgotten.contains(&id) {
             return;
@@ -310,7 +315,7 @@ impl Agent {
     }
 
     fn feed(&mut self, id: &ContainerId, event: container::Event, out: &mut Outcome) {
-        // Late words about what is forgotten find nobody.
+        // A late event of a forgotten container is dropped.
         let Some(c) = self.containers.get_mut(id) else { return };
         let mut effects = Vec::new();
         match container::on(&c.state, event, c.order.grace, &mut effects) {
@@ -337,7 +342,7 @@ impl Agent {
     }
 }
 
-/// Each of these is the answer to a call, or came down the line.
+/// True for events that carry a message of the resource manager.
 fn is_word_of_the_peer(event: &Event) -> bool {
     match event {
         Event::Desired { .. } | Event::Received(_) | Event::NewPeer { .. } => true,

@@ -35,7 +35,7 @@ fn run(n: u64) -> (ContainerId, Want) {
     (id(n), Want::Run(order()))
 }
 
-/// An agent with a shell that does what it is told, and a book of what was done.
+/// An agent with a driver that carries out its actions and records them.
 #[derive(Default)]
 struct Node {
     agent: Agent,
@@ -96,7 +96,7 @@ impl Node {
             self.tell(n, container::Event::Ended);
         }
     }
-    /// The shell is done with a change of size; a node with less than 100 MiB for each cannot give more.
+    /// Completes a change of size. The node refuses sizes above 100 MiB.
     fn resize(&mut self, n: u64) {
         let Some(size) = self.resizing.remove(&n) else { return };
         let fits = size.resource.memory <= Bytes::from_mib(100);
@@ -107,7 +107,7 @@ impl Node {
         let order = &self.agent.get(&id(n)).expect("there").order;
         (order.version, order.resource.memory)
     }
-    /// Lets everything that is under way happen, as far as `ms` of time allow.
+    /// Applies all queued events, then lets `ms` pass.
     fn settle(&mut self, ms: u64) {
         while let Some(event) = self.queue.pop_front() {
             self.feed(event);
@@ -302,7 +302,7 @@ fn apply(n: &mut Node, deed: Deed) {
             let wants: BTreeMap<_, _> = ids.into_iter().map(run).collect();
             n.feed(Event::Desired { extent: Extent::Full, wants: wants.into_iter().collect() });
         }
-        // A resource manager forgets only what it was told of.
+        // A resource manager forgets only containers whose end it has received.
         Deed::Forget(i) if n.state(i) == "exited" => drop(n.feed(changes((id(i), Want::Forget)))),
         Deed::Forget(_) => {}
         Deed::Dies(i) => n.dies(i),
@@ -316,8 +316,10 @@ fn apply(n: &mut Node, deed: Deed) {
 }
 
 proptest! {
-    /// Safety: never launched twice, resized only while it runs and once at a time, never killed unrecorded, never forgotten alive (see `Node::act`), nothing refused.
-    /// Liveness: when nothing is wanted any more, everything ends within the grace and is told.
+    /// Safety: no container is launched twice, killed without a record or forgotten while it runs.
+    /// It is resized only while it runs, one change at a time (see `Node::act`). No event is
+    /// refused. Liveness: when no container is desired, all end within the grace period and are
+    /// reported.
     #[test]
     fn any_order_of_words_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {
         let mut n = Node::default();

@@ -1,21 +1,24 @@
-//! From evidence to one closed reason: a pure table, never decided from exit code 137 alone.
+//! Maps evidence to one closed reason. The table never decides by exit code 137 alone.
 //!
-//! Owned by whoever saw the end: the node agent for a container, an executor for a task. It reads nothing and asks nobody; what
-//! could not be measured is absent from the evidence and simply does not count.
+//! The observer of the end calls it: the node agent for a container, an executor for a task. It
+//! does no input or output. A value that could not be measured is absent from the evidence and does
+//! not count.
 //!
 //! ```text
-//!  order  seen                                                                    reason
-//!  1      our own enforcer ended it (over its limit, stuck at it), it did not
-//!         get to exit 0 before                                                    own limit / stalled_at_limit
-//!  2      somebody of ours asked for the end before any counter moved             stopped / preempted / timeout / node_lost
-//!  3      exit 0                                                                  exit(0)
-//!  4      kills in its group and its own limit was hit                            own limit
-//!  5      kills in its group and no limit within it was hit                       ancestor_oom / node_oom
-//!  6      the runtime named its memory as full: marker, then declared exit code   heap_oom / overhead_oom by its words
-//!         (not: it was refused memory far below its limit; that is 8 or 9)
-//!  7      SIGKILL and nothing moved                                               killed_externally
-//!  8      any other signal                                                        signal(n)
-//!  9      any other code                                                          exit(n)
+//!  order  evidence                                             reason
+//!  1      our enforcer ended it (over its limit, or stalled    own limit / stalled_at_limit
+//!         at it) before it could exit with 0
+//!  2      a stop was ordered before any counter moved          stopped / preempted / timeout /
+//!                                                              node_lost
+//!  3      exit 0                                               exit(0)
+//!  4      kills in its group, and its own limit was hit        own limit
+//!  5      kills in its group, and no limit within it was hit   ancestor_oom / node_oom
+//!  6      its runtime reported full memory: by a marker,       heap_oom / overhead_oom, by the
+//!         else by a declared exit code (not if memory was      message
+//!         refused far below the limit; then 8 or 9)
+//!  7      SIGKILL, and no counter moved                        killed_externally
+//!  8      any other signal                                     signal(n)
+//!  9      any other code                                       exit(n)
 //!
 //!  own limit:  heap budget declared, heap at or beyond it     heap_oom       heap
 //!              heap budget declared, heap within it           overhead_oom   overhead
@@ -23,28 +26,29 @@
 //!              no managed heap, a task                        task_oom       native
 //! ```
 //!
-//! Which limit was hit is told by the kernel. v2: `oom` of `memory.events.local` moves at the level whose limit it was, and the
-//! kills are counted where the victims lived. v1: `failcnt` moves at the level whose limit it was; it also moves when reclaim
-//! helped, so the peak has to have reached the limit too.
+//! The kernel shows which limit was hit. v2: `oom` of `memory.events.local` moves at the level that
+//! owns the limit, and the kills are counted in the groups of the victims. v1: `failcnt` moves at
+//! the level that owns the limit. It also moves when reclaim helped, so the peak must have reached
+//! the limit too.
 
 use headroom_types::exit::{HeapFacts, OuterLevel};
 use headroom_types::{Bytes, Dimension, EnforcerKind, Evidence, ExitReason, StopCause};
 
-/// Whose end is judged.
+/// The object whose end is classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A container, with everything in it.
     Container,
-    /// One task in a cgroup of its own, or in its executor's.
+    /// One task, in its own cgroup or in that of its executor.
     Task,
 }
 
-/// The reason and, for memory failures of its own, what ran out.
+/// The reason and, for memory failures of its own, the exhausted dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// The closed reason.
     pub reason: ExitReason,
-    /// Which quantity ran out; `None` where that is not the matter.
+    /// The exhausted dimension; `None` for reasons without one.
     pub dimension: Option<Dimension>,
 }
 
@@ -55,16 +59,17 @@ impl Verdict {
 }
 
 const SIGKILL: i32 = 9;
-/// A heap filled to this share of its budget is full. Per cent.
+/// A heap that is used to this share of its budget is full. In percent.
 const HEAP_FULL: u64 = 95;
-/// Below this share of its limit a refused allocation was not refused for the limit. Per cent.
+/// Below this share of its limit, an allocation was not refused because of the limit. In percent.
 const HAS_ROOM: u64 = 75;
-/// A task below this share of its own limit is not to blame for its container's. Per cent.
+/// A task below this share of its own limit did not cause its container's failure. In percent.
 const WITHIN_OWN: u64 = 95;
-/// v1 charges in batches and fails large pages first, so a peak may end this much short of the limit.
+/// v1 charges in batches and fails large pages first, so a peak may stop this far below the limit.
 const V1_SLACK: Bytes = Bytes::from_mib(2);
 
-/// Decides why it ended. `heap_exit_codes`: codes by which its runtime says that its heap is full.
+/// Decides the reason of an end. `heap_exit_codes` are exit codes with which the runtime reports a
+/// full heap.
 pub fn classify(e: &Evidence, scope: Scope, heap_exit_codes: &[i32]) -> Verdict {
     let done_before_our_kill = e.exit_code == Some(0) && ended_by_our_enforcer(e);
     if !done_before_our_kill && let Some(verdict) = asked(e, scope) {
@@ -110,7 +115,7 @@ fn asked(e: &Evidence, scope: Scope) -> Option<Verdict> {
     })
 }
 
-/// Whose limit a kill by the kernel was for.
+/// The owner of the limit for which the kernel killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
     Own,
@@ -120,14 +125,16 @@ enum Limit {
 
 fn kernel_kill(e: &Evidence) -> Option<Limit> {
     if e.own.events.oom_kill == 0 && e.own.events.oom_group_kill == 0 {
-        // Without a cgroup of its own nothing is counted here; the host's counter is all there is.
+        // Without a cgroup of its own there are no counters of its own. The host's counter is the
+        // only one.
         let host_only = e.enforcer == EnforcerKind::Poll && e.signal == Some(SIGKILL) && host_moved(e);
         return host_only.then_some(Limit::Host);
     }
     if own_limit_hit(e) {
         return Some(Limit::Own);
     }
-    // A limit below its own was hit: one of its tasks was the victim, which says nothing about its own end.
+    // A limit below its own was hit, so one of its tasks was the victim. That does not explain its
+    // own end.
     let inner = e.own.events.oom > e.own.local.oom;
     if e.outer.iter().any(|level| level_hit(level, e.enforcer)) {
         return (!inner || e.signal == Some(SIGKILL)).then_some(Limit::Outer);
@@ -148,7 +155,7 @@ fn own_limit_hit(e: &Evidence) -> bool {
 
 fn reached(peak: Option<Bytes>, limit: Option<Bytes>) -> bool {
     let Some(limit) = limit else { return false };
-    // A peak that the kernel does not keep cannot speak against the kill.
+    // A peak that the kernel does not record is no evidence against the kill.
     peak.is_none_or(|peak| peak.saturating_add(V1_SLACK.max(limit.mul_ratio(2, 100))) >= limit)
 }
 
@@ -169,7 +176,8 @@ fn host_moved(e: &Evidence) -> bool {
     e.outer.iter().any(|level| is_host(level) && level.local.oom_kill > 0)
 }
 
-/// A task died for its container's limit: its own fault unless it kept well within a limit of its own.
+/// A task died for the limit of its container. It is charged to the task unless the task stayed
+/// well below a limit of its own.
 fn outer_limit_of_task(e: &Evidence) -> Verdict {
     let containers_own = e.outer.iter().any(|level| level.level == "container" && level_hit(level, e.enforcer));
     let within = match (e.own.limit, e.own.peak) {
@@ -201,21 +209,22 @@ fn dimension(e: &Evidence) -> Dimension {
     }
 }
 
-/// Committed memory up to the budget proves nothing (`-Xms` = `-Xmx` commits it all at once); beyond the budget it does.
+/// Committed memory up to the budget is no evidence (`-Xms` = `-Xmx` commits it all at once);
+/// beyond the budget it is.
 pub(crate) fn is_full(heap: &HeapFacts, budget: Bytes) -> bool {
     heap.used >= budget.mul_ratio(HEAP_FULL, 100) || heap.committed > budget
 }
 
-/// What a runtime's own words say ran out.
+/// The kind of memory that a runtime message reports as exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
     /// The heap.
     Heap,
-    /// Memory beside the heap: direct buffers, class metadata, threads, mappings.
+    /// Memory outside the heap: direct buffers, class metadata, threads, mappings.
     Beside,
 }
 
-/// Reads the line by which a runtime named its memory as full. A line of unknown words speaks of the heap.
+/// Reads the line in which a runtime reports full memory. A line with unknown words means the heap.
 pub fn marked(line: &str) -> Marked {
     const BESIDE: [&str; 7] = [
         "direct buffer memory",
@@ -230,8 +239,9 @@ pub fn marked(line: &str) -> Marked {
     if BESIDE.iter().any(|words| line.contains(words)) { Marked::Beside } else { Marked::Heap }
 }
 
-/// True when the line says that an allocation was refused, which says nothing of a full heap: the words of runtimes whose memory is one
-/// quantity, and those of managed runtimes that could not even reserve their heap.
+/// True when the line reports a refused allocation, which is no evidence of a full heap. These are
+/// the messages of runtimes whose memory is one quantity, and those of managed runtimes that could
+/// not reserve their heap.
 pub(crate) fn is_refusal(line: &str) -> bool {
     const ONE_QUANTITY: [&str; 6] =
         ["memoryerror", "runtime: out of memory", "bad_alloc", "memory allocation of", "nomemoryerror", "you tried to allocate"];
@@ -239,14 +249,15 @@ pub(crate) fn is_refusal(line: &str) -> bool {
     ONE_QUANTITY.iter().any(|words| line.contains(words)) || is_failed_reservation(&line)
 }
 
-/// A managed runtime could not reserve the addresses that it begins with. `line` is in lower case.
+/// True for a managed runtime that could not reserve its first addresses. `line` is in lower case.
 fn is_failed_reservation(line: &str) -> bool {
     ["could not reserve enough space for", "failed to reserve virtual memory", "native memory allocation (mmap)"]
         .iter()
         .any(|words| line.contains(words))
 }
 
-/// True when memory was refused to the program although its container had room: a limit of its own, or one request that no host answers.
+/// True when memory was refused although the container had free memory: by a limit of the program's
+/// own, or because the request exceeds any host.
 pub(crate) fn is_refused(e: &Evidence) -> bool {
     let Some(line) = e.heap_marker.as_deref().filter(|line| is_refusal(line)) else { return false };
     if e.heap_budget.is_some() && !is_failed_reservation(&line.to_ascii_lowercase()) {

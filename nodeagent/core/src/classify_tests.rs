@@ -51,12 +51,12 @@ fn outer(mut e: Evidence, level: &str, local: MemoryEvents) -> Evidence {
     e.outer.push(OuterLevel::counted(level, None, local));
     e
 }
-/// v2: the group's own limit was hit, the victims were in its `main`.
+/// v2: the group's own limit was hit, and the victims were in its `main`.
 fn at_own_limit(mut e: Evidence) -> Evidence {
     e.own = own(64, 64, events(40, 1, 2, 1), events(40, 1, 0, 0));
     outer(e, "host", events(0, 0, 2, 0))
 }
-/// v2: kills counted here, no limit within hit.
+/// v2: kills are counted here, and no limit within was hit.
 fn victim_here(mut e: Evidence, peak: u64) -> Evidence {
     e.own = own(64, peak, events(0, 0, 2, 1), events(0, 0, 0, 0));
     e
@@ -213,7 +213,7 @@ fn outer_rows() -> Vec<Row> {
     ]
 }
 
-/// Memory that was refused says something of the limit only where it was nearly full.
+/// A refused allocation is evidence about the limit only where the limit was almost reached.
 fn refused_rows() -> Vec<Row> {
     use Dimension as D;
     use ExitReason as R;
@@ -387,7 +387,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
 }
 
 proptest! {
-    /// Safety: nobody is charged for memory unless a counter, the runtime or our own enforcer says so.
+    /// Safety: memory is the reason only if a counter, the runtime or our enforcer reports it.
     #[test]
     fn memory_is_never_blamed_without_a_witness(e in any_evidence(), task in any::<bool>()) {
         let scope = if task { Scope::Task } else { Scope::Container };
@@ -402,7 +402,7 @@ proptest! {
         }
     }
 
-    /// Safety: what ended well without being asked to is a success, whatever else happened.
+    /// Safety: exit code 0 without an ordered stop is a success, with any other evidence.
     #[test]
     fn success_wins(mut e in any_evidence()) {
         e.exit_code = Some(0);
@@ -411,7 +411,7 @@ proptest! {
         prop_assert_eq!(classify(&e, Scope::Container, &[3]).reason, ExitReason::Exit { code: 0 });
     }
 
-    /// Safety: a container's verdict never speaks of a task.
+    /// Safety: a container's verdict never has the reason of a task.
     #[test]
     fn a_container_is_no_task(e in any_evidence()) {
         prop_assert_ne!(classify(&e, Scope::Container, &[]).reason, ExitReason::TaskOom);

@@ -1,7 +1,8 @@
-//! One container's life on this node: the machine, and nothing else.
+//! The state machine of one container.
 //!
-//! Owned by [`crate::agent::Agent`]. It never acts: every transition says what the shell has to do, and the result comes back as
-//! an event. Actions may be repeated and results may come late; both are swallowed here by name.
+//! [`crate::agent::Agent`] owns it. The machine never acts: each transition returns the effects
+//! that the driver has to carry out, and their results return as events. Effects may repeat and
+//! results may be late; the tables below name each case and ignore it.
 //!
 //! ```text
 //!          launch             prepared            started
@@ -16,9 +17,10 @@
 //!                              Exited ─────────────► Acked
 //! ```
 //!
-//! A `forget` before the end comes from a resource manager that had given the node up: what lives is shown to it again, and it
-//! will say `stop`. A stop that arrives before the program runs is kept and carried out at the next step, because a kill could miss a child that
-//! has not yet entered its cgroup.
+//! A `forget` before the end comes from a resource manager that had declared the node lost. The
+//! node reports the running container again, and the resource manager then orders `stop`. A stop
+//! that arrives before the program runs is kept until the next step. An earlier kill could miss a
+//! child that has not entered its cgroup yet.
 
 use std::time::Duration;
 
@@ -26,17 +28,17 @@ use headroom_types::{ExitReport, RequestId, Resource, StopCause, Tick, UnixMilli
 
 use crate::size::Size;
 
-/// How often a kill is repeated until the end is seen.
+/// Interval at which a kill is repeated until the end is observed.
 pub const KILL_AGAIN: Duration = Duration::from_secs(1);
 
-/// What was granted: the part that the core needs. The launch itself stays with the shell.
+/// The part of the granted container that the core needs. The driver keeps the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Order {
     /// The request; `None` for an application master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// The attempt of its application master in which it was granted; 1 for the first.
     pub attempt: u32,
-    /// Its size: the limit.
+    /// Its size, which is its limit.
     pub resource: Resource,
     /// The version of that size.
     pub version: u32,
@@ -47,7 +49,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Of something that never came here and was stopped elsewhere.
+    /// The order of a container that this node never had and that is stopped elsewhere.
     pub fn unknown() -> Self {
         Order {
             request: None,
@@ -60,147 +62,149 @@ impl Order {
     }
 }
 
-/// Where a container is in its life.
+/// The phase of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Ordered, nothing done.
+    /// Ordered; not prepared yet.
     New,
-    /// Directory, files and cgroup are being made.
+    /// The driver makes the directory, files and cgroup.
     Preparing {
-        /// A stop that came meanwhile.
+        /// A stop that arrived in this phase.
         stop: Option<StopCause>,
     },
-    /// Its shim was started; no word from it yet.
+    /// The shim was started and has not reported the program's start.
     Starting {
-        /// A stop that came meanwhile.
+        /// A stop that arrived in this phase.
         stop: Option<StopCause>,
     },
     /// Its program runs.
     Running,
-    /// It is being ended, or its remains are being collected.
+    /// The container is being ended, or its remains are being collected.
     Stopping {
-        /// Who asked; `None` when it ended by itself.
+        /// The cause of the stop; `None` when it ended by itself.
         asked: Option<StopCause>,
-        /// How far that is.
+        /// The step of the stop.
         step: Step,
     },
-    /// Its report is there and waits for an acknowledgement.
+    /// The exit report exists and waits for an acknowledgement.
     Exited {
         /// The verdict with its evidence.
         report: Box<ExitReport>,
-        /// Whether the resource manager of this life has taken it in.
+        /// Whether the current incarnation of the resource manager has received it.
         received: bool,
     },
-    /// Everybody has the report. Nothing of it matters any more.
+    /// The resource manager has acknowledged the report with `forget`. The state can be deleted.
     Acked,
 }
 
-/// How far a stop is.
+/// The step of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// SIGTERM was sent.
     Grace {
-        /// When patience ends.
+        /// The time of the kill.
         kill_at: Tick,
     },
-    /// SIGKILL was sent to all of it.
+    /// SIGKILL was sent to all its processes.
     Killing {
-        /// When to do it again.
+        /// The time of the next kill.
         again_at: Tick,
     },
-    /// It ended; counters and logs are being read.
+    /// The container ended; the driver reads counters and logs.
     Collecting,
 }
 
-/// What happened to one container.
+/// An event of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It should run.
+    /// An order to run it.
     Launch,
-    /// Directory, files and cgroup are there, and the limit was read back.
+    /// Directory, files and cgroup exist, and the limit was read back.
     Prepared,
-    /// The shim said that the program runs.
+    /// The shim reported that the program runs.
     Started {
-        /// Now.
+        /// The present time.
         now: Tick,
     },
-    /// It could not be prepared or started.
+    /// The driver could not prepare or start it.
     Failed {
-        /// Why, in one sentence.
+        /// The reason in one sentence.
         why: String,
     },
-    /// Somebody wants it to end.
+    /// An order to stop it.
     Stop {
-        /// Who and why.
+        /// The cause.
         cause: StopCause,
-        /// Now.
+        /// The present time.
         now: Tick,
     },
-    /// Time has passed.
+    /// A deadline may have passed.
     Deadline {
-        /// Now.
+        /// The present time.
         now: Tick,
     },
-    /// Its shim is gone.
+    /// The shim has ended.
     Ended,
-    /// Its report is written.
+    /// The exit report is written.
     Reported(Box<ExitReport>),
-    /// The resource manager has taken the report in.
+    /// The resource manager has received the report.
     Received,
-    /// Another resource manager, which knows nothing yet.
+    /// The agent registered with another incarnation of the resource manager, which has no reports
+    /// yet.
     NewPeer,
-    /// Everybody has the report.
+    /// All readers have the report.
     Forget,
 }
 
-/// How its life on this node came to an end, for whoever writes the report.
+/// The kind of end, as the exit report needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The program ran, or its shim at least was started.
+    /// The program ran, or at least its shim was started.
     Ended {
-        /// Who asked for it.
+        /// The cause of the stop; `None` when it ended by itself.
         asked: Option<StopCause>,
     },
-    /// It could not be started.
+    /// It could not be prepared or started.
     Failed {
-        /// Why, in one sentence.
+        /// The reason in one sentence.
         why: String,
     },
     /// A stop came before it was started.
     Never {
-        /// Who asked for it.
+        /// The cause of the stop.
         cause: StopCause,
     },
 }
 
-/// What the shell has to do. Each may be done twice without harm.
+/// An action of the driver. Each can be carried out twice without harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Make directory, files and cgroup.
+    /// Make the directory, files and cgroup.
     Prepare,
-    /// Wait no longer for what has to come from elsewhere: it is not going to run. [`Event::Failed`] or [`Event::Prepared`] still follows.
+    /// Stop waiting for the files of the launch, because the container will not run.
+    /// [`Event::Failed`] or [`Event::Prepared`] still follows.
     Abandon,
     /// Start the shim.
     Spawn,
-    /// Make the cause of the stop durable. Always comes before the signal it explains.
+    /// Write the cause of the stop to disk. It always precedes the signal that it explains.
     RecordStop(StopCause),
     /// Ask the program to end: SIGTERM.
     Terminate,
-    /// End every process of it.
+    /// Send SIGKILL to all its processes.
     Kill,
-    /// Read what is left of it and write the report.
+    /// Read the remains and write the exit report.
     Collect(End),
-    /// Tell the resource manager soon: its phase changed.
+    /// Report the new phase to the resource manager soon.
     Changed,
-    /// Tell the resource manager now: its report is there.
+    /// Report the end to the resource manager now.
     Tell,
-    /// Mark its directory as no longer needed.
+    /// Mark its directory as unused.
     Forget,
-    /// Give it another size; the agent's state hears of it when it is so, or cannot be.
+    /// Change its size. The driver returns the result to the agent's state.
     Resize(Size),
 }
 
-/// An event that this state does not take. The state stays as it was.
+/// An event that this state does not accept. The state does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Illegal {
     /// The state's name.
@@ -215,16 +219,16 @@ impl std::fmt::Display for Illegal {
 }
 impl std::error::Error for Illegal {}
 
-/// What a state says to an event.
+/// The answer of a state to an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It goes on to this state.
+    /// The state changes to this one.
     To(State),
-    /// It stays: already so, or too late to matter.
+    /// The state does not change: the event repeats, or it is too late.
     Stay,
 }
 
-/// The only place where a container's state changes.
+/// Applies an event. It is the only place where the state of a container changes.
 pub fn on(state: &State, event: Event, grace: Duration, out: &mut Vec<Effect>) -> Result<Answer, Illegal> {
     let refused = Illegal { state: state.name(), event: event.name() };
     let answer = match state {
@@ -277,7 +281,7 @@ fn preparing(stop: Option<StopCause>, event: Event, out: &mut Vec<Effect>) -> Op
 fn starting(stop: Option<StopCause>, event: Event, grace: Duration, out: &mut Vec<Effect>) -> Option<Answer> {
     match event {
         Event::Started { now } => Some(match stop {
-            // Grace begins when there is somebody to be graceful to.
+            // The grace period begins when the program runs.
             Some(cause) => stop_running(cause, now, grace, out),
             None => {
                 out.push(Effect::Changed);
@@ -311,7 +315,7 @@ fn stopping(asked: Option<StopCause>, step: Step, event: Event, out: &mut Vec<Ef
             Some(Answer::To(State::Exited { report, received: false }))
         }
         Event::Deadline { now } => Some(kill_when_due(asked, step, now, out)),
-        // The first cause stands; one that knows no grace ends the patience of one that does.
+        // The first cause is kept. A later stop without grace ends the grace period of the first.
         Event::Stop { cause, now } => match step {
             Step::Grace { .. } if !is_graceful(cause) => Some(kill(asked, now, out)),
             Step::Grace { .. } | Step::Killing { .. } | Step::Collecting => Some(Answer::Stay),
@@ -352,7 +356,8 @@ fn is_graceful(cause: StopCause) -> bool {
 }
 
 fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<Effect>) -> Answer {
-    // Side by side: the shell carries out as one job, one after the other, what is not parted by anything else.
+    // These effects stay adjacent: the driver carries out adjacent effects as one job, in this
+    // order.
     out.push(Effect::RecordStop(cause));
     let answer = if is_graceful(cause) {
         out.push(Effect::Terminate);
@@ -393,7 +398,7 @@ fn never(cause: StopCause, out: &mut Vec<Effect>) -> Answer {
 }
 
 impl State {
-    /// Its name in logs.
+    /// The name in logs.
     pub fn name(&self) -> &'static str {
         match self {
             State::New => "new",
@@ -405,7 +410,7 @@ impl State {
             State::Acked => "acked",
         }
     }
-    /// When it wants to hear of the time.
+    /// The time at which the state needs a [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Tick> {
         match self {
             State::Stopping { step: Step::Grace { kill_at }, .. } => Some(*kill_at),
@@ -418,7 +423,7 @@ impl State {
 }
 
 impl Event {
-    /// Its name in logs.
+    /// The name in logs.
     pub fn name(&self) -> &'static str {
         match self {
             Event::Launch => "launch",

@@ -89,7 +89,8 @@ fn cell(state: &State, event: Event) -> String {
     }
 }
 
-/// Every cell of the table: where it goes and what is done. `-` stays on purpose, `!` is refused and named in the log.
+/// Covers each cell of the table: next state and effects. `-` keeps the state on purpose, `!` is
+/// refused and logged.
 #[test]
 fn every_cell() {
     let mut text = String::new();

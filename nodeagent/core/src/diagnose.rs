@@ -1,9 +1,11 @@
-//! What to do about it: a table of rules over the evidence, surest cause first, cheapest cure first among equals.
+//! Causes and cures of a verdict: a table of rules over the evidence.
 //!
-//! Owned by whoever made the verdict. It never changes the verdict, and it stays silent where nothing points anywhere. Figures
-//! of a killed process are lower bounds of what it needed, and are worded so.
+//! Rows are sorted by certainty, and by the price of the cure among equals. The author of the
+//! verdict calls it. It never changes the verdict, and returns nothing without evidence. The
+//! numbers of a killed process are lower bounds of its need, and the text says so.
 //!
-//! Cures in the order of what they cost: other flags, fewer things at once, overhead, heap, a bigger container.
+//! Cures in the order of their price: other flags, less concurrency, overhead, heap, a bigger
+//! container.
 
 mod beside;
 mod heap;
@@ -16,10 +18,11 @@ use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, Evidence, ExitReaso
 
 use crate::classify::{Marked, Verdict, is_refusal, marked};
 
-/// One row of the table: silent, or a cause with its cure.
+/// One row of the table: nothing, or a cause with its cure.
 type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
 
-/// What took the room of a memory failure of its own, in the order of what the cures cost.
+/// Rules for the memory that filled the limit of its own memory failure, in the order of the price
+/// of their cures.
 const TAKEN: [Rule; 19] = [
     limits::heap,
     limits::beside_heap,
@@ -42,10 +45,10 @@ const TAKEN: [Rule; 19] = [
     beside::direct,
 ];
 
-/// What else can be said of it: which part was too small, and which had room to spare.
+/// Rules for the part that was too small, and for the part that had free memory.
 const SHORT: [Rule; 5] = [heap::idle, beside::unknown, heap::bound, heap::full, others::own_data];
 
-/// Causes and cures for a verdict; empty where memory was not the matter and nothing is known.
+/// Causes and cures for a verdict; empty for ends without a memory failure and without evidence.
 pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
     let case = Case::new(e, v);
     match v.reason {
@@ -68,20 +71,20 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
     }
 }
 
-/// The next size worth trying after a kill at `seen`: half as much again, in steps a scheduler likes.
+/// The next size to try after a kill at `seen`: half as much again, rounded up to 64 MiB or 8 MiB.
 pub fn fitting(seen: Bytes) -> Bytes {
     let wanted = seen.mul_ratio(3, 2);
     let step = if wanted >= Bytes::from_gib(1) { Bytes::from_mib(64) } else { Bytes::from_mib(8) };
     wanted.round_up(step)
 }
 
-/// The evidence with what several rules need.
+/// The evidence, with values that several rules need.
 struct Case<'a> {
     e: &'a Evidence,
     verdict: Verdict,
-    /// What it was held to, or what it reached where there was no limit.
+    /// The limit, or the peak where there was no limit.
     limit: Bytes,
-    /// What it is known to have needed.
+    /// The known need: the larger of peak and last use.
     seen: Bytes,
     told: Option<Marked>,
 }
@@ -96,30 +99,31 @@ impl<'a> Case<'a> {
     fn is_share(&self, part: Bytes, percent: u64) -> bool {
         !part.is_zero() && part >= self.limit.mul_ratio(percent, 100)
     }
-    /// True when the runtime's own words hold these, given in lower case.
+    /// True when the runtime message contains `words`, given in lower case.
     fn says(&self, words: &str) -> bool {
         self.e.heap_marker.as_deref().is_some_and(|line| line.to_ascii_lowercase().contains(words))
     }
-    /// True when it said that memory was refused to it, and has no heap with a maximum that could be the reason: Python, Go, C++, Rust.
+    /// True when the program reported a refused allocation and has no heap with a maximum that
+    /// could be the reason: Python, Go, C++, Rust.
     fn was_refused(&self) -> bool {
         self.e.heap_budget.is_none() && self.e.heap_marker.as_deref().is_some_and(is_refusal)
     }
     fn heap(&self) -> Option<(HeapFacts, Bytes)> {
         Some((self.e.heap?, self.e.heap_budget?))
     }
-    /// What the limit leaves beside the heap budget.
+    /// The memory that the limit leaves outside the heap budget.
     fn overhead(&self) -> Option<Bytes> {
         self.e.heap_budget.map(|budget| self.limit.saturating_sub(budget))
     }
-    /// True when it was killed at its limit rather than told by its runtime.
+    /// True when it was killed at its limit and its runtime reported nothing.
     fn is_kill(&self) -> bool {
         self.told.is_none() && self.e.exit_code.is_none()
     }
-    /// True when the kill was for what is beside a heap.
+    /// True when the kill was for memory outside the heap.
     fn beside_heap(&self) -> bool {
         self.is_kill() && self.verdict.dimension == Some(Dimension::Overhead)
     }
-    /// What it would have fitted in without `part`, as far as it had come.
+    /// The size that would have sufficed without `part`, for the use so far.
     fn without(&self, part: Bytes) -> Bytes {
         self.seen.saturating_sub(part).max(Bytes::from_mib(1)).round_up(Bytes::from_mib(1))
     }

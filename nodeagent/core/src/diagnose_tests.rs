@@ -33,7 +33,7 @@ fn a_native_program_is_told_a_size() {
     assert!(all[0].fix.contains("96 MiB") && all[0].certainty == Certainty::Certain, "{all:#?}");
 }
 
-/// As a Go program ended that was held by `ulimit -v`, and not by its cgroup.
+/// Measured evidence of a Go program that `ulimit -v` limited instead of its cgroup.
 #[test]
 fn who_was_refused_memory_far_below_its_limit_needs_no_larger_container() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
@@ -174,7 +174,8 @@ fn ends_that_are_no_fault_of_its_own_say_so() {
     assert!(told(&e, Scope::Container).is_empty());
 }
 
-/// A victim of an outer limit is told of leftovers when they filled a tenth of that level; otherwise of the level alone.
+/// A diagnosis of a victim of an outer limit names leftovers that fill a tenth of that level;
+/// otherwise it names only the level.
 #[test]
 fn leftovers_that_filled_the_outer_level_are_named() {
     let victim = |left: u64, owners: &[(&str, u64)], hit: u64| {
@@ -208,7 +209,7 @@ fn a_stall_is_explained_by_what_it_read_again() {
     assert!(finds(&e, "120000 pages").fix.contains("384 MiB in all"));
 }
 
-/// What took the room is the cause, and that it stalled there only how it ended.
+/// The memory that filled the limit is the cause; the stall only describes how it ended.
 #[test]
 fn a_stall_for_what_took_the_room_is_named_after_it() {
     let stalled = |e: Evidence| Evidence { stop_asked: Some(headroom_types::StopCause::Stalled), ..e };
@@ -242,7 +243,8 @@ fn every_memory_failure_gets_a_cure() {
     }
 }
 
-/// A JVM killed by the kernel at 256 MiB: 64 MiB budget, 20 MiB of heap in use, and `inside` in its largest process.
+/// A JVM that the kernel killed at 256 MiB: 64 MiB heap budget, 20 MiB of heap in use, and `inside`
+/// in its largest process.
 fn jvm_with(inside: ProcessFacts) -> Evidence {
     let mut e = killed_at(256);
     e.heap_budget = Some(MIB(64));

@@ -1,19 +1,20 @@
-//! When a node that hears nothing of its resource manager ends its own containers.
+//! Self-fence: a node without contact to the resource manager ends its own containers.
 //!
-//! Owned by [`crate::agent::Agent`]. A resource manager that gives a node up starts its work elsewhere; a node that is merely cut off
-//! would go on with the same work for ever. The fence bounds that. It is a deadline and nothing else: no clock, no connection.
+//! [`crate::agent::Agent`] owns it. A resource manager that declares a node lost starts its work
+//! elsewhere; a disconnected node would run the same work for ever. The fence bounds that time. It
+//! is a deadline only, without a clock or connection.
 
 use std::time::Duration;
 
 use headroom_types::Tick;
 
-/// How long a node goes on alone.
+/// Time for which a node keeps its containers without contact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patience {
-    /// For ever.
+    /// No limit.
     #[default]
     Endless,
-    /// So long.
+    /// This duration.
     For(Duration),
 }
 
@@ -26,18 +27,18 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Patience begins now.
+    /// A fence whose time begins now.
     pub fn new(patience: Patience, now: Tick) -> Self {
         Fence { patience, heard: now, closed: false }
     }
 
-    /// The resource manager was heard.
+    /// Records a message of the resource manager.
     pub fn heard(&mut self, now: Tick) {
         self.heard = self.heard.max(now);
         self.closed = false;
     }
 
-    /// When patience ends; `None` when it never does, or has ended already.
+    /// The time at which the fence closes; `None` without a limit, or after it has closed.
     pub fn deadline(&self) -> Option<Tick> {
         match self.patience {
             Patience::For(patience) if !self.closed => Some(self.heard.plus(patience)),
@@ -45,7 +46,7 @@ impl Fence {
         }
     }
 
-    /// Whether patience ends now: the silence, once.
+    /// Closes the fence if it is due. Returns the time since the last message, once.
     pub fn close(&mut self, now: Tick) -> Option<Duration> {
         self.deadline().filter(|at| *at <= now)?;
         self.closed = true;

@@ -1,25 +1,25 @@
-//! What a HotSpot collector wrote into a log that is switched on (`-Xlog:gc*`): pure.
+//! Parses the log of a HotSpot collector (`-Xlog:gc*`). Pure.
 //!
-//! Read from the end of the program's own output, so a log that was turned on by whoever wrote the command is understood as well
-//! as one that a job file asks for. Lines look like
-//! `[1.234s][info][gc,heap] GC(7) Humongous regions: 12->12` and
-//! `[1.235s][info][gc] GC(7) Pause Full (G1 Compaction Pause) 60M->58M(64M) 12.345ms`.
+//! The log is read from the end of the program's output. A log that the user's command switches on
+//! is parsed like one that a job file requests. Lines look like
+//! `[1.234s][info][gc,heap] GC(7) Humongous regions: 12->12` and `[1.235s][info][gc] GC(7) Pause
+//! Full (G1 Compaction Pause) 60M->58M(64M) 12.345ms`.
 
 use std::time::Duration;
 
 use headroom_types::Bytes;
 use headroom_types::exit::HeapFacts;
 
-/// What the last lines of a log told.
+/// Values of the last lines of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcLog {
     /// Size of a region.
     pub region: Option<Bytes>,
-    /// Regions of large objects after the last collection; a count.
+    /// Regions of large objects after the last collection. A count.
     pub humongous: Option<u64>,
-    /// Heap in use after the last collection that told it.
+    /// Heap in use after the last collection that logged it.
     pub after: Option<Bytes>,
-    /// Collections in the lines that were read; a count.
+    /// Collections in the lines that were read. A count.
     pub pauses: u64,
     /// Time spent in them.
     pub paused: Duration,
@@ -28,7 +28,7 @@ pub struct GcLog {
 }
 
 impl GcLog {
-    /// The share of the time that was spent collecting, per cent; `None` where the lines cover less than a second.
+    /// The share of collection time, in percent; `None` where the lines cover less than a second.
     pub fn percent(&self) -> Option<u8> {
         if self.span < Duration::from_secs(1) {
             return None;
@@ -38,7 +38,7 @@ impl GcLog {
     }
 }
 
-/// Adds what only the log of the collector tells to what the counters told.
+/// Adds the values that only the collector's log contains to those of the counters.
 pub fn add(log: &GcLog, heap: &mut HeapFacts) {
     let gc = heap.gc.get_or_insert_default();
     gc.region = log.region.or(gc.region);
@@ -46,7 +46,7 @@ pub fn add(log: &GcLog, heap: &mut HeapFacts) {
     gc.recent_percent = gc.recent_percent.or(log.percent());
 }
 
-/// Reads all lines of a collector in `text`; `None` when there is none.
+/// Parses all collector lines in `text`; `None` without any.
 pub fn parse(text: &str) -> Option<GcLog> {
     let mut log = GcLog::default();
     let mut ends: Option<(Duration, Duration)> = None;
@@ -65,7 +65,7 @@ pub fn parse(text: &str) -> Option<GcLog> {
     known.then_some(log)
 }
 
-/// When it was said, and what. Only lines whose tags name the collector.
+/// The time and the message of a line whose tags name the collector.
 fn split(line: &str) -> Option<(Option<Duration>, &str)> {
     let (mut rest, mut at, mut of_gc) = (line.trim(), None, false);
     while let Some((inside, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
@@ -106,7 +106,7 @@ fn size(text: &str) -> Option<Bytes> {
     }
 }
 
-/// `1.234` as a time, whatever the sign of the fraction: `1,234` in some countries.
+/// A number of seconds with a point or, in some locales, a comma: `1.234` or `1,234`.
 fn seconds(text: &str) -> Option<Duration> {
     let (whole, part) = text.split_once(['.', ','])?;
     let millis: u64 = part.get(..3)?.parse().ok()?;

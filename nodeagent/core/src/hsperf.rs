@@ -1,51 +1,52 @@
-//! What a JVM tells about its own heap: the shared counters of HotSpot ("hsperfdata", version 2.0), read as bytes.
+//! Parser of the JVM's shared heap counters ("hsperfdata", version 2.0).
 //!
-//! The file is written by the process that is watched, so nothing in it is trusted: every offset is checked against the bytes
-//! that are there, the number of entries is bounded, and a sum that would wrap saturates. This module never opens a file; finding
-//! and reading it belongs to `headroom-node-cgroup`.
+//! The watched process writes the file, so nothing in it is trusted: every offset is checked
+//! against the present bytes, the number of entries is bounded, and a sum that would overflow
+//! saturates. This module opens no files; `headroom-node-cgroup` finds and reads them.
 //!
-//! Layout: a header of 32 bytes (magic in big-endian, then everything in the byte order that byte 4 names), then entries of
-//! `length, name offset, vector length, type, flags, units, variability, data offset`, each 20 bytes and its name and data.
+//! The file begins with a header of 32 bytes: a big-endian magic, then fields in the byte order
+//! that byte 4 names. Entries follow: `length, name offset, vector length, type, flags, units,
+//! variability, data offset`, each 20 bytes and its name and data.
 
 use headroom_types::Bytes;
 use headroom_types::exit::{Collector, GcCause, GcFacts, HeapFacts};
 
-/// Most entries looked at; a JVM has about 200.
+/// Maximum number of entries that are read; a JVM has about 200.
 const MAX_ENTRIES: u32 = 4096;
-/// Bytes of the header.
+/// Length of the header. In bytes.
 const HEADER: usize = 32;
-/// Bytes of an entry before its name.
+/// Length of an entry before its name. In bytes.
 const ENTRY: usize = 20;
-/// Generations and spaces looked for; HotSpot has at most 2 and 3.
+/// Maximum generations and spaces; HotSpot has at most 2 and 3.
 const GENERATIONS: usize = 3;
 const SPACES: usize = 8;
-/// Collectors looked for: young, full, and the pauses of a concurrent one.
+/// Maximum collectors: young, full, and the pauses of a concurrent one.
 const COLLECTORS: usize = 3;
-/// Which of them collects the whole heap.
+/// Index of the collector of the whole heap.
 const FULL: usize = 1;
 
-/// Why bytes are not the counters of a JVM.
+/// The reason why bytes are not the counters of a JVM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HsperfError {
-    /// Fewer bytes than a header has, or an entry reaches beyond the end.
+    /// There are fewer bytes than a header has, or an entry reaches beyond the end.
     Truncated,
-    /// The first four bytes are not those of hsperfdata.
+    /// The first four bytes are not the magic of hsperfdata.
     Magic,
-    /// Neither byte order is named.
+    /// The header names neither byte order.
     ByteOrder,
-    /// Not version 2.
+    /// The version is not 2.
     Version {
-        /// The version that it names.
+        /// The version in the header.
         major: u8,
     },
-    /// The JVM has not finished filling it in: try again later.
+    /// The JVM is still filling in the counters: try again later.
     NotReady,
     /// More entries than any JVM has.
     TooMany {
-        /// How many it claims.
+        /// The number in the header.
         entries: u32,
     },
-    /// No heap counters among the entries.
+    /// There are no heap counters among the entries.
     NoHeap,
 }
 
@@ -66,7 +67,7 @@ impl std::fmt::Display for HsperfError {
 }
 impl std::error::Error for HsperfError {}
 
-/// The heap as the counters in `bytes` tell it.
+/// Parses the heap counters in `bytes`.
 pub fn parse(bytes: &[u8]) -> Result<HeapFacts, HsperfError> {
     let file = Reader::new(bytes)?;
     let mut heap = Heap::default();
@@ -83,7 +84,7 @@ pub fn parse(bytes: &[u8]) -> Result<HeapFacts, HsperfError> {
     heap.facts()
 }
 
-/// The file as a whole: bytes and byte order.
+/// The bytes of the file and their byte order.
 struct Reader<'a> {
     bytes: &'a [u8],
     little: bool,
@@ -97,7 +98,7 @@ struct Entry<'a> {
     value: Value<'a>,
 }
 
-/// What a counter holds, of the kinds that matter here.
+/// The value of a counter, for the types that this parser needs.
 enum Value<'a> {
     Long(u64),
     Text(&'a [u8]),
@@ -147,7 +148,7 @@ impl<'a> Reader<'a> {
         usize::try_from(self.u32(at)?).map_err(|_| HsperfError::Truncated)
     }
 
-    /// The entry at `at`, and where the next one is.
+    /// The entry at `at`, and the offset of the next one.
     fn entry(&self, at: usize) -> Result<(Entry<'a>, usize), HsperfError> {
         let length = self.offset(at)?;
         let end = at.checked_add(length).ok_or(HsperfError::Truncated)?;
@@ -188,21 +189,22 @@ impl Generation {
     }
 }
 
-/// The counters that matter, as they are met.
+/// The heap counters that were read so far.
 #[derive(Default)]
 struct Heap {
     generations: [Generation; GENERATIONS],
     metaspace: Option<u64>,
     threads: Option<u64>,
     compiled: Option<u64>,
-    /// Clock ticks of the JVM in a second.
+    /// Clock ticks of the JVM per second.
     frequency: Option<u64>,
     /// Runs and ticks of each collector.
     runs: [Option<u64>; COLLECTORS],
     ticks: [Option<u64>; COLLECTORS],
     collector: Option<Collector>,
     cause: Option<GcCause>,
-    /// The policy is named after two collectors (`Copy:MSC`): each has a part of the heap for itself.
+    /// True when the policy is named after two collectors (`Copy:MSC`): each has its own part of
+    /// the heap.
     divided: bool,
 }
 
@@ -223,7 +225,7 @@ impl Heap {
         }
     }
 
-    /// `rest` is for example `0.invocations`.
+    /// `rest` is the name after the prefix, for example `0.invocations`.
     fn take_collector(&mut self, rest: &[u8], value: u64) {
         let mut words = rest.split(|b| *b == b'.');
         let Some(which) = words.next().and_then(digit) else { return };
@@ -249,7 +251,7 @@ impl Heap {
         }
     }
 
-    /// `rest` is for example `1.capacity` or `0.space.2.used`.
+    /// `rest` is the name after the prefix, for example `1.capacity` or `0.space.2.used`.
     fn take_generation(&mut self, rest: &[u8], value: u64) {
         let mut words = rest.split(|b| *b == b'.');
         let Some(generation) = words.next().and_then(digit).and_then(|g| self.generations.get_mut(g)) else { return };
@@ -285,13 +287,13 @@ impl Heap {
         })
     }
 
-    /// What the old generation may hold, where the heap is divided for good.
+    /// The capacity of the old generation, where the heap is divided permanently.
     fn old_max(&self) -> Option<Bytes> {
         let old = self.generations.get(1)?.max?;
         self.max().filter(|all| old < *all && self.collector != Some(Collector::G1)).map(|_| Bytes::new(old))
     }
 
-    /// A space of the young generation, where there is one.
+    /// A space of the young generation, where that generation exists.
     fn space(&self, which: usize) -> Option<Bytes> {
         let [young, old, ..] = &self.generations;
         old.used()?;
@@ -313,8 +315,9 @@ impl Heap {
         })
     }
 
-    /// Collectors with fixed generations divide the heap among them; those with regions (G1) tell the whole heap for each one.
-    /// An unnamed policy with two equal generations counts as the latter.
+    /// Collectors with fixed generations divide the heap among them. Collectors with regions (G1)
+    /// report the whole heap for each generation. An unnamed policy with two equal generations
+    /// counts as the latter.
     fn max(&self) -> Option<u64> {
         let mut all = self.generations.iter().filter_map(|g| g.max);
         let first = all.next()?;
@@ -325,14 +328,14 @@ impl Heap {
             more = true;
         }
         if self.collector == Some(Collector::G1) {
-            // Each generation may have it all, and adds a few bytes so that no size is zero.
+            // Each generation may fill the heap, and adds a few bytes so that no size is zero.
             return self.generations.iter().filter_map(|g| g.max).min();
         }
         Some(if same && more && !self.divided { first } else { sum })
     }
 }
 
-/// By the name of its policy or of its first collector.
+/// The collector, by the name of its policy or of its first collector.
 fn collector(text: &[u8]) -> Option<Collector> {
     let names: [(&[u8], Collector); 7] = [
         (b"Copy", Collector::Serial),
@@ -346,7 +349,7 @@ fn collector(text: &[u8]) -> Option<Collector> {
     names.iter().find(|(name, _)| text.starts_with(name)).map(|(_, collector)| *collector)
 }
 
-/// `None` while nothing was collected.
+/// The cause of the last collection; `None` before the first.
 fn cause(text: &[u8]) -> Option<GcCause> {
     let has = |words: &str| text.windows(words.len()).any(|w| w == words.as_bytes());
     match () {
@@ -372,7 +375,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file with these 64-bit counters, as a JVM lays it out.
+    /// A file with these 64-bit counters, in the layout of a JVM.
     fn file(little: bool, counters: &[(&str, u64)]) -> Vec<u8> {
         let u32b = |n: usize| {
             let n = u32::try_from(n).expect("small");

@@ -1,11 +1,17 @@
-//! What to do with shared memory, semaphores and queues that outlived a container which shared the host's IPC: pure.
+//! Decides about IPC objects that outlived a container which shared the host's IPC. Pure.
 //!
-//! Removed is only what belongs to the container's user, was made while the container lived, has no user any more, and cannot belong to
-//! anything but the container: no other container of that user lived then and lives still, and the user runs nothing else on the host.
+//! The objects are shared memory, semaphores and message queues. An object is removed only if all
+//! these conditions hold:
+//!
+//! - the container's user owns it;
+//! - it was created while the container ran;
+//! - no process uses it;
+//! - no other container of that user ran then and still runs;
+//! - the user runs no processes outside of containers.
 
 use headroom_types::{Bytes, UnixMillis};
 
-/// What can outlive its processes.
+/// An object that can outlive its processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
     /// A SysV segment.
@@ -18,34 +24,35 @@ pub enum Object {
     File(String),
 }
 
-/// One of them.
+/// An object that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which.
+    /// The object.
     pub object: Object,
     /// The user that owns it.
     pub uid: u32,
-    /// When it was made; whole seconds for SysV.
+    /// The creation time; whole seconds for SysV.
     pub made: UnixMillis,
-    /// Memory it holds; zero where the kernel does not tell. Bytes.
+    /// The memory that it holds; zero where the kernel does not report it. In bytes.
     pub bytes: Bytes,
-    /// Whether a living process has made, attached, opened or mapped it.
+    /// Whether a running process created, attached, opened or mapped it.
     pub in_use: bool,
 }
 
-/// When a container lived, and whose it was.
+/// The time in which a container ran, and its user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// Its user.
     pub uid: u32,
-    /// From then on.
+    /// The start.
     pub from: UnixMillis,
-    /// Its end; `None` while it lives.
+    /// The end; `None` while it runs.
     pub to: Option<UnixMillis>,
 }
 
 impl Lifetime {
-    /// A SysV object of the same second counts as made in it; a file has its millisecond.
+    /// A SysV object of the same second counts as created in the lifetime. The time of a file is
+    /// exact to the millisecond.
     fn has(&self, found: &Found) -> bool {
         let from = match found.object {
             Object::Segment(_) | Object::Semaphores(_) | Object::Queue(_) => self.from.0 / 1000 * 1000,
@@ -55,7 +62,7 @@ impl Lifetime {
     }
 }
 
-/// Whether processes of the user live outside of all containers.
+/// Whether the user has processes outside of all containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outsiders {
     /// There are some.
@@ -64,18 +71,18 @@ pub enum Outsiders {
     None,
 }
 
-/// What becomes of an object.
+/// The decision about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is removed.
     Remove,
-    /// Not the container's: it stays, and is not reported.
+    /// It does not belong to the container: it stays and is not reported.
     Ignore,
-    /// It may be the container's: it stays, and is reported with the reason.
+    /// It may belong to the container: it stays and is reported with the reason.
     Keep(&'static str),
 }
 
-/// Decides about one object after the end of `container`. `others` are the containers that live.
+/// Decides about one object after the end of `container`. `others` are the running containers.
 pub fn decide(found: &Found, container: &Lifetime, others: &[Lifetime], outsiders: Outsiders) -> Decision {
     if found.uid != container.uid || !container.has(found) {
         return Decision::Ignore;

@@ -1,7 +1,8 @@
-//! The node agent's pure core: what a container's life is, what to do next, why it ended, what would cure it.
+//! The pure core of the node agent: container phases, desired state, verdicts and diagnoses.
 //!
-//! *Architecture Invariant*: values in, values out. No clock, no file, no socket, no hash order; time and facts are arguments. It
-//! does not know the messages on the wire either: the agent translates.
+//! *Architecture Invariant*: the core maps values to values. It uses no clock, file, socket or hash
+//! order; the time and all observations are arguments. It does not know the wire messages either:
+//! the agent translates them.
 
 #![forbid(unsafe_code)]
 

@@ -1,28 +1,33 @@
-//! What the memory of a process is made of, by the text of `/proc/PID/smaps`: pure.
+//! Attributes the memory of a process to kinds, by the text of `/proc/PID/smaps`. Pure.
 //!
-//! The kernel does not say what a mapping is for; its shape does. An arena of glibc's allocator begins at a multiple of 64 MiB
-//! and is followed by the part of it that is not open yet; a thread's stack lies right above a guard that nobody may touch;
-//! code made at run time is anonymous and executable. What fits none of these is `other`. A managed heap reserves far more than
-//! it uses, so it is never taken for a stack: stacks are small.
+//! The kernel does not report the purpose of a mapping, so its shape decides:
 //!
-//! Reading the text belongs to `headroom-node-cgroup`.
+//! - An arena of glibc's allocator begins at a multiple of 64 MiB, and its unopened part follows.
+//! - A thread's stack lies directly above a guard without permissions.
+//! - Code made at run time is anonymous and executable.
+//! - All other mappings are `other`.
+//!
+//! A managed heap reserves far more than it uses and is never taken for a stack, because stacks are
+//! small. `headroom-node-cgroup` reads the text.
 
 use headroom_types::Bytes;
 use headroom_types::exit::ProcessFacts;
 
-/// An arena is aligned to this and as long as this with its closed part; neighbours may look like one.
+/// Alignment of an arena, and its length including the closed part. Adjacent arenas may look like
+/// one.
 const ARENA: u64 = 64 << 20;
-/// Below this a JVM has no arena: it likes to put its heap low, aligned as well. Other processes may, where addresses are few.
+/// Lowest address of an arena in a JVM. A JVM puts its heap below it, aligned as well. Other
+/// processes may have arenas there, where the address space is small.
 const LOW: u64 = 1 << 46;
-/// What every JVM has mapped.
+/// A library that every JVM maps.
 const JVM: &str = "libjvm.so";
-/// What every program with that allocator has mapped, but the few that carry it in themselves.
+/// Libraries of glibc's allocator. Only statically linked programs lack them.
 const LIBC: [&str; 2] = ["/libc.so", "/libc-2"];
-/// Where a Go program likes its heap to lie, in pieces that look like arenas: 256 GiB from here on.
+/// The 256 GiB of addresses where a Go program prefers its heap, in pieces that look like arenas.
 const GO: std::ops::Range<u64> = if cfg!(target_arch = "aarch64") { 0x40 << 32..0x80 << 32 } else { 0xc0 << 32..0x100 << 32 };
-/// Largest guard below a stack.
+/// Largest guard below a stack. In bytes.
 const GUARD: u64 = 1 << 20;
-/// Largest stack: four times what `ulimit -s` usually says.
+/// Largest stack: four times the usual `ulimit -s`. In bytes.
 const STACK: u64 = 32 << 20;
 
 /// One mapping.
@@ -32,14 +37,14 @@ struct Mapping {
     end: u64,
     kind: Kind,
     may_run: bool,
-    /// No rights at all: a guard, or the closed part of an arena.
+    /// No permissions: a guard, or the closed part of an arena.
     closed: bool,
-    /// Resident, and the anonymous part of it. KiB.
+    /// Resident memory, and the anonymous part of it. In KiB.
     rss: u64,
     anon: u64,
 }
 
-/// What is mapped.
+/// The kind of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -48,11 +53,11 @@ enum Kind {
     MainStack,
     File,
     Shared,
-    /// Of the kernel's making: vdso and the like.
+    /// Made by the kernel: vdso and similar.
     Special,
 }
 
-/// Sums the mappings in `smaps`. Numbers that are not there count as 0; text that is no `smaps` gives zeros.
+/// Sums the mappings in `smaps`. Missing numbers count as 0; text that is not `smaps` gives zeros.
 pub fn parse(smaps: &str) -> ProcessFacts {
     let mut facts = ProcessFacts::default();
     let all = mappings(smaps);
@@ -65,7 +70,7 @@ pub fn parse(smaps: &str) -> ProcessFacts {
     facts
 }
 
-/// Where arenas may be.
+/// The addresses where arenas are possible.
 #[derive(Clone, Copy, Debug)]
 struct Arenas {
     any: bool,
@@ -161,7 +166,8 @@ fn shared(name: &str) -> Kind {
     if name.is_empty() || in_memory(name) { Kind::Shared } else { Kind::File }
 }
 
-/// Files that lie in memory by their names; others may too, and count as files.
+/// Files whose name shows that they lie in memory. Others may lie in memory too, and count as
+/// files.
 fn in_memory(name: &str) -> bool {
     ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"].iter().any(|known| name.starts_with(known))
 }
@@ -213,7 +219,7 @@ mod tests {
         assert_eq!(facts.file, Bytes::from_kib(108));
     }
 
-    /// As a Go program of 200 MiB was seen, with and without C in it.
+    /// Measured mappings of a Go program of 200 MiB, with and without C code.
     #[test]
     fn the_heap_of_a_go_program_is_no_arena() {
         let own = if cfg!(target_arch = "aarch64") { "40" } else { "c0" };
@@ -224,14 +230,14 @@ mod tests {
             let facts = parse(&text(&rows));
             assert_eq!((facts.arena_count, facts.other), (0, Bytes::from_kib(204_800)));
         }
-        // Where addresses are few, as in a guest, it lies anywhere.
+        // In a small address space, as in a guest, the heap can lie at any address.
         let low = ("4008000000-4014800000 rw-p 00000000 00:00 0 ", 204_800, 204_800);
         let rest = ("4014800000-4018000000 ---p 00000000 00:00 0 ", 0, 0);
         assert_eq!(parse(&text(&[low, rest])).arena_count, 0);
         assert_eq!(parse(&text(&[low, rest, LIBC])).arena_count, if cfg!(target_arch = "aarch64") { 0 } else { 4 });
     }
 
-    /// As no process has them, and as a text may say.
+    /// No process has such mappings, but a text can contain them.
     #[test]
     fn arenas_beyond_all_counts_are_as_many_as_can_be_said() {
         let whole = ("0000000000000000-fffffffffc000000 rw-p 00000000 00:00 0 ", 4, 4);
@@ -249,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // the kernel's own text, so that the reader is not only held against ours
+    #[allow(clippy::disallowed_methods)] // the kernel's own text, so that the parser is not tested only with our texts
     fn this_process_reads_itself() {
         let text = std::fs::read_to_string("/proc/self/smaps").expect("reads");
         let facts = parse(&text);

@@ -1,20 +1,21 @@
-//! The line of output by which a runtime says that its memory is full: found in the end of a log, never read from a file here.
+//! Finds the line of output in which a runtime reports full memory. This module opens no files.
 //!
-//! What such a line means (heap, or memory beside the heap) is decided by [`crate::classify::marked`].
+//! [`crate::classify::marked`] decides which memory such a line names: heap, or memory outside the
+//! heap.
 
 use headroom_types::Bytes;
 
-/// Longest line that is kept. Bytes.
+/// Maximum length of a stored line. In bytes.
 const MAX_LINE: usize = 300;
 
-/// What a line holds when the runtime gave up for want of memory. A `throw` of the program's own looks the same on purpose: the
-/// JVM's direct buffers are thrown that way.
+/// Words of a line with which a runtime gives up for lack of memory. A `throw` by the program
+/// itself matches on purpose: the JVM throws errors of direct buffers in the same way.
 const WORDS: [&str; 14] = [
     "java.lang.OutOfMemoryError", // also "Terminating due to …" and "Aborting due to …" of the JVM's own flags
     "JavaScript heap out of memory",
     "GC overhead limit exceeded",
-    "fatal error: runtime: out of memory",     // Go: what it has reserved could not be had
-    "runtime: out of memory: cannot allocate", // Go: nothing more could be reserved
+    "fatal error: runtime: out of memory",     // Go: it could not get reserved memory
+    "runtime: out of memory: cannot allocate", // Go: it could not reserve more
     "terminate called after throwing an instance of 'std::bad_alloc'", // C++
     "failed to allocate memory (NoMemoryError)", // Ruby
     "Unhandled exception. System.OutOfMemoryException", // .NET
@@ -23,15 +24,16 @@ const WORDS: [&str; 14] = [
     "Could not reserve enough space for",      // the JVM at its start
     "Native memory allocation (mmap) failed",  // the JVM later
     "Failed to reserve virtual memory",        // V8 at its start
-    "Out of space in CodeCache",               // thrown by the JVM where not even a stub has room
+    "Out of space in CodeCache",               // the JVM throws it when not even a stub fits
 ];
 
-/// The first line of `text` that names a full memory, without the spaces around it and at most 300 bytes of it.
+/// The first line of `text` that reports full memory, trimmed and cut to 300 bytes.
 pub fn find(text: &str) -> Option<&str> {
     text.lines().find(|line| names_memory(line)).map(|line| shortened(line.trim()))
 }
 
-/// How much a refused allocation asked for, in the words of numpy, PyTorch, Go, Rust and the JVM; `None` where the line does not say.
+/// The size of a refused allocation, in the words of numpy, PyTorch, Go, Rust and the JVM; `None`
+/// where the line has no size.
 pub fn asked(line: &str) -> Option<Bytes> {
     const BEFORE: [&str; 7] = [
         "Unable to allocate ",
@@ -59,7 +61,8 @@ pub fn asked(line: &str) -> Option<Bytes> {
     Some(Bytes::new(whole.checked_add(factor / 100 * hundredths)?))
 }
 
-/// What a program says that it keeps as a cache, in the file that `HEADROOM_CACHED_BYTES` names: one number, bytes.
+/// The size of the program's cache, from the file that `HEADROOM_CACHED_BYTES` names: one number,
+/// in bytes.
 pub fn cached(text: &str) -> Option<Bytes> {
     text.trim().parse().ok().map(Bytes::new)
 }
@@ -68,8 +71,9 @@ fn names_memory(line: &str) -> bool {
     WORDS.iter().any(|words| line.contains(words)) || is_python(line) || is_rust(line)
 }
 
-/// The last line of a traceback: the class of the exception at the very left, alone or with words after a colon. Packages have classes
-/// of their own (`numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB`).
+/// The last line of a traceback: the exception class at column 0, alone or followed by a colon and
+/// words. Packages have their own classes
+/// (`numpy.core._exceptions._ArrayMemoryError: Unable to allocate 8.00 GiB`).
 fn is_python(line: &str) -> bool {
     let class = line.trim_end().split(": ").next().unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');

@@ -1,12 +1,13 @@
-//! Limits that were set by hand, read from `/proc/PID/limits`, from command lines and from environments. Pure.
+//! Limits that were set by hand, from `/proc/PID/limits`, command lines and environments. Pure.
 //!
-//! A flag that Headroom passes itself is not one of these: where a variable may hold both, only what follows Headroom's own flag counts.
+//! A flag that Headroom passes itself does not count. Where a variable may hold both, only flags
+//! after Headroom's own flag count.
 
 use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, OwnLimit, OwnLimitKind};
 
-/// Flags with a size behind them, and what the size limits.
+/// JVM flags that are followed by a size, and the limit that they set.
 const JVM: [(&str, OwnLimitKind); 5] = [
     ("-Xmx", OwnLimitKind::JvmHeap),
     ("-XX:MaxHeapSize=", OwnLimitKind::JvmHeap),
@@ -17,12 +18,13 @@ const JVM: [(&str, OwnLimitKind); 5] = [
 const NODE: [&str; 2] = ["--max-old-space-size=", "--max_old_space_size="];
 const GO: &str = "GOMEMLIMIT=";
 
-/// Limits by kind; the last one that was seen of each.
+/// Limits by kind. The last value of each kind counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnLimits(BTreeMap<OwnLimitKind, Bytes>);
 
 impl OwnLimits {
-    /// The soft limits of one process, as `/proc/PID/limits` lists them. What is unlimited is no limit.
+    /// Adds the soft limits of one process from the text of `/proc/PID/limits`. Unlimited values
+    /// are skipped.
     pub fn add_limits_file(&mut self, text: &str) {
         for line in text.lines() {
             let kind = if line.starts_with("Max address space") {
@@ -38,7 +40,7 @@ impl OwnLimits {
         }
     }
 
-    /// A command: programs, flags, and scripts of a shell with flags in them.
+    /// Adds a command: programs, flags, and shell scripts that contain flags.
     pub fn add_command<'a>(&mut self, words: impl IntoIterator<Item = &'a str>) {
         let apart = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ';' | '\0');
         for flag in words.into_iter().flat_map(|word| word.split(apart)) {
@@ -46,7 +48,7 @@ impl OwnLimits {
         }
     }
 
-    /// An environment in which Headroom's own flags stand first.
+    /// Adds an environment in which Headroom's own flags come first.
     pub fn add_environment<'a>(&mut self, env: impl IntoIterator<Item = (&'a str, &'a str)>) {
         for (name, value) in env {
             match name {
@@ -57,12 +59,12 @@ impl OwnLimits {
         }
     }
 
-    /// Takes in what another look has found.
+    /// Adds the limits of another scan.
     pub fn add(&mut self, other: OwnLimits) {
         self.0.extend(other.0);
     }
 
-    /// As they go into the evidence.
+    /// The limits in the form of the evidence.
     pub fn into_vec(self) -> Vec<OwnLimit> {
         self.0.into_iter().map(|(kind, value)| OwnLimit { kind, value }).collect()
     }
@@ -78,7 +80,7 @@ impl OwnLimits {
     }
 }
 
-/// The flags of a variable that stand there for at least the second time: the first is Headroom's own.
+/// The second and later occurrences of each flag in a variable. The first is Headroom's own.
 fn repeated(value: &str) -> impl Iterator<Item = &str> {
     let name = |flag: &str| {
         let digits = flag.find(|c: char| c.is_ascii_digit() || c == '=').unwrap_or(flag.len());
@@ -88,7 +90,7 @@ fn repeated(value: &str) -> impl Iterator<Item = &str> {
     value.split_whitespace().filter(move |flag| !seen.insert(name(flag)))
 }
 
-/// A size as a JVM takes it: bytes, or with `k`, `m`, `g` or `t` behind.
+/// A size in the JVM's syntax: bytes, or a number with the suffix `k`, `m`, `g` or `t`.
 fn size(text: &str) -> Option<Bytes> {
     let (number, shift) = match text.char_indices().last()? {
         (at, 'k' | 'K') => (text.get(..at)?, 10),

@@ -1,64 +1,65 @@
-//! One container's size: what it should have instead of what it has, and whether that can be.
+//! The size of one container: the ordered size, the present size, and whether the order can be met.
 //!
-//! Owned by [`crate::agent::Agent`], beside the machine of the container's life, which knows nothing of sizes. What is wanted is
-//! level-triggered: an order that was seen before changes nothing, and a size that was refused is not tried again until another
-//! one is ordered. The size a container has is that of its order, and changes only when the shell has said that it is so.
+//! [`crate::agent::Agent`] owns it next to the state machine of the container, which knows no
+//! sizes. Orders are level-triggered: a repeated order changes nothing, and a refused size is not
+//! tried again until another size is ordered. The size of a container is the size of its order. It
+//! changes only when the driver has reported success.
 //!
 //! ```text
-//!            wanted, it runs                done, refused
+//!            ordered, it runs                done, refused
 //!   Settled ─────────────────► Changing ──────────────────► Settled
-//!      │ wanted, not yet          │  ▲ wanted: the latest is next
+//!      │ ordered, not yet         │  ▲ ordered: the latest is next
 //!      ▼                          └──┘
 //!   Waiting ── it runs ──► Changing
 //! ```
 //!
-//! A container that ends, or is about to, is given no other size: whatever waits is dropped. A result that comes late is taken in
-//! all the same, for it is the truth about the kernel.
+//! A container that is stopping or has ended gets no other size: a waiting size is dropped. A late
+//! result still counts, because it describes the limits in the kernel.
 
 use headroom_types::Resource;
 
-/// A size with the number of its order.
+/// A size with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Counts up with every order.
+    /// Increases with each order.
     pub version: u32,
-    /// How much.
+    /// The resources.
     pub resource: Resource,
 }
 
-/// A size that could not be given.
+/// A size that could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which.
+    /// The size.
     pub size: Size,
-    /// Why, for people.
+    /// The reason in one sentence for the user.
     pub why: String,
 }
 
-/// Whether the program is there whose limits would change.
+/// The phase of the program, as far as its limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It will run.
+    /// The program does not run yet.
     Before,
-    /// It runs.
+    /// The program runs.
     Running,
-    /// It ends or has ended.
+    /// The program is stopping or has ended.
     Over,
 }
 
-/// Where a change of size is.
+/// The state of a change of size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Change {
-    /// It has what was last ordered, or was refused it.
+    /// The container has the last ordered size, or that size was refused.
     #[default]
     Settled,
-    /// To be given as soon as it runs.
+    /// This size is applied as soon as the container runs.
     Waiting(Size),
-    /// The shell is at it.
+    /// The driver applies a size.
     Changing {
-        /// What it tries.
+        /// The size that the driver applies.
         to: Size,
-        /// What was ordered meanwhile.
+        /// The latest size that was ordered since.
         next: Option<Size>,
     },
 }
@@ -66,14 +67,15 @@ pub enum Change {
 /// The change of one container's size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sizing {
-    /// Where it is.
+    /// The state of the change.
     pub change: Change,
-    /// The last size that could not be given, until a later one was.
+    /// The last refused size. A later success clears it.
     pub refused: Option<Refused>,
 }
 
 impl Sizing {
-    /// An order names this size; `has` is the version it has. Answers what the shell should do now.
+    /// Applies an order with this size. `has` is the present version. Returns the size that the
+    /// driver must apply now.
     pub fn wanted(&mut self, has: u32, size: Size, life: Life) -> Option<Size> {
         let newest = self.change.newest().map_or(has, |v| v.max(has));
         if life == Life::Over || size.version <= newest || self.was_refused(&size) {
@@ -92,7 +94,7 @@ impl Sizing {
         }
     }
 
-    /// It runs, or it is over. Answers what the shell should do now.
+    /// Applies a change of phase. Returns the size that the driver must apply now.
     pub fn lives(&mut self, life: Life) -> Option<Size> {
         match (life, &mut self.change) {
             (Life::Over, Change::Changing { next, .. }) => {
@@ -111,8 +113,8 @@ impl Sizing {
         }
     }
 
-    /// The shell is done with `version`. Answers the size it has from now on, if it is another one, and what the shell should do
-    /// next. A result that nobody waits for is dropped.
+    /// Applies the driver's result for `version`. Returns the new present size, if it changed, and
+    /// the next size for the driver. A result for another version is dropped.
     pub fn done(&mut self, version: u32, result: Result<(), String>) -> Option<Done> {
         let Change::Changing { to, next } = &mut self.change else { return None };
         if to.version != version {
@@ -140,23 +142,24 @@ impl Sizing {
         size
     }
 
-    /// The same number with another size is another order: a resource manager that was restarted may count again.
+    /// The same version with another size is another order: a restarted resource manager may count
+    /// again.
     fn was_refused(&self, size: &Size) -> bool {
         self.refused.as_ref().is_some_and(|r| size.version < r.size.version || *size == r.size)
     }
 }
 
-/// What follows from a result.
+/// The consequence of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The size it has from now on; `None` when that is the one it had.
+    /// The new present size; `None` when it did not change.
     pub has: Option<Size>,
-    /// What the shell should try next.
+    /// The size that the driver must apply next.
     pub next: Option<Size>,
 }
 
 impl Change {
-    /// The latest version that is on its way.
+    /// The latest version that is waiting or being applied.
     fn newest(&self) -> Option<u32> {
         match self {
             Change::Settled => None,
@@ -181,7 +184,7 @@ mod tests {
         Sizing { change, refused: None }
     }
 
-    /// Every cell: state, order of version 3, in each part of life.
+    /// Covers each cell: state and phase, with an order of version 3.
     #[test]
     fn an_order_in_every_state() {
         let table = [
@@ -206,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Every cell: state and part of life.
+    /// Covers each cell: state and phase.
     #[test]
     fn its_life_in_every_state() {
         let table = [

@@ -1,10 +1,17 @@
-//! Sees a program that is stuck at its limit: nothing can be taken from it, and it reads its own pages again for ever.
+//! Detects a program that is stalled at its limit: it reads its own pages again and again.
 //!
-//! Owned by whoever samples a group. The kernel may leave such a program alone for minutes, because reclaim does make progress:
-//! of pages that are needed again at once. Three things together tell it from a program that merely reads a lot of files at its
-//! limit, which every long-lived reader comes to: almost everything is memory that cannot be given back; the little that is left
-//! for pages of files was read again as a whole; and the program *waited* for such pages as it ran, which counts as a major fault
-//! (a `read` does not). All three are counted over one window, because a slow or busy disk makes a stuck program slow, not free.
+//! The sampler of a group owns it. The kernel may leave such a program alone for minutes, because
+//! reclaim makes progress with pages that are needed again at once. A program that only reads many
+//! files at its limit, as every long-running reader does, must not match. Three conditions together
+//! separate the two:
+//!
+//! - almost all its memory cannot be reclaimed;
+//! - the little that is left for file pages was read again as a whole;
+//! - the program *waited* for such pages while it ran, which counts as a major fault (a `read` does
+//!   not).
+//!
+//! All three are counted over one window, because a slow or busy disk makes a stalled program slow,
+//! but not free.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,40 +19,43 @@ use std::time::Duration;
 use headroom_types::exit::MemoryStat;
 use headroom_types::{Bytes, Tick};
 
-/// How long it must last. With the samples before and after, and the end itself, its report is there within five seconds.
+/// Minimum duration of a stall. With the samples around it and the end itself, the report exists
+/// within five seconds.
 pub const PATIENCE: Duration = Duration::from_secs(3);
-/// Pages of files read again in that time, at the least: fewer are an accident. While stuck, 118,000 a second were measured on a quick disk.
+/// Minimum number of file pages read again in that time. A quick disk showed 118,000 per second in
+/// a stall.
 pub const REFAULTS: u64 = 1_500;
-/// Major faults in that time, at the least: 110 a second and more were measured.
+/// Minimum number of major faults in that time. Measured stalls had 110 per second and more.
 pub const MAJOR_FAULTS: u64 = 15;
-/// So long without pages read again, and whatever it was, it is over. A runtime that is stuck still computes for some tenths of a second
-/// now and then, when it collects.
+/// Time without pages read again after which a stall counts as over. A stalled runtime still
+/// computes for some tenths of a second during a collection.
 const REST: Duration = Duration::from_secs(1);
-/// In use, of the limit. Per cent.
+/// Minimum use, as a share of the limit. In percent.
 const AT_LIMIT: u64 = 97;
-/// Not to be given back, of the limit. Per cent.
+/// Minimum memory that cannot be reclaimed, as a share of the limit. In percent.
 const DEMAND: u64 = 80;
-/// The usual page.
+/// The usual page size. In bytes.
 const PAGE: u64 = 4096;
-/// Most looks that are remembered; more frequent ones make the window shorter than it has to be, never longer.
+/// Maximum number of samples in the window. More frequent samples shorten the window and never
+/// lengthen it.
 const LOOKS: usize = 64;
 
-/// What one look at a group found.
+/// One sample of a group.
 #[derive(Clone, Copy, Debug)]
 pub struct Look<'a> {
-    /// When.
+    /// The time of the sample.
     pub now: Tick,
-    /// In use.
+    /// Memory in use.
     pub current: Bytes,
-    /// Its limit.
+    /// The limit.
     pub limit: Bytes,
-    /// By kind.
+    /// Memory by kind.
     pub stat: &'a MemoryStat,
-    /// Major faults so far; `None` where the kernel does not tell.
+    /// Major faults so far; `None` where the kernel does not report them.
     pub major_faults: Option<u64>,
 }
 
-/// Counters at one moment.
+/// Counters of one sample.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: Tick,
@@ -53,21 +63,22 @@ struct Seen {
     faults: u64,
 }
 
-/// Watches one group.
+/// The detector of one group.
 #[derive(Clone, Debug, Default)]
 pub struct Stall {
-    /// While it was full without a break, oldest first.
+    /// The samples since the group became full, oldest first.
     window: VecDeque<Seen>,
 }
 
-/// Whether a group is so full, of what cannot be given back, that it could be stuck: only then its major faults are of interest.
+/// True when memory that cannot be reclaimed fills the group so far that it could stall. The major
+/// faults are read only then.
 pub fn is_tight(current: Bytes, limit: Bytes, stat: &MemoryStat) -> bool {
     let held = stat.demand().is_some_and(|demand| demand >= limit.mul_ratio(DEMAND, 100));
     held && current >= limit.mul_ratio(AT_LIMIT, 100)
 }
 
 impl Stall {
-    /// Takes in one look; true when it has been stuck for [`PATIENCE`].
+    /// Applies one sample. Returns true when the group has been stalled for [`PATIENCE`].
     pub fn is_stuck(&mut self, look: &Look<'_>) -> bool {
         let tight = is_tight(look.current, look.limit, look.stat);
         let counts = look.stat.workingset_refault_file.zip(look.major_faults);
@@ -81,22 +92,22 @@ impl Stall {
             self.window.clear();
         }
         self.window.push_back(now);
-        // The oldest look that is old enough is the one to compare with.
+        // The comparison uses the newest sample that is at least [`PATIENCE`] old.
         while self.window.len() > LOOKS || self.window.get(1).is_some_and(|next| look.now.since(next.at) >= PATIENCE) {
             self.window.pop_front();
         }
         let Some(then) = self.window.front().filter(|then| look.now.since(then.at) >= PATIENCE) else { return false };
-        // What is left for pages of files, once through.
+        // The number of file pages that fit into the rest of the limit.
         let left = look.limit.saturating_sub(look.stat.demand().unwrap_or_default()).get() / PAGE;
         refaults.saturating_sub(then.refaults) >= left.max(REFAULTS) && faults.saturating_sub(then.faults) >= MAJOR_FAULTS
     }
 }
 
-/// It read next to nothing again since that look.
+/// True when almost no page was read again since that sample.
 fn is_rest(before: &Seen, now: &Seen) -> bool {
     let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
     let patience = u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX);
-    // A tenth of the pace at which it would count.
+    // The threshold is a tenth of the rate that counts as a stall.
     now.refaults.saturating_sub(before.refaults).saturating_mul(10).saturating_mul(patience) < REFAULTS.saturating_mul(ms)
 }
 
@@ -114,7 +125,7 @@ mod tests {
         s.is_stuck(&Look { now: Tick(ms), current: Bytes::from_mib(current), limit: LIMIT, stat, major_faults: faults })
     }
 
-    /// Feeds a minute of samples at 4 Hz and says when it was first seen as stuck. Milliseconds.
+    /// Feeds a minute of samples at 4 Hz and returns the time of the first stall. In milliseconds.
     fn stuck_at(current: u64, anon: u64, refaults: u64, faults: u64) -> Option<u64> {
         let mut s = Stall::default();
         let counted = |a_second: u64, ms: u64| a_second * ms / 1000;
@@ -158,7 +169,7 @@ mod tests {
         }
     }
 
-    /// As a JVM was measured that had no room for its own code, on a busy machine.
+    /// Measured values of a JVM without memory for its own code, on a busy machine.
     #[test]
     fn a_runtime_that_collects_now_and_then_is_stuck_all_the_same() {
         let (mut s, mut count) = (Stall::default(), 0);
@@ -169,7 +180,8 @@ mod tests {
         assert_eq!(found, Some(12), "3000 ms");
     }
 
-    /// As a JVM was measured in a guest with a quarter of a processor: full for 22 s while it slowly started, reading nothing again, then stuck.
+    /// Measured values of a JVM in a guest with a quarter of a processor. It was full for 22 s
+    /// during a slow start without reading pages again, and then stalled.
     #[test]
     fn a_slow_start_at_the_limit_is_not_stuck_and_what_follows_is_found_as_soon_as_elsewhere() {
         let (mut s, mut refaults, mut faults) = (Stall::default(), 0, 39);

@@ -1,31 +1,31 @@
-//! How much of its recent time a runtime spent collecting its heap: the sign of a heap that is too small, before it fails.
+//! The recent share of collection time of a runtime: an early sign of a heap that is too small.
 
 use std::collections::VecDeque;
 
 use headroom_types::exit::{HeapFacts, Mark};
 
-/// How far back "recent" reaches. Milliseconds.
+/// Length of the window. In milliseconds.
 const WINDOW_MS: u64 = 10_000;
-/// Two measurements nearer than this tell no share. Milliseconds.
+/// Minimum time between two measurements for a share. In milliseconds.
 const LEAST_MS: u64 = 500;
-/// The heap counts as starved from this share on, over at least this time.
+/// A heap is starved above this share, over at least this time.
 const STARVED_PERCENT: u8 = 20;
 const STARVED_MS: u64 = 2_000;
-/// Most measurements kept: ten seconds at 4 Hz, and some.
+/// Maximum number of measurements: a little more than ten seconds at 4 Hz.
 const MOST: usize = 64;
 
 /// The measurements of the last ten seconds.
 #[derive(Clone, Debug, Default)]
 pub struct GcWindow {
-    /// When, and the time spent collecting until then; milliseconds both.
+    /// Time of the measurement and total collection time at that time. Both in milliseconds.
     points: VecDeque<(u64, u64)>,
     told: bool,
     starved: bool,
 }
 
 impl GcWindow {
-    /// Takes in what the runtime told at `at_ms`, and adds the recent share to it. Gives the mark the first time that the heap
-    /// turns out to be starved.
+    /// Adds the counters of the runtime at `at_ms`, and writes the recent share into them. Returns
+    /// a mark the first time that the heap is starved.
     pub fn take(&mut self, at_ms: u64, facts: &mut HeapFacts) -> Option<Mark> {
         let gc = facts.gc.as_mut()?;
         while self.points.len() >= MOST || self.points.front().is_some_and(|(at, _)| at_ms.saturating_sub(*at) > WINDOW_MS) {
@@ -46,7 +46,7 @@ impl GcWindow {
         newly.then_some(Mark::HeapStarved)
     }
 
-    /// Whether it was so at the last measurement.
+    /// Whether the heap was starved at the last measurement.
     pub fn is_starved(&self) -> bool {
         self.starved
     }

@@ -1,7 +1,8 @@
-//! When to tell the resource manager what.
+//! The times at which the node agent reports to the resource manager.
 //!
-//! Owned by the link to the resource manager. An end leaves at once; a change of phase leaves with whatever else changed in the
-//! same moment; every second a sign of life carries all containers with their use. One report is on its way at a time.
+//! The link to the resource manager owns this state. An end is reported at once; a change of phase
+//! is reported with all other changes of the same moment. Every second a heartbeat carries all
+//! containers with their use. At most one report is under way.
 //!
 //! ```text
 //!            due(now) = Send            answered
@@ -15,30 +16,31 @@ use std::time::Duration;
 
 use headroom_types::{ContainerId, Tick};
 
-/// How often a sign of life is sent.
+/// Interval between heartbeats.
 pub const ALIVE: Duration = Duration::from_secs(1);
 
-/// Which containers a report names.
+/// The containers that a report contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Every one: a sign of life.
+    /// All containers: a heartbeat.
     All,
-    /// Those that changed.
+    /// The containers that changed.
     Changed(BTreeSet<ContainerId>),
 }
 
-/// What to do now.
+/// The next action of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Send a report of this scope with every report of an end that is not yet received, then say how it went.
+    /// Send a report of this scope, with all exit reports that are not received yet, and then call
+    /// [`Sync::answered`] or [`Sync::failed`].
     Send(Scope),
-    /// Nothing until then.
+    /// Nothing before this time.
     At(Tick),
-    /// Nothing until the report under way is answered.
+    /// Nothing before the report under way is answered.
     Wait,
 }
 
-/// What is still to be told.
+/// Changes that are not reported yet.
 #[derive(Clone, Debug)]
 pub struct Sync {
     changed: BTreeSet<ContainerId>,
@@ -56,28 +58,28 @@ enum State {
 }
 
 impl Sync {
-    /// Fresh after a registration, which told everything.
+    /// The state after a registration, which reported all containers.
     pub fn registered(now: Tick) -> Self {
         Sync { changed: BTreeSet::new(), ends: false, node: false, alive_at: now.plus(ALIVE), state: State::Idle }
     }
 
-    /// The phase of a container changed.
+    /// Records that the phase of a container changed.
     pub fn changed(&mut self, id: &ContainerId) {
         self.changed.insert(id.clone());
     }
 
-    /// Something about the node itself changed: a report leaves at once.
+    /// Records a change of the node itself. It is reported at once.
     pub fn node_changed(&mut self) {
         self.node = true;
     }
 
-    /// A report of an end is there.
+    /// Records that an exit report exists.
     pub fn ended(&mut self, id: &ContainerId) {
         self.changed.insert(id.clone());
         self.ends = true;
     }
 
-    /// What to do now; a `Send` counts as sent.
+    /// The next action. After a `Send`, the report counts as under way.
     pub fn due(&mut self, now: Tick) -> Due {
         match self.state {
             State::UnderWay => return Due::Wait,
@@ -96,12 +98,12 @@ impl Sync {
         Due::At(self.alive_at)
     }
 
-    /// The report was answered.
+    /// The report under way was answered.
     pub fn answered(&mut self) {
         self.state = State::Idle;
     }
 
-    /// The report was not answered: everything is told again after `wait`.
+    /// The report was not answered. After `wait`, all containers are reported again.
     pub fn failed(&mut self, now: Tick, wait: Duration) {
         self.alive_at = now;
         self.state = State::Waiting { until: now.plus(wait) };
@@ -166,7 +168,8 @@ mod tests {
     }
 
     proptest! {
-        /// Liveness: whatever is answered or not, everything is told within the longest wait and a sign of life.
+        /// Liveness: with any sequence of failures, every end is reported within the longest wait
+        /// and one heartbeat.
         #[test]
         fn nothing_is_left_untold(fails in proptest::collection::vec(any::<bool>(), 1..40)) {
             let mut s = Sync::registered(Tick(0));

@@ -1,15 +1,17 @@
-//! The memory of one container or task from birth to now, in a bounded number of points.
+//! The memory of one container or task from its start, in a bounded number of points.
 //!
-//! When it is full it keeps every second point and takes in half as many from then on, so that a long life is covered as evenly
-//! as a short one. The largest use in a stretch is the one that is kept: a timeline never hides a peak. Marks are never thinned
-//! out: a change of the limit, a runtime short of heap, the end.
+//! A full timeline keeps every second point and then accepts half as many, so that a long run is
+//! covered as evenly as a short one. Each point holds the largest use of its samples, so the
+//! timeline never hides a peak. Marks are never thinned out: a change of the limit, a starved heap,
+//! the end.
 
 use std::cmp::Ordering;
 
 use headroom_types::exit::{Mark, Sample};
 use headroom_types::{Bytes, Evidence, ExitReason};
 
-/// Most points of a timeline by default: a minute at 4 Hz in full resolution, and 4 KiB per 100 points.
+/// Default for the maximum number of points: two minutes at 4 Hz in full resolution, and 4 KiB per
+/// 100 points.
 pub const POINTS: usize = 512;
 
 /// A bounded timeline.
@@ -17,9 +19,9 @@ pub const POINTS: usize = 512;
 pub struct Timeline {
     points: Vec<Sample>,
     most: usize,
-    /// How many samples stand behind one point.
+    /// Number of samples per point.
     stride: u64,
-    /// How many samples were taken into the last point.
+    /// Number of samples in the last point.
     in_last: u64,
     /// The limit of the last sample.
     limit: Option<Bytes>,
@@ -37,7 +39,7 @@ impl Timeline {
         Timeline { points: Vec::new(), most: most.max(2), stride: 1, in_last: 0, limit: None }
     }
 
-    /// Takes in one sample. Samples come in the order of their time.
+    /// Adds one sample. Samples arrive in the order of their time.
     pub fn push(&mut self, mut sample: Sample) {
         sample.mark = sample.mark.max(self.limit_moved(sample.limit));
         if self.in_last < self.stride && self.in_last > 0 {
@@ -69,7 +71,7 @@ impl Timeline {
         self.points
     }
 
-    /// What became of the limit since the sample before.
+    /// The change of the limit since the previous sample.
     fn limit_moved(&mut self, now: Option<Bytes>) -> Option<Mark> {
         let next = now.or(self.limit);
         let before = std::mem::replace(&mut self.limit, next)?;
@@ -94,7 +96,7 @@ impl Timeline {
     }
 }
 
-/// Marks the last point with how it ended.
+/// Marks the last point with the kind of end.
 pub fn mark_end(points: &mut [Sample], reason: ExitReason, e: &Evidence) {
     let Some(last) = points.last_mut() else { return };
     last.mark = last.mark.max(Some(end(reason, e)));

@@ -1,15 +1,23 @@
-//! The moments between `clone` and `execve`: the child borrows the parent's memory, so it may do system calls and nothing else.
+//! The code of the child between `clone` and `execve`. The child shares the parent's memory, so it
+//! only makes system calls.
 //!
-//! Owned by one call of `spawn`. The kernel stops the calling thread (`CLONE_VFORK`) until the child has become another program or
-//! ended, so what the child reads stays where it is, and what it writes into its [`Board`] is seen afterwards.
+//! One call of `spawn` owns it. The kernel stops the calling thread (`CLONE_VFORK`) until the child
+//! has executed another program or ended. The data that the child reads therefore stays valid, and
+//! the parent sees its writes to the [`Board`] afterwards.
 //!
-//! Sharing memory has three consequences the kernel takes care of, and one that is ours: while the child is in the group and not yet the
-//! program, the out-of-memory killer passes it over (`in_vfork`), so the parent is never killed as "sharing the victim's memory";
-//! `oom_score_adj` changes for the child alone; page faults go on the parent's account. But a change of user makes the *shared* memory
-//! undumpable, which [`launch`] takes back.
+//! Shared memory has three consequences that the kernel handles:
 //!
-//! Rules for everything below [`run`]: raw system calls only (libc's own `setuid` and friends would talk to all threads of the parent),
-//! no allocation, no lock, no panic, no indexing.
+//! - The out-of-memory killer skips the child (`in_vfork`) while it is in the group and not yet the
+//!   program. The parent is therefore never killed for sharing the victim's memory.
+//! - `oom_score_adj` changes for the child only.
+//! - Page faults count for the parent.
+//!
+//! This module handles one more: a change of user makes the *shared* memory undumpable, and
+//! [`launch`] reverts that.
+//!
+//! Rules for all code below [`run`]: raw system calls only (libc's own `setuid` and similar
+//! functions would signal all threads of the parent), no allocation, no lock, no panic, no
+//! indexing.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -18,25 +26,25 @@ use crate::error::Step;
 use crate::into::{Cradle, Refusal, clone_into};
 use crate::prepare::{Failure, Prepared};
 
-/// Room for the child's stack. Bytes. What it calls is shallow; debug builds are the hungry ones.
+/// Size of the child's stack, in bytes. Its call depth is small; debug builds need the most.
 const STACK: usize = 64 * 1024;
 
-/// All signals, as the kernel's own mask (libc's functions leave out those it uses itself).
+/// All signals, as the kernel's mask (libc's functions exclude the signals that it uses itself).
 const ALL_SIGNALS: u64 = u64::MAX;
 /// Bytes in the kernel's signal mask.
 const MASK_SIZE: usize = 8;
-/// Signals are numbered 1 to this.
+/// The largest signal number; the smallest is 1.
 const LAST_SIGNAL: libc::c_int = 64;
 
-/// What the child is told, and what it says while it is not yet another program.
+/// Data shared by parent and child until the child executes the program.
 struct Board {
-    /// The group it was born in, as a place in the list of those to be joined.
+    /// Index in `procs_files` of the group into which the child was cloned.
     born_in: Option<usize>,
-    /// The step it is at, as a place in [`STEPS`].
+    /// Index of the present step in [`STEPS`].
     step: AtomicUsize,
-    /// Position in the list the step goes through.
+    /// Index in the list that the step processes.
     index: AtomicUsize,
-    /// Set when the step failed.
+    /// The errno of a failed step.
     errno: AtomicI32,
 }
 
@@ -54,7 +62,7 @@ const STEPS: [Step; 11] = [
     Step::Exec,
 ];
 
-/// What one step does; the error is an errno.
+/// The code of one step; the error is an errno.
 type Stage = fn(&Prepared, &Board) -> Result<(), i32>;
 
 struct Errand<'a> {
@@ -62,9 +70,10 @@ struct Errand<'a> {
     board: &'a Board,
 }
 
-/// Makes the child and waits until it is the program: its number and descriptor, or which step failed. A failed child is reaped.
+/// Starts the child and waits until it has executed the program. Returns its pid and pidfd, or the
+/// failed step. A failed child is reaped.
 ///
-/// It is born in its group where the kernel allows that, else it moves there.
+/// The child is cloned into its cgroup where the kernel allows that; otherwise it moves there.
 pub(crate) fn launch(prepared: &Prepared) -> Result<(i32, OwnedFd), Failure> {
     let Some(cradle) = &prepared.cradle else { return start(prepared, None) };
     match start(prepared, Some(cradle)) {
@@ -100,15 +109,17 @@ fn start(prepared: &Prepared, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd),
 }
 
 fn clone(errand: &Errand<'_>, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd), Failure> {
-    // u128 for the alignment the ABI asks of a stack.
+    // u128 has the alignment that the ABI requires for a stack.
     let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
     let mut pidfd: libc::c_int = -1;
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD;
     let errand = std::ptr::from_ref(errand).cast_mut().cast();
     let saved = set_mask(ALL_SIGNALS);
-    // SAFETY: the stack is aligned, its end is one past its last byte, and it outlives the child's use of it, because CLONE_VFORK
-    // holds this thread until the child has left our memory. `errand` likewise. `run` never returns to code of ours and
-    // keeps to the rules above. All signals are blocked, so no handler of the parent runs in the child. `pidfd` is where CLONE_PIDFD writes.
+    // SAFETY: the stack is aligned, and its end is one past its last byte. It outlives the child's
+    // use of it, because CLONE_VFORK stops this thread until the child has left our memory. The
+    // same holds for `errand`. `run` never returns to our code and follows the rules above. All
+    // signals are blocked, so no handler of the parent runs in the child. CLONE_PIDFD writes to
+    // `pidfd`.
     let made = unsafe {
         match cradle {
             Some(cradle) => clone_into(cradle, flags, &mut stack, run, errand, &mut pidfd),
@@ -123,28 +134,29 @@ fn clone(errand: &Errand<'_>, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd),
     };
     set_mask(saved);
     let pid = made.map_err(|errno| Failure { step: Step::Clone, index: 0, errno })?;
-    // SAFETY: the clone succeeded, so the kernel has stored a fresh descriptor that nobody else owns.
+    // SAFETY: the clone succeeded, so the kernel has stored a new descriptor without another owner.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
-/// Sets this thread's signal mask and returns the one before.
+/// Sets this thread's signal mask and returns the previous one.
 fn set_mask(mask: u64) -> u64 {
     let mut before = 0u64;
-    // SAFETY: both masks are of the size given and live through the call. A mask of the caller's thread is no memory of anybody.
+    // SAFETY: both masks have the given size and live through the call. The mask belongs to the
+    // calling thread only.
     unsafe {
         libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, &raw mut before, MASK_SIZE);
     }
     before
 }
 
-/// 1 for a process that may dump core and whose `/proc` files are its user's.
+/// 1 for a process that may dump core and whose `/proc` files belong to its user.
 fn dumpable() -> libc::c_int {
     // SAFETY: takes and returns numbers only.
     unsafe { libc::prctl(libc::PR_GET_DUMPABLE) }
 }
 
 fn set_dumpable(value: libc::c_int) {
-    // SAFETY: takes a number only; a value that prctl does not take is refused without effect.
+    // SAFETY: takes a number only; prctl rejects an invalid value without effect.
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, value);
     }
@@ -153,7 +165,8 @@ fn set_dumpable(value: libc::c_int) {
 fn reap(pidfd: &OwnedFd) {
     let Ok(id) = libc::id_t::try_from(pidfd.as_raw_fd()) else { return };
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::uninit();
-    // SAFETY: `info` is room for one siginfo_t; the child has ended or is about to, so this does not block for long.
+    // SAFETY: `info` has the size of one siginfo_t. The child has ended or is about to, so the wait
+    // is short.
     while unsafe { libc::waitid(libc::P_PIDFD, id, info.as_mut_ptr(), libc::WEXITED) } != 0 {
         if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
             return;
@@ -161,18 +174,19 @@ fn reap(pidfd: &OwnedFd) {
     }
 }
 
-/// The child's whole life before it is another program.
+/// The main function of the child before `execve`.
 extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the pointer is that of the `Errand` in `clone`, which is held there until we are gone; it is only read.
+    // SAFETY: the pointer is that of the `Errand` in `clone`, which lives until the child is gone;
+    // it is only read.
     let errand: &Errand<'_> = unsafe { &*errand.cast_const().cast() };
     let errno = attempt(errand.prepared, errand.board);
     errand.board.errno.store(errno, Ordering::Release);
-    // SAFETY: ends this process alone, without running anything of the parent's at-exit code.
+    // SAFETY: ends only this process, without running the parent's exit handlers.
     unsafe { libc::syscall(libc::SYS_exit_group, 127) };
     127
 }
 
-/// Returns only with the errno of the step on the board.
+/// Runs all steps. Returns only on failure, with the errno of the step on the board.
 fn attempt(wish: &Prepared, board: &Board) -> i32 {
     reset_signals();
     let steps: [Stage; 11] =
@@ -189,21 +203,24 @@ fn attempt(wish: &Prepared, board: &Board) -> i32 {
 
 /// A raw system call with up to four arguments.
 fn call(number: libc::c_long, a: usize, b: usize, c: usize, d: usize) -> Result<libc::c_long, i32> {
-    // SAFETY: every caller below hands over numbers, and addresses of memory that is valid for that call as the comment there says.
+    // SAFETY: every caller passes numbers, or addresses of memory that is valid for that call as
+    // the comment there says.
     let answer = unsafe { libc::syscall(number, a, b, c, d) };
     if answer >= 0 {
         return Ok(answer);
     }
-    // SAFETY: errno is this thread's own; the child shares it with the parent's thread, which is stopped.
+    // SAFETY: errno belongs to this thread; the child shares it with the parent's thread, which is
+    // stopped.
     Err(unsafe { *libc::__errno_location() })
 }
 
-/// What the parent ignores or handles, the program finds at its default. Handlers could not survive the exec, "ignored" would.
+/// Resets all signals to their default actions. `execve` resets handlers, but keeps ignored signals
+/// ignored.
 fn reset_signals() {
     // The kernel's sigaction: handler, flags, restorer, mask. All zero is the default action.
     let default = [0u64; 4];
     for signal in 1..=LAST_SIGNAL {
-        // The address is that of `default`. SIGKILL and SIGSTOP answer EINVAL; nothing to do about it.
+        // The address is that of `default`. SIGKILL and SIGSTOP return EINVAL, which is ignored.
         let _ = call(libc::SYS_rt_sigaction, usize::try_from(signal).unwrap_or(0), default.as_ptr().addr(), 0, MASK_SIZE);
     }
 }
@@ -212,7 +229,7 @@ fn session(wish: &Prepared, _: &Board) -> Result<(), i32> {
     if wish.new_session { call(libc::SYS_setsid, 0, 0, 0, 0).map(drop) } else { Ok(()) }
 }
 
-/// `0` means the process that writes. Where it was born it need not go.
+/// `0` means the writing process. The group of the clone needs no move.
 fn cgroups(wish: &Prepared, board: &Board) -> Result<(), i32> {
     for (index, path) in wish.procs_files.iter().enumerate() {
         if board.born_in != Some(index) {
@@ -239,7 +256,8 @@ fn write_file(path: &std::ffi::CStr, value: &std::ffi::CStr) -> Result<(), i32> 
     written.map(drop)
 }
 
-/// After the cgroups, so that what the program keeps in its tmpfs is charged to its own. The positions are those of `namespaces::part`.
+/// Runs after the cgroups, so that memory in the program's tmpfs is charged to its own group. The
+/// indexes match `namespaces::part`.
 fn namespaces(wish: &Prepared, board: &Board) -> Result<(), i32> {
     let Some(own) = &wish.namespaces else { return Ok(()) };
     let at = |index: usize| board.index.store(index, Ordering::Release);
@@ -258,11 +276,12 @@ fn namespaces(wish: &Prepared, board: &Board) -> Result<(), i32> {
     mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_SLAVE, c"")?;
     at(5);
     match mount(c"shm", c"/dev/shm", c"tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &own.options) {
-        // A host without it has no POSIX shared memory.
+        // A host without the mount point has no POSIX shared memory.
         Ok(()) | Err(libc::ENOENT) => {}
         Err(errno) => return Err(errno),
     }
-    // The host's queues are in another namespace. Where the kernel has no such file system, programs do without.
+    // Ignored: without this file system there are no message queues. Those of the host are in
+    // another namespace.
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let _ = mount(c"mqueue", c"/dev/mqueue", c"mqueue", flags, c"");
     Ok(())
@@ -281,11 +300,12 @@ fn mount(
     if answer == 0 {
         return Ok(());
     }
-    // SAFETY: errno is this thread's own; the child shares it with the parent's thread, which is stopped.
+    // SAFETY: errno belongs to this thread; the child shares it with the parent's thread, which is
+    // stopped.
     Err(unsafe { *libc::__errno_location() })
 }
 
-/// The capability that made the namespaces is not the program's.
+/// Drops the capability that created the namespaces.
 fn privileges(wish: &Prepared, board: &Board) -> Result<(), i32> {
     /// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
     const VERSION: u32 = 0x2008_0522;
@@ -296,12 +316,12 @@ fn privileges(wish: &Prepared, board: &Board) -> Result<(), i32> {
     let (header, none) = ([VERSION, 0], [0u32; 6]);
     // Header (version, own process) and three empty sets, valid through the call.
     call(libc::SYS_capset, header.as_ptr().addr(), none.as_ptr().addr(), 0, 0)?;
-    // Otherwise user 0 would get them back by the exec.
+    // Without this, user 0 would regain them by the exec.
     call(libc::SYS_prctl, usize::try_from(libc::PR_SET_NO_NEW_PRIVS).unwrap_or(0), 1, 0, 0).map(drop)
 }
 
-/// The three into place, then everything above 2 is closed at the exec. Before Linux 5.11 there is no such call; what the parent
-/// opened is close-on-exec anyway.
+/// Moves the three descriptors into place, and marks all above 2 as close-on-exec. Before Linux
+/// 5.11 that call does not exist; the descriptors of the parent are close-on-exec anyway.
 fn stdio(wish: &Prepared, board: &Board) -> Result<(), i32> {
     for (place, file) in wish.stdio.iter().enumerate() {
         board.index.store(place, Ordering::Release);
@@ -321,14 +341,14 @@ fn limits(wish: &Prepared, board: &Board) -> Result<(), i32> {
     Ok(())
 }
 
-/// After the user: a change of user takes the wish back.
+/// Runs after the user, because a change of user clears this setting.
 fn parent_death(wish: &Prepared, _: &Board) -> Result<(), i32> {
     let Some(signal) = wish.parent_death else { return Ok(()) };
     let option = usize::try_from(libc::PR_SET_PDEATHSIG).unwrap_or(0);
     call(libc::SYS_prctl, option, usize::try_from(signal).unwrap_or(0), 0, 0).map(drop)
 }
 
-/// Groups first: without root's rights they could no longer be set. The list outlives the call.
+/// Sets the groups first, because that needs the privileges of root. The list outlives the call.
 fn user(wish: &Prepared, _: &Board) -> Result<(), i32> {
     let Some(user) = &wish.user else { return Ok(()) };
     let (uid, gid) = (usize::try_from(user.uid).unwrap_or(usize::MAX), usize::try_from(user.gid).unwrap_or(usize::MAX));
@@ -341,7 +361,8 @@ fn chdir(wish: &Prepared, _: &Board) -> Result<(), i32> {
     call(libc::SYS_chdir, wish.cwd.as_ptr().addr(), 0, 0, 0).map(drop)
 }
 
-/// Texts and lists end in NUL and null, and outlive the call. Returns only on failure: with the most telling answer of all places tried.
+/// Texts end in NUL and lists in null, and both outlive the call. Returns only on failure, with the
+/// most informative errno of all tried paths.
 fn exec(wish: &Prepared, _: &Board) -> Result<(), i32> {
     set_mask(0);
     let mut answer = libc::ENOENT;
@@ -349,7 +370,7 @@ fn exec(wish: &Prepared, _: &Board) -> Result<(), i32> {
         match call(libc::SYS_execve, program.as_ptr().addr(), wish.argv.as_ptr().addr(), wish.env.as_ptr().addr(), 0) {
             Ok(_) => return Ok(()),
             Err(libc::ENOENT | libc::ENOTDIR) => {}
-            // Go on as the shell does, but remember that there was something.
+            // Continue like a shell, but remember that a file exists.
             Err(libc::EACCES) => answer = libc::EACCES,
             Err(errno) => return Err(errno),
         }

@@ -1,43 +1,43 @@
-//! Why a program could not be started, and at which step.
+//! Errors of a program's start, with the failed step.
 
 use std::fmt;
 use std::io;
 
-/// The steps between the wish and the first instruction of the program, in their order.
+/// The steps from the command to the first instruction of the program, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Looking at the wish: a NUL byte in a text, no program name.
+    /// Checking the command: a NUL byte in a text, no program name.
     Prepare,
-    /// Making the process.
+    /// Creating the process.
     Clone,
-    /// Own session.
+    /// Creating a session.
     Session,
     /// Entering a cgroup.
     Cgroup,
-    /// Badness against the host's out-of-memory killer.
+    /// Setting the score for the host's out-of-memory killer.
     OomScore,
-    /// Namespaces of its own, and what is mounted in them.
+    /// Creating namespaces and their mounts.
     Namespaces,
-    /// Standard input, output and error.
+    /// Setting standard input, output and error.
     Stdio,
-    /// A resource limit.
+    /// Setting a resource limit.
     Limit,
-    /// The signal at the parent's death.
+    /// Setting the signal at the parent's death.
     ParentDeath,
-    /// User and groups.
+    /// Setting user and groups.
     User,
-    /// Giving up capabilities.
+    /// Dropping capabilities.
     Privileges,
-    /// The working directory.
+    /// Changing the working directory.
     Chdir,
-    /// Becoming the program.
+    /// Executing the program.
     Exec,
-    /// Reading the new process's start time.
+    /// Reading the start time of the new process.
     Identify,
 }
 
 impl Step {
-    /// One word, as in the shim's protocol and in logs.
+    /// One word, as in the protocol of the shim and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Step::Prepare => "prepare",
@@ -63,16 +63,17 @@ impl fmt::Display for Step {
     }
 }
 
-/// A program that was not started. Nothing of it is left: the child, if there was one, is reaped.
+/// A failed start. A created child has been reaped.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start {program}: step {step} failed on {what}")]
 pub struct SpawnError {
-    /// Which step.
+    /// The failed step.
     pub step: Step,
     /// The program.
     pub program: String,
-    /// The path or value the step was about.
+    /// The path or value of the step.
     pub what: String,
-    /// The kernel's answer. `Interrupted` when the child was killed before it became the program.
+    /// The error of the kernel. `Interrupted` when the child was killed before it executed the
+    /// program.
     pub source: io::Error,
 }

@@ -1,8 +1,8 @@
-//! A child that is born in its cgroup: `clone3` with `CLONE_INTO_CGROUP` (Linux 5.7).
+//! Clone into cgroup: `clone3` with `CLONE_INTO_CGROUP` (Linux 5.7).
 //!
-//! To move a process into a group of cgroup v2 the kernel first waits until no thread of the machine is between two groups, which takes
-//! it the grace period of a read-copy-update: ten milliseconds where there is more than one processor. Who is born there is never moved. Owned by one call of
-//! `spawn`; keeps no state.
+//! A move of a process between groups of cgroup v2 waits for an RCU grace period: ten milliseconds
+//! on machines with more than one processor. A process that is cloned into its group needs no move.
+//! One call of `spawn` owns this; it keeps no state.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -11,19 +11,20 @@ use std::path::{Path, PathBuf};
 
 /// The file of a group that moves a whole process.
 const PROCS: &str = "cgroup.procs";
-/// `CLONE_INTO_CGROUP` of the kernel's header, where libc has it for some targets only.
+/// `CLONE_INTO_CGROUP` of the kernel's header, which libc defines for some targets only.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// A group to be born in.
+/// The target group of a clone.
 #[derive(Debug)]
 pub(crate) struct Cradle {
-    /// Which of the wish's `procs_files` it stands for.
+    /// Its index in the command's `procs_files`.
     pub(crate) index: usize,
     /// Its directory.
     dir: File,
 }
 
-/// The first group of cgroup v2 among those to be joined. `None` also when it cannot be looked at: to write into it then says why.
+/// The first cgroup v2 group in `procs_files`. `None` also when it cannot be opened; the later
+/// write reports the reason.
 pub(crate) fn cradle(procs_files: &[PathBuf]) -> Option<Cradle> {
     procs_files.iter().enumerate().find_map(|(index, path)| {
         let is_procs = path.file_name().is_some_and(|name| name == PROCS);
@@ -39,28 +40,29 @@ fn of_cgroup2(dir: &Path) -> Option<File> {
     (kind == libc::CGROUP2_SUPER_MAGIC).then_some(dir)
 }
 
-/// What a refusal of `clone3` means.
+/// The meaning of an error of `clone3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// To start outside and to move is worth a try: it may be allowed, or says better why not.
+    /// Starting outside and moving may succeed, or gives a better error.
     Here,
-    /// The group takes nobody, however they come.
+    /// The group accepts no process at all.
     Group,
 }
 
 impl Refusal {
     pub(crate) fn of(errno: i32) -> Refusal {
         match errno {
-            // Its processes live below it, it is threaded, or it is gone.
+            // The group has child groups with processes, is threaded, or is gone.
             libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT => Refusal::Group,
-            // ENOSYS, EINVAL, E2BIG: older than the call, than its flag, than the size of its arguments. EPERM, EACCES: a filter forbids it.
-            // EAGAIN: the group is full, but takes one that moves. Whatever else it is, a plain start says the same.
+            // ENOSYS, EINVAL, E2BIG: the kernel lacks the call, the flag or this size of the
+            // arguments. EPERM, EACCES: a filter forbids it. EAGAIN: the group is full, but accepts
+            // moved processes. For any other error a plain clone gives the same one.
             _ => Refusal::Here,
         }
     }
 }
 
-/// `clone_args` of the kernel, as of the first release that knows `cgroup`.
+/// `clone_args` of the first kernel that knows `cgroup`.
 #[repr(C, align(8))]
 #[derive(Default)]
 struct CloneArgs {
@@ -77,14 +79,15 @@ struct CloneArgs {
     cgroup: u64,
 }
 
-/// What the child does; it never returns.
+/// The main function of the child; it never returns.
 pub(crate) type Life = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
 
-/// As `libc::clone` with `flags` (without the signal), but the child begins its life in the group. Its number, or an errno.
+/// Like `libc::clone` with `flags` (without the signal), but the child starts in the group. Returns
+/// its pid or an errno.
 ///
-/// # Safety
-/// As of `libc::clone`: with `CLONE_VM` the stack and `errand` must outlive the child's use of them, `life` must not return, and it must do
-/// nothing that the calling thread's borrowed state cannot bear.
+/// # Safety As for `libc::clone`. With `CLONE_VM` the stack and `errand` must outlive the child's
+/// use of them. `life` must not return, and it must not damage the shared state of the calling
+/// thread.
 pub(crate) unsafe fn clone_into(
     cradle: &Cradle,
     flags: libc::c_int,
@@ -104,7 +107,7 @@ pub(crate) unsafe fn clone_into(
         cgroup: number(cradle.dir.as_raw_fd())?,
         ..CloneArgs::default()
     };
-    // SAFETY: the arguments live through the call; what they point to is the caller's promise.
+    // SAFETY: the arguments live through the call; the caller guarantees the memory behind them.
     let answer = unsafe { clone3(&args, life, errand) };
     match libc::pid_t::try_from(answer) {
         Ok(pid) if pid > 0 => Ok(pid),
@@ -113,14 +116,16 @@ pub(crate) unsafe fn clone_into(
     }
 }
 
-/// The call, and in the child `life(errand)` on the stack of `args`. Returns in the parent only: the child's number, or a negative errno.
+/// The system call; in the child it calls `life(errand)` on the stack of `args`. Returns in the
+/// parent only: the pid of the child, or a negative errno.
 ///
-/// By hand, because the child comes back from the kernel on an empty stack: there is no way back into a function of libc.
+/// It is assembly because the child returns from the kernel on an empty stack, so it cannot return
+/// into a function of libc.
 #[cfg(target_arch = "x86_64")]
 unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> libc::c_long {
     let answer;
-    // SAFETY: the kernel changes rax, rcx and r11 and keeps all other registers, in the child too. The end of the stack is aligned to
-    // 16, as a call asks for. The parent's stack is not touched.
+    // SAFETY: the kernel changes rax, rcx and r11 and keeps all other registers, also in the child.
+    // The end of the stack is aligned to 16, as a call requires. The parent's stack is not touched.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -143,12 +148,12 @@ unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> lib
     answer
 }
 
-/// As above.
+/// The same for aarch64.
 #[cfg(target_arch = "aarch64")]
 unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> libc::c_long {
     let answer;
-    // SAFETY: the kernel changes x0 and keeps all other registers, in the child too. The end of the stack is aligned to 16. The parent's
-    // stack is not touched.
+    // SAFETY: the kernel changes x0 and keeps all other registers, also in the child. The end of
+    // the stack is aligned to 16. The parent's stack is not touched.
     unsafe {
         std::arch::asm!(
             "svc #0",
@@ -169,7 +174,7 @@ unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> lib
     answer
 }
 
-/// Other processors start outside and move.
+/// On other processors the child starts outside and moves.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe fn clone3(_: &CloneArgs, _: Life, _: *mut libc::c_void) -> libc::c_long {
     -libc::c_long::from(libc::ENOSYS)

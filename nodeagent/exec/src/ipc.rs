@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What an id is of.
+/// The kind of a SysV object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SysV {
     /// Shared memory.
@@ -13,7 +13,7 @@ pub enum SysV {
     Queue,
 }
 
-/// Removes the object. A segment that is attached lives until it is detached.
+/// Removes the object. An attached segment remains until it is detached.
 pub fn remove(kind: SysV, id: i32) -> io::Result<()> {
     // SAFETY: IPC_RMID ignores the buffer, and semctl takes no fourth argument for it.
     let done = unsafe {

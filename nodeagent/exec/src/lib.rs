@@ -1,9 +1,10 @@
-//! Starting programs and watching processes: the system calls of the node agent and the executor.
+//! System calls of the node agent and the executor: starting programs and watching processes.
 //!
-//! *Architecture Invariant*: unsafe code lives here (and in `container-shim`) only. This crate knows nothing of cgroups but
-//! that a child is born in one of them, or writes `0` into some files before it becomes another program.
+//! *Architecture Invariant*: only this crate and `container-shim` contain unsafe code. It has no
+//! knowledge of cgroups, except that a child is cloned into one of them, or writes `0` into some
+//! files before it executes the program.
 
-// Unsafe code is this crate's reason to be; each block says why it holds.
+// Unsafe code is the purpose of this crate; each block states why it is sound.
 #![allow(unsafe_code)]
 
 mod child;

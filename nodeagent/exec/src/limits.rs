@@ -1,30 +1,31 @@
 //! Resource limits of a child (`setrlimit`).
 
-/// Which quantity a limit is on.
+/// The quantity of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Open files; a count.
+    /// Open files. A count.
     OpenFiles,
-    /// Size of a core dump. Bytes.
+    /// Size of a core dump. In bytes.
     Core,
-    /// Stack of the main thread. Bytes.
+    /// Stack of the main thread. In bytes.
     Stack,
-    /// Processes of the user; a count.
+    /// Processes of the user. A count.
     Processes,
-    /// Locked memory. Bytes.
+    /// Locked memory. In bytes.
     LockedMemory,
-    /// Largest file it may write. Bytes.
+    /// Largest file that it can write. In bytes.
     FileSize,
 }
 
-/// One limit, for the program itself (`soft`) and for what it may raise it to (`hard`).
+/// One limit: the value in force (`soft`) and the maximum to which the program can raise it
+/// (`hard`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rlimit {
-    /// Of what.
+    /// The quantity.
     pub limit: Limit,
-    /// In force.
+    /// The value in force.
     pub soft: u64,
-    /// The ceiling.
+    /// The maximum.
     pub hard: u64,
 }
 

@@ -1,7 +1,8 @@
-//! IPC and mount namespaces of a child, with a tmpfs of its own at `/dev/shm`.
+//! IPC and mount namespaces of a child, with a separate tmpfs at `/dev/shm`.
 //!
-//! The kernel frees everything in them when the last process ends: POSIX and SysV shared memory, semaphores, message queues. The
-//! child mounts the tmpfs after it entered its cgroup, so its pages are charged to that cgroup.
+//! The kernel frees their contents when the last process ends: POSIX and SysV shared memory,
+//! semaphores and message queues. The child mounts the tmpfs after it entered its cgroup, so the
+//! pages are charged to that cgroup.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -9,19 +10,20 @@ use std::path::Path;
 use crate::error::Step;
 use crate::spawn::{Command, spawn};
 
-/// What a child needs to be given for its own IPC and `/dev/shm`.
+/// The parameters of a child's IPC namespace and `/dev/shm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespaces {
-    /// The privilege that makes them.
+    /// The privilege that creates them.
     pub privilege: Privilege,
-    /// Size limit of `/dev/shm`. Bytes.
+    /// Size limit of `/dev/shm`. In bytes.
     pub shm: u64,
 }
 
-/// The privilege that makes namespaces.
+/// The privilege that creates namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// The caller has `CAP_SYS_ADMIN` in its user namespace. The child gives it up before it becomes the program.
+    /// The caller has `CAP_SYS_ADMIN` in its user namespace. The child drops it before it executes
+    /// the program.
     SysAdmin,
     /// A new user namespace, in which the caller's user and group are mapped to themselves.
     UserNamespace,
@@ -38,7 +40,8 @@ impl Privilege {
     }
 }
 
-/// Whether this process can give a child its own namespaces. The error is the kernel's refusal, with the step.
+/// Checks whether this process can create namespaces for a child. The error is the kernel's, with
+/// the failed part.
 pub fn probe(privilege: Privilege) -> Result<(), String> {
     // The program does not exist, so the child ends after it entered its namespaces.
     let program = Path::new("/dev/null/namespace-probe");
@@ -54,7 +57,7 @@ pub fn probe(privilege: Privilege) -> Result<(), String> {
     }
 }
 
-/// The texts of the system calls, made before the clone.
+/// The texts of the system calls, built before the clone.
 pub(crate) struct Prepared {
     pub(crate) flags: libc::c_int,
     /// `uid_map` and `gid_map`, for a new user namespace.
@@ -79,7 +82,7 @@ impl Prepared {
     }
 }
 
-/// What a refusal is about, by the position that the child reports.
+/// The name of the failed part, by the index that the child reports.
 pub(crate) fn part(index: usize) -> &'static str {
     match index {
         0 => "user, mount and IPC namespaces",

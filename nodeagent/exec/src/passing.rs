@@ -1,33 +1,34 @@
-//! Packets between processes that carry open files with them.
+//! Packets between processes that carry open files.
 //!
-//! Owned by whoever holds the socket; keeps no state. Nothing here waits.
+//! The holder of the socket calls it; it keeps no state. No function blocks.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-/// Most descriptors in one packet.
+/// Maximum number of descriptors in one packet.
 const MOST: usize = 4;
-/// Room for them with their header. Bytes.
+/// Size of the control buffer for them and their header. In bytes.
 const CONTROL: usize = 64;
 
 /// Aligned as a `cmsghdr` must be.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// Two ends of a conversation in packets; both are closed at an exec.
+/// The two ends of a packet socket; both are close-on-exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends: [libc::c_int; 2] = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: room for two descriptors.
+    // SAFETY: `ends` has the size of two descriptors.
     if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let [one, other] = ends;
-    // SAFETY: both are fresh and owned by nobody else.
+    // SAFETY: both are new and have no other owner.
     Ok(unsafe { (OwnedFd::from_raw_fd(one), OwnedFd::from_raw_fd(other)) })
 }
 
-/// Sends a packet with at most four descriptors. `WouldBlock` when the other end has too much to read already.
+/// Sends a packet with at most four descriptors. `WouldBlock` when the buffer of the other end is
+/// full.
 pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
     if files.len() > MOST {
         return Err(io::Error::from_raw_os_error(libc::E2BIG));
@@ -40,7 +41,8 @@ pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
         message.msg_control = control.0.as_mut_ptr().cast();
         // SAFETY: arithmetic only. Four descriptors with their header take 32 of the 64 bytes.
         message.msg_controllen = unsafe { libc::CMSG_SPACE(bytes) } as _;
-        // SAFETY: there is room for one header and the descriptors, zeroed and aligned; CMSG_DATA points into it.
+        // SAFETY: the buffer fits one header and the descriptors, and is zeroed and aligned;
+        // CMSG_DATA points into it.
         unsafe {
             let head = libc::CMSG_FIRSTHDR(&message);
             (*head).cmsg_level = libc::SOL_SOCKET;
@@ -52,12 +54,14 @@ pub fn send(to: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>]) -> io::Resul
             }
         }
     }
-    // SAFETY: the message names live memory only; the kernel reads it and writes nothing. The descriptors are borrowed and so open.
+    // SAFETY: the message refers to live memory only, which the kernel reads. The borrowed
+    // descriptors are open.
     let sent = unsafe { libc::sendmsg(to.as_fd().as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes the next packet with its descriptors; a length of 0 is the end. `WouldBlock` when there is none yet.
+/// Receives the next packet with its descriptors; a length of 0 is the end. `WouldBlock` when there
+/// is none.
 pub fn receive(from: impl AsFd, room: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut text = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     let mut control = Control([0; CONTROL]);
@@ -65,15 +69,16 @@ pub fn receive(from: impl AsFd, room: &mut [u8]) -> io::Result<(usize, Vec<Owned
     message.msg_control = control.0.as_mut_ptr().cast();
     message.msg_controllen = CONTROL as _;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
-    // SAFETY: the message names live memory of the lengths it says.
+    // SAFETY: the message refers to live memory of the given lengths.
     let length = unsafe { libc::recvmsg(from.as_fd().as_raw_fd(), &mut message, flags) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     let mut files = Vec::new();
-    // SAFETY: the kernel has filled the control memory and said how far; the macros stay within that.
+    // SAFETY: the kernel has filled the control memory and set its length; the macros stay within
+    // it.
     let mut head = unsafe { libc::CMSG_FIRSTHDR(&message) };
     while !head.is_null() {
-        // SAFETY: `head` is a header within the control memory; descriptors follow it, as many as its length says, fresh and owned by
-        // nobody.
+        // SAFETY: `head` is a header within the control memory. The descriptors that follow it, as
+        // many as its length says, are new and have no other owner.
         unsafe {
             if (*head).cmsg_level == libc::SOL_SOCKET && (*head).cmsg_type == libc::SCM_RIGHTS {
                 let bytes = ((*head).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
@@ -87,7 +92,7 @@ pub fn receive(from: impl AsFd, room: &mut [u8]) -> io::Result<(usize, Vec<Owned
 }
 
 fn message(text: &mut libc::iovec) -> libc::msghdr {
-    // SAFETY: a msghdr of zeros names no memory at all.
+    // SAFETY: a msghdr of zeros refers to no memory.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = text;
     message.msg_iovlen = 1;

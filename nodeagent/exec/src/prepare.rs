@@ -1,6 +1,7 @@
-//! Everything a child needs, as NUL-ended texts, numbers and open files, so that the child itself allocates nothing.
+//! The data of a child as NUL-terminated texts, numbers and open files, so that the child allocates
+//! nothing.
 //!
-//! Owned by one call of `spawn`.
+//! One call of `spawn` owns it.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -13,9 +14,9 @@ use crate::into::{Cradle, cradle};
 use crate::namespaces;
 use crate::spawn::Command;
 
-/// The prepared wish. The pointer lists end in null and point into the texts beside them.
+/// The prepared command. The pointer lists end in null and point into the texts next to them.
 pub(crate) struct Prepared {
-    /// Where the program may be; the first that can be executed is taken.
+    /// Candidate paths of the program; the first executable one is used.
     pub(crate) programs: Vec<CString>,
     /// Arguments, the program's name first.
     pub(crate) argv: Strings,
@@ -23,13 +24,13 @@ pub(crate) struct Prepared {
     pub(crate) env: Strings,
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
-    /// The one of them to be born in.
+    /// The group of `procs_files` into which the child is cloned.
     pub(crate) cradle: Option<Cradle>,
-    /// Descriptors of 0, 1 and 2; each is above 2 itself.
+    /// The descriptors for 0, 1 and 2; each is above 2 itself.
     pub(crate) stdio: [File; 3],
-    /// Path-free text for `/proc/self/oom_score_adj`.
+    /// The value for `/proc/self/oom_score_adj`.
     pub(crate) oom_score_adj: Option<CString>,
-    /// Number and value.
+    /// Kernel number and value.
     pub(crate) limits: Vec<(libc::c_long, libc::rlimit64)>,
     pub(crate) namespaces: Option<namespaces::Prepared>,
     pub(crate) user: Option<crate::user::User>,
@@ -37,19 +38,19 @@ pub(crate) struct Prepared {
     pub(crate) new_session: bool,
 }
 
-/// What went wrong below `spawn`, with the position in the list the step went through.
+/// A failure below `spawn`, with the index in the list that the step processed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
     pub(crate) step: Step,
     pub(crate) index: usize,
-    /// 0: the child was killed before it became the program.
+    /// 0 means that the child was killed before it executed the program.
     pub(crate) errno: i32,
 }
 
-/// Texts and the list of pointers to them the kernel wants.
+/// Texts and the list of pointers to them in the kernel's form.
 pub(crate) struct Strings {
     pointers: Vec<*const libc::c_char>,
-    // Never read, but what `pointers` points to: a CString does not move its bytes when it moves itself.
+    // Never read, but `pointers` points into it. A CString does not move its bytes when it moves.
     _texts: Vec<CString>,
 }
 
@@ -99,7 +100,7 @@ impl Prepared {
         })
     }
 
-    /// The error a caller sees: with the path or value the step was about.
+    /// The error for the caller, with the path or value of the step.
     pub(crate) fn explain(&self, command: &Command<'_>, failure: Failure) -> SpawnError {
         let what = match failure.step {
             Step::Cgroup => command.procs_files.get(failure.index).map(|p| p.display().to_string()),
@@ -124,7 +125,7 @@ fn failed(command: &Command<'_>, step: Step, what: String, source: io::Error) ->
     SpawnError { step, program: command.program.display().to_string(), what, source }
 }
 
-/// The program's own path, or its name in each directory of `PATH`.
+/// The program's path, or its name in each directory of `PATH`.
 fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, SpawnError>) -> Result<Vec<CString>, SpawnError> {
     let name = command.program.as_os_str();
     if name.is_empty() {
@@ -143,7 +144,8 @@ fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, Spaw
         .collect()
 }
 
-/// Three descriptors above 2 (`try_clone` never hands out 0, 1 or 2), so that none is overwritten while the others are put in place.
+/// Three descriptors above 2 (`try_clone` never returns 0, 1 or 2), so that none is overwritten
+/// while the others are moved into place.
 fn stdio(command: &Command<'_>) -> io::Result<[File; 3]> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let copy = |wanted: Option<&File>| wanted.unwrap_or(&null).try_clone();

@@ -1,16 +1,16 @@
-//! The two fields of `/proc/PID/stat` this crate needs.
+//! The two fields of `/proc/PID/stat` that this crate needs.
 
-/// State and birth of a process.
+/// State and start time of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcStat {
-    /// `R`, `S`, … `Z` for one that waits to be reaped.
+    /// The kernel's letter: `R`, `S`, …; `Z` is an ended process that is not reaped yet.
     pub state: char,
-    /// Kernel ticks after boot.
+    /// The start time, in kernel ticks after boot.
     pub starttime: u64,
 }
 
-/// From what `/proc/PID/stat` holds. The name in parentheses is the program's to choose: it may hold blanks, parentheses and line ends,
-/// and need not be text.
+/// Parses the content of `/proc/PID/stat`. The program chooses the name in parentheses. It can
+/// contain blanks, parentheses and line ends, and need not be UTF-8.
 pub fn parse(bytes: &[u8]) -> Option<ProcStat> {
     let name_ends = bytes.windows(2).rposition(|two| two == b") ")?;
     let after_name = std::str::from_utf8(bytes.get(name_ends + 2..)?).ok()?;
@@ -21,7 +21,7 @@ pub fn parse(bytes: &[u8]) -> Option<ProcStat> {
     Some(ProcStat { state, starttime })
 }
 
-/// Reads it; `None` when there is no such process.
+/// Reads the fields of a process; `None` when there is no such process.
 pub(crate) fn read(pid: i32) -> std::io::Result<Option<ProcStat>> {
     match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(bytes) => Ok(parse(&bytes)),

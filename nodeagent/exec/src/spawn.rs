@@ -1,6 +1,6 @@
-//! Starting a program without copying the parent: the cost does not grow with the parent's memory.
+//! Starts a program without copying the parent. The cost does not grow with the parent's memory.
 //!
-//! Owned by nobody: it keeps no state. All that can be prepared is prepared here, in safe code; `child` then runs in the parent's memory.
+//! It keeps no state. Safe code here prepares all data; `child` then runs in the parent's memory.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,8 +15,8 @@ use crate::prepare::Prepared;
 use crate::procstat;
 use crate::user::User;
 
-/// A program to start. Nothing is inherited but what is named here: descriptors above 2 are closed, signals are reset, the
-/// environment is exactly `env`.
+/// A program to start. The child inherits only the named items: descriptors above 2 are closed,
+/// signals are reset, and the environment is exactly `env`.
 #[derive(Clone, Debug)]
 pub struct Command<'a> {
     /// The program; looked up in `PATH` of `env` when it has no slash.
@@ -33,25 +33,27 @@ pub struct Command<'a> {
     pub stdout: Option<&'a File>,
     /// Standard error; `None` is `/dev/null`.
     pub stderr: Option<&'a File>,
-    /// `cgroup.procs` files, or `tasks` files of v1: the child is in these groups before it becomes the program. In the first that is of
-    /// cgroup v2 it is born, where the kernel has that; into the others it writes `0`.
+    /// `cgroup.procs` files, or `tasks` files of v1. The child is in these groups before it
+    /// executes the program. It is cloned into the first group of cgroup v2 where the kernel
+    /// supports that, and writes `0` into the files of the others.
     pub procs_files: &'a [PathBuf],
-    /// IPC and mount namespaces of its own; `None` shares the caller's.
+    /// Separate IPC and mount namespaces; `None` shares those of the caller.
     pub namespaces: Option<Namespaces>,
-    /// Own session, so that no terminal and no group signal of ours reaches it.
+    /// A new session, so that no terminal and no group signal of the caller reaches it.
     pub new_session: bool,
-    /// Badness against the host's out-of-memory killer, -1000 to 1000.
+    /// Score for the host's out-of-memory killer, -1000 to 1000.
     pub oom_score_adj: Option<i32>,
     /// Resource limits.
     pub limits: &'a [Rlimit],
-    /// Whom it runs as; `None` is the caller.
+    /// The user of the program; `None` is the user of the caller.
     pub user: Option<&'a User>,
-    /// Signal it gets when the *thread* that started it ends; start it from a thread that lives as long as the process.
+    /// The signal that it receives when the *thread* that started it ends. Start it from a thread
+    /// that lives as long as the process.
     pub parent_death: Option<i32>,
 }
 
 impl<'a> Command<'a> {
-    /// `program` in `cwd`, with nothing else.
+    /// A command for `program` in `cwd`, with all other fields empty.
     pub fn new(program: &'a Path, cwd: &'a Path) -> Self {
         Command {
             program,
@@ -72,11 +74,12 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Starts it. Returns after the program has taken over (or failed to); the calling thread waits for that, other threads do not.
+/// Starts the program. Returns after the program was executed (or the start failed). Only the
+/// calling thread waits.
 pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
     let prepared = Prepared::new(command)?;
     let (pid, pidfd) = child::launch(&prepared).map_err(|failure| prepared.explain(command, failure))?;
-    // Not reaped by anybody before us, so the entry is there even if it has ended already.
+    // The child is not reaped yet, so the entry exists even if the child has ended.
     match procstat::read(pid) {
         Ok(Some(stat)) => Ok(Child { pid, starttime: stat.starttime, pidfd }),
         Ok(None) => Err(lost(command, pid, pidfd, std::io::Error::from_raw_os_error(libc::ESRCH))),
@@ -84,10 +87,11 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
     }
 }
 
-/// Somebody else reaped it, or `/proc` is not to be had: without a birth time it cannot be adopted later, so it is ended.
+/// Ends a child without a readable start time, because it cannot be adopted later. Another thread
+/// reaped it, or `/proc` is not accessible.
 fn lost(command: &Command<'_>, pid: i32, pidfd: std::os::fd::OwnedFd, source: std::io::Error) -> SpawnError {
     let child = Child { pid, starttime: 0, pidfd };
-    // Best effort: the first error is the one to report.
+    // Errors are ignored, because the caller reports the first one.
     let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
     SpawnError { step: Step::Identify, program: command.program.display().to_string(), what: format!("/proc/{pid}/stat"), source }
 }

@@ -1,21 +1,21 @@
-//! Whom a child runs as.
+//! The user of a child.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// A user with all groups, by number.
+/// A user with all groups, as numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Primary group.
+    /// Primary group id.
     pub gid: u32,
-    /// Supplementary groups.
+    /// Supplementary group ids.
     pub groups: Vec<u32>,
 }
 
-/// The most supplementary groups Linux takes.
+/// Maximum number of supplementary groups in Linux.
 const MOST_GROUPS: usize = 65_536;
 
 impl User {
@@ -32,12 +32,13 @@ fn look_up(name: &CStr) -> io::Result<Option<(u32, u32)>> {
     loop {
         let mut entry = MaybeUninit::<libc::passwd>::uninit();
         let mut found: *mut libc::passwd = std::ptr::null_mut();
-        // SAFETY: `name` ends in NUL; `entry` and `found` are valid for writing; `room` is as long as said; all outlive the call.
+        // SAFETY: `name` ends in NUL; `entry` and `found` are valid for writes; `room` has the
+        // given length; all outlive the call.
         let answer = unsafe { libc::getpwnam_r(name.as_ptr(), entry.as_mut_ptr(), room.as_mut_ptr(), room.len(), &mut found) };
         match answer {
             0 if found.is_null() => return Ok(None),
             0 => {
-                // SAFETY: an answer of 0 with `found` set means that `entry` was filled.
+                // SAFETY: a result of 0 with `found` set means that `entry` was filled.
                 let entry = unsafe { entry.assume_init() };
                 return Ok(Some((entry.pw_uid, entry.pw_gid)));
             }
@@ -51,7 +52,8 @@ fn groups_of(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).map_err(io::Error::other)?;
-        // SAFETY: `name` ends in NUL; `groups` has room for `count` numbers; both outlive the call.
+        // SAFETY: `name` ends in NUL; `groups` has space for `count` numbers; both outlive the
+        // call.
         let answer = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
         let needed = usize::try_from(count).unwrap_or(0);
         if answer >= 0 {

@@ -1,6 +1,6 @@
-//! Real processes: what a started program finds, and how failures are named.
+//! Tests with real processes: the environment of a started program, and the names of failures.
 
-// What is inherited, and what is left over, can be seen by raw system calls only.
+// Only raw system calls show inherited and leftover items.
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ fn sh() -> Command<'static> {
     Command::new(Path::new("/bin/sh"), Path::new("/"))
 }
 
-/// Runs a shell script to its end: how it ended and what it said.
+/// Runs a shell script to its end. Returns its end and its output.
 fn shell(script: &str, base: Command<'_>) -> (Ended, String) {
     let mut out = tempfile::tempfile().expect("a file");
     let args = args(&["-c", script]);
@@ -44,7 +44,7 @@ fn signals_come_back() {
     assert_eq!(shell("kill -TERM $$", sh()).0, Ended::Signal(15));
 }
 
-/// Both ways to make namespaces, as far as this host has them.
+/// Covers both ways to create namespaces, as far as this host supports them.
 #[test]
 fn namespaces_hold_shared_memory_and_leave_no_capability() {
     for privilege in [Privilege::SysAdmin, Privilege::UserNamespace] {
@@ -96,11 +96,11 @@ fn a_cgroup_that_cannot_be_joined_is_named_and_nothing_runs() {
     assert!(!witness.exists());
 }
 
-/// Needs a process of its own, as nextest gives each test: it looks at all children.
+/// Needs a separate process, as nextest gives each test, because it waits for any child.
 #[test]
 fn a_failed_start_leaves_no_zombie() {
     spawn(&Command::new(Path::new("/no/such/program"), Path::new("/"))).expect_err("must fail");
-    // SAFETY: asks for any ended child without reaping it; the room for the answer is valid.
+    // SAFETY: queries any ended child without reaping it; the buffer for the result is valid.
     let answer = unsafe {
         let mut info = std::mem::zeroed::<libc::siginfo_t>();
         libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
@@ -154,7 +154,7 @@ fn the_environment_is_exactly_what_was_given() {
 #[test]
 fn nothing_but_three_descriptors_is_inherited() {
     let leak = File::open("/dev/zero").expect("opens");
-    // SAFETY: clears close-on-exec of a descriptor this test owns.
+    // SAFETY: clears close-on-exec of a descriptor that this test owns.
     let cleared = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&leak), libc::F_SETFD, 0) };
     assert_eq!(cleared, 0);
     let (ended, text) = shell("ls /proc/$$/fd; cat", sh());
@@ -167,8 +167,8 @@ fn nothing_but_three_descriptors_is_inherited() {
 
 #[test]
 fn signals_the_parent_ignores_or_blocks_are_reset() {
-    // Rust ignores SIGPIPE in every program; a child must not inherit that.
-    // By exec: a shell that waits for a command of its own may block signals meanwhile.
+    // Rust ignores SIGPIPE in every program; a child must not inherit that. The script uses exec,
+    // because a shell that waits for a command may block signals meanwhile.
     let (_, text) = shell("exec grep -E 'SigBlk|SigIgn' /proc/self/status", sh());
     assert!(text.contains("SigBlk:\t0000000000000000") && text.contains("SigIgn:\t0000000000000000"), "{text}");
 }
@@ -262,8 +262,8 @@ fn the_descriptor_becomes_readable_at_the_end() {
 
 #[test]
 fn a_large_parent_starts_children_all_the_same() {
-    // With fork() each start would copy the page tables of this; with shared memory they are never touched. The proof is that the
-    // child's own peak is small: it never owned a copy.
+    // fork() would copy the page tables of this memory at each start; with shared memory they are
+    // never touched. The small peak of the child proves that it never owned a copy.
     let ballast = vec![7u8; 64 << 20];
     let (ended, text) = shell("grep VmHWM /proc/$$/status", sh());
     assert_eq!(ended, Ended::Code(0));
@@ -305,8 +305,9 @@ fn the_group_is_joined_before_the_program_runs() {
     assert!(!mine.contains(&last), "only the child moved");
 }
 
-/// A group of cgroup v2, beside other hierarchies or alone, and a witness of what is written into its `cgroup.procs`. A host without v2 has
-/// none; there these tests have nothing to say, and guests run them again.
+/// A group of cgroup v2, next to other hierarchies or alone, with a watch of the writes to its
+/// `cgroup.procs`. A host without v2 has none; there these tests pass without a check, and guests
+/// run them again.
 struct Group2 {
     dir: PathBuf,
     procs: [PathBuf; 1],
@@ -325,7 +326,7 @@ impl Group2 {
         Some(Group2 { dir, procs, witness })
     }
 
-    /// Whether anybody wrote into it since the last time: a process was moved.
+    /// Whether a process was moved into it since the last call: its file was written.
     fn moved(&self) -> bool {
         let mut room = [0u8; 512];
         match rustix::io::read(&self.witness, &mut room) {
@@ -335,7 +336,8 @@ impl Group2 {
         }
     }
 
-    /// Whether a program that was started in it finds itself there, and how it came there.
+    /// Starts a program in it. Returns whether the program is in the group, and whether it was
+    /// moved.
     fn start(&self) -> (bool, bool) {
         let (ended, text) = shell("cat /proc/self/cgroup", Command { procs_files: &self.procs, ..sh() });
         assert_eq!(ended, Ended::Code(0));
@@ -346,7 +348,7 @@ impl Group2 {
 
 impl Drop for Group2 {
     fn drop(&mut self) {
-        // Removed also after a failure; that it is empty is for the tests to show.
+        // The group is also removed after a failure; the tests check that it is empty.
         let _ = std::fs::remove_dir(&self.dir);
     }
 }
@@ -355,7 +357,7 @@ impl Drop for Group2 {
 fn on_cgroup_v2_it_is_born_in_the_group_and_nobody_is_moved() {
     let Some(group) = Group2::new("born") else { return };
     assert_eq!(group.start(), (true, false));
-    // The witness is not blind.
+    // This checks that the watch detects moves.
     std::process::Command::new("/bin/sh").args(["-c", &format!("echo 0 > {}", group.procs[0].display())]).status().expect("runs");
     assert!(group.moved());
     std::fs::remove_dir(&group.dir).expect("empty again");
@@ -372,7 +374,7 @@ fn a_program_that_is_not_there_leaves_its_group_empty() {
 #[test]
 fn a_group_that_takes_nobody_is_named() {
     let Some(group) = Group2::new("nobody") else { return };
-    // Beside a group of threads there can be none of processes.
+    // A threaded group cannot have sibling groups with processes.
     let (threads, beside) = (group.dir.join("threads"), group.dir.join("beside"));
     std::fs::create_dir(&threads).and_then(|()| std::fs::create_dir(&beside)).expect("makes");
     std::fs::write(threads.join("cgroup.type"), "threaded").expect("a group of threads");
@@ -383,20 +385,22 @@ fn a_group_that_takes_nobody_is_named() {
     assert!(error.what.ends_with("beside/cgroup.procs"), "{error}");
 }
 
-/// From now on this thread may not call `clone3`, and is told that there is no such call. False where the kernel filters nothing.
+/// Makes `clone3` fail with ENOSYS in this thread from now on. False where the kernel has no
+/// filters.
 fn forbid_clone3() -> bool {
     let statement = |code: u32, jt, jf, k| libc::sock_filter { code: u16::try_from(code).expect("small"), jt, jf, k };
     let number = u32::try_from(libc::SYS_clone3).expect("small");
     let errno = u32::try_from(libc::ENOSYS).expect("small");
     let mut filter = [
-        // The number of the call is the first word of what the filter sees.
+        // The number of the call is the first word of the filter's input.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: u16::try_from(filter.len()).expect("small"), filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers, and a filter that lives through the call; both are for this thread and what it starts.
+    // SAFETY: takes numbers and a filter that lives through the call. Both apply to this thread and
+    // its children only.
     unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) == 0

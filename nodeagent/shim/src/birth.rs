@@ -1,10 +1,14 @@
-//! What the node agent and its launcher say to each other, in packets on a Unix socket.
+//! Protocol between the node agent and its launcher: packets on a Unix socket.
 //!
-//! The launcher says [`READY`] first; a `container-shim` of a release that has no launcher ends instead. The agent hands its lock over with
-//! [`LOCK`] and one descriptor, and asks for a shim with [`run`] and two: the conversation with that shim, and where its complaints
-//! go. All else is said in the conversation: by the launcher that the shim is there, with its descriptor, or why it is not; by the shim its
-//! one [`Answer`]. A conversation that ends before either spoke, with nothing in the container's directory that names a shim, means that
-//! none was made. Pure: nothing is sent here.
+//! The launcher sends [`READY`] first; a `container-shim` of a release without launcher exits
+//! instead. The agent passes its lock with [`LOCK`] and one descriptor. It requests a shim with
+//! [`run`] and two descriptors: the socket for the replies of that shim, and the file for its error
+//! messages.
+//!
+//! All replies come through that socket. The launcher reports that the shim is forked, with its
+//! pidfd, or why the fork failed. The shim sends its one [`Answer`]. If the socket closes without a
+//! reply, and the container's directory names no shim, then no shim was forked. Pure: this module
+//! sends nothing.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,33 +16,35 @@ use std::path::{Path, PathBuf};
 
 use crate::record::Answer;
 
-/// The launcher's first word, with the version of what follows.
+/// The first packet of the launcher, with the protocol version.
 pub const READY: &[u8] = b"ready 1\n";
-/// The lock of the agent's state directory: who adopts what an agent has left waits until no newborn shim holds it any more.
+/// The packet that passes the lock of the agent's state directory. A forked shim holds the lock
+/// until its directory names it. The next agent waits for the lock before it adopts containers, so
+/// it finds every shim.
 pub const LOCK: &[u8] = b"lock\n";
-/// Longest packet. Bytes.
+/// Maximum length of a packet. Bytes.
 pub const LONGEST: usize = 4096 + 16;
 
 const RUN: &[u8] = b"run ";
 const BORN: &[u8] = b"born\n";
 const REFUSED: &str = "refused ";
 
-/// Asks for a shim for the container in `dir`.
+/// Encodes the request for a shim for the container in `dir`.
 pub fn run(dir: &Path) -> Vec<u8> {
     [RUN, dir.as_os_str().as_bytes()].concat()
 }
 
-/// What the agent says.
+/// A request of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To hold the lock.
+    /// Hold the lock.
     Lock,
-    /// To make a shim.
+    /// Fork a shim.
     Run(PathBuf),
 }
 
 impl Wish {
-    /// `None` for anything else: an agent of a later release.
+    /// Decodes a request. Returns `None` for any other packet, such as one of a later release.
     pub fn decode(packet: &[u8]) -> Option<Wish> {
         match packet.strip_prefix(RUN) {
             Some(dir) if dir.starts_with(b"/") => Some(Wish::Run(OsStr::from_bytes(dir).into())),
@@ -48,22 +54,22 @@ impl Wish {
     }
 }
 
-/// One packet of a conversation.
+/// One reply packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// The launcher: the shim is there; its descriptor comes along.
+    /// From the launcher: the shim is forked. The packet carries its pidfd.
     Born,
-    /// The launcher: it could not be made.
+    /// From the launcher: the fork failed.
     Refused {
-        /// The kernel's answer.
+        /// The errno of the kernel.
         errno: i32,
     },
-    /// The shim itself.
+    /// From the shim itself.
     Answer(Answer),
 }
 
 impl Word {
-    /// The packet.
+    /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Word::Born => BORN.to_vec(),
@@ -72,7 +78,7 @@ impl Word {
         }
     }
 
-    /// `None` for anything else.
+    /// Decodes a packet. Returns `None` for any other packet.
     pub fn decode(packet: &[u8]) -> Option<Word> {
         if packet == BORN {
             return Some(Word::Born);

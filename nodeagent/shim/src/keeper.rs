@@ -1,12 +1,14 @@
-//! `container-shim --keeper`: makes the delegated cgroup in which containers live ready, and leaves a process that holds it, so that the agent
-//! can come and go.
+//! `container-shim --keeper`: the cgroup holder. It prepares the delegated cgroup of all containers
+//! and leaves a process that holds it, so that the agent can restart.
 //!
-//! It moves itself out of the way into `keeper/`, hands controllers to the directories beside it, and ends; a child of it sleeps until it is
-//! told to stop. Neither ever looks at a container. (systemd before 254 cannot start a unit again whose own cgroup has become
-//! an inner node, which is why the agent's unit and this one are two.)
+//! It moves itself into `keeper/`, enables controllers for the sibling directories, and exits; its
+//! child sleeps until SIGTERM. Neither process touches a container. (systemd before 254 cannot
+//! restart a unit whose own cgroup is an inner node. Therefore the agent and the holder are two
+//! units.)
 //!
-//! The service manager is not told about the child. A unit whose main process dies is ended with all that is in it; one without lives
-//! for as long as anything does, be it the containers alone.
+//! systemd does not track the child. It ends a unit with all its processes when the main process
+//! dies. A unit without main process lives as long as any process in it, even if only containers
+//! remain.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -15,11 +17,11 @@ use std::process::ExitCode;
 
 use crate::sys;
 
-/// Where the keeper itself lives.
+/// The group of the holder itself.
 const KEEPER: &str = "keeper";
-/// What it makes for the agent. The agent makes them too; both are content to find them.
+/// Groups that it creates for the agent. The agent creates them too; both accept existing ones.
 const MADE: [&str; 2] = ["shims", "containers"];
-/// Memory is what all this is for; the others are welcome.
+/// Limits need the memory controller; the others are optional.
 const CONTROLLERS: [(&str, Wanted); 3] = [("memory", Wanted::Must), ("pids", Wanted::IfThere), ("cpu", Wanted::IfThere)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +40,8 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Returns twice: in this process when all is ready, in its child when that was told to stop.
+/// Returns in two processes: in this one when the groups are ready, in its child after SIGTERM or
+/// SIGINT.
 fn hold() -> io::Result<ExitCode> {
     let held = match own_group() {
         Some(dir) => {
@@ -55,7 +58,7 @@ fn hold() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The own directory in cgroup v2, if the memory controller is there.
+/// The own directory in cgroup v2, if it has the memory controller.
 fn own_group() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
@@ -68,7 +71,7 @@ fn own_group() -> Option<PathBuf> {
     offered.split_whitespace().any(|c| c == "memory").then_some(dir)
 }
 
-/// Leaves the directory itself and prepares it for containers.
+/// Moves this process out of the directory and prepares the directory for containers.
 fn take(dir: &Path) -> io::Result<()> {
     if !dir.join("cgroup.type").exists() {
         return Err(io::Error::other("this is the root of all cgroups; start the keeper in a delegated cgroup of its own"));

@@ -1,6 +1,8 @@
-//! From the specification to a running program: one fork, and what the child does before it becomes the program.
+//! Starts the program of a specification: one fork, and the steps of the child before it executes
+//! the program.
 //!
-//! A failure anywhere comes back through a pipe that the exec closes: an exit code of 126 or 127 could be the program's own.
+//! The child reports a failed step through a pipe that the exec closes. An exit code such as 126 or
+//! 127 would be ambiguous: the program can exit with it too.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
@@ -13,7 +15,7 @@ use headroom_container_shim::record::{Privileges, Spec, UserNamespace};
 
 use crate::sys;
 
-/// A step that failed, as it goes into the record.
+/// A failed step, as the exit record names it.
 pub(crate) struct Failure {
     pub(crate) step: &'static str,
     pub(crate) errno: i32,
@@ -26,7 +28,7 @@ impl Failure {
     }
 }
 
-/// Starts the program and waits until it has taken over: its process number.
+/// Starts the program and waits until it is executed. Returns its pid.
 pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
     let texts = Texts::new(spec)?;
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
@@ -39,7 +41,8 @@ pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
     };
     drop((to_parent, stdio));
     let mut text = String::new();
-    // Closed without a word: the program has taken over, or was killed on the way, which the wait will tell.
+    // The pipe closed without a report: the program is executed, or the child was killed before.
+    // The later wait distinguishes the two.
     match from_child.read_to_string(&mut text) {
         Ok(0) | Err(_) => Ok(pid),
         Ok(_) => {
@@ -49,18 +52,21 @@ pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
     }
 }
 
-/// A child (`None` in it), and which of the groups it was born in. On cgroup v2 it need not move then, for which the kernel waits until no
-/// thread of the machine is between two groups: ten milliseconds where there is more than one processor.
+/// Forks the child: `None` in the child, with the group that it was cloned into. On cgroup v2 a
+/// child in its group need not move. For a move the kernel waits until no thread of the host is
+/// between two groups, which takes ten milliseconds on hosts with more than one processor.
 fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
     let cradles = spec.procs_files.iter().filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
     for path in cradles {
         match path.parent().and_then(sys::fork_into) {
             Some(Ok(made)) => return Ok((made, Some(path))),
-            // The group takes nobody: its processes live below it, it is threaded, or it is gone.
+            // The group cannot hold processes: it has child groups with controllers, is threaded,
+            // or is gone.
             Some(Err(errno @ (libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT))) => {
                 return Err(Failure::new("cgroup", errno, path.display()));
             }
-            // An older kernel, a filter that forbids it, a full group, which takes one that moves; or it is no group of cgroup v2.
+            // Other causes: an older kernel, a seccomp filter, or a full group, which accepts a
+            // move. `None`: the directory is not one of cgroup v2.
             Some(Err(_)) | None => {}
         }
     }
@@ -68,12 +74,12 @@ fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
     Ok((made, None))
 }
 
-/// Steps a child can fail at; what it reports is a place in this list.
+/// Steps at which a child can fail. A report names one of them.
 const STEPS: [&str; 11] =
     ["session", "cgroup", "oom-score", "namespaces", "private-tmp", "stdio", "limit", "privileges", "user", "chdir", "exec"];
 
 fn report(mut to_parent: File, failure: &Failure) {
-    // A parent that is gone has nobody to tell.
+    // If the parent is gone, no reader is left.
     let _ = write!(to_parent, "{} {} {}", failure.step, failure.errno, failure.what);
 }
 
@@ -84,7 +90,7 @@ fn parse_report(text: &str) -> Failure {
     Failure::new(step, errno, parts.next().unwrap_or_default())
 }
 
-/// The child's way; returns only when a step failed.
+/// Runs the child's steps. Returns only if a step failed.
 fn become_program(spec: &Spec, texts: &Texts, stdio: &[File; 3], born_in: Option<&Path>) -> Failure {
     match prepare(spec, stdio, born_in) {
         Err(failure) => failure,
@@ -121,7 +127,8 @@ fn prepare(spec: &Spec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(),
     Ok(())
 }
 
-/// The bounding set first: to shrink it is a right of root. `no_new_privs` last: nothing after it gives a right back.
+/// Drops privileges. The bounding set comes first, because only root can shrink it. `no_new_privs`
+/// comes last: no later step grants a privilege.
 fn become_less(spec: &Spec) -> Result<(), Failure> {
     if spec.privileges == Privileges::Drop {
         sys::empty_bounding_set(&[]);
@@ -143,7 +150,7 @@ fn become_less(spec: &Spec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Without O_CREAT: a kernel file that is missing must say so.
+/// Writes a file without O_CREAT: a missing kernel file must be an error.
 pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
     let written = OpenOptions::new().write(true).open(path).and_then(|mut f| f.write_all(value.as_bytes()));
     written.map_err(|e| sys::errno_of(&e))
@@ -163,12 +170,13 @@ fn log(path: &Path) -> Result<File, Failure> {
     opened.and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), path.display()))
 }
 
-/// A copy is never 0, 1 or 2, so that putting one in place does not overwrite another (should the agent have left one of them closed).
+/// Returns a copy of `file` whose descriptor is never 0, 1 or 2. Otherwise placing one of the three
+/// could overwrite another, if the agent had left one of them closed.
 fn above_stdio(file: File) -> std::io::Result<File> {
     file.try_clone()
 }
 
-/// What execve wants, made before the fork.
+/// Arguments of execve, allocated before the fork.
 struct Texts {
     programs: Vec<CString>,
     argv: Vec<CString>,
@@ -190,7 +198,7 @@ impl Texts {
         Ok(Texts { programs, argv, env })
     }
 
-    /// The first of the places that can be executed. Returns the most telling errno.
+    /// Executes the first executable candidate. Returns the most informative errno.
     fn exec(&self) -> i32 {
         let list = |texts: &[CString]| texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
         let (argv, env) = (list(&self.argv), list(&self.env));

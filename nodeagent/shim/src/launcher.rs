@@ -1,9 +1,10 @@
-//! `container-shim --launcher`: stays for as long as its agent, and becomes the shim of each container by a fork.
+//! `container-shim --launcher`: runs as long as its agent, and forks the shim of each container.
 //!
-//! A fork of this small process costs a fraction of an exec and of two moves between cgroups, which is what a shim of its own program costs.
-//! It speaks the packets of `birth` on its standard input, reaps, and decides nothing. When the agent is gone it does what was asked of it
-//! and ends; the shims stay. Its lock is the agent's: a newborn shim holds it until its directory names it, so that the next agent, which
-//! waits for the lock, finds every shim there is.
+//! A fork of this small process costs a fraction of an exec and two moves between cgroups, which a
+//! shim as a separate program needs. The launcher receives the packets of `birth` on its standard
+//! input and reaps shims; it decides nothing. After the agent is gone it completes the pending
+//! requests and exits; the shims stay. It holds the agent's lock: a forked shim holds the lock
+//! until its directory names it. The next agent waits for the lock and therefore finds every shim.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use headroom_container_shim::birth::{LONGEST, READY, Wish, Word};
 use crate::{supervise, sys};
 
 pub(crate) fn run() -> ExitCode {
-    // Whoever ends the agent's session does not mean its containers.
+    // A signal that ends the agent's session is not meant for its containers.
     for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         sys::ignore(signal);
     }
@@ -42,33 +43,34 @@ pub(crate) fn run() -> ExitCode {
                     return newborn.live();
                 }
             }
-            // Nobody is answered: the conversation ends here.
+            // No reply: closing the socket ends the exchange.
             (Some(Wish::Run(_)), _, _) | (None, _, _) => {}
         }
     }
 }
 
-/// A shim that was just made, in its own process.
+/// A forked shim, in its own process.
 struct Newborn {
     dir: PathBuf,
     lock: Option<File>,
 }
 
-/// `None` in the launcher, which has said how it went.
+/// Forks a shim. Returns `None` in the launcher, which has sent the result.
 fn give_birth(dir: PathBuf, conversation: File, words: File, lock: &mut Option<File>) -> Option<Newborn> {
     match sys::fork() {
         Ok(None) => {
-            // 0 was the launcher's socket, whose end must be seen, and nothing else may come to be there. What cannot be put in place is
-            // missed by the agent, which then takes this shim for silent.
+            // Descriptor 0 was the launcher's socket. The shim must not keep it open, and no other
+            // file may take its number. If a descriptor cannot be placed, the agent receives no
+            // answer and treats this shim as silent.
             let placed =
                 [(&conversation, 0), (&conversation, 1), (&words, 2)].into_iter().try_for_each(|(f, at)| sys::place(f, at));
             let _ = placed.and_then(|()| sys::new_session());
             Some(Newborn { dir, lock: lock.take() })
         }
         Ok(Some(pid)) => {
-            // Nobody reaps it but we, later: the number is still its own.
+            // Only this process reaps the shim, and later: the pid is still valid.
             let pidfd = sys::pidfd(pid);
-            // An agent that is gone, or hears nothing, looks into the directory.
+            // If the agent is gone or misses the packet, it reads the directory.
             let _ = pidfd.and_then(|pidfd| sys::send_to(&conversation, &Word::Born.encode(), Some(&pidfd)));
             None
         }

@@ -1,6 +1,7 @@
-//! The records a container's shim and the node agent exchange by files.
+//! The records that a container's shim and the node agent exchange by files.
 //!
-//! *Architecture Invariant*: no dependencies, no runtime, no unsafe code in the library half. The program half is `main.rs`.
+//! *Architecture Invariant*: the library has no dependencies, no runtime and no unsafe code. The
+//! program is `main.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -1,12 +1,15 @@
-//! `container-shim`: the parent of one container's processes, so that the agent can be restarted, upgraded or killed.
+//! `container-shim`: the parent of one container's processes, so that the agent can be restarted,
+//! upgraded or killed.
 //!
-//! `container-shim DIR` runs what `DIR/spec` says, waits for it, and writes `DIR/exit`. `container-shim --launcher` makes such shims by forks,
-//! for an agent at the other end of its standard input. `container-shim --keeper` makes the delegated cgroup in which containers live ready, and holds it.
-//! It never decides anything: no limit, no kill, no verdict.
+//! `container-shim DIR` runs the program of `DIR/spec`, waits for it, and writes `DIR/exit`.
+//! `container-shim --launcher` forks such shims for an agent at the other end of its standard
+//! input. `container-shim --keeper` prepares the delegated cgroup of all containers, and holds it.
+//! The program decides nothing: no limit, no kill, no verdict.
 //!
-//! *Architecture Invariant*: one thread, no dependencies but libc, because one of it stays resident for each container.
+//! *Architecture Invariant*: one thread, no dependencies but libc, because one process stays
+//! resident for each container.
 
-// System calls are what this program is made of; each block says why it holds.
+// This program consists of system calls; each block states why it is sound.
 #![allow(unsafe_code)]
 
 mod keeper;
@@ -28,7 +31,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     match (args.next(), args.next()) {
         (Some(word), None) if word == OsStr::new("--keeper") => keeper::run(),
-        // What follows is for people who look at the list of processes, and room for the names of containers.
+        // The further arguments are shown in process lists and reserve memory for container names.
         (Some(word), _) if word == OsStr::new("--launcher") => launcher::run(),
         (Some(word), None) if word == OsStr::new("--version") => {
             sys::say(1, concat!("container-shim ", env!("CARGO_PKG_VERSION"), "\n"));

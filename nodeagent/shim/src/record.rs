@@ -1,8 +1,9 @@
-//! Formats of the files in a container's directory: `spec` (agent to shim), `pid`, `exit` (shim to agent), and the one line the
-//! shim says on its standard output.
+//! Formats of the files in a container's directory: `spec` (agent to shim), `pid`, `exit` (shim to
+//! agent), and of the single line that the shim writes to its standard output.
 //!
-//! All are lines of `key value`, with `\\`, newline and NUL escaped, a versioned first line and a last line `end`, so that a torn file is
-//! recognised. Texts are bytes: a path or an argument need not be UTF-8. Pure: no file is opened here.
+//! All formats are lines of `key value`, with `\\`, newline and NUL escaped. A versioned first line
+//! and a last line `end` make a torn file recognisable. Texts are bytes: a path or an argument need
+//! not be UTF-8. Pure: this module opens no file.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -13,75 +14,78 @@ use std::path::PathBuf;
 pub mod file {
     /// The specification, written by the agent before it starts the shim.
     pub const SPEC: &str = "spec";
-    /// Program's pid and start time, written by the shim after the program has taken over.
+    /// Pid and start time of the program, written by the shim after the program is executed.
     pub const PID: &str = "pid";
-    /// The shim's own pid and start time, the first thing it writes.
+    /// Pid and start time of the shim, the first file that it writes.
     pub const SHIM_PID: &str = "shim.pid";
     /// The exit record, written by the shim.
     pub const EXIT: &str = "exit";
 }
 
-/// What the shim is to run and to read.
+/// The specification of a program, and the counter files that the shim reads after its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Program and arguments. A program without a slash is looked up in `PATH` of `env`.
     pub argv: Vec<OsString>,
-    /// The whole environment.
+    /// The complete environment.
     pub env: Vec<(OsString, OsString)>,
     /// Working directory.
     pub cwd: PathBuf,
-    /// Standard input, opened for reading; `/dev/null` when empty.
+    /// Standard input, opened for reading. Empty means `/dev/null`.
     pub stdin: PathBuf,
-    /// Standard output, opened for appending, made when missing.
+    /// Standard output, opened for appending, created if it does not exist.
     pub stdout: PathBuf,
     /// Standard error, likewise.
     pub stderr: PathBuf,
-    /// `cgroup.procs` files: the child is in these groups before it becomes the program.
+    /// `cgroup.procs` files. The child joins these groups before it executes the program.
     pub procs_files: Vec<PathBuf>,
-    /// Kernel files the shim reads right after the end (`Group::counter_files`).
+    /// Kernel files that the shim reads right after the end (`Group::counter_files`).
     pub counters: Vec<PathBuf>,
-    /// Badness of the program against the host's out-of-memory killer.
+    /// The program's `oom_score_adj` for the host's out-of-memory killer.
     pub oom_score_adj: Option<i32>,
     /// Resource limits.
     pub rlimits: Vec<Rlimit>,
-    /// Whom the program runs as.
+    /// The user of the program. `None` keeps the shim's user.
     pub user: Option<User>,
-    /// Mode bits that its new files do not get.
+    /// Mode bits that new files of the program do not get.
     pub umask: Option<u32>,
-    /// Whether it keeps the rights of whoever started it beyond those of its user.
+    /// Whether the program keeps privileges beyond those of its user.
     pub privileges: Privileges,
-    /// A directory that it sees as `/tmp` and `/var/tmp`, in a mount namespace of its own.
+    /// A directory that the program sees as `/tmp` and `/var/tmp`, in its own mount namespace.
     pub private_tmp: Option<PathBuf>,
-    /// Size limit of a tmpfs that it sees as `/tmp` and `/var/tmp` instead of a directory. Bytes.
+    /// Size limit of a tmpfs that replaces the directory at `/tmp` and `/var/tmp`. Bytes.
     pub tmp_size: Option<u64>,
-    /// Size limit of a `/dev/shm` of its own, in mount and IPC namespaces of its own. Bytes. `None` shares the host's.
+    /// Size limit of the program's own `/dev/shm`, in its own mount and IPC namespaces. Bytes.
+    /// `None` shares the host's.
     pub shm_size: Option<u64>,
     /// The user namespace that the other namespaces need.
     pub user_namespace: UserNamespace,
-    /// Directories that it still sees at their place, should they lie below one of those.
+    /// Directories that stay visible at their path if they are below one of those.
     pub visible: Vec<PathBuf>,
 }
 
-/// What of root's power a program keeps.
+/// The privileges that a program keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Privileges {
-    /// What its user has.
+    /// All privileges of its user.
     #[default]
     Keep,
-    /// No capability, now or by any program it may become (`no_new_privs`, an empty bounding set).
+    /// No capability, also for programs that it executes (`no_new_privs`, an empty bounding set).
     Drop,
 }
 
 /// The user namespace of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UserNamespace {
-    /// That of the shim.
+    /// The user namespace of the shim.
     #[default]
     Host,
-    /// Its own, so that a shim without `CAP_SYS_ADMIN` can make the other namespaces.
+    /// Its own user namespace, so that a shim without `CAP_SYS_ADMIN` can create the other
+    /// namespaces.
     Own,
-    /// Its own, in which it keeps `CAP_SYS_ADMIN` and no other capability: a program of user 0 that makes namespaces for its tasks. The
-    /// kernel does not let user 0 without capabilities make a user namespace that maps it.
+    /// Its own user namespace with `CAP_SYS_ADMIN` and no other capability: for a program of user 0
+    /// that creates namespaces for its tasks. The kernel does not let user 0 without capabilities
+    /// create a user namespace that maps user 0.
     Delegated,
 }
 
@@ -90,9 +94,9 @@ pub enum UserNamespace {
 pub struct Rlimit {
     /// `RLIMIT_*`.
     pub resource: u32,
-    /// In force.
+    /// The soft limit.
     pub soft: u64,
-    /// The ceiling.
+    /// The hard limit.
     pub hard: u64,
 }
 
@@ -107,70 +111,72 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
-/// How the program ended.
+/// The way a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By itself.
+    /// By exit code.
     Code(i32),
     /// By a signal.
     Signal {
-        /// Its number.
+        /// The signal number.
         signal: i32,
-        /// Whether a core was dumped.
+        /// Whether the kernel dumped a core.
         core: bool,
     },
-    /// It never ran.
+    /// The program never ran.
     Failed {
-        /// Which step: `cgroup`, `stdio`, `chdir`, `user`, `limit`, `exec` …
+        /// The step that failed: `cgroup`, `stdio`, `chdir`, `user`, `limit`, `exec` …
         step: String,
-        /// The kernel's answer.
+        /// The errno of the kernel.
         errno: i32,
-        /// The path or value the step was about.
+        /// The path or value that the step concerned.
         what: String,
     },
 }
 
-/// The shim's last word on its container.
+/// The exit record of a container, written by its shim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitRecord {
-    /// How the program ended.
+    /// The way the program ended.
     pub how: How,
-    /// Start of the program, Unix milliseconds; `None` when it never ran.
+    /// Start of the program, Unix milliseconds. `None` if it never ran.
     pub started_ms: Option<u64>,
-    /// Its end, Unix milliseconds.
+    /// End of the program, Unix milliseconds.
     pub ended_ms: u64,
-    /// Largest resident size of any one of its processes that was waited for. Bytes.
+    /// Largest resident size of any single waited-for process. Bytes.
     pub max_rss: u64,
     /// Processor time in user mode, microseconds, with all waited-for descendants.
     pub user_us: u64,
     /// Processor time in the kernel, microseconds.
     pub system_us: u64,
-    /// Texts of `Spec::counters`, read right after the end; `None` where a file could not be read.
+    /// Texts of `Spec::counters`, read right after the end. `None` for a file that could not be
+    /// read.
     pub counters: Vec<(PathBuf, Option<String>)>,
 }
 
-/// A process: number and birth (field 22 of `/proc/PID/stat`). The content of the files `pid` and `shim.pid`.
+/// A process: pid and start time (field 22 of `/proc/PID/stat`). The content of the files `pid` and
+/// `shim.pid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its number.
+    /// The pid.
     pub pid: i32,
-    /// Its birth, in kernel ticks after boot.
+    /// The start time, in kernel ticks after boot.
     pub starttime: u64,
 }
 
-/// The one line on the shim's standard output.
+/// The start result of a shim: the single line on its standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The program has taken over.
+    /// The program runs.
     Started {
-        /// Its number.
+        /// The pid of the program.
         pid: i32,
     },
-    /// It has not.
+    /// The program could not be started.
     Failed {
-        /// Which step.
+        /// The step that failed.
         step: String,
-        /// The kernel's answer.
+        /// The errno of the kernel.
         errno: i32,
     },
 }
@@ -178,13 +184,13 @@ pub enum Answer {
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadRecord {
-    /// The first line names no version this program knows.
+    /// The first line names no version that this program knows.
     Version(String),
     /// The last line is missing: the file is torn.
     Torn,
-    /// A line that does not belong there.
+    /// A line with an unknown key or a malformed value.
     Line(String),
-    /// Something that must be there is not.
+    /// A required line is missing.
     Missing(&'static str),
 }
 impl fmt::Display for BadRecord {
@@ -346,7 +352,8 @@ impl ExitRecord {
                     record.counters.push((path.into(), Some(text.to_string_lossy().into_owned())));
                 }
                 b"unread" => record.counters.push((text_of(value).into(), None)),
-                // A later shim knows more than this agent: what it adds takes nothing from what is here.
+                // A later release of the shim may add keys. The known keys keep their meaning, so
+                // unknown ones are ignored.
                 _ => {}
             }
         }
@@ -361,7 +368,7 @@ impl Identity {
     pub fn encode(&self) -> String {
         format!("{} {}\n", self.pid, self.starttime)
     }
-    /// Reads it; `None` for anything else, a torn file included.
+    /// Parses the text. Returns `None` for any other text, including a torn file.
     pub fn decode(text: &str) -> Option<Identity> {
         let (pid, starttime) = text.strip_suffix('\n')?.split_once(' ')?;
         Some(Identity { pid: pid.parse().ok()?, starttime: starttime.parse().ok()? })
@@ -376,7 +383,7 @@ impl Answer {
             Answer::Failed { step, errno } => format!("failed {step} {errno}\n"),
         }
     }
-    /// Reads the line; `None` for anything else: the shim died before it could speak.
+    /// Parses the line. Returns `None` for any other text: the shim died before it wrote its line.
     pub fn decode(line: &str) -> Option<Answer> {
         let mut words = line.strip_suffix('\n')?.split(' ');
         match words.next()? {
@@ -387,7 +394,7 @@ impl Answer {
     }
 }
 
-/// Puts lines together.
+/// Builds the text of a record.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -402,7 +409,7 @@ impl Writer {
         escape(value, &mut self.0);
         self.0.push(b'\n');
     }
-    /// Two values in one line, with an unescaped tab between them (escape() never leaves one).
+    /// Two values in one line, with an unescaped tab between them. `escape` never leaves a tab.
     fn pair(&mut self, key: &str, left: &[u8], right: &[u8]) {
         self.0.extend_from_slice(key.as_bytes());
         self.0.push(b' ');
@@ -447,17 +454,17 @@ fn unescape(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Key and value, the value still escaped.
+/// Key and value; the value is still escaped.
 type Line<'a> = (&'a [u8], &'a [u8]);
 
-/// The lines between the first and `end`, split into key and (still escaped) value.
+/// The lines between the first line and `end`, split into key and (still escaped) value.
 fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, BadRecord> {
     let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     let head = lines.first().copied().unwrap_or_default();
     if head != first.as_bytes() {
         return Err(BadRecord::Version(String::from_utf8_lossy(head).into_owned()));
     }
-    // A whole file ends in "end\n": the last piece after the split is empty.
+    // A complete file ends in "end\n": the last piece after the split is empty.
     if lines.pop() != Some(b"") || lines.pop() != Some(b"end") {
         return Err(BadRecord::Torn);
     }

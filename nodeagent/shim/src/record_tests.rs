@@ -1,4 +1,4 @@
-//! Every record survives its file, and nothing torn is taken for one.
+//! Every record survives encoding and decoding, and no torn record is accepted.
 
 use super::*;
 
@@ -77,7 +77,8 @@ fn strangers_are_refused() {
     assert!(matches!(ExitRecord::decode(b"headroom-exit 1\ncode one\nend\n"), Err(BadRecord::Line(_))));
 }
 
-/// A record says what was; a specification says what must be, so of that nothing may be overlooked.
+/// A record describes the past, so unknown lines are ignored. A specification gives orders, so no
+/// line of it may be ignored.
 #[test]
 fn a_line_of_a_later_release_is_skipped_in_a_record_and_refused_in_a_specification() {
     let later = b"headroom-exit 1\ncode 4\ncolour red\nended-ms 9\nend\n";
@@ -87,7 +88,8 @@ fn a_line_of_a_later_release_is_skipped_in_a_record_and_refused_in_a_specificati
     assert!(matches!(Spec::decode(later), Err(BadRecord::Line(_))));
 }
 
-/// What the first release wrote. Shims of it may still be waiting when a later agent reads their records.
+/// Records in the format of the first release. Its shims may still run when a later agent reads
+/// their records.
 #[test]
 fn records_of_the_first_release_are_read() {
     let record = b"headroom-exit 1\nsignal 9 0\nstarted-ms 5\nended-ms 7\nmax-rss 4096\nuser-us 1\nsystem-us 2\n\

@@ -1,4 +1,5 @@
-//! Files in the container's directory: the specification in; identities and the exit record out, each in one piece that shows when it is not whole.
+//! Files in the container's directory: reads the specification; writes identities and the exit
+//! record. Each file shows whether it is complete.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,14 +16,16 @@ pub(crate) fn read_spec(dir: &Path) -> Result<Spec, (i32, String)> {
     Spec::decode(&text).map_err(|e| (libc::EINVAL, format!("{}: {e}", path.display())))
 }
 
-/// Writes who a process is; nothing if it is gone already. In one go, and torn it names nobody.
+/// Writes the identity of a process; nothing if the process is gone. It is one write, and a torn
+/// file names no process.
 pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()> {
     let Some(starttime) = starttime(pid) else { return Ok(()) };
     create(dir, name)?.write_all(Identity { pid, starttime }.encode().as_bytes())
 }
 
-/// Writes the last word so that it survives a loss of power. It has an end of its own, by which a reader knows that it is whole. A new
-/// file that is synced is synced with its name (ext4, XFS, Btrfs and F2FS all see to that), which a rename would have to be for itself.
+/// Writes the exit record so that it survives a power loss. The record has an end line that shows
+/// readers that it is complete. Syncing a new file also syncs its name (on ext4, XFS, Btrfs and
+/// F2FS); a rename would need its own sync.
 pub(crate) fn write_exit(dir: &Path, record: &ExitRecord) -> io::Result<()> {
     let mut file = create(dir, file::EXIT)?;
     file.write_all(&record.encode())?;
@@ -33,7 +36,8 @@ fn create(dir: &Path, name: &str) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(dir.join(name))
 }
 
-/// Field 22 of `/proc/PID/stat`; the name before it may hold anything, and need not be text.
+/// Field 22 of `/proc/PID/stat`. The process name before it may contain any bytes and need not be
+/// text.
 fn starttime(pid: i32) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = bytes.windows(2).rposition(|two| two == b") ")? + 2;

@@ -1,4 +1,4 @@
-//! One container: start, wait, read the counters, write the last word.
+//! Supervises one container: starts the program, waits, reads the counters, writes the exit record.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read as _;
@@ -10,16 +10,18 @@ use headroom_container_shim::record::{Answer, ExitRecord, How, file};
 use crate::launch::{Failure, launch};
 use crate::{records, sys};
 
-/// The whole life of a shim. Its exit code says whether the last word could be written. `until_named` is closed as soon as the directory
-/// names this process.
+/// Runs a shim from start to end. The exit code tells whether the exit record could be written.
+/// `until_named` is closed as soon as the directory names this process.
 pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     sys::become_subreaper();
-    // A broken pipe to an agent that is gone, and a stop of the unit we live in, must not cost the exit record.
+    // A broken pipe to an agent that is gone, or a stop of the systemd unit of this process, must
+    // not prevent the exit record.
     for signal in [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
         sys::ignore(signal);
     }
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    // No program without it: a directory that does not name a shim means that nothing was ever started there.
+    // If this fails, no program starts. A directory that names no shim means that no program ever
+    // started there.
     let named = records::write_identity(dir, file::SHIM_PID, own);
     drop(until_named);
     let named = named.map_err(|e| Failure { step: "identity", errno: sys::errno_of(&e), what: file::SHIM_PID.to_owned() });
@@ -34,7 +36,7 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
         }
         Err(failure) => {
             let record = failed(&failure);
-            // The record first: an agent that reads the answer may look for it at once.
+            // The record comes first: an agent that reads the line may look for the record at once.
             let code = finish(dir, &record);
             sys::say(1, &Answer::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
             code
@@ -42,31 +44,34 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     }
 }
 
-/// The pipe to the agent is closed, so that it sees the end of the conversation.
+/// Closes the pipe to the agent, so that the agent sees end of file.
 fn leave_the_agent() {
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
-        // If one cannot be replaced, the agent waits for its deadline instead of our end of file.
+        // If a descriptor cannot be replaced, the agent waits for its timeout instead of the end of
+        // file.
         let _ = sys::place(&null, 0).and_then(|()| sys::place(&null, 1));
     }
 }
 
-/// Reaps whoever ends (orphans of the program come to us) until the program itself has ended.
+/// Reaps ended processes (orphans of the program become children of the shim) until the program
+/// itself has ended.
 fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
     loop {
         match sys::wait() {
             Some(end) if end.pid == pid => {
-                // Before anything else: what the kernel counted, while nobody has changed or removed it.
+                // Read the counters first, before another process changes or removes them.
                 let counters = counters.into_iter().map(read).collect();
                 return ended(&end, started_ms, counters);
             }
             Some(_) => {}
-            // Cannot be: only we reap it. Better a record that says so than none.
+            // Cannot happen: only this process reaps the program. A record with this error is
+            // better than none.
             None => return failed(&Failure { step: "wait", errno: libc::ECHILD, what: pid.to_string() }),
         }
     }
 }
 
-/// Kernel files come whole in one read; there is no need to ask for their length.
+/// Reads a kernel file. One read returns the whole file, so its length is not needed.
 fn read(path: PathBuf) -> (PathBuf, Option<String>) {
     let mut room = [0; 8 * 1024];
     let length = File::open(&path).and_then(|mut file| file.read(&mut room));
@@ -84,7 +89,7 @@ fn ended(end: &sys::End, started_ms: u64, counters: Vec<(PathBuf, Option<String>
         how,
         started_ms: Some(started_ms),
         ended_ms: records::now_ms(),
-        // The kernel counts it in KiB.
+        // The kernel reports KiB.
         max_rss: u64::try_from(end.usage.ru_maxrss).unwrap_or(0).saturating_mul(1024),
         user_us: micros(end.usage.ru_utime),
         system_us: micros(end.usage.ru_stime),
@@ -119,7 +124,7 @@ fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
     }
 }
 
-/// Says what could not be written, and goes on: the program matters more.
+/// Logs a failed write and continues: the program is more important.
 fn complain(result: std::io::Result<()>, what: &str) {
     if let Err(error) = result {
         sys::say(2, &format!("container-shim: cannot write {what}: {error}, ignoring\n"));

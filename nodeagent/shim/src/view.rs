@@ -1,8 +1,9 @@
-//! Namespaces of a program: a `/tmp` of its own, a `/dev/shm` of its own, IPC of its own.
+//! Namespaces of a program: its own `/tmp`, its own `/dev/shm`, its own IPC.
 //!
-//! Runs in the child, between fork and exec, after it entered its cgroup: pages of the tmpfs are charged to the container that writes
-//! them. The kernel frees the namespaces, and everything in them, when the last process of the container ends; the shim stays outside.
-//! Only what would be hidden by the new `/tmp` is put back: the directories that the program was given by name.
+//! Runs in the child, between fork and exec, after it joined its cgroup: pages of the tmpfs are
+//! charged to the container that writes them. The kernel frees the namespaces and their contents
+//! when the last process of the container ends; the shim stays outside. Directories that the new
+//! `/tmp` would hide stay visible if the specification names them.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -19,7 +20,7 @@ use crate::sys;
 /// Directories that a private `/tmp` replaces.
 const PLACES: [&str; 2] = ["/tmp", "/var/tmp"];
 
-/// Enters the namespaces of `spec` and mounts what belongs there.
+/// Enters the namespaces of `spec` and mounts their file systems.
 pub(crate) fn enter(spec: &Spec) -> Result<(), Failure> {
     let has_tmp = spec.private_tmp.is_some() || spec.tmp_size.is_some();
     let ipc = if spec.shm_size.is_some() { libc::CLONE_NEWIPC } else { 0 };
@@ -42,20 +43,22 @@ pub(crate) fn enter(spec: &Spec) -> Result<(), Failure> {
     spec.shm_size.map_or(Ok(()), |size| {
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
         tmpfs(Path::new("/dev/shm"), "1777", flags, size).map_err(|errno| failed(errno, "a tmpfs at /dev/shm"))?;
-        // The host's queues are in another namespace. Where the kernel has no such file system, programs do without.
+        // The namespace has its own message queues. A kernel without this file system offers none,
+        // and programs do without.
         let _ = sys::mount(c"mqueue", c"/dev/mqueue", flags | libc::MS_NOEXEC, c"");
         Ok(())
     })
 }
 
-/// A user namespace in which the program keeps `CAP_SYS_ADMIN`. Its mounts so far belong to the host's user namespace: it cannot undo them.
+/// Enters a user namespace in which the program keeps `CAP_SYS_ADMIN`. The earlier mounts belong to
+/// the host's user namespace, so the program cannot undo them.
 pub(crate) fn delegate_namespaces() -> Result<(), Failure> {
     enter_user_namespace(0)?;
     sys::empty_bounding_set(&[sys::CAP_SYS_ADMIN]);
     Ok(())
 }
 
-/// Its own user and group are mapped to themselves.
+/// Enters a user namespace that maps the own user and group to themselves.
 fn enter_user_namespace(flags: libc::c_int) -> Result<(), Failure> {
     let (uid, gid) = sys::own_ids();
     sys::unshare(libc::CLONE_NEWUSER | flags).map_err(|errno| Failure::new("namespaces", errno, "user namespace"))?;
@@ -69,7 +72,7 @@ fn enter_user_namespace(flags: libc::c_int) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A tmpfs at `at`; a directory that does not exist stays that way.
+/// Mounts a tmpfs at `at`. A missing directory is no error and is not created.
 fn tmpfs(at: &Path, mode: &str, flags: libc::c_ulong, size: u64) -> Result<(), i32> {
     let text = |t: &[u8]| CString::new(t).map_err(|_| libc::EINVAL);
     let (at, options) = (text(at.as_os_str().as_bytes())?, text(format!("mode={mode},size={size}").as_bytes())?);
@@ -79,9 +82,10 @@ fn tmpfs(at: &Path, mode: &str, flags: libc::c_ulong, size: u64) -> Result<(), i
     }
 }
 
-/// Puts the directory, or a tmpfs, at `/tmp` and `/var/tmp`. An error says which path it is about.
+/// Puts the directory, or a tmpfs, at `/tmp` and `/var/tmp`. An error names the path.
 fn private_tmp(spec: &Spec) -> Result<(), (i32, PathBuf)> {
-    // Opened in the new namespace and before anything is hidden: a directory of another one cannot be bound.
+    // Opened in the new namespace and before the mounts hide anything: a directory of another
+    // namespace cannot be bound.
     let own = spec.private_tmp.as_deref().filter(|_| spec.tmp_size.is_none()).map(open).transpose()?;
     let hidden: Vec<(&PathBuf, File)> = spec
         .visible
@@ -90,7 +94,7 @@ fn private_tmp(spec: &Spec) -> Result<(), (i32, PathBuf)> {
         .map(|path| Ok((path, open(path)?)))
         .collect::<Result<_, _>>()?;
     for place in PLACES.map(Path::new) {
-        // A link (`/var/tmp` to `/tmp`, say) is followed: it leads to what is replaced already.
+        // A link (such as `/var/tmp` to `/tmp`) is followed: its target is already replaced.
         match (&own, spec.tmp_size) {
             (Some(own), _) => match bind(own, place) {
                 Err((libc::ENOENT, _)) => {}

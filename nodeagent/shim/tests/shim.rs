@@ -1,4 +1,5 @@
-//! The shim as the agent uses it: a directory with a specification, a pipe for one line, and the files it leaves behind.
+//! The shim as the agent uses it: a directory with a specification, a pipe for one line, and the
+//! files that it writes.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -12,7 +13,7 @@ use headroom_types::Bytes;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_container-shim");
 
-/// A container's directory and, once started, its shim.
+/// A container's directory and, after the start, its shim.
 struct Container {
     dir: tempfile::TempDir,
     spec: Spec,
@@ -71,7 +72,7 @@ impl Running {
         }
     }
 
-    /// The last word, after the shim is gone.
+    /// The exit record, after the shim is gone.
     fn record(&mut self) -> ExitRecord {
         assert!(self.shim.wait().expect("the shim ends").success());
         let names: Vec<_> =
@@ -90,7 +91,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        // A short wait for nothing in particular: files and processes of others have no event for us.
+        // A short pause: files and processes of other programs raise no event here.
         let _ = rustix::event::poll(&mut [], Some(&moment));
     }
 }
@@ -99,7 +100,7 @@ fn send(pid: i32, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).expect("a pid"), signal).expect("sends");
 }
 
-/// Kernel enforcement in a root of its own.
+/// Kernel enforcement below a separate root.
 struct Host(Enforcer);
 
 impl Host {
@@ -147,7 +148,7 @@ fn an_out_of_memory_kill_is_in_the_record_with_its_counters() {
     run.pid();
     let record = run.record();
     assert_eq!(record.how, How::Signal { signal: 9, core: false });
-    // What the shim read is enough, even after the group is gone.
+    // The counters that the shim read are enough, even after the group is gone.
     group.remove(Duration::from_secs(10)).expect("removes");
     let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
     let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
@@ -167,8 +168,8 @@ fn the_program_is_in_its_group_and_the_shim_is_not() {
     assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
 }
 
-/// What is written into a group's `cgroup.procs` can be watched; on cgroup v2 nothing is, for the program is born there. A v1 group is always
-/// entered by a write.
+/// A write to `cgroup.procs` can be observed. On cgroup v2 the shim writes nothing, because the
+/// program is cloned into the group. A v1 group always needs the write.
 #[test]
 fn on_cgroup_v2_the_program_is_born_in_its_group() {
     use rustix::fs::inotify;
@@ -200,7 +201,7 @@ fn a_kill_from_outside_moves_no_counter() {
     assert_eq!((facts.events.oom_kill, facts.local.oom), (0, 0));
 }
 
-/// Starts what cannot start: step, errno and object of the failure.
+/// Starts a program that cannot start. Returns step, errno and object of the failure.
 fn failure(container: Container) -> (String, i32, String) {
     let mut run = container.start();
     let told = run.answer();
@@ -254,7 +255,7 @@ fn an_agent_that_is_gone_changes_nothing() {
     let container = Container::new("sleep 0.2; exit 7");
     std::fs::write(container.dir.path().join("spec"), container.spec.encode()).expect("writes");
     let dir = container.dir.path().display().to_string();
-    // The "agent" ends at once; nobody reads the pipe, and the shim gets another parent.
+    // The "agent" ends at once: the pipe has no reader, and the shim gets another parent.
     let agent = Command::new("/bin/sh").args(["-c", &format!("{SHIM} {dir} & exit 0")]).stdout(Stdio::piped()).spawn();
     let mut agent = agent.expect("starts");
     drop(agent.stdout.take());
@@ -345,7 +346,7 @@ fn wrong_usage_is_refused() {
     assert!(out.status.success() && out.stdout.starts_with(b"container-shim "));
 }
 
-/// A v2 cgroup of its own, as systemd would delegate it; `None` where v2 has no memory controller.
+/// A delegated v2 cgroup, as systemd would create it. `None` if v2 has no memory controller.
 fn delegated() -> Option<PathBuf> {
     let top = Path::new("/sys/fs/cgroup");
     let offered = std::fs::read_to_string(top.join("cgroup.controllers")).ok()?;
@@ -365,14 +366,14 @@ fn the_keeper_makes_the_group_ready_stays_in_it_and_ends_when_told() {
     let group = delegated();
     let join = group.as_ref().map(|g| format!("echo 0 > {}/cgroup.procs && ", g.display())).unwrap_or_default();
     let line = format!("{join}exec {SHIM} --keeper >{}", told.display());
-    // What starts it is over when all is ready, as a service manager wants it.
+    // The started process exits when the groups are ready, as a service manager expects.
     assert!(Command::new("/bin/sh").args(["-c", &line]).status().expect("starts").success());
     let told = std::fs::read_to_string(&told).expect("reads");
     let pid = told.split_whitespace().find_map(|word| word.parse::<i32>().ok()).expect("the process that stays");
     if let Some(dir) = &group {
         assert!(told.contains("holds "), "{told}");
         assert_eq!(std::fs::read_to_string(dir.join("keeper/cgroup.procs")).expect("reads").trim(), pid.to_string());
-        // The agent finds a root it can use at once, although it does not live in it.
+        // The agent finds a usable root at once, although it is not in it.
         let wanted = Wanted { kind: None, root: Some(dir.clone()), name: "unused".into(), attached: false };
         let enforcer = detect(&wanted).expect("an enforcer").enforcer;
         assert_eq!(enforcer.root().as_ref(), Some(dir));

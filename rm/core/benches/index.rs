@@ -1,6 +1,7 @@
-//! How long the index takes for its questions, at 10,000 nodes: `cargo bench -p headroom-rm-core --bench index`.
+//! Benchmark of the index with 10,000 nodes: `cargo bench -p headroom-rm-core --bench index`.
 //!
-//! The nodes are filled as a busy cluster is: free memory and processors at random, most of them nearly full.
+//! The nodes have random free memory and processors, as in a busy cluster: most of them are nearly
+//! full.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use headroom_rm_core::Traits;
@@ -14,7 +15,7 @@ use headroom_types::{Bytes, Cpus, Resource};
 const NODES: u64 = 10_000;
 const RACK: u64 = 40;
 
-/// A small generator, so that every run asks the same.
+/// Random numbers with a fixed seed, so that every run measures the same operations.
 struct Dice(u64);
 
 impl Dice {

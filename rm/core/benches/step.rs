@@ -1,7 +1,8 @@
-//! How long the core takes for one event of a busy cluster: `cargo bench -p headroom-rm-core --bench step`.
+//! Benchmark of the core per event in a busy cluster: `cargo bench -p headroom-rm-core --bench
+//! step`.
 //!
-//! The load of `measure rm-core`, at a tenth of its size: a thousand nodes, a hundred queues, ten thousand requests that wait. What
-//! plays the nodes and masters is not counted.
+//! The load of `measure rm-core` at a tenth of its size: 1000 nodes, 100 queues and 10,000 waiting
+//! requests. The time of the simulated nodes and masters is not counted.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ struct Site {
 }
 
 impl Site {
-    /// Every node is full, and everything on it has been replaced a few times.
+    /// Creates a cluster in which every node is full and all containers were replaced several
+    /// times.
     fn new() -> Site {
         let epoch = Epoch(1);
         let mut cluster = Cluster::new(Load::settings(SHAPE), Restored { epoch, ..Restored::default() }, Tick(0));
@@ -34,8 +36,8 @@ impl Site {
         site
     }
 
-    /// Until so many more containers are granted; the time spent in steps.
-    #[allow(clippy::disallowed_methods)] // the bench reads the clock, not the core
+    /// Runs steps until `count` more containers are granted; returns the time spent in steps.
+    #[allow(clippy::disallowed_methods)] // the benchmark reads the clock, not the core
     fn grant(&mut self, count: u64) -> Duration {
         let enough = self.load.granted + count;
         let mut spent = Duration::ZERO;

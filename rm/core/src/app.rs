@@ -1,9 +1,10 @@
-//! One application: its record and the machine of its life.
+//! Application record and its state machine.
 //!
-//! Owned by the cluster. Never touches containers or nodes: what should happen to them comes out as [`Act`]s.
+//! The cluster owns applications. This module never changes containers or nodes: it returns the
+//! required actions as [`Act`]s.
 //!
 //! ```text
-//!              master there                end(outcome)               empty
+//!            registered                 end(outcome)               empty
 //!  Accepted ───────────────► Running ───────────────────► Finishing ─────────► Ended
 //!     │                                                      ▲
 //!     └──────────────────── end(outcome) ────────────────────┘
@@ -25,54 +26,54 @@ use crate::save::{SavedStage, SavedState};
 use crate::sched::locality::Whereabouts;
 use crate::table::Sorted;
 
-/// Where an application is in its life.
+/// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Durable; its master has not registered.
+    /// Saved durably; its master has not registered.
     Accepted,
-    /// Its master has registered once.
+    /// Its master has registered at least once.
     Running,
     /// Its containers are being stopped.
     Finishing {
-        /// What it will be.
+        /// Outcome after its last container is gone.
         outcome: Outcome,
     },
-    /// Nothing will happen any more.
+    /// Final state.
     Ended {
-        /// What it was.
+        /// Outcome.
         outcome: Outcome,
     },
 }
 
-/// What can happen to an application.
+/// Input of the application state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Its master registered.
     MasterThere,
-    /// Its master said so, its attempts are used up, or somebody killed it.
+    /// Its master finished, its attempts are used up, or a user killed it.
     End(Outcome),
     /// Its last container is gone.
     Empty,
 }
 
-/// What follows.
+/// Action that follows a state change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It runs for the first time.
+    /// Its master registered for the first time.
     Started,
     /// Drop its requests and stop its containers.
     WindDown,
-    /// It is over.
+    /// The application has ended.
     Over,
 }
 
-/// The event has no meaning in this state; the state is kept.
+/// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("application in state {state:?} cannot take {event:?}")]
 pub struct Illegal {
-    /// The state.
+    /// State before the event.
     pub state: State,
-    /// The event.
+    /// Rejected event.
     pub event: Event,
 }
 
@@ -100,7 +101,8 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
             }
         },
         State::Ended { .. } => match event {
-            Event::MasterThere | Event::End(_) | Event::Empty => Ok(state), // late, on purpose
+            // late events are allowed
+            Event::MasterThere | Event::End(_) | Event::Empty => Ok(state),
         },
     }
 }
@@ -111,7 +113,7 @@ fn wind_down(outcome: Outcome, out: &mut Vec<Act>) -> State {
 }
 
 impl State {
-    /// The word people see.
+    /// State name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Accepted => "accepted",
@@ -122,14 +124,14 @@ impl State {
             State::Ended { outcome: Outcome::Killed } => "killed",
         }
     }
-    /// Its end is decided, or has come.
+    /// True when the application is finishing or has ended.
     pub fn is_ending(self) -> bool {
         match self {
             State::Accepted | State::Running => false,
             State::Finishing { .. } | State::Ended { .. } => true,
         }
     }
-    /// Nothing will happen any more.
+    /// True when the application has ended.
     pub fn is_over(self) -> bool {
         match self {
             State::Accepted | State::Running | State::Finishing { .. } => false,
@@ -138,21 +140,21 @@ impl State {
     }
 }
 
-/// Where an application's record came from.
+/// Source of an application's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Submitted in this life of the resource manager.
+    /// Submitted in this incarnation of the resource manager.
     New,
-    /// Loaded from the store: nodes may still have containers of it that nobody has told of.
+    /// Loaded from the store: nodes may still run containers of it that they have not reported.
     Restored,
 }
 
-/// The size of a master; grows when it runs out of memory.
+/// Size of a master; it grows after a memory failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MasterSize {
-    /// Of its container.
+    /// Size of its container.
     pub resource: Resource,
-    /// Its heap budget. Bytes.
+    /// Heap budget. Bytes.
     pub heap: Option<Bytes>,
 }
 
@@ -161,60 +163,61 @@ pub struct MasterSize {
 pub struct App {
     /// Its id.
     pub id: AppId,
-    /// As submitted.
+    /// Application as submitted.
     pub spec: Arc<NewApp>,
-    /// When it was accepted.
+    /// Submission time.
     pub submitted: UnixMillis,
-    /// When it ended.
+    /// Time of its end.
     pub ended: Option<UnixMillis>,
-    /// When its time is over, on the wall clock.
+    /// End of its lifetime, on the wall clock.
     pub until: Option<UnixMillis>,
-    /// Where it is in its life.
+    /// State of the application.
     pub state: State,
-    /// Why it ended as it did.
+    /// Diagnostics about its end, for users.
     pub diagnostics: String,
     /// Number of the current attempt.
     pub attempt: u32,
-    /// Where that attempt is in its life.
+    /// State of the current attempt.
     pub run: attempt::State,
     /// The latest attempts, the current one last.
     pub runs: Runs,
-    /// Attempts that failed by their own fault.
+    /// Failed attempts that count against `max_attempts`.
     pub charged: u32,
-    /// Attempts that were lost through no fault of theirs.
+    /// Failed attempts that are not charged.
     pub uncharged: u32,
-    /// Size of a managed master.
+    /// Size of a managed master; `None` when the master is unmanaged.
     pub master: Option<MasterSize>,
-    /// Where the latest attempt ran; the next one goes there when it can.
+    /// Node of the latest attempt; the next attempt starts there if possible.
     pub master_node: Option<NodeId>,
-    /// A node the next attempt should keep away from.
+    /// Node that the next attempt avoids if possible.
     pub master_avoid: Option<NodeId>,
-    /// Where its master listens for executors.
+    /// URL where its master listens for executors.
     pub master_url: Option<String>,
-    /// What it asks for.
+    /// Its container requests.
     pub requests: Sorted<RequestId, Request>,
-    /// What it was given, by request; kept when the request is withdrawn.
+    /// Granted containers per request; kept after a request is withdrawn.
     pub tallies: Sorted<RequestId, Tally>,
     /// Its containers in the cluster's table.
     pub containers: Holding,
-    /// Where the live containers of its requests are; kept from the first ask on that wants to know.
+    /// Nodes of the live containers of its requests; maintained from the first request that needs
+    /// it.
     pub spots: Option<Whereabouts>,
-    /// Why it was not given something lately.
+    /// Reasons why recent requests were not granted.
     pub undecided: Ring,
-    /// Updates its master has not acknowledged.
+    /// Updates that its master has not acknowledged.
     pub updates: Updates,
-    /// Who submitted it.
+    /// User who submitted the application.
     pub(crate) user: Arc<str>,
-    /// Where this record came from.
+    /// Source of this record.
     pub origin: Origin,
-    /// Its leaf.
+    /// Leaf queue.
     pub queue: QueuePath,
-    /// Higher goes first within its leaf.
+    /// Priority within its leaf; higher goes first.
     pub priority: i32,
 }
 
 impl App {
-    /// A new application.
+    /// Creates an application with its first attempt.
     pub fn new(id: AppId, spec: Arc<NewApp>, submitted: UnixMillis) -> Self {
         let (run, master) = match &spec.master {
             Master::Unmanaged => (attempt::State::Awaited, None),
@@ -254,7 +257,7 @@ impl App {
         }
     }
 
-    /// An application as it was saved before a restart.
+    /// Restores an application from the state that was saved before a restart.
     pub fn restored(id: AppId, spec: Arc<NewApp>, submitted: UnixMillis, saved: SavedState) -> Self {
         let mut app = App::new(id, spec, submitted);
         let managed = app.is_managed();
@@ -287,7 +290,7 @@ impl App {
         app
     }
 
-    /// What must survive a crash.
+    /// State to save for a restart.
     pub fn saved(&self) -> SavedState {
         SavedState {
             stage: match self.state {
@@ -312,7 +315,7 @@ impl App {
         }
     }
 
-    /// The resource manager launches its master.
+    /// True when the resource manager launches its master.
     pub fn is_managed(&self) -> bool {
         match self.spec.master {
             Master::Managed { .. } => true,
@@ -320,22 +323,22 @@ impl App {
         }
     }
 
-    /// The current attempt.
+    /// Id of the current attempt.
     pub fn attempt_id(&self) -> AttemptId {
         AttemptId { app: self.id.clone(), attempt: self.attempt }
     }
 
-    /// Containers of all requests that are still to come.
+    /// Containers of all requests that are still to be granted.
     pub fn pending(&self) -> u32 {
         self.requests.keys().map(|r| self.missing(r)).fold(0, u32::saturating_add)
     }
 
-    /// Containers of one request that are still to come.
+    /// Containers of one request that are still to be granted.
     pub fn missing(&self, request: &RequestId) -> u32 {
         self.requests.get(request).map_or(0, |asked| self.missing_of(request, asked))
     }
 
-    /// The same of one that was found already.
+    /// Like [`App::missing`], for a request that the caller has looked up.
     pub(crate) fn missing_of(&self, request: &RequestId, asked: &Request) -> u32 {
         if asked.expired.is_some() || asked.ask.count == 0 {
             return 0;
@@ -343,14 +346,14 @@ impl App {
         asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, Tally::granted))
     }
 
-    /// Tells its master something, unless nobody listens any more.
+    /// Queues an update for its master, unless the application is ending.
     pub(crate) fn tell(&mut self, what: UpdateKind, ctx: &mut Ctx<'_>) {
         if !self.state.is_ending() {
             ctx.update(&self.id, self.updates.push(what));
         }
     }
 
-    /// True for the container of the current attempt.
+    /// True when `container` runs the current attempt.
     pub fn is_current_master(&self, container: &ContainerId) -> bool {
         self.run.container() == Some(container)
     }
@@ -364,35 +367,36 @@ pub struct Updates {
 }
 
 impl Updates {
-    /// Adds one; the update with its number comes back.
+    /// Appends an update and returns it with its cursor.
     pub fn push(&mut self, what: UpdateKind) -> Update {
         let update = Update { cursor: self.last() + 1, what };
         self.log.push_back(update.clone());
         update
     }
-    /// Number of the last update made.
+    /// Cursor of the latest update.
     pub fn last(&self) -> u64 {
         self.log.back().map_or(self.acked, |u| u.cursor)
     }
-    /// Number of the last update acknowledged.
+    /// Cursor of the latest acknowledged update.
     pub fn acked(&self) -> u64 {
         self.acked
     }
-    /// Takes an acknowledgement; the updates it covers come back. A number beyond the last one counts as the last.
+    /// Acknowledges all updates up to `cursor` and returns them. A cursor beyond the latest update
+    /// counts as the latest.
     pub fn ack(&mut self, cursor: u64) -> Vec<Update> {
         std::iter::from_fn(|| self.take_acked(cursor)).collect()
     }
-    /// Takes an acknowledgement for the first update that it covers.
+    /// Acknowledges the first update if `cursor` covers it.
     pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<Update> {
         let done = self.log.pop_front_if(|first| first.cursor <= cursor)?;
         self.acked = done.cursor;
         Some(done)
     }
-    /// All after `cursor` that are still kept.
+    /// Kept updates after `cursor`.
     pub fn after(&self, cursor: u64) -> impl Iterator<Item = &Update> {
         self.log.iter().filter(move |u| u.cursor > cursor)
     }
-    /// How many are kept.
+    /// Number of kept updates.
     pub fn len(&self) -> usize {
         self.log.len()
     }

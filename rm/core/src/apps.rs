@@ -1,4 +1,4 @@
-//! Applications: submitted, killed, their attempts, their end.
+//! Applications: submission, kill, attempts and end.
 
 use std::sync::Arc;
 
@@ -15,13 +15,14 @@ use crate::save::Save;
 use crate::sched::constraint::ANYWHERE;
 use crate::timer::Key;
 
-/// Attempts that may be lost through no fault of theirs before an application is given up all the same.
+/// Most uncharged attempts before the resource manager gives an application up.
 const MAX_UNCHARGED: u32 = 20;
-/// Numbers that may be reserved at once.
+/// Most application numbers that are reserved at once.
 const MAX_RESERVED: usize = 10_000;
 
 impl Cluster {
-    /// A number that no other application gets in this life. Of those that are never used, the oldest are taken back.
+    /// Reserves a number that no other application gets in this incarnation. Beyond
+    /// [`MAX_RESERVED`], the oldest unused number is released.
     pub(crate) fn reserve_number(&mut self) -> Answer {
         self.last_app += 1;
         self.reserved.insert(self.last_app);
@@ -82,7 +83,7 @@ impl Cluster {
         self.ledger.open_app(&app.id, leaf, &app.spec.user);
     }
 
-    /// Puts an application from the store back.
+    /// Restores an application from the store.
     pub(crate) fn restore_app(&mut self, saved: RestoredApp, now: Tick) {
         let mut app = App::restored(saved.id, saved.spec, saved.submitted, saved.state);
         let id = app.id.clone();
@@ -92,7 +93,7 @@ impl Cluster {
         }
         let (over, run) = (app.state.is_over(), app.run.clone());
         if !over {
-            // a queue that is not there any more loses nobody
+            // an application whose queue is gone continues in the fallback queue
             let leaf = self.queue.leaf(&app.queue).unwrap_or_else(|| self.queue.fallback());
             app.queue = self.queue.slot(leaf).map_or(app.queue, |slot| slot.path.clone());
             self.open(&app, leaf);
@@ -129,7 +130,7 @@ impl Cluster {
         Ok(Answer::Done)
     }
 
-    /// Lets something happen to an application, and carries out what follows.
+    /// Applies an event to an application and carries out the resulting actions.
     pub(crate) fn app_event(&mut self, id: &AppId, event: app::Event, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         let mut acts = Vec::new();
@@ -147,7 +148,7 @@ impl Cluster {
         }
     }
 
-    /// The end is decided: no more requests, no more containers but, for a moment, the master's.
+    /// Drops all requests and stops all containers; the master's container may linger for a moment.
     fn wind_down(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
         self.drop_requests(id);
         self.queue.remove(&Waiter { app: id.clone(), request: None }, &self.ledger);
@@ -167,7 +168,7 @@ impl Cluster {
         }
     }
 
-    /// Stops every container of the master that is still there.
+    /// Stops the containers of the master that still run.
     pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get(id) else { return };
         let all = app.containers.iter().filter_map(|c| self.containers.get(c));
@@ -210,7 +211,8 @@ impl Cluster {
         self.forget_old(ctx);
     }
 
-    /// Ended applications go when there are too many or when their end is long ago, the oldest first.
+    /// Removes ended applications, oldest first, when there are too many or when they ended too
+    /// long ago.
     pub(crate) fn forget_old(&mut self, ctx: &mut Ctx<'_>) {
         let (most, age) = (self.settings.keep_apps, self.settings.keep_age);
         while let Some(oldest) = self.ended.front() {
@@ -225,7 +227,7 @@ impl Cluster {
         }
     }
 
-    /// Nothing is kept of an application that has ended: neither itself, nor its containers, nor its tasks.
+    /// Removes an ended application with its containers and tasks.
     pub(crate) fn purge(&mut self, id: &AppId, how: How, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
         let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
         if !app.state.is_over() {
@@ -253,7 +255,7 @@ impl Cluster {
         }
     }
 
-    /// Writes down where an application is.
+    /// Saves the state of an application.
     pub(crate) fn save_app(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
         if let Some(app) = self.apps.get(id) {
             ctx.save(Save::State { app: id.clone(), state: app.saved() });
@@ -262,14 +264,14 @@ impl Cluster {
 
     fn drop_requests(&mut self, id: &AppId) {
         let Some(app) = self.apps.get_mut(id) else { return };
-        app.spots = None; // nobody keeps away from anybody
+        app.spots = None; // no placement rule refers to these containers any more
         self.reservations.doubt_all();
         for request in std::mem::take(&mut app.requests).into_keys() {
             self.queue.remove(&Waiter { app: id.clone(), request: Some(request) }, &self.ledger);
         }
     }
 
-    /// Lets something happen to the current attempt, and carries out what follows.
+    /// Applies an event to the current attempt and carries out the resulting actions.
     pub(crate) fn attempt_event(&mut self, id: &AppId, event: attempt::Event, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         let mut acts = Vec::new();
@@ -316,7 +318,8 @@ impl Cluster {
                 app.attempt += 1;
                 app.runs.next(app.attempt);
                 app.run = attempt::State::Scheduled;
-                // the next one says itself what it knows to have ended: it may have lost its journal with its node
+                // the next attempt reports the ends that it knows: it may have lost its journal
+                // with its node
                 app.tallies.values_mut().for_each(crate::ask::Tally::forget_settled);
                 self.enqueue_master(id);
                 self.save_app(id, ctx);
@@ -339,7 +342,7 @@ enum Next {
     GiveUp,
 }
 
-/// Charges a failed attempt, sizes the next one, and says where it should go.
+/// Charges a failed attempt, sizes the next one and chooses the node to avoid.
 fn next_attempt(app: &mut App, failure: Failure, room: Option<&Resource>) -> Next {
     let Master::Managed { max_attempts, .. } = app.spec.master else { return Next::GiveUp };
     if is_free(failure) {
@@ -361,7 +364,8 @@ fn next_attempt(app: &mut App, failure: Failure, room: Option<&Resource>) -> Nex
     Next::Again
 }
 
-/// Not the master's fault. A program that cannot be started counts as its own, or it would be tried for ever.
+/// True when the failure is not charged. A program that cannot be started is charged; without that
+/// rule it would be retried for ever.
 fn is_free(failure: Failure) -> bool {
     match failure {
         Failure::Exited(ExitReason::LaunchFailed) | Failure::Silent => false,
@@ -370,7 +374,7 @@ fn is_free(failure: Failure) -> bool {
     }
 }
 
-/// Better to try on another node.
+/// True when the node may be the cause, so that another node is better.
 fn is_of_the_node(failure: Failure) -> bool {
     match failure {
         Failure::Lost => true,
@@ -391,7 +395,7 @@ fn is_of_the_node(failure: Failure) -> bool {
     }
 }
 
-/// Twice the size, heap included, and no more than the largest node offers.
+/// Twice the size, heap included, but at most the memory of the largest node.
 fn grown(size: &MasterSize, room: Option<&Resource>) -> MasterSize {
     let before = size.resource.memory;
     let twice = before.mul_ratio(2, 1);

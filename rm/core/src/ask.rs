@@ -1,7 +1,7 @@
-//! Container requests: what was asked, and how much of it was given.
+//! Container requests: the requested counts and the granted counts.
 //!
-//! Counts are absolute, so the same ask twice is one ask. What was given is counted apart from what was asked, because it must
-//! outlive a withdrawn request and a restarted master.
+//! Counts are absolute, so a repeated request changes nothing. Granted counts are kept apart from
+//! requests, because they must outlive a withdrawn request and a restarted master.
 
 use std::sync::Arc;
 
@@ -13,131 +13,135 @@ use headroom_types::{Name, NodeId, RequestId, Resource, Tick};
 use crate::event::Launch;
 use crate::sched::locality::Reach;
 
-/// One container request as a master states it.
+/// Container request of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Named by the application.
+    /// Id that the application chose.
     pub request: RequestId,
     /// Size of each container.
     pub resource: Resource,
-    /// Containers it is worth in all: live, ended, still to come.
+    /// Containers in total: live, ended and still to be granted.
     pub count: u32,
-    /// How many of them the master has seen end.
+    /// Ends of these containers that the master has seen.
     pub settled: u32,
-    /// Higher goes first within the application.
+    /// Priority within the application; higher goes first.
     pub priority: i32,
-    /// Where it may go and would like to go.
+    /// Placement rules.
     pub place: Placement,
-    /// How long it may wait, counted from when it was first taken in. What is missing then will not come.
+    /// Longest wait, counted from the first acceptance. Containers that are missing then are not
+    /// granted any more.
     pub deadline: Option<Duration>,
-    /// How long the master has wanted it already, by its own count.
+    /// Time that the request has waited already, measured by the master.
     pub waited: Duration,
-    /// What to run.
+    /// Command, environment and files.
     pub launch: Arc<Launch>,
 }
 
-/// Where containers of an ask may go, and where they would rather go.
+/// Placement rules of a request: constraints and preferences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// Only on these nodes; empty for any.
+    /// Allowed nodes; empty for all.
     pub nodes: Vec<NodeId>,
-    /// Only in these racks; empty for any.
+    /// Allowed racks; empty for all.
     pub racks: Vec<Name>,
-    /// Not on these nodes while another fits.
+    /// Nodes that are used only while no other node fits.
     pub avoid_nodes: Vec<NodeId>,
-    /// Not in these racks while another fits.
+    /// Racks that are used only while no other rack fits.
     pub avoid_racks: Vec<Name>,
-    /// Rather on these nodes.
+    /// Preferred nodes.
     pub prefer_nodes: Vec<NodeId>,
-    /// Rather in these racks; asked after the preferred nodes.
+    /// Preferred racks; considered after the preferred nodes.
     pub prefer_racks: Vec<Name>,
-    /// What becomes of the preference when there is no room where it points.
+    /// Relaxation of the preference when the preferred nodes have no free capacity.
     pub relax: Relax,
-    /// The node has all of these labels.
+    /// Labels that the node must have, all of them.
     pub labels: BTreeSet<Name>,
-    /// The node's attributes compare so.
+    /// Conditions on the node's attributes.
     pub attributes: BTreeMap<Name, Match>,
-    /// Taints of nodes that do not keep it away, with the value they must have; `None` for any.
+    /// Tolerated taints, with the required value; `None` for any value.
     pub tolerate: BTreeMap<Name, Option<String>>,
-    /// Never beside certain others.
+    /// Anti-affinity.
     pub apart: Option<Apart>,
-    /// Evenly over nodes or racks, rather than tightly.
+    /// Even distribution over nodes or racks, instead of dense packing.
     pub spread: Option<Level>,
 }
 
 impl Placement {
-    /// True when a taint does not keep it away.
+    /// True when the request tolerates the taint.
     pub fn tolerates(&self, taint: &Name, value: &str) -> bool {
         self.tolerate.get(taint).is_some_and(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == value))
     }
 }
 
-/// When a preference gives way.
+/// Time after which a preference is relaxed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Relax {
-    /// At once.
+    /// Relaxed immediately.
     #[default]
     AtOnce,
-    /// When a container of it has waited so long: first from node to rack, after as long again to anywhere.
+    /// Relaxed after a container has waited this long: first from node to rack, after the same time
+    /// again to any node.
     After(Duration),
-    /// Never: the preference is a must.
+    /// Never relaxed: the preference is a constraint.
     Never,
 }
 
-/// How an attribute of a node compares.
+/// Condition on an attribute of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// It is there, with any value.
+    /// The attribute exists, with any value.
     Exists,
-    /// It is not there.
+    /// The attribute does not exist.
     Absent,
-    /// It is one of these.
+    /// The value is one of these.
     OneOf(BTreeSet<String>),
-    /// It is not there, or none of these.
+    /// The attribute does not exist, or its value is none of these.
     NoneOf(BTreeSet<String>),
 }
 
-/// What counts as the same place.
+/// Scope of a placement rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// One node.
     Node,
-    /// One rack; a node without one is a rack by itself.
+    /// One rack; a node without a rack is a rack by itself.
     Rack,
 }
 
-/// Never in one place with containers of these requests of the same application.
+/// Anti-affinity: no common node or rack with containers of these requests of the same application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Apart {
-    /// Which requests; empty for its own.
+    /// Requests to keep away from; empty for the request's own containers.
     pub from: Vec<RequestId>,
-    /// What counts as one place.
+    /// Scope of the rule.
     pub level: Level,
 }
 
-/// An ask in the table.
+/// An accepted request and its waiting state.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The request as the master sent it.
     pub ask: Ask,
-    /// Its place among the requests of all applications; first come, first served.
+    /// Position among the requests of all applications, in order of arrival.
     pub arrival: u64,
-    /// Since when it wants something: from when it was first taken in, or raised after it had all.
+    /// Start of the current wait for all containers: first acceptance, or an increase after all
+    /// were granted.
     pub wanting: Tick,
-    /// How long it had been wanted before that: it was known to an earlier life of the resource manager.
+    /// Waiting time before that start, as an earlier incarnation of the resource manager measured
+    /// it.
     pub before: Duration,
-    /// Since when it has waited for its next container.
+    /// Start of the wait for the next container.
     pub waiting: Tick,
-    /// How many containers had been granted to anybody when it began to wait.
+    /// Containers granted in the whole cluster when the wait began.
     pub served: u64,
-    /// How far from its preference its next container may go by now.
+    /// Locality level that the next container may use now.
     pub reach: Reach,
-    /// When its deadline passed with something missing; it is given nothing more after that.
+    /// Time when its deadline passed with containers missing; nothing is granted after that.
     pub expired: Option<Tick>,
 }
 
 impl Request {
-    /// A request that begins to wait.
+    /// Creates a request that begins to wait.
     pub fn new(ask: Ask, arrival: u64, now: Tick) -> Self {
         let reach = Reach::first(&ask.place);
         let before = ask.waited;
@@ -145,72 +149,73 @@ impl Request {
     }
 }
 
-/// What one request was given.
+/// Granted containers of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Alive on a node.
     pub live: u32,
-    /// Ended, and the master has not acknowledged it.
+    /// Ended, not acknowledged by the master.
     pub unacked: u32,
-    /// Granted and acknowledged in this life of the resource manager.
+    /// Granted in this incarnation of the resource manager, ended and acknowledged.
     own: u32,
-    /// Granted in an earlier life, and the master knows their end.
+    /// Granted in an earlier incarnation; the master knows their end.
     before: u32,
 }
 
-/// How far a master's own count of ends can be trusted.
+/// Accuracy of a master's own count of ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It was counted together with the acknowledgement just taken in.
+    /// Counted together with the acknowledgement that was just processed.
     Exactly,
-    /// It may be older than what was acknowledged since.
+    /// Possibly older than the latest acknowledgement.
     AtLeast,
 }
 
-/// In which life a container was granted.
+/// Incarnation of the resource manager in which a container was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// This one.
+    /// The current one.
     This,
     /// An earlier one.
     Earlier,
 }
 
 impl Tally {
-    /// All that were ever given.
+    /// All containers that were ever granted.
     pub fn granted(&self) -> u32 {
         self.live.saturating_add(self.unacked).saturating_add(self.settled())
     }
-    /// Ended, and the master knows.
+    /// Ended containers whose end the master knows.
     pub fn settled(&self) -> u32 {
         self.own.saturating_add(self.before)
     }
-    /// A container was given, or found on a node.
+    /// Counts a container that was granted, or that a node reported.
     pub fn took(&mut self) {
         self.live = self.live.saturating_add(1);
     }
-    /// One of them ended.
+    /// Counts the end of a live container.
     pub fn ended(&mut self) {
         self.live = self.live.saturating_sub(1);
         self.unacked = self.unacked.saturating_add(1);
     }
-    /// The master knows of one end.
+    /// Counts an acknowledged end.
     pub fn acked(&mut self, life: Life) {
         self.unacked = self.unacked.saturating_sub(1);
         match life {
             Life::This => self.own = self.own.saturating_add(1),
-            // the master may have known before the restart; until it counts again, rather one too many than one granted twice
+            // The master may have counted this end before the restart. Until its next count, one
+            // container too few is better than a container granted twice.
             Life::Earlier => self.before = self.before.saturating_add(1),
         }
     }
-    /// Another run of the master begins, and nobody has said yet what it knows.
+    /// Forgets the known ends: a new attempt of the master reports its own count.
     pub fn forget_settled(&mut self) {
         (self.own, self.before) = (0, 0);
     }
-    /// The master says how many ends it has seen in all its life.
+    /// Applies the master's count of all ends that it has seen.
     pub fn told(&mut self, settled: u32, how: Told) {
         match how {
-            // a count below what is known for certain comes from somebody who does not count
+            // a smaller count than the known one comes from a master that does not count
             Told::Exactly if settled >= self.own => self.before = settled - self.own,
             Told::Exactly => {}
             Told::AtLeast => self.before = self.before.max(settled.saturating_sub(self.own)),
@@ -225,7 +230,8 @@ mod tests {
     #[test]
     fn an_end_told_in_two_lives_is_counted_once() {
         let mut tally = Tally::default();
-        tally.told(3, Told::Exactly); // first words after a restart: three ends seen, one of which no life heard of
+        // first count after a restart: three ends, one of them unknown to every incarnation
+        tally.told(3, Told::Exactly);
         tally.took();
         tally.ended();
         assert_eq!(tally.granted(), 4);

@@ -1,6 +1,7 @@
-//! One run of an application's master: the machine of its life.
+//! Application attempt: one run of an application master, and its state machine.
 //!
-//! Owned by its application. Never decides whether another run follows; it only says how this one ended.
+//! The application owns its attempt. This module only records how the attempt ended; the
+//! application decides whether another attempt follows.
 //!
 //! ```text
 //!  managed    Scheduled ──granted──► Launched ──registered──► Registered ──┐
@@ -12,7 +13,7 @@
 
 use headroom_types::{ContainerId, ExitReason};
 
-/// Where a run of a master is in its life.
+/// State of an application attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Managed: waits for a container.
@@ -24,75 +25,75 @@ pub enum State {
     },
     /// Unmanaged: has not registered.
     Awaited,
-    /// It speaks.
+    /// The master is connected.
     Registered {
         /// Its container, when managed.
         container: Option<ContainerId>,
     },
-    /// The resource manager has restarted and the master has not registered again.
+    /// The resource manager has restarted, and the master has not registered again.
     Recovering {
         /// Its container, when managed.
         container: Option<ContainerId>,
-        /// A node has told that the container lives.
+        /// True when a node has reported the container.
         found: bool,
     },
-    /// It is gone.
+    /// The attempt has ended.
     Over,
 }
 
-/// What can happen to a run.
+/// Input of the attempt state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A container was granted to it.
     Granted(ContainerId),
-    /// It registered.
+    /// The master registered.
     Registered,
-    /// After a restart: a node has its container.
+    /// After a restart: a node reported its container.
     Found,
     /// Its container ended.
     Exited(ExitReason),
-    /// It said nothing for too long.
+    /// The master's heartbeat timed out.
     Silent,
-    /// After a restart: all nodes that will come have come.
+    /// After a restart: the wait for nodes is over.
     NodesKnown,
     /// The application is ending.
     Stop,
 }
 
-/// What follows.
+/// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The application has a master.
+    /// The master registered.
     MasterThere,
-    /// The run failed.
+    /// The attempt failed.
     Failed(Failure),
-    /// Its container must not go on.
+    /// Its container must be stopped.
     StopContainer(ContainerId),
 }
 
-/// How a run failed.
+/// Cause of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Its container ended without a word from the master.
+    /// Its container ended, and the master had not reported the end of the application.
     Exited(ExitReason),
-    /// It said nothing for too long.
+    /// The master's heartbeat timed out.
     Silent,
-    /// Its container is on no node that came back.
+    /// After a restart, no node reported its container.
     Lost,
 }
 
-/// The event has no meaning in this state; the state is kept.
+/// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("attempt in state {state:?} cannot take {event:?}")]
 pub struct Illegal {
-    /// The state.
+    /// State before the event.
     pub state: State,
-    /// The event.
+    /// Rejected event.
     pub event: Event,
 }
 
 impl State {
-    /// The container it runs in.
+    /// Container of the attempt.
     pub fn container(&self) -> Option<&ContainerId> {
         match self {
             State::Launched { container } => Some(container),
@@ -100,7 +101,7 @@ impl State {
             State::Scheduled | State::Awaited | State::Over => None,
         }
     }
-    /// It has registered and is not gone.
+    /// True while the master is registered.
     pub fn is_registered(&self) -> bool {
         match self {
             State::Registered { .. } => true,
@@ -134,11 +135,13 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
             Event::Granted(_) | Event::Found | Event::Exited(_) => Err(Illegal { state, event }),
         },
         State::Registered { container } => match event {
-            Event::Registered => Ok(registered(container.clone(), out)), // it lost its connection and came again
+            // it lost its connection and registered again
+            Event::Registered => Ok(registered(container.clone(), out)),
             Event::Exited(reason) => Ok(failed(Failure::Exited(reason), None, out)),
             Event::Silent => Ok(failed(Failure::Silent, container.as_ref(), out)),
             Event::Stop => Ok(State::Over),
-            Event::NodesKnown | Event::Found => Ok(state), // it registered before its node did
+            // the master registered before its node did
+            Event::NodesKnown | Event::Found => Ok(state),
             Event::Granted(_) => Err(Illegal { state, event }),
         },
         State::Recovering { container, found } => match event {
@@ -153,7 +156,7 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
         },
         State::Over => match event {
             Event::Granted(_) => Err(Illegal { state, event }),
-            // late, on purpose
+            // late events are allowed
             Event::Registered | Event::Found | Event::Exited(_) | Event::Silent | Event::NodesKnown | Event::Stop => Ok(state),
         },
     }
@@ -201,8 +204,8 @@ mod tests {
         ]
     }
 
-    /// One letter a cell. `.` same state, `!` illegal, `O` over, `L` launched, `R` registered, `F` recovering and found;
-    /// a failure adds `f`, a stop of the container `s`.
+    /// One cell per state and event. `.` same state, `!` illegal, `O` over, `L` launched, `R`
+    /// registered, `F` recovering and found; a failure adds `f`, a stop of the container adds `s`.
     #[test]
     fn every_cell() {
         let table = [

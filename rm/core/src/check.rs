@@ -1,4 +1,4 @@
-//! What is true of a cluster after every event. Every test asks after every step.
+//! Invariants of a cluster. Every test checks them after every step.
 
 mod queues;
 
@@ -14,10 +14,10 @@ use crate::size;
 use crate::timer::Key;
 
 impl Cluster {
-    /// Panics, naming what is wrong, when an invariant does not hold. For tests and simulations.
+    /// Checks all invariants. For tests and simulations.
     ///
     /// # Panics
-    /// When the tables contradict each other.
+    /// When the tables contradict each other; the message names the invariant.
     pub fn assert_invariants(&self) {
         self.check_ledger();
         self.check_index();

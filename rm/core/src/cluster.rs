@@ -1,6 +1,7 @@
-//! The cluster: owner of every table, and the one function that changes them.
+//! The cluster: owner of every table, with [`Cluster::step`], the one function that changes them.
 //!
-//! What an event does is told in `apps`, `masters`, `nodes` and `leases`; what is placed where in [`crate::sched`].
+//! The modules `apps`, `masters`, `nodes` and `leases` handle the events; [`crate::sched`] chooses
+//! nodes for containers.
 //!
 //! *Architecture Invariant*: after every [`Cluster::step`] the invariants of [`crate::check`] hold.
 
@@ -30,45 +31,45 @@ use crate::table::{Sorted, Table};
 use crate::tags::NodeTags;
 use crate::timer::{Key, Timers};
 
-/// Most updates a master may leave unacknowledged before it gets no more containers.
+/// Most unacknowledged updates of a master; beyond it, the application gets no more containers.
 pub const MAX_UNACKED: usize = 10_000;
 /// Most requests of one application.
 pub const MAX_REQUESTS: usize = 10_000;
 /// Most applications that have not ended.
 pub const MAX_LIVE_APPS: usize = 10_000;
 
-/// What an operator can set. The defaults are those of the shipped configuration.
+/// Settings of an operator. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Silence after which a node gets no more work.
+    /// Time without a heartbeat after which a node gets no more work.
     pub suspect: Duration,
-    /// Silence after which a node is shown as unreachable.
+    /// Time without a heartbeat after which a node is unreachable.
     pub unreachable: Duration,
-    /// Silence after which a node is given up.
+    /// Time without a heartbeat after which a node is lost.
     pub lost: Duration,
-    /// Silence after which a master's attempt has failed.
+    /// Time without a heartbeat after which an attempt has failed.
     pub master_silence: Duration,
-    /// After a restart: how long grants wait for nodes to come back.
+    /// Longest time after a restart in which grants wait for nodes to register again.
     pub recovery_wait: Duration,
-    /// How long a master that said it is done may take to leave.
+    /// Time that a finished master has to end by itself.
     pub master_linger: Duration,
     /// Wall-clock time at tick 0.
     pub unix_at_zero: UnixMillis,
-    /// Ended applications that are kept.
+    /// Most ended applications that are kept.
     pub keep_apps: usize,
-    /// How long they are kept.
+    /// Longest time that ended applications are kept.
     pub keep_age: Duration,
-    /// Ended containers that are kept.
+    /// Most ended containers that are kept.
     pub keep_containers: usize,
-    /// The configured tree of queues; one that was set at run time goes before it.
+    /// Configured queue tree; a tree that was set at run time overrides it.
     pub queues: Tree,
-    /// How long the master of a container that is to be preempted is warned.
+    /// Time between the warning of a master and the preemption of its container.
     pub preempt_warning: Duration,
-    /// How often somebody may lose containers to preemption.
+    /// Interval between two rounds of preemption.
     pub preempt_every: Duration,
-    /// Most of the cluster's memory that one round of preemption takes. Thousandths.
+    /// Largest part of the cluster's memory that one round of preemption takes. Thousandths.
     pub preempt_part: u32,
-    /// How long a request waits before a node is reserved for it.
+    /// Waiting time of a request before a node is reserved for it.
     pub reserve_after: Duration,
 }
 
@@ -94,50 +95,50 @@ impl Default for Settings {
     }
 }
 
-/// What was saved by an earlier life.
+/// State that an earlier incarnation saved.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
-    /// The epoch of the new life: one more than any before.
+    /// Epoch of the new incarnation: one more than every earlier epoch.
     pub epoch: Epoch,
-    /// Highest number ever given to an application.
+    /// Highest application number that was ever used.
     pub last_app: u32,
-    /// All applications kept.
+    /// All kept applications.
     pub apps: Vec<RestoredApp>,
-    /// Containers that are over, oldest first.
+    /// Ended containers, oldest first.
     pub finished: Vec<Finished>,
     /// Nodes that were members.
     pub nodes: Vec<NodeId>,
-    /// What operators decided about nodes.
+    /// Drain marks of operators.
     pub marks: Vec<(NodeId, NodeMark)>,
-    /// What operators say of nodes.
+    /// Labels, attributes, taints and cordons of operators.
     pub tags: Vec<(NodeId, NodeTags)>,
-    /// The tree of queues that was set at run time, with its generation.
+    /// Queue tree that was set at run time, with its generation.
     pub queues: Option<(u64, Tree)>,
 }
 
-/// One application as saved.
+/// A saved application.
 #[derive(Clone, Debug)]
 pub struct RestoredApp {
     /// Its id.
     pub id: AppId,
-    /// As submitted.
+    /// Application as submitted.
     pub spec: Arc<NewApp>,
-    /// When.
+    /// Submission time.
     pub submitted: UnixMillis,
-    /// Where it was.
+    /// Saved state.
     pub state: SavedState,
 }
 
-/// After a restart: nodes that may still have containers nobody has told of.
+/// Recovery after a restart: nodes may still run containers that they have not reported.
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    /// Who has not come back.
+    /// Nodes that have not registered again.
     pub waiting: BTreeSet<NodeId>,
-    /// Until when they are waited for.
+    /// End of the wait.
     pub until: Tick,
 }
 
-/// All there is.
+/// State of the whole cluster.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub(crate) settings: Settings,
@@ -148,41 +149,42 @@ pub struct Cluster {
     pub(crate) history: History,
     pub(crate) ledger: Ledger,
     pub(crate) queue: Queues,
-    /// Whose tree that is.
+    /// Source of the queue tree.
     pub(crate) queues_from: QueuesFrom,
     pub(crate) index: FreeIndex,
     pub(crate) reservations: Reservations,
-    /// The application and how many of its requests were noted last of those that wait.
+    /// Application and request number where the last review of waiting requests stopped.
     pub(crate) noted: Option<(AppId, usize)>,
-    /// What member nodes offer in all, by memory: answers whether something could ever fit.
+    /// Capacities of member nodes, ordered by memory; used to find infeasible requests.
     pub(crate) offers: BTreeSet<(headroom_types::Bytes, NodeId)>,
-    /// What operators decided about nodes, whether or not they are here.
+    /// Drain marks, also of nodes that are not registered.
     pub(crate) marks: BTreeMap<NodeId, NodeMark>,
-    /// What operators say of nodes, whether or not they are here.
+    /// Labels, attributes, taints and cordons of operators, also of nodes that are not registered.
     pub(crate) tags: BTreeMap<NodeId, NodeTags>,
-    /// Room that is being made by preemption.
+    /// Claims of preemption.
     pub(crate) claims: Claims,
     pub(crate) timers: Timers,
     pub(crate) keys: BTreeMap<String, AppId>,
     pub(crate) ended: VecDeque<AppId>,
     pub(crate) recovery: Option<Recovery>,
     pub(crate) last_app: u32,
-    /// Numbers given out for applications that have not been submitted. Not saved: a later life gives them out again.
+    /// Application numbers that are reserved and not used. Not saved: a later incarnation gives
+    /// them out again.
     pub(crate) reserved: BTreeSet<u32>,
     pub(crate) container_seq: u64,
     pub(crate) arrivals: u64,
     pub(crate) room_changed: bool,
-    /// Nodes on which something went, and whose place in the index is still the one before.
+    /// Nodes whose allocation has changed and whose entry in the index is out of date.
     pub(crate) moved: Vec<NodeId>,
-    /// Containers that were asked to end and have not, by node.
+    /// Containers that must end and have not ended, by node.
     pub(crate) stopping: BTreeMap<NodeId, BTreeSet<ContainerId>>,
-    /// A size that some open member offers; forgotten whenever what is offered changes.
+    /// A size that some member node can hold; reset whenever the offered resources change.
     pub(crate) roomy: Option<(headroom_types::Bytes, headroom_types::Cpus)>,
-    /// Empty; kept for its space.
+    /// Empty between steps; kept for its allocation.
     pub(crate) acts: Vec<crate::container::Act>,
 }
 
-/// The moment of a step and where its effects go.
+/// Time of a step, and its effects.
 #[derive(Debug)]
 pub(crate) struct Ctx<'a> {
     pub(crate) now: Tick,
@@ -215,18 +217,19 @@ impl Ctx<'_> {
     }
 }
 
-/// What a call comes to, before the pass that follows it.
+/// Result of a call before the scheduling pass that follows it.
 pub(crate) enum Reply {
-    /// Known.
+    /// The answer is complete.
     Ready(Answer),
-    /// The verdict follows from the pass.
+    /// The verdict of one request follows from the pass.
     Verdict(AppId, RequestId),
-    /// So do these; those that can never fit are known already.
+    /// The verdicts of these requests follow from the pass; `Some` for infeasible requests.
     Verdicts(AppId, Vec<(RequestId, Option<Verdict>)>),
 }
 
 impl Cluster {
-    /// A cluster with what an earlier life saved. The first [`Event::Time`] after it should come at once.
+    /// Creates a cluster from the state of an earlier incarnation. The first [`Event::Time`] must
+    /// follow immediately.
     pub fn new(settings: Settings, restored: Restored, now: Tick) -> Self {
         let mut history = History::new(settings.keep_containers);
         for finished in restored.finished {
@@ -280,7 +283,7 @@ impl Cluster {
         cluster
     }
 
-    /// Takes in one event at the moment `now`; what follows is added to `out`.
+    /// Processes one event at the time `now` and appends the effects to `out`.
     pub fn step(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
         let wall = self.wall(now);
         let mut ctx = Ctx { now, wall, out };
@@ -300,12 +303,12 @@ impl Cluster {
         self.schedule(&mut ctx);
     }
 
-    /// The wall clock's time at a moment.
+    /// Wall-clock time at a tick.
     pub(crate) fn wall(&self, now: Tick) -> UnixMillis {
         UnixMillis(self.settings.unix_at_zero.0.saturating_add(now.0))
     }
 
-    /// When the next deadline is due.
+    /// Time of the next deadline.
     pub fn next_deadline(&self) -> Option<Tick> {
         self.timers.next()
     }
@@ -360,7 +363,7 @@ impl Cluster {
 
     fn fire(&mut self, ctx: &mut Ctx<'_>) {
         while let Some(key) = self.timers.due(ctx.now) {
-            self.reindex_moved(); // a deadline may ask where there is room
+            self.reindex_moved(); // a timer's action may need current free capacities
             self.reservations.doubt_all();
             match key {
                 Key::Recovery => self.recovery_over(ctx),
@@ -386,15 +389,15 @@ impl Cluster {
         }
     }
 
-    /// This life's number.
+    /// Epoch of this incarnation.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
-    /// All applications kept.
+    /// All kept applications.
     pub fn apps(&self) -> impl Iterator<Item = &App> {
         self.apps.values()
     }
-    /// One application.
+    /// Looks up an application.
     pub fn app(&self, id: &AppId) -> Option<&App> {
         self.apps.get(id)
     }
@@ -402,31 +405,32 @@ impl Cluster {
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
-    /// One node.
+    /// Looks up a node.
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }
-    /// All containers whose end is not known to their application; in an order that follows from what came and went.
+    /// All containers whose end the application has not acknowledged. The order depends on
+    /// insertions and removals.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.values()
     }
-    /// One of them.
+    /// Looks up a container.
     pub fn container(&self, id: &ContainerId) -> Option<&Container> {
         self.containers.get(id)
     }
-    /// Containers that are over.
+    /// History of ended containers.
     pub fn history(&self) -> &History {
         &self.history
     }
-    /// Who has how much.
+    /// Allocated resources.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
-    /// Whether grants still wait for nodes to come back, for whom, and until when.
+    /// Recovery after a restart, while grants wait for nodes.
     pub fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
     }
-    /// The requests that wait, in the order they are served.
+    /// Waiting requests in scheduling order.
     pub fn waiting(&self) -> impl Iterator<Item = (&App, &RequestId)> {
         let all = self.queue.all(&self.ledger).into_iter();
         let known = |waiter: Waiter| {
@@ -440,24 +444,24 @@ impl Cluster {
         let updates = &self.apps.get(app)?.updates;
         (cursor >= updates.acked()).then(|| updates.after(cursor).cloned().collect())
     }
-    /// Everything a node should have: what is not in it is not wanted there.
+    /// Desired containers of a node; the node stops every other container.
     pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, Want)> {
         let ids = self.nodes.get(node).map(|n| n.containers.iter()).into_iter().flatten();
         ids.filter_map(|id| self.containers.get(id)).map(|c| (c.id.clone(), wanted(c))).collect()
     }
-    /// The largest container that any member node could ever give.
+    /// Largest container that any member node could ever hold.
     pub fn largest(&self) -> Option<(&NodeId, &Resource)> {
         let (_, node) = self.offers.last()?;
         Some((node, &self.ledger.node(node)?.offers))
     }
-    /// Containers of an application that are alive, its master's left out.
+    /// Live containers of an application, without its master's.
     pub(crate) fn granted(&self, app: &App) -> Vec<Granted> {
         let alive = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
         alive.filter_map(|c| Some(granted(c, c.request.clone()?))).collect()
     }
 }
 
-/// A container as its master is told.
+/// Converts a container into the form that its master receives.
 pub(crate) fn granted(c: &Container, request: RequestId) -> Granted {
     Granted { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone(), attempt: c.attempt }
 }
@@ -465,10 +469,10 @@ pub(crate) fn granted(c: &Container, request: RequestId) -> Granted {
 fn wanted(c: &Container) -> Want {
     use crate::container::State;
     match &c.state {
-        // a node that ends it on its own account knows best why
+        // a node that stops a container by itself knows the cause best
         State::Allocated | State::Launching | State::Running | State::Stopping { asked: None } => Want::Run(Box::new(c.order())),
         State::Stopping { asked: Some(cause) } => Want::Stop { cause: *cause },
-        // its report is still wanted, and if it runs after all, it must not
+        // its report is still needed, and it must not run
         State::Exited { .. } | State::Done { .. } => Want::Stop { cause: headroom_types::StopCause::Asked },
     }
 }

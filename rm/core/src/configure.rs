@@ -1,7 +1,7 @@
-//! Other settings while the cluster runs.
+//! Change of settings at run time.
 //!
-//! What is measured against a setting is measured against the new one from now on: a silence that has begun, a request that waits, what is
-//! kept of what is over. A deadline that was told to somebody stays as it was told.
+//! New settings apply immediately to silences that have begun, to waiting requests and to kept
+//! history. A deadline that was already sent to a master or node does not change.
 
 use headroom_types::{NodeId, QueuePath, Reason, Tick};
 
@@ -12,7 +12,7 @@ use crate::save::Save;
 use crate::timer::Key;
 
 impl Cluster {
-    /// Takes all of the settings over, or nothing.
+    /// Applies all of the settings, or none.
     pub(crate) fn configure(&mut self, new: Settings, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
         if self.queues_from == QueuesFrom::Settings {
             let problems = self.homeless(&new.queues);
@@ -21,7 +21,7 @@ impl Cluster {
             }
         }
         let Settings { recovery_wait, master_linger, unix_at_zero, .. } = self.settings;
-        // These belong to the life that has begun with them.
+        // These settings are fixed for the incarnation.
         self.settings = Settings { recovery_wait, master_linger, unix_at_zero, ..new };
         for gone in self.history.keep(self.settings.keep_containers) {
             ctx.save(Save::ContainerGone(gone));
@@ -29,25 +29,27 @@ impl Cluster {
         self.forget_old(ctx);
         self.take_tree(ctx);
         self.look_at_silences(ctx.now);
-        // Reservations and preemption have other deadlines now.
+        // Deadlines of reservations and preemption have changed.
         self.reservations.doubt_all();
         self.room_changed = true;
         Ok(Answer::Configured { queues: self.queues_from })
     }
 
-    /// Silences that have begun are measured anew; what follows from that follows with the next deadlines, which are now at the earliest.
+    /// Measures current silences against the new timeouts. Effects follow when the next timers
+    /// fire, at the earliest at `now`.
     fn look_at_silences(&mut self, now: Tick) {
         let heard: Vec<(NodeId, Tick)> = self.nodes.iter().map(|(id, node)| (id.clone(), node.heard)).collect();
         for (id, heard) in heard {
             let (key, at) = (Key::Node(id), heard.plus(self.settings.suspect).max(now));
-            // A node that is given up has no deadline.
+            // A lost node has no timer.
             if self.timers.of(&key).is_some_and(|due| at < due) {
                 self.timers.set(key, at);
             }
         }
     }
 
-    /// The tree of the settings, where no other one was set. It is not saved: a later life reads it where this one did.
+    /// Applies the queue tree of the settings, unless an operator has set another one. The tree is
+    /// not saved: a later incarnation reads it from its own configuration.
     fn take_tree(&mut self, ctx: &mut Ctx<'_>) {
         let tree = self.settings.queues.clone();
         if self.queues_from == QueuesFrom::Operator || tree == *self.queue.tree() {

@@ -1,6 +1,7 @@
-//! One container: its record and the machine of its life.
+//! Container record and its state machine.
 //!
-//! Owned by the cluster's table. Never adds up resources and never speaks to anybody: that comes out as [`Act`]s.
+//! The cluster's table owns containers. This module does no resource accounting and sends no
+//! messages: it returns the required actions as [`Act`]s.
 //!
 //! ```text
 //!             preparing              running
@@ -20,69 +21,69 @@ use crate::event::{Launch, Phase, RunOrder};
 use crate::size::{self, Sized};
 use crate::table::Row;
 
-/// Where a container is in its life.
+/// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Granted; its node has not shown it yet.
+    /// Granted; its node has not reported it.
     Allocated,
-    /// Its node makes it.
+    /// Its node prepares it.
     Launching,
     /// Its program runs.
     Running,
-    /// It is to end.
+    /// It must end.
     Stopping {
-        /// Why; `None` when its node ends it on its own account.
+        /// Cause of the stop; `None` when the node stops the container by itself.
         asked: Option<StopCause>,
     },
-    /// It ended; its application has not said that it knows.
+    /// It ended; its application has not acknowledged the end.
     Exited {
-        /// The verdict.
+        /// Exit report with the verdict.
         report: Arc<ExitReport>,
     },
-    /// All is said and done.
+    /// Its application has acknowledged the end.
     Done {
-        /// The verdict.
+        /// Exit report with the verdict.
         report: Arc<ExitReport>,
     },
 }
 
-/// What can happen to a container.
+/// Input of the container state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its node makes it.
+    /// Its node prepares it.
     Preparing,
     /// Its program runs.
     Running,
-    /// Its node ends it.
+    /// Its node stops it.
     Ending,
-    /// Somebody wants it to end.
+    /// It must end, for this cause.
     Stop(StopCause),
     /// It ended.
     Exited(Arc<ExitReport>),
-    /// Its application knows of its end.
+    /// Its application acknowledged the end.
     Acked,
 }
 
-/// What follows.
+/// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Its program runs for the first time.
     Started,
-    /// Its node has to stop it.
+    /// Its node must stop it.
     TellStop(StopCause),
-    /// Its resources are free, and its application has to hear the verdict.
+    /// Its resources are free, and its application must receive the report.
     Ended(Arc<ExitReport>),
-    /// Its node may forget it, and so may the table.
+    /// Its node and the table may remove it.
     Forget,
 }
 
-/// The event has no meaning in this state; the state is kept.
+/// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("container in state {state:?} cannot take {event:?}")]
 pub struct Illegal {
-    /// The state.
+    /// State before the event.
     pub state: State,
-    /// The event.
+    /// Rejected event.
     pub event: Event,
 }
 
@@ -101,7 +102,8 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
             Event::Acked => Err(Illegal { state, event }),
         },
         State::Running => match event {
-            Event::Preparing | Event::Running => Ok(state), // an older report, or a sign of life
+            // an older report, or a repeated heartbeat
+            Event::Preparing | Event::Running => Ok(state),
             Event::Ending => Ok(State::Stopping { asked: None }),
             Event::Stop(cause) => Ok(stop(cause, out)),
             Event::Exited(report) => Ok(ended(report, out)),
@@ -115,12 +117,13 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
             Event::Acked => Err(Illegal { state, event }),
         },
         State::Exited { report } => match event {
-            // a node that was given up has come back with it
+            // a lost node has registered again with the container
             Event::Preparing | Event::Running => {
                 out.push(Act::TellStop(StopCause::Asked));
                 Ok(state)
             }
-            Event::Ending | Event::Stop(_) | Event::Exited(_) => Ok(state), // late, on purpose
+            // late events are allowed
+            Event::Ending | Event::Stop(_) | Event::Exited(_) => Ok(state),
             Event::Acked => {
                 out.push(Act::Forget);
                 Ok(State::Done { report: report.clone() })
@@ -143,7 +146,7 @@ fn ended(report: Arc<ExitReport>, out: &mut Vec<Act>) -> State {
 }
 
 impl State {
-    /// The word people see.
+    /// State name that users see.
     pub fn as_str(&self) -> &'static str {
         match self {
             State::Allocated => "allocated",
@@ -153,14 +156,14 @@ impl State {
             State::Exited { .. } | State::Done { .. } => "exited",
         }
     }
-    /// It takes resources of its node.
+    /// True while the container takes resources of its node.
     pub fn is_alive(&self) -> bool {
         match self {
             State::Allocated | State::Launching | State::Running | State::Stopping { .. } => true,
             State::Exited { .. } | State::Done { .. } => false,
         }
     }
-    /// The verdict, once there is one.
+    /// Exit report, once the container has ended.
     pub fn report(&self) -> Option<&Arc<ExitReport>> {
         match self {
             State::Exited { report } | State::Done { report } => Some(report),
@@ -169,7 +172,8 @@ impl State {
     }
 }
 
-/// What a node shows of a container means this event; an end waits for its report.
+/// Converts a phase that a node reports into an event. `None` for an end, which is an event only
+/// with its report.
 pub fn seen(phase: Phase) -> Option<Event> {
     match phase {
         Phase::Preparing | Phase::Starting => Some(Event::Preparing),
@@ -184,42 +188,43 @@ pub fn seen(phase: Phase) -> Option<Event> {
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
-    /// Where it is.
+    /// Node of the container.
     pub node: NodeId,
     /// The request it was granted for; `None` for a master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Attempt of its master for which it was granted; 1 for the first.
     pub attempt: u32,
-    /// The size it has, as its node showed it last.
+    /// Current size, as its node reported it last.
     pub resource: Resource,
-    /// The version of that size; 1 for the one it was granted with.
+    /// Version of the current size; 1 for the size of the grant.
     pub version: u32,
-    /// What was ordered beyond that size.
+    /// State of an ordered resize.
     pub sizing: size::State,
-    /// The latest version that was ordered or shown; no order gets it again.
+    /// Latest version that was ordered or reported; each order gets a higher one.
     pub newest: u32,
-    /// When its node was last told of the order.
+    /// Time when the resize order was last sent to the node.
     pub size_told: Tick,
-    /// What runs in it.
+    /// Command, environment and files.
     pub launch: Arc<Launch>,
-    /// Who submitted its application.
+    /// User who submitted its application.
     pub user: Arc<str>,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
-    /// Memory charged to it, as last told. Bytes.
+    /// Charged memory in the latest report. Bytes.
     pub used: Option<Bytes>,
-    /// When its node last showed it.
+    /// Time of the node's latest report about it.
     pub seen: Option<Tick>,
-    /// When it was asked to end.
+    /// Time when it was first ordered to end.
     pub stop_asked: Option<Tick>,
-    /// Where it is in its life.
+    /// State of the container.
     pub state: State,
-    /// Where its application's record lies; that stays there for as long as it has containers.
+    /// Row of its application's record; the row does not change while the application has
+    /// containers.
     pub(crate) home: Row,
 }
 
 impl Container {
-    /// The order for its node: the size on its way there, or the one it has.
+    /// Order for its node: the ordered size, or else the current one.
     pub fn order(&self) -> RunOrder {
         let (resource, version, launch) = match self.sizing.order() {
             None => (self.resource.clone(), self.version, self.launch.clone()),
@@ -228,17 +233,17 @@ impl Container {
         let (app, request, attempt, granted) = (self.id.app.clone(), self.request.clone(), self.attempt, self.granted);
         RunOrder { app, request, attempt, resource, version, launch, user: self.user.clone(), granted }
     }
-    /// The size it has.
+    /// Current size.
     pub fn has(&self) -> Sized {
         Sized { resource: self.resource.clone(), heap: self.launch.heap, version: self.version }
     }
-    /// From now on it has another one.
+    /// Records a new current size.
     pub(crate) fn take_size(&mut self, now: Sized) {
         self.launch = with_heap(&self.launch, now.heap);
         self.newest = self.newest.max(now.version);
         (self.resource, self.version) = (now.resource, now.version);
     }
-    /// What the ledger counts for it: size and heap budget.
+    /// Size and heap budget that the ledger counts for it.
     pub fn counted(&self) -> (Resource, Bytes) {
         self.sizing.counted(&self.resource, self.launch.heap)
     }
@@ -271,7 +276,8 @@ mod tests {
         })
     }
 
-    /// One word a cell: next state's first letter (`.` same, `!` illegal), then the acts: `r` started, `s` stop, `e` ended, `f` forget.
+    /// One cell per state and event: the next state's first letter (`.` same, `!` illegal), then
+    /// the actions: `r` started, `s` stop, `e` ended, `f` forget.
     #[test]
     fn every_cell() {
         let ok = report(ExitReason::Exit { code: 0 });

@@ -1,21 +1,23 @@
-//! Nodes that are to be empty: drained with a deadline, decommissioned, taken back.
+//! Drain and decommission of nodes.
 //!
-//! What an operator wants of a node is a mark. It is kept beside the node's own state, because a node that is drained can fall
-//! silent, come back or be lost like any other, and it outlives the node's membership and the resource manager's life.
+//! A mark records an operator's drain. The mark is separate from the node's state, because a
+//! draining node can become silent, register again or be lost. The mark outlives the node's
+//! membership and the incarnation of the resource manager.
 //!
 //! ```text
-//!            drain                     empty                     and is to leave
-//!  no mark ─────────► draining ──────────────────────► drained ──────────────────► decommissioned
-//!     ▲                  │ deadline: what is left         │                           │ (cannot register)
-//!     │                  │ is stopped as the              │                           │
-//!     │                  ▼ platform's doing               │                           │
-//!     └───────────────────────────── undrain ─────────────┴───────────────────────────┘
+//!            drain                     empty               decommission
+//!  no mark ─────────► draining ────────────────► drained ───────────────► decommissioned
+//!     ▲                  │                          │                    (cannot register)
+//!     │                  │ deadline: the remaining  │                           │
+//!     │                  ▼ containers are stopped   │                           │
+//!     └─────────────────────────── undrain ─────────┴───────────────────────────┘
 //! ```
 //!
-//! A marked node gets no new containers; what runs there may still grow where it is, so that it ends sooner. It is empty when
-//! nothing is alive on it and every end is acknowledged, so that whoever switches it off loses no report; after the deadline, or
-//! once the node is lost, reports are not waited for. Never decides where the work goes: a master whose container is stopped is
-//! launched again elsewhere, and that is not charged to it.
+//! A marked node gets no new containers. Running containers may still grow, so that they end
+//! sooner. The node is drained when no container is alive on it and every end is acknowledged, so
+//! that an operator can switch it off without the loss of a report. After the deadline, or once the
+//! node is lost, the resource manager does not wait for reports. A master whose container is
+//! stopped starts again on another node, and that attempt is not charged.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,19 +32,19 @@ use crate::save::{NodeMark, Save};
 use crate::timer::Key;
 
 impl Cluster {
-    /// What an operator decided about a node, whether or not it is here.
+    /// Drain mark of a node, also of a node that is not registered.
     pub fn mark(&self, node: &NodeId) -> Option<&NodeMark> {
         self.marks.get(node)
     }
-    /// All of them.
+    /// All drain marks.
     pub fn marks(&self) -> impl Iterator<Item = (&NodeId, &NodeMark)> {
         self.marks.iter()
     }
-    /// New containers may go there.
+    /// True when the node may get new containers.
     pub(crate) fn is_open(&self, node: &Node) -> bool {
         node.state.takes_work() && !self.marks.contains_key(&node.id) && self.cordon(&node.id).is_none()
     }
-    /// It is decommissioned and cannot register.
+    /// True when the node is decommissioned and cannot register.
     pub(crate) fn is_barred(&self, node: &NodeId) -> bool {
         self.marks.get(node).is_some_and(|mark| mark.drained && mark.then == AfterDrain::Decommission)
     }
@@ -60,7 +62,7 @@ impl Cluster {
             return Err(Refusal::NoSuchNode(id.clone()));
         }
         let until = within.map(|within| UnixMillis(ctx.wall.0.saturating_add(millis(within))));
-        // the last word counts; what is empty already stays so
+        // the latest order applies; a drained node stays drained
         let drained = known.is_some_and(|mark| mark.drained);
         let time = within.map_or_else(|| "for ever".to_owned(), |within| format!("within {} s", within.as_secs()));
         ctx.log_node(Level::Normal, Reason::NodeDraining, id, format!("to be empty {time}: {reason}"));
@@ -90,7 +92,7 @@ impl Cluster {
         Ok(Answer::Done)
     }
 
-    /// Puts marks from the store back.
+    /// Restores drain marks from the store.
     pub(crate) fn restore_marks(&mut self, marks: Vec<(NodeId, NodeMark)>, now: Tick) {
         for (id, mark) in marks {
             self.set_deadline(&id, &mark, now);
@@ -108,7 +110,7 @@ impl Cluster {
         }
     }
 
-    /// The deadline of a drain has come.
+    /// Handles the deadline of a drain.
     pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let left = self.alive_on(id).len();
         if left > 0 {
@@ -117,9 +119,10 @@ impl Cluster {
         self.settle_mark(id, ctx);
     }
 
-    /// A marked node is as far as it is: what is left after the deadline is told to stop, and what is empty is said to be.
+    /// Advances a drain: stops the remaining containers after the deadline, and marks an empty node
+    /// as drained.
     pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
-        let Some(mark) = self.marks.get(id) else { return }; // nearly always
+        let Some(mark) = self.marks.get(id) else { return }; // the usual case
         let Some(node) = self.nodes.get(id) else { return };
         let alive = self.alive_on(id);
         let over = mark.until.is_some_and(|until| ctx.wall >= until);
@@ -132,13 +135,14 @@ impl Cluster {
             }
         }
         if !alive.is_empty() && mark.drained {
-            mark.drained = false; // it came back from a long silence with what it had
+            mark.drained = false; // it registered again after a long silence and has containers
             self.put_mark(id, mark, ctx);
         } else if empty && !mark.drained {
             mark.drained = true;
             self.drained(id, mark, ctx);
         } else if mark.drained && mark.then == AfterDrain::Decommission {
-            self.node_event(id, node::Event::Left, ctx); // it was drained first, and is to leave now
+            // an operator drained it first and decommissions it now
+            self.node_event(id, node::Event::Left, ctx);
         }
     }
 
@@ -151,7 +155,7 @@ impl Cluster {
         }
     }
 
-    /// A node is no member any more, by an operator's word.
+    /// Removes a decommissioned node from the members.
     pub(crate) fn dismissed(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         ctx.log_node(
             Level::Normal,
@@ -164,14 +168,14 @@ impl Cluster {
         self.reindex(id);
     }
 
-    /// A node did not come back after a restart: whatever it had is lost, so nothing is left to wait for.
+    /// Marks a node as drained that did not register after a restart: its containers are lost.
     pub(crate) fn missing_is_empty(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let Some(mut mark) = self.marks.get(id).filter(|mark| !mark.drained).cloned() else { return };
         mark.drained = true;
         self.drained(id, mark, ctx);
     }
 
-    /// Tells a master that has something on a marked node until when that may stay.
+    /// Sends the drain deadline of a node to a master that has containers on it.
     pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut Ctx<'_>) {
         if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
             self.update(app, UpdateKind::NodeDraining { node: id.clone(), until }, ctx);

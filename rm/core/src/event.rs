@@ -1,6 +1,7 @@
-//! What goes into the core and what comes out: two closed enums and the values in them.
+//! Events and effects: the input and output of the core.
 //!
-//! Owned by nobody: plain data. These are the core's own types; the daemon converts from and to messages and records.
+//! Plain data. These are the core's own types; the daemon converts them from and to messages and
+//! records.
 
 mod log;
 mod refusal;
@@ -29,254 +30,257 @@ use crate::queue::spec::{Gate, Tree};
 use crate::save::Save;
 use crate::tags::Tagged;
 
-/// Names one call, so that its answer finds the way back.
+/// Number of a call; its answer carries the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(pub u64);
 
-/// Everything that can happen to a cluster.
+/// Input of the core.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// Somebody asks for something; exactly one [`Effect::Answer`] with the same `call` comes out.
+    /// A call; exactly one [`Effect::Answer`] with the same `call` follows.
     Call {
-        /// Which call.
+        /// Number of the call.
         call: CallId,
-        /// What is asked.
+        /// The call.
         what: Call,
     },
-    /// Time has passed: deadlines that are due take effect.
+    /// Time has passed: due deadlines take effect.
     Time,
-    /// The loop itself stood still for so long (a suspended machine, a slow disk). Silence in that time proves nothing.
+    /// The event loop stood still for this long (a suspended machine, a slow disk). Silence in that
+    /// time proves nothing.
     Stalled(Duration),
 }
 
-/// Everything that can be asked.
+/// A call to the core.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// A new application.
+    /// Submits an application.
     Submit(Box<NewApp>),
-    /// A number for an application that will be submitted under it.
+    /// Reserves an application number for a later submission.
     Reserve,
-    /// A new application, under a number that was reserved for it.
+    /// Submits an application under a reserved number.
     SubmitAs {
         /// The number.
         number: u32,
         /// The application.
         app: Box<NewApp>,
     },
-    /// End an application.
+    /// Ends an application.
     Kill {
-        /// Which.
+        /// The application.
         app: AppId,
-        /// Why, for its diagnostics.
+        /// Reason for its diagnostics.
         reason: Option<String>,
     },
-    /// Nothing is kept of an application that has ended, before its time.
+    /// Removes the records of an ended application before its retention time is over.
     Purge {
-        /// Which.
+        /// The application.
         app: AppId,
-        /// Whether it counts.
+        /// Whether the call is a dry run.
         how: How,
     },
-    /// A master is there.
+    /// Registers a master.
     RegisterMaster {
-        /// Which run of it.
+        /// Attempt of the application.
         attempt: AttemptId,
-        /// Where it listens for executors.
+        /// URL where it listens for executors.
         url: Option<String>,
     },
-    /// A master's heartbeat with all it has to say.
+    /// Heartbeat of a master, with all its changes.
     Sync(Box<Sync>),
-    /// One container request.
+    /// Adds or changes one container request.
     Ask {
-        /// Whose.
+        /// The application.
         app: AppId,
         /// The request.
         ask: Box<Ask>,
-        /// Whether it counts.
+        /// Whether the call is a dry run.
         how: How,
     },
-    /// A request is worth nothing any more.
+    /// Withdraws a request.
     Withdraw {
-        /// Whose.
+        /// The application.
         app: AppId,
-        /// Which.
+        /// The request.
         request: RequestId,
     },
-    /// A master is done.
+    /// Ends an application on its master's order.
     Finish {
-        /// Which run of it.
+        /// Attempt of the application.
         attempt: AttemptId,
-        /// How it went.
+        /// Outcome of the application.
         outcome: Outcome,
-        /// For people.
+        /// Message for users.
         diagnostics: String,
     },
-    /// Stop one container.
+    /// Stops one container.
     Stop {
-        /// Which.
+        /// The container.
         container: ContainerId,
     },
-    /// A node is there, with all it has.
+    /// Registers a node with all its containers.
     RegisterNode {
-        /// Its name.
+        /// The node.
         node: NodeId,
-        /// What it says of itself.
+        /// Report of the node.
         facts: Box<Registration>,
     },
-    /// A node's sign of life.
+    /// Heartbeat of a node.
     Report {
-        /// Its name.
+        /// The node.
         node: NodeId,
-        /// What it says.
+        /// Report of the node.
         report: Box<Report>,
     },
-    /// Another size for a container that runs.
+    /// Resizes a container.
     Resize {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// The version the caller knows; another one is a conflict. `None`: whatever it is.
+        /// Version that the caller expects; another one is a conflict. `None` for any version.
         version: Option<u32>,
-        /// The size it should have.
+        /// Desired size.
         size: Size,
-        /// Whether it counts.
+        /// Whether the call is a dry run.
         how: How,
     },
-    /// Another tree of queues in place of the one there is. Refused as a whole, or it is so from now on.
+    /// Replaces the queue tree. The call fails as a whole or takes effect immediately.
     SetQueues {
         /// The tree.
         tree: Box<Tree>,
-        /// The generation the caller knows; another one is a conflict. `None`: whatever it is.
+        /// Generation that the caller expects; another one is a conflict. `None` for any
+        /// generation.
         generation: Option<u64>,
-        /// Whether it counts.
+        /// Whether the call is a dry run.
         how: How,
     },
-    /// What one queue takes in and gives out.
+    /// Sets the state of a queue: open, paused, draining or closed.
     SetGate {
-        /// Which.
+        /// The queue.
         queue: QueuePath,
-        /// From now on.
+        /// New state.
         gate: Gate,
     },
-    /// An application goes on in another queue, with another priority, with another end of its time.
+    /// Changes the queue, priority or lifetime of an application.
     ChangeApp {
-        /// Which.
+        /// The application.
         app: AppId,
-        /// Its leaf.
+        /// New leaf queue.
         queue: Option<QueuePath>,
-        /// Higher goes first.
+        /// New priority; higher goes first.
         priority: Option<i32>,
-        /// How long it may live, counted from its submission.
+        /// New lifetime, counted from the submission.
         lifetime: Option<Lifetime>,
     },
-    /// Somebody wants something done with an application or a task of it: its master is told.
+    /// Sends an order about an application or one of its tasks to the master.
     Order {
-        /// Whose.
+        /// The application.
         app: AppId,
-        /// What.
+        /// The order.
         order: JobOrder,
     },
-    /// A node gets no new work; what is on it may end by itself until the time is over, and is stopped then.
+    /// Drains a node: it gets no new containers, and its containers are stopped at the deadline.
     Drain {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// How long its containers have. `None`: for ever.
+        /// Time that its containers have. `None`: no deadline.
         within: Option<Duration>,
-        /// For people.
+        /// Reason for users.
         reason: String,
-        /// What it is to be in the end.
+        /// State of the node after the drain.
         then: AfterDrain,
     },
-    /// A node takes work again.
+    /// Cancels a drain or decommission.
     Undrain {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// What an operator says of a node is another: whether it is cordoned, its labels, attributes and taints.
+    /// Changes an operator's cordon, labels, attributes and taints of a node.
     Tag {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// What changes; the rest stays.
+        /// Changes; everything else stays.
         change: Box<TagChange>,
-        /// Whether it counts.
+        /// Whether the call is a dry run.
         how: How,
     },
-    /// Other settings, as far as a cluster that runs takes them.
+    /// Applies new settings, as far as a running cluster can change them.
     Configure(Box<Settings>),
 }
 
-/// Whether a call changes anything, or only says what it would change.
+/// Whether a call changes anything or only returns the result of the change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum How {
-    /// It counts.
+    /// The call takes effect.
     #[default]
     Really,
-    /// It is only answered.
+    /// The call only returns an answer.
     DryRun,
 }
 
 /// A size with its heap budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// All of it.
+    /// The whole size.
     pub resource: Resource,
-    /// The heap budget in it; `None` keeps the one there is. Bytes.
+    /// Heap budget within it; `None` keeps the current one. Bytes.
     pub heap: Option<Bytes>,
 }
 
-/// How long an application may live, counted from its submission.
+/// Limit of an application's lifetime, counted from its submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// As long as it likes.
+    /// No limit.
     Unbounded,
-    /// So long.
+    /// At most this long.
     AtMost(Duration),
 }
 
-/// What a node is once it has been drained.
+/// State of a node after its drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AfterDrain {
-    /// Still a member, without work.
+    /// It stays a member, without work.
     Stay,
-    /// No member any more: its agent is told to leave, and cannot come back until it is undrained.
+    /// It leaves the cluster: its agent is ordered to end and cannot register until the node is
+    /// undrained.
     Decommission,
 }
 
-/// An application as submitted.
+/// Application as submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewApp {
-    /// The name people know it by.
+    /// Name for users.
     pub name: Name,
-    /// Its queue.
+    /// Leaf queue.
     pub queue: QueuePath,
-    /// Higher goes first.
+    /// Priority; higher goes first.
     pub priority: i32,
-    /// Who submitted it.
+    /// User who submitted it.
     pub user: String,
-    /// How long it may live.
+    /// Longest lifetime.
     pub lifetime: Option<Duration>,
-    /// Who runs its master.
+    /// Kind of master.
     pub master: Master,
-    /// The same key again means the same application.
+    /// Idempotency key: a submission with a known key returns the known application.
     pub key: Option<String>,
 }
 
-/// Who runs an application's master.
+/// Kind of an application's master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Master {
-    /// The resource manager, in a container.
+    /// The resource manager runs the master in a container.
     Managed {
         /// Its size.
         resource: Resource,
-        /// What to run.
+        /// Command, environment and files.
         launch: Arc<Launch>,
-        /// Runs that may fail by their own fault.
+        /// Charged attempts after which the application fails.
         max_attempts: u32,
     },
-    /// Somebody else.
+    /// The master runs outside of the cluster's containers.
     Unmanaged,
 }
 
-/// What to run in a container. The core reads only `heap`; the rest travels through.
+/// Launch of a container. The core reads only `heap` and forwards the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// Program and arguments.
@@ -285,7 +289,7 @@ pub struct Launch {
     pub env: BTreeMap<String, String>,
     /// Small files.
     pub files: BTreeMap<String, String>,
-    /// Files that the node fetches.
+    /// Files that the node downloads.
     pub fetch: Vec<FetchedFile>,
     /// Heap budget. Bytes.
     pub heap: Option<Bytes>,
@@ -293,87 +297,87 @@ pub struct Launch {
     pub heap_exit_codes: Vec<i32>,
     /// Time between SIGTERM and SIGKILL. Milliseconds.
     pub stop_grace_ms: Option<u64>,
-    /// Most processes.
+    /// Most processes of the container.
     pub max_processes: Option<u32>,
-    /// The program makes cgroups for tasks.
+    /// True when the program creates cgroups for tasks.
     pub task_groups: bool,
 }
 
-/// A master's heartbeat.
+/// Heartbeat of a master.
 #[derive(Clone, Debug)]
 pub struct Sync {
-    /// Which run of the master.
+    /// Attempt of the application.
     pub attempt: AttemptId,
-    /// The life of the resource manager it speaks to.
+    /// Incarnation of the resource manager to which the master is connected.
     pub epoch: Epoch,
-    /// Every update up to here has been taken in.
+    /// Cursor of the latest update that the master has processed.
     pub ack: u64,
     /// New or changed requests.
     pub asks: Vec<Ask>,
-    /// Requests worth nothing any more.
+    /// Requests to withdraw.
     pub withdraw: Vec<RequestId>,
     /// Containers to stop.
     pub release: Vec<ContainerId>,
 }
 
-/// How an application ended.
+/// Outcome of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// It did what it should.
+    /// It reached its goal.
     Succeeded,
-    /// It did not.
+    /// It did not reach its goal.
     Failed,
-    /// Somebody ended it.
+    /// A user or an operator killed it.
     Killed,
 }
 
-/// Everything that can follow from an event. The daemon carries them out in order, after all [`Effect::Save`]s of the batch are
-/// durable.
+/// Output of the core. The daemon carries effects out in order, after all [`Effect::Save`]s of the
+/// batch are durable.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Must survive a crash before any later effect leaves.
+    /// A record that must be durable before any later effect is carried out.
     Save(Box<Save>),
     /// The answer to a call.
     Answer {
-        /// Which call.
+        /// Number of the call.
         call: CallId,
-        /// What to say.
+        /// The answer.
         answer: Answered,
     },
-    /// What a node should do about one container.
+    /// Command for a node about one container.
     Tell {
         /// The node.
         node: NodeId,
         /// The container.
         container: ContainerId,
-        /// What is wanted.
+        /// The command.
         want: Want,
     },
-    /// One more update for a master.
+    /// Update for a master.
     Update {
-        /// Whose.
+        /// The application.
         app: AppId,
         /// The update.
         update: Update,
     },
-    /// No more updates will come for this application.
+    /// End of the updates of an application.
     UpdatesEnd {
-        /// Whose.
+        /// The application.
         app: AppId,
     },
-    /// For the event log.
+    /// Line for the event log.
     Log(LogLine),
-    /// A machine was given an event it has no answer to; nothing was changed.
+    /// A state machine rejected an event; nothing was changed.
     Illegal {
-        /// What, where.
+        /// Object and event.
         what: String,
     },
 }
 
-/// The answer to a call.
+/// Result of a call.
 pub type Answered = Result<Answer, Refusal>;
 
-/// A call was accepted.
+/// Answer to an accepted call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The application exists.
@@ -383,122 +387,123 @@ pub enum Answer {
         /// Its current attempt.
         attempt: u32,
     },
-    /// Nobody else will get this number.
+    /// The number is reserved for the caller.
     Reserved {
         /// The number.
         number: u32,
     },
-    /// It is so, now or already.
+    /// The requested state holds.
     Done,
-    /// The master is known.
+    /// The master is registered.
     Master {
-        /// The largest container any node could ever give.
+        /// Largest container that any node could ever hold.
         largest: Resource,
-        /// Containers alive, the master's own left out.
+        /// Live containers, without the master's own.
         containers: Vec<Granted>,
-        /// Updates after this one will come.
+        /// Cursor before the first update that follows.
         cursor: u64,
     },
-    /// The sync was taken in.
+    /// The heartbeat was processed.
     Synced {
-        /// One for each ask.
+        /// One verdict per request of the heartbeat.
         verdicts: Vec<(RequestId, Verdict)>,
-        /// The application is to stop.
+        /// True when the application must stop.
         stop: bool,
     },
-    /// The request was taken in.
+    /// The request was accepted.
     Asked {
-        /// What becomes of it.
+        /// Verdict on the request.
         verdict: Verdict,
     },
-    /// The size is on its way to the node, or it is so already.
+    /// The size was ordered from the node, or is already in effect.
     Resizing {
-        /// The version that will confirm it.
+        /// Version that will confirm the size.
         version: u32,
     },
-    /// The tree is in force, or would be.
+    /// The queue tree is in effect, or would be after a dry run.
     Queues {
-        /// Its generation.
+        /// Generation of the tree.
         generation: u64,
     },
-    /// The settings hold.
+    /// The settings are in effect.
     Configured {
-        /// Whose tree of queues is in force.
+        /// Source of the queue tree in effect.
         queues: QueuesFrom,
     },
-    /// It is said of the node, or would be.
+    /// The tags of the node are set, or would be after a dry run.
     Tagged(Box<Tagged>),
-    /// The node is known.
+    /// The node is registered.
     Node {
-        /// Ends the node may forget.
+        /// Ended containers that the node may remove.
         acked: Vec<ContainerId>,
     },
-    /// The report was taken in.
+    /// The heartbeat was processed.
     Received {
-        /// Ends taken in.
+        /// Ended containers whose reports were processed.
         received: Vec<ContainerId>,
     },
 }
 
-/// Whose tree of queues is in force.
+/// Source of the queue tree in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuesFrom {
-    /// That of the settings.
+    /// The settings.
     Settings,
-    /// One that was set at run time; it goes before that of the settings.
+    /// A tree that an operator set at run time; it overrides the settings.
     Operator,
 }
 
-/// What becomes of a request.
+/// Verdict on a container request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of it is granted.
+    /// All containers are granted.
     Fits,
-    /// Some of it waits.
+    /// Some containers wait.
     Waits {
-        /// Why.
+        /// Reason.
         sentence: Arc<str>,
     },
-    /// No node could ever give it; it was not taken in.
+    /// Infeasible: no node could ever hold it; the request was not accepted.
     Never {
-        /// Why; names the largest node.
+        /// Reason, with the largest node.
         sentence: String,
-        /// The largest container any node could ever give.
+        /// Largest container that any node could ever hold.
         largest: Resource,
     },
 }
 
-/// What is wanted of a container on a node.
+/// Desired state of a container on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// It should run.
+    /// The container must run.
     Run(Box<RunOrder>),
-    /// It should end.
+    /// The container must end.
     Stop {
-        /// Why.
+        /// Cause.
         cause: StopCause,
     },
-    /// Its report may go.
+    /// The node may remove the container's report.
     Forget,
 }
 
-/// A grant with its launch.
+/// Order to run a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOrder {
-    /// Whose.
+    /// The application.
     pub app: AppId,
     /// The request; `None` for a master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Attempt of its master for which it was granted; 1 for the first.
     pub attempt: u32,
-    /// Its size.
+    /// Size.
     pub resource: Resource,
-    /// The version of that size: a node that has the container with an earlier one gives it this one.
+    /// Version of the size: a node that has the container with an earlier version resizes it.
     pub version: u32,
-    /// What to run; empty for a container that was taken over from an earlier life of the resource manager.
+    /// Command, environment and files; empty for a container that was granted in an earlier
+    /// incarnation.
     pub launch: Arc<Launch>,
-    /// Who submitted the application.
+    /// User who submitted the application.
     pub user: Arc<str>,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
 }

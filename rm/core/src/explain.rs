@@ -1,6 +1,7 @@
-//! Why something waits, or never will be: sentences with names and figures.
+//! Reasons why a request waits or is infeasible, as sentences with names and numbers.
 //!
-//! Reads the cluster, changes nothing. The short sentence comes from the indexes; only [`Cluster::why`] looks at every node.
+//! This module reads the cluster and changes nothing. Short sentences come from the indexes; only
+//! [`Cluster::why`] inspects every node.
 
 mod never;
 pub(crate) mod place;
@@ -26,52 +27,53 @@ use crate::sched::fit::{self, Need};
 use crate::sched::locality::Reach;
 use crate::sched::reserve::Reservation;
 
-/// Most nodes named for one request.
+/// Most nodes that are listed for one request.
 const MAX_NODES: usize = 50;
 
-/// Why one request waits.
+/// Reasons why one request waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
     /// The request.
     pub request: RequestId,
     /// Size of one container.
     pub asks: Resource,
-    /// Containers still to come.
+    /// Containers that are still to be granted.
     pub missing: u32,
-    /// How long it has waited.
+    /// Waiting time.
     pub waiting: Duration,
-    /// Requests of its leaf served before it.
+    /// Requests of the same leaf that are scheduled before it.
     pub ahead: usize,
-    /// The whole reason.
+    /// Summary of all reasons.
     pub sentence: String,
-    /// Each node, closest first; those that are out of the question come last.
+    /// Nodes, closest first; nodes that cannot be used at all come last.
     pub nodes: Vec<WhyNode>,
 }
 
-/// Why not on this node.
+/// Reason why a container is not placed on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhyNode {
     /// The node.
     pub node: NodeId,
-    /// Free on it.
+    /// Free resources of the node.
     pub free: Resource,
-    /// Offered by it.
+    /// Offered resources of the node.
     pub offers: Resource,
     /// The reason.
     pub verdict: String,
-    /// No end of a container there would help: it takes no work, or is none that was asked for.
+    /// True when no end of a container on the node would help: it takes no work, or does not match
+    /// the placement rules.
     pub out: bool,
 }
 
 impl Cluster {
-    /// Why each request of an application waits.
+    /// Reasons why the requests of an application wait.
     pub fn why(&self, app: &AppId, now: Tick) -> Option<Vec<Why>> {
         let app = self.apps.get(app)?;
         let waiting = app.requests.keys().filter(|r| app.missing(r) > 0);
         Some(waiting.filter_map(|request| self.why_request(app, request, now)).collect())
     }
 
-    /// Why one request waits, in one sentence. `None` when it does not.
+    /// Reason why a request waits, as one sentence. `None` when it does not wait.
     pub fn sentence(&self, app: &App, request: &RequestId, now: Tick) -> Option<String> {
         if let Some(at) = app.requests.get(request)?.expired {
             let ago = now.since(at).as_secs();
@@ -82,7 +84,7 @@ impl Cluster {
         Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, Some(request), need, now)))
     }
 
-    /// Why a managed master waits for its container. `None` when it does not.
+    /// Reason why a managed master waits for its container. `None` when it does not wait.
     pub fn master_sentence(&self, app: &App, now: Tick) -> Option<String> {
         if !self.queue.contains(&Waiter { app: app.id.clone(), request: None }) {
             return None;
@@ -92,7 +94,7 @@ impl Cluster {
         Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, None, need, now)))
     }
 
-    /// Room is being made, or where there is none; and what else is to be known of its queue.
+    /// Progress of preemption for a request, or else the missing capacity, with notes on its queue.
     fn wait_sentence(&self, app: &App, request: Option<&RequestId>, need: Need<'_>, now: Tick) -> String {
         let waiter = Waiter { app: app.id.clone(), request: request.cloned() };
         let place = self.claim_sentence(&waiter, now).unwrap_or_else(|| self.place_sentence(need, now));
@@ -104,13 +106,13 @@ impl Cluster {
         self.fill_sentence(&app.id).map(|fill| format!("; {fill}")).unwrap_or_default()
     }
 
-    /// What becomes of a request that was taken in.
+    /// Verdict on an accepted request.
     pub(crate) fn verdict(&self, app: &AppId, request: &RequestId, now: Tick) -> Verdict {
         let sentence = self.apps.get(app).and_then(|app| self.sentence(app, request, now));
         sentence.map_or(Verdict::Fits, |sentence| Verdict::Waits { sentence: sentence.into() })
     }
 
-    /// After a restart: for whom an application has to wait. `None` when it has not.
+    /// Nodes for which an application waits after a restart. `None` when it does not wait for them.
     pub(crate) fn recovery_sentence(&self, app: &App, now: Tick) -> Option<String> {
         if self.held(app) != Some(Held::Recovery) {
             return None;
@@ -157,7 +159,7 @@ impl Cluster {
         rows
     }
 
-    /// The word for a node that takes no work, with the reason where one was given.
+    /// State of a node that takes no work, with its reason if there is one.
     fn standing_words(&self, node: &node::Node) -> String {
         let decided = || self.mark(&node.id).map(|mark| mark.reason.as_str()).or_else(|| self.cordon(&node.id));
         let reason = node.state.reason().or_else(decided).filter(|reason| !reason.is_empty());
@@ -187,7 +189,7 @@ impl Cluster {
         Some(WhyNode { node: node.id.clone(), free, offers, verdict, out })
     }
 
-    /// Of a node that it could be on: what is short, or for whom it is kept.
+    /// Missing resources or reservation of a node that matches the placement rules.
     fn of_room(&self, node: &node::Node, need: Need<'_>, free: &Resource, now: Tick) -> String {
         let kept = self.index.ix(&node.id).and_then(|ix| self.reservations.on(ix));
         let own = |kept: &&Reservation| need.of.is_some_and(|(app, request)| app.id == kept.app && *request == kept.request);
@@ -203,13 +205,14 @@ impl Cluster {
         }
     }
 
-    /// How much of a node ended containers have left behind, after a comma; empty when that is nothing.
+    /// Memory of a node that ended containers left charged, with a leading comma; empty when there
+    /// is none.
     pub(super) fn left_words(&self, node: &NodeId) -> String {
         let left = self.ledger.node(node).map(|account| account.unattributed).filter(|left| !left.is_zero());
         left.map(|left| format!(", and {left} there is held by memory that ended containers left")).unwrap_or_default()
     }
 
-    /// Of a node with the room: why it is not taken yet.
+    /// Reason why a node with enough free resources is not used yet.
     fn patience(&self, need: Need<'_>, now: Tick) -> String {
         match need.of.filter(|_| need.reach != Reach::Anywhere && need.place.relax != Relax::Never) {
             Some((app, request)) => {
@@ -219,13 +222,14 @@ impl Cluster {
         }
     }
 
-    /// True when a pass would find a place for it now; the invariants say that nobody is left so.
+    /// True when a pass could place the container now; the invariants require that no waiter is in
+    /// this state after a pass.
     pub(crate) fn could_place(&self, need: Need<'_>) -> bool {
         fit::choose(&self.index, need).is_some()
     }
 }
 
-/// What is missing on a node that is large enough in all.
+/// Missing resources of a node that is large enough when empty.
 fn shortfall(need: &Resource, free: &Resource) -> String {
     let mut short = Vec::new();
     if need.memory > free.memory {

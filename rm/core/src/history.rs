@@ -1,6 +1,6 @@
-//! Containers that are over and known to be over: bounded, oldest first out.
+//! Ended and acknowledged containers: a bounded list that drops the oldest first.
 //!
-//! Owned by the cluster. A container in it is never granted, never counted and never reported again.
+//! The cluster owns the history. A container in it is never granted, counted or reported again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, RequestId, R
 
 use crate::table::Table;
 
-/// A container that is over.
+/// An ended and acknowledged container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// Its id.
     pub container: ContainerId,
-    /// Where it was.
+    /// Node of the container.
     pub node: NodeId,
     /// Its request; `None` for a master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Attempt of its master for which it was granted; 1 for the first.
     pub attempt: u32,
-    /// Its size.
+    /// Size.
     pub resource: Resource,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
-    /// When it ended.
+    /// Time of its end.
     pub ended: UnixMillis,
-    /// How it ended.
+    /// Verdict.
     pub reason: ExitReason,
-    /// Its program's exit code, when it ended by itself.
+    /// Exit code of the program, if it exited by itself.
     pub exit_code: Option<i32>,
-    /// The most memory it had at once, where the kernel keeps that. Bytes.
+    /// Peak memory, if the kernel records it. Bytes.
     pub peak: Option<Bytes>,
-    /// More than the reason says, where more is known: the diagnosed cause, or why there is no report. For people.
+    /// Diagnosed cause, or the reason for a missing report, for users. Empty when neither is known.
     pub why: String,
 }
 
-/// The latest of them.
+/// The latest ended containers.
 #[derive(Clone, Debug)]
 pub struct History {
     most: usize,
@@ -45,18 +45,18 @@ pub struct History {
 }
 
 impl History {
-    /// Keeps at most `most`.
+    /// Creates a history of at most `most` containers.
     pub fn new(most: usize) -> Self {
         History { most: most.max(1), order: VecDeque::new(), by_id: Table::default() }
     }
-    /// Keeps at most `most` from now on; what has to leave for that comes back.
+    /// Changes the limit to `most`; returns the removed containers.
     pub fn keep(&mut self, most: usize) -> Vec<ContainerId> {
         self.most = most.max(1);
         let gone: Vec<ContainerId> = self.order.drain(..self.order.len().saturating_sub(self.most)).collect();
         gone.iter().for_each(|id| self.by_id.drop_row(id));
         gone
     }
-    /// Adds one; what has to leave for it comes back.
+    /// Adds a container; returns the container that was removed for it.
     pub fn push(&mut self, finished: Arc<Finished>) -> Option<ContainerId> {
         let id = finished.container.clone();
         if self.by_id.insert(id.clone(), finished).is_none() {
@@ -69,7 +69,7 @@ impl History {
         self.by_id.drop_row(&oldest);
         Some(oldest)
     }
-    /// Those of an application are kept no longer; they come back.
+    /// Removes the containers of an application and returns their ids.
     pub fn forget(&mut self, app: &AppId) -> Vec<ContainerId> {
         let (gone, kept) = std::mem::take(&mut self.order).into_iter().partition(|id: &ContainerId| id.app == *app);
         self.order = kept;
@@ -77,11 +77,11 @@ impl History {
         gone.iter().for_each(|id| self.by_id.drop_row(id));
         gone.into()
     }
-    /// One of them.
+    /// Looks up a container.
     pub fn get(&self, id: &ContainerId) -> Option<&Finished> {
         self.by_id.get(id).map(Arc::as_ref)
     }
-    /// All that are kept, oldest first.
+    /// All kept containers, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Finished> {
         self.order.iter().filter_map(|id| self.get(id))
     }

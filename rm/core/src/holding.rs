@@ -1,36 +1,37 @@
-//! The containers of one node, or of one application, in the order in which they were granted.
+//! Set of the containers of one node or one application, in the order of their grants.
 //!
-//! Sorted by number: neither a grant's nor an application's comes twice, so names need not be compared. In blocks of at most
-//! `MOST`: nearly always one is added behind all others, and taking one out moves those of its block.
+//! Sorted by epoch and number, which are unique, so that names are not compared. Stored in blocks
+//! of at most `MOST`: usually a container is appended at the end, and a removal only shifts its
+//! block.
 
 use headroom_types::{ContainerId, Epoch};
 
 /// Most containers of one block.
 const MOST: usize = 64;
 
-/// Some containers, by life and number of their grant.
+/// Set of containers, ordered by epoch and number.
 #[derive(Clone, Debug, Default)]
 pub struct Holding {
-    /// None of them is empty.
+    /// No block is empty.
     blocks: Vec<Vec<ContainerId>>,
     len: usize,
 }
 
 impl Holding {
-    /// How many.
+    /// Number of containers.
     pub fn len(&self) -> usize {
         self.len
     }
-    /// True when there is none.
+    /// True when the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// True when this one is among them.
+    /// True when the set contains the container.
     pub fn contains(&self, id: &ContainerId) -> bool {
         let block = self.blocks.get(self.block_of(id));
         block.is_some_and(|block| block.binary_search_by_key(&number(id), number).is_ok_and(|at| block.get(at) == Some(id)))
     }
-    /// All, the one that was granted first at first.
+    /// All containers in the order of their grants.
     pub fn iter(&self) -> impl Iterator<Item = &ContainerId> + Clone {
         self.blocks.iter().flatten()
     }
@@ -47,7 +48,7 @@ impl Holding {
                 self.len += 1;
                 block.insert(place, id);
                 if block.len() > MOST {
-                    // behind all others more will come: the block stays full
+                    // later containers follow at the end, so the block stays full
                     let rest = if place == MOST { MOST } else { MOST / 2 };
                     let rest = block.split_off(rest);
                     self.blocks.insert(at + 1, rest);
@@ -65,7 +66,7 @@ impl Holding {
             self.blocks.remove(at);
         }
     }
-    /// The first block that does not end before this one.
+    /// Index of the first block that does not end before `id`.
     fn block_of(&self, id: &ContainerId) -> usize {
         self.blocks.partition_point(|block| block.last().is_some_and(|last| number(last) < number(id)))
     }
@@ -89,7 +90,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Whatever comes and goes, it holds what a sorted map holds.
+        /// After any insertions and removals, the set contains the same ids as a sorted map.
         #[test]
         fn holds_what_a_map_holds(ops in proptest::collection::vec((any::<bool>(), 0u64..400), 0..1500)) {
             let id = |n: u64| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(1), seq: n };

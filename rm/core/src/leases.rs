@@ -1,4 +1,4 @@
-//! Containers: granted, taken over from an earlier life, ended, acknowledged, forgotten.
+//! Containers: grant, adoption from an earlier incarnation, end, acknowledgement and removal.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::table::Row;
 use crate::timer::Key;
 
 impl Cluster {
-    /// One container of a request, on a node that has the room.
+    /// Grants one container of a request on a node with enough free resources.
     pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut Ctx<'_>) {
         let id = self.next_container_id(app_id);
         let Some(home) = self.apps.row_of(app_id) else { return };
@@ -60,7 +60,7 @@ impl Cluster {
         self.requeue(app_id, request);
     }
 
-    /// The container of a managed master.
+    /// Grants the container of a managed master.
     pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut Ctx<'_>) {
         let id = self.next_container_id(app_id);
         let Some(home) = self.apps.row_of(app_id) else { return };
@@ -100,7 +100,7 @@ impl Cluster {
         self.containers.insert(c.id.clone(), c);
     }
 
-    /// A container's size is taken from its node and application.
+    /// Adds a container's size to the accounts of its node and application.
     pub(crate) fn count_in(
         &mut self,
         id: &ContainerId,
@@ -115,7 +115,7 @@ impl Cluster {
         self.reindex(node);
     }
 
-    /// A container's size goes back.
+    /// Subtracts a container's size from the accounts.
     pub(crate) fn count_out(
         &mut self,
         id: &ContainerId,
@@ -128,13 +128,14 @@ impl Cluster {
             ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
         }
         self.room_changed = true;
-        // several may go at once: its place is found anew before anybody is placed
+        // several containers may end in one step: the index is updated once, before the next
+        // placement
         if self.moved.last() != Some(node) {
             self.moved.push(node.clone());
         }
     }
 
-    /// The index follows all that went since the last time.
+    /// Updates the index for all nodes whose allocation has changed.
     pub(crate) fn reindex_moved(&mut self) {
         let mut moved = std::mem::take(&mut self.moved);
         for node in moved.drain(..) {
@@ -143,7 +144,7 @@ impl Cluster {
         self.moved = moved;
     }
 
-    /// A container that only its node knows of, from an earlier life of the resource manager.
+    /// Adopts a container of an earlier incarnation that only its node knows.
     pub(crate) fn adopt(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
         let origin = (seen.request.clone(), seen.attempt);
         let Some(home) = self.apps.row_of(&seen.container.app) else { return };
@@ -179,14 +180,14 @@ impl Cluster {
         }
     }
 
-    /// Lets something happen to a container, and carries out what follows.
+    /// Applies an event to a container and carries out the resulting actions.
     pub(crate) fn container_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
         if let Some(row) = self.containers.row_of(id) {
             self.container_event_at(row, event, ctx);
         }
     }
 
-    /// The same where it is known where its record lies.
+    /// Like [`Cluster::container_event`], for a known row.
     pub(crate) fn container_event_at(&mut self, row: Row, event: Event, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.at_mut(row) else { return };
         let mut acts = std::mem::take(&mut self.acts);
@@ -302,14 +303,14 @@ impl Cluster {
         self.settle_mark(&node_id, ctx);
     }
 
-    /// Tells a master something, unless nobody listens any more.
+    /// Queues an update for a master, unless its application is ending.
     pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut Ctx<'_>) {
         if let Some(app) = self.apps.get_mut(app_id) {
             app.tell(what, ctx);
         }
     }
 
-    /// A master has taken in every update up to `cursor`.
+    /// Processes a master's acknowledgement of every update up to `cursor`.
     pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut Ctx<'_>) {
         let Some(row) = self.apps.row_of(app_id) else { return };
         let was_held = self.apps.at(row).is_some_and(|app| app.updates.len() >= MAX_UNACKED);
@@ -325,7 +326,7 @@ impl Cluster {
         self.room_changed |= was_held;
     }
 
-    /// Somebody wants one container to end.
+    /// Stops one container on request.
     pub(crate) fn stop_container(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
         if !self.containers.contains_key(id) {
             let over = self.history.get(id).is_some();
@@ -335,7 +336,8 @@ impl Cluster {
         Ok(Answer::Done)
     }
 
-    /// An end that no node reported: the node, or its memory of the container, is gone.
+    /// Creates an exit report for an end that no node reported: the node is lost, or has lost the
+    /// container.
     pub(crate) fn invent_exit(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.get(id) else { return };
         let Some(node) = self.nodes.get(&c.node) else { return };
@@ -356,7 +358,7 @@ impl Cluster {
         self.container_event(id, Event::Exited(Arc::new(report)), ctx);
     }
 
-    /// The scheduler's index follows the ledger and the node's state.
+    /// Updates the index entry of a node from the ledger and the node's state.
     pub(crate) fn reindex(&mut self, id: &NodeId) {
         let (Some(node), Some(account)) = (self.nodes.get(id), self.ledger.node(id)) else { return };
         let Some(ix) = self.index.ix(id) else { return };
@@ -366,11 +368,11 @@ impl Cluster {
             self.reservations.doubt(ix);
         } else {
             self.index.remove(ix);
-            self.reservations.doubt_all(); // fewer nodes may be kept
+            self.reservations.doubt_all(); // fewer nodes may be reserved now
         }
     }
 
-    /// From now on the master has to speak within its time.
+    /// Restarts the heartbeat timeout of the master.
     pub(crate) fn expect_master(&mut self, app: &AppId, now: Tick) {
         self.timers.set(crate::timer::Key::Master(app.clone()), now.plus(self.settings.master_silence));
     }
@@ -427,7 +429,7 @@ fn finished(c: &Container, report: &ExitReport) -> Finished {
     }
 }
 
-/// Longest sentence kept with an ended container. Characters.
+/// Longest sentence that is kept with an ended container. Characters.
 const LONGEST_WHY: usize = 300;
 
 fn because(report: &ExitReport) -> String {
@@ -451,7 +453,7 @@ fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
     container_line(level, word, id, &report.node, Words::Ended(report.reason))
 }
 
-/// How many containers of each request an application has alive; for the invariants.
+/// Numbers of live and ended containers per request of an application; for the invariants.
 pub(crate) fn live_by_request<'a>(containers: impl Iterator<Item = &'a Container>) -> BTreeMap<RequestId, (u32, u32)> {
     let mut counts: BTreeMap<RequestId, (u32, u32)> = BTreeMap::new();
     for c in containers {

@@ -1,6 +1,7 @@
-//! Who has how much: the only place that adds and subtracts resources.
+//! The ledger: the only place that adds and subtracts allocated resources.
 //!
-//! Owned by the cluster. Never decides anything; a container is taken once and given back once.
+//! The cluster owns the ledger. The ledger decides nothing; each container is taken once and given
+//! back once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,34 +11,34 @@ use headroom_types::{AppId, Bytes, Cpus, Extra, NodeId, Resource};
 use crate::queue::QueueIx;
 use crate::table::Sorted;
 
-/// One node's account.
+/// Account of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// What the node offers.
+    /// Offered resources.
     pub offers: Resource,
-    /// What is taken of it.
+    /// Allocated resources.
     pub allocated: Resource,
-    /// What ended containers have left on it: no container can have it. Bytes.
+    /// Memory that ended containers left charged on the node; no container can use it. Bytes.
     pub unattributed: Bytes,
-    /// Heap budgets in what is taken. Bytes.
+    /// Heap budgets within the allocated memory. Bytes.
     pub heap: Bytes,
-    /// It has more than it can hold now: it came with more than it offers, or memory was left there. Nothing more goes there until that is
-    /// over.
+    /// True when more is allocated than the node can hold: it registered with too many containers,
+    /// or memory was left charged. The node gets no containers until that is over.
     pub overdrawn: bool,
 }
 
 impl Account {
-    /// What containers can have there, all together.
+    /// Capacity for all containers of the node.
     pub fn capacity(&self) -> Resource {
         Resource { memory: self.offers.memory.saturating_sub(self.unattributed), ..self.offers.clone() }
     }
-    /// What can still be taken.
+    /// Free resources.
     pub fn free(&self) -> Resource {
         let extra = self.offers.extra.iter().map(|(name, n)| {
             let used = self.allocated.extra.get(name).copied().unwrap_or(0);
             (name.clone(), n.saturating_sub(used))
         });
-        // nearly always there is none, and collecting nothing costs more than asking
+        // usually there are none, and the check is cheaper than an empty collection
         let extra = if self.offers.extra.is_none() { Extra::default() } else { extra.collect() };
         Resource {
             memory: self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory),
@@ -47,49 +48,49 @@ impl Account {
     }
 }
 
-/// What one application has.
+/// Account of one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Containers alive.
+    /// Live containers.
     pub containers: u32,
-    /// All of them together.
+    /// Allocated resources of all containers.
     pub used: Resource,
-    /// Of that, its masters.
+    /// Part of [`Share::used`] that masters use.
     pub masters: Resource,
-    /// On whose account in which leaf.
+    /// Leaf and user that are charged.
     payer: Option<(QueueIx, Arc<str>)>,
 }
 
-/// What one queue has, with all below it.
+/// Account of one queue, with all queues below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueAccount {
-    /// The queue that holds it.
+    /// Parent queue.
     parent: Option<QueueIx>,
-    /// Containers alive.
+    /// Live containers.
     pub containers: u32,
-    /// All of them together.
+    /// Allocated resources of all containers.
     pub used: Resource,
-    /// Of that, masters.
+    /// Part of [`QueueAccount::used`] that masters use.
     pub masters: Resource,
-    /// A leaf's users.
+    /// Accounts of users; only in leaves.
     pub users: BTreeMap<Arc<str>, UserAccount>,
 }
 
-/// What one user has in one leaf.
+/// Account of one user in one leaf.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserAccount {
     /// Applications that have not ended.
     pub apps: u32,
-    /// All of their containers together.
+    /// Allocated resources of all containers.
     pub used: Resource,
 }
 
-/// What a container is to its application.
+/// Role of a container in its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It holds the master.
+    /// Container of the master.
     Master,
-    /// It was asked for.
+    /// Container of a request.
     Work,
 }
 
@@ -100,12 +101,12 @@ pub struct Ledger {
     apps: Sorted<AppId, Share>,
     queues: Vec<QueueAccount>,
     total: Resource,
-    /// Whose accounts have changed since somebody asked.
+    /// Applications whose accounts have changed since the last [`Ledger::take_changed`].
     changed: Vec<AppId>,
 }
 
 impl Ledger {
-    /// Opens a node's account, or changes what it offers.
+    /// Opens a node's account, or changes its offered resources.
     pub fn offer(&mut self, node: &NodeId, offers: Resource) {
         let account = self.nodes.entry(node);
         subtract(&mut self.total, &account.offers);
@@ -113,13 +114,13 @@ impl Ledger {
         account.offers = offers;
         settle(account);
     }
-    /// What ended containers have left on a node.
+    /// Sets the memory that ended containers left charged on a node.
     pub fn set_unattributed(&mut self, node: &NodeId, memory: Bytes) {
         let account = self.nodes.entry(node);
         account.unattributed = memory;
         settle(account);
     }
-    /// Closes a node's account when it is empty; else it offers nothing.
+    /// Sets the offered resources and the unattributed memory of a node to zero.
     pub fn close(&mut self, node: &NodeId) {
         self.set_unattributed(node, Bytes::ZERO);
         self.offer(node, Resource::default());
@@ -133,14 +134,14 @@ impl Ledger {
             user.apps = user.apps.saturating_add(1);
         }
     }
-    /// Closes the account of an application that has nothing any more.
+    /// Closes the account of an application without containers.
     pub fn close_app(&mut self, app: &AppId) {
         let Some(Share { payer: Some((leaf, user)), .. }) = self.apps.remove(app) else { return };
         if let Some(account) = self.queues.get_mut(leaf.index()) {
             leave(account, &user);
         }
     }
-    /// All an application has goes over to another leaf's account.
+    /// Moves the account of an application to another leaf.
     pub fn move_app(&mut self, app: &AppId, leaf: QueueIx) {
         let Some(share) = self.apps.get(app).cloned() else { return };
         let Some((from, user)) = share.payer.clone() else { return };
@@ -149,7 +150,7 @@ impl Ledger {
             subtract(&mut account.masters, &share.masters);
             account.containers = account.containers.saturating_sub(share.containers);
         });
-        // The planted mistake: the user goes on paying for it in the leaf that the application has left.
+        // The planted fault: the user is still charged in the leaf that the application has left.
         if cfg!(not(feature = "planted")) {
             self.book_user(from, &user, |account| subtract(&mut account.used, &share.used));
         }
@@ -160,7 +161,8 @@ impl Ledger {
         self.open_app(app, leaf, &user);
         self.enter_share(leaf, &user, &share);
     }
-    /// Another tree of queues: each one's parent, and the leaf of every application.
+    /// Rebuilds all queue accounts for a new queue tree, from the parents and the leaf of every
+    /// application.
     pub fn regroup(&mut self, parents: &[Option<QueueIx>], leaf_of: impl Fn(&AppId) -> Option<QueueIx>) {
         self.queues = parents.iter().map(|parent| QueueAccount { parent: *parent, ..QueueAccount::default() }).collect();
         let apps: Vec<(AppId, Share)> = self.apps.iter().map(|(app, share)| (app.clone(), share.clone())).collect();
@@ -170,51 +172,52 @@ impl Ledger {
             self.enter_share(leaf, &user, &share);
         }
     }
-    /// A container takes its size. Returns false, changing nothing, when the sum cannot be written.
+    /// Adds the size of a container. Returns false and changes nothing on overflow.
     #[must_use]
     pub fn take(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes) -> bool {
         self.take_size(node, app, part, size, heap, 1)
     }
-    /// A container gives its size back. Returns false, changing nothing, when it was not taken.
+    /// Subtracts the size of a container. Returns false and changes nothing when it was not
+    /// allocated.
     #[must_use]
     pub fn give(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes) -> bool {
         self.give_size(node, app, part, size, heap, 1)
     }
-    /// A container that has its size takes more.
+    /// Adds to the size of a live container.
     #[must_use]
     pub fn grow(&mut self, node: &NodeId, app: &AppId, part: Part, by: &Resource, heap: Bytes) -> bool {
         self.take_size(node, app, part, by, heap, 0)
     }
-    /// A container that keeps some of its size gives the rest back.
+    /// Subtracts from the size of a live container.
     #[must_use]
     pub fn shrink(&mut self, node: &NodeId, app: &AppId, part: Part, by: &Resource, heap: Bytes) -> bool {
         self.give_size(node, app, part, by, heap, 0)
     }
-    /// A node's account.
+    /// Account of a node.
     pub fn node(&self, node: &NodeId) -> Option<&Account> {
         self.nodes.get(node)
     }
-    /// What an application has.
+    /// Account of an application.
     pub fn app(&self, app: &AppId) -> Option<&Share> {
         self.apps.get(app)
     }
-    /// What a queue has.
+    /// Account of a queue.
     pub fn queue(&self, queue: QueueIx) -> Option<&QueueAccount> {
         self.queues.get(queue.index())
     }
-    /// What all member nodes offer together.
+    /// Offered resources of all member nodes.
     pub fn total(&self) -> &Resource {
         &self.total
     }
-    /// All nodes' accounts.
+    /// Accounts of all nodes.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &Account)> {
         self.nodes.iter()
     }
-    /// All applications that have an account.
+    /// Accounts of all applications.
     pub fn apps(&self) -> impl Iterator<Item = (&AppId, &Share)> {
         self.apps.iter()
     }
-    /// Whose accounts have changed since the last time this was asked.
+    /// Returns the applications whose accounts have changed, and clears the list.
     pub(crate) fn take_changed(&mut self) -> Vec<AppId> {
         std::mem::take(&mut self.changed)
     }
@@ -268,7 +271,7 @@ impl Ledger {
         });
         self.book_user(leaf, user, |account| add(&mut account.used, &share.used));
     }
-    /// Something happens to a leaf's account and to those of all queues that hold it.
+    /// Applies `what` to a leaf's account and to the accounts of all its ancestors.
     fn book(&mut self, leaf: QueueIx, what: impl Fn(&mut QueueAccount)) {
         let mut at = Some(leaf);
         while let Some(account) = at.and_then(|queue| self.queues.get_mut(queue.index())) {
@@ -292,14 +295,14 @@ fn leave(account: &mut QueueAccount, user: &Arc<str>) {
     }
 }
 
-/// Both sums can be written.
+/// True when the sum does not overflow.
 fn can_add(sum: &Resource, size: &Resource) -> bool {
     sum.memory.checked_add(size.memory).is_some()
         && sum.cpus.checked_add(size.cpus).is_some()
         && size.extra.iter().all(|(name, n)| sum.extra.get(name).copied().unwrap_or(0).checked_add(*n).is_some())
 }
 
-/// Sums over many nodes stop at the largest quantity that can be written.
+/// Adds a size to a sum and saturates on overflow.
 fn add(sum: &mut Resource, size: &Resource) {
     sum.memory = sum.memory.saturating_add(size.memory);
     sum.cpus = Cpus::from_milli(sum.cpus.milli().saturating_add(size.cpus.milli()));
@@ -309,7 +312,7 @@ fn add(sum: &mut Resource, size: &Resource) {
     }
 }
 
-/// So many of one size on top of a sum that is only shown.
+/// Adds a size several times to a sum that is only displayed.
 pub(crate) fn add_times(sum: &mut Resource, size: &Resource, times: u32) {
     let cpus = u64::from(size.cpus.milli()).saturating_mul(u64::from(times));
     let extra = size.extra.iter().map(|(name, n)| (name.clone(), n.saturating_mul(u64::from(times)))).collect();
@@ -331,7 +334,7 @@ fn subtract(sum: &mut Resource, size: &Resource) {
 }
 
 fn settle(account: &mut Account) {
-    // Asked at every change, so that nothing is copied for it.
+    // Computed at every change without a copy of the resources.
     let memory = account.allocated.memory.saturating_add(account.unattributed);
     account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);
 }
@@ -342,7 +345,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What was taken and given back leaves no trace, in whatever order.
+        /// Taken and returned sizes cancel out in any order.
         #[test]
         fn takes_and_gives_cancel_out(sizes in proptest::collection::vec((1u64..1 << 30, 0u32..8000), 1..20), turn in any::<usize>()) {
             let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));

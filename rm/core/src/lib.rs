@@ -1,9 +1,11 @@
-//! The resource manager's pure core: applications, attempts, containers, nodes and the scheduler as plain values.
+//! Pure core of the resource manager: applications, attempts, containers, nodes and the scheduler
+//! as plain values.
 //!
-//! One function, [`Cluster::step`], takes the time and one event and writes effects. It owns every table of the cluster.
+//! [`Cluster::step`] is the only function that changes a [`Cluster`]. It takes the time and one
+//! event, and appends effects. The cluster owns every table.
 //!
-//! *Architecture Invariant*: no clock, no file, no socket, no hash order, no message type of the wire and none of the disk. The
-//! daemon and the simulation drive the very same code.
+//! *Architecture Invariant*: this crate uses no clock, no file, no socket, no hash order, and no
+//! message type of the wire or the disk. The daemon and the simulation run the same code.
 
 #![forbid(unsafe_code)]
 

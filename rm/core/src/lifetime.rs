@@ -1,8 +1,9 @@
-//! How long an application may live, counted from its submission, and its end when that is over.
+//! Lifetime of an application, counted from its submission, and the end at its expiry.
 //!
-//! The time it was given and the longest life its leaf allows count both; the earlier end holds. It is kept as a moment on the wall
-//! clock, so it holds across restarts. The leaf's word is asked for when the application is submitted, changed or moved: a tree
-//! that is changed later does not shorten a life that has begun, and a move can only shorten one.
+//! The application's own lifetime and the maximum of its leaf both count; the earlier end applies.
+//! The end is a wall-clock time, so it holds across restarts. The leaf's maximum is read when the
+//! application is submitted, changed or moved. A later change of the queue tree does not shorten a
+//! lifetime that has begun, and a move can only shorten it.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::event::{Level, Lifetime, Outcome};
 use crate::timer::Key;
 
 impl Cluster {
-    /// An application was given another time to live, or another leaf. `None` keeps the time it was given. The caller saves it.
+    /// Sets the end of an application's lifetime after a change of the lifetime or leaf. `None`
+    /// keeps the current end. The caller saves the application.
     pub(crate) fn set_lifetime(&mut self, id: &AppId, given: Option<Lifetime>) {
         let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
         let given = match given {
@@ -31,7 +33,7 @@ impl Cluster {
         self.watch_lifetime(id);
     }
 
-    /// Its end is noticed.
+    /// Sets the timer for the end of the lifetime.
     pub(crate) fn watch_lifetime(&mut self, id: &AppId) {
         let key = Key::Lifetime(id.clone());
         match self.apps.get(id).and_then(|app| app.until) {
@@ -40,7 +42,7 @@ impl Cluster {
         }
     }
 
-    /// Its time is over.
+    /// Kills an application whose lifetime has expired.
     pub(crate) fn lifetime_over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
         let lived = ctx.wall.since(app.submitted);

@@ -1,7 +1,9 @@
-//! A make-believe cluster under load, for measurements: so many nodes, queues and asks, and containers that come and go.
+//! Simulated cluster under load, for measurements: nodes, queues, requests, and containers that
+//! start and end.
 //!
-//! Owned by whoever measures. It only makes events and takes effects in; the steps between them are for the caller to make and to
-//! time. Nodes tell each container once when it runs and once when it has ended; masters acknowledge and ask for as much again.
+//! The caller owns it. It only creates events and processes effects; the caller runs and times the
+//! steps between them. A node reports each container once when it runs and once when it has ended.
+//! Masters acknowledge, and request as many containers again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,20 +23,20 @@ use crate::event::{
 };
 use crate::queue::spec::{QueueSpec, Tree};
 
-/// How much of everything.
+/// Size of the simulated cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Nodes.
     pub nodes: u32,
-    /// Queues, each with one user, one application.
+    /// Queues, each with one user and one application.
     pub queues: u32,
-    /// Requests of each application; all of them always wait for more.
+    /// Requests of each application; all of them always wait for more containers.
     pub requests: u32,
-    /// Containers that end between two reports of a node.
+    /// Containers that end between two heartbeats of a node.
     pub exits: usize,
 }
 
-/// A container on its node.
+/// Container on its node.
 #[derive(Debug)]
 struct Held {
     id: ContainerId,
@@ -63,7 +65,7 @@ struct Wish {
     raised: bool,
 }
 
-/// The load.
+/// Simulated cluster and its next events.
 #[derive(Debug)]
 pub struct Load {
     shape: Shape,
@@ -79,15 +81,15 @@ pub struct Load {
     turn: usize,
     turns: u64,
     random: u64,
-    /// Containers granted so far.
+    /// Granted containers.
     pub granted: u64,
 }
 
-/// Updates after which a master speaks.
+/// Number of updates after which a master sends its heartbeat.
 const SYNC_AFTER: u64 = 64;
 
 impl Load {
-    /// A load of this shape; it begins with [`Load::settle`]'s events.
+    /// Creates a load of this shape; the caller runs [`Load::settle`] first.
     pub fn new(shape: Shape, epoch: Epoch) -> Load {
         let names: Vec<NodeId> = (0..shape.nodes).filter_map(|n| format!("node-{n:05}").parse().ok()).collect();
         Load {
@@ -107,13 +109,14 @@ impl Load {
             granted: 0,
         }
     }
-    /// The settings for it: a leaf for each user. The history is as bounded as that of the shipped configuration.
+    /// Settings for the load: one leaf per user. The history limits are those of the shipped
+    /// configuration.
     pub fn settings(shape: Shape) -> Settings {
         let leaves = (0..shape.queues).filter_map(|n| Some((queue(n)?, QueueSpec::default())));
         let tree = Tree::new(QueueSpec { children: leaves.collect(), ..QueueSpec::default() });
         Settings { queues: tree.unwrap_or_default(), ..Settings::default() }
     }
-    /// All nodes come, all applications are submitted and ask.
+    /// Registers all nodes, submits all applications and sends their requests.
     pub fn settle(&mut self, mut step: impl FnMut(Event) -> Vec<Effect>) {
         for n in 0..self.names.len() {
             let Some(what) = self.registration(n) else { continue };
@@ -139,7 +142,7 @@ impl Load {
             }
         }
     }
-    /// The next event: a master that has something to say, or the next node.
+    /// Next event: the heartbeat of a master that is due, or else of the next node.
     pub fn next_event(&mut self) -> Event {
         while let Some(job) = self.due.pop() {
             if let Some(sync) = self.sync(job) {
@@ -149,10 +152,10 @@ impl Load {
         let nodes = self.names.len().max(1);
         self.turn = (self.turn + 1) % nodes;
         self.turns += 1;
-        // neighbours in time are not neighbours in name
+        // consecutive heartbeats come from nodes with distant names
         self.report(self.turn.wrapping_mul(7919) % nodes)
     }
-    /// What followed from an event.
+    /// Processes the effects of an event.
     pub fn take(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             match effect {
@@ -174,16 +177,16 @@ impl Load {
             }
         }
     }
-    /// The time of the next event: every node reports once a second.
+    /// Time of the next event: every node sends one heartbeat per second.
     pub fn now(&self) -> Tick {
         let turns = self.turns.saturating_mul(1000) / u64::from(self.shape.nodes.max(1));
         Tick(1 + turns)
     }
-    /// Containers that run or are about to.
+    /// Containers that run or are starting.
     pub fn live(&self) -> usize {
         self.held.iter().map(Vec::len).sum()
     }
-    /// Requests that wait.
+    /// Waiting requests.
     pub fn pending(&self) -> u64 {
         u64::from(self.shape.queues) * u64::from(self.shape.requests)
     }
@@ -326,7 +329,7 @@ fn new_app(n: u32) -> Option<NewApp> {
     })
 }
 
-/// Three sizes, as executors of three jobs would have.
+/// Three sizes, like the executors of three jobs.
 fn size(n: u32) -> Resource {
     match n % 3 {
         0 => Resource::new(Bytes::from_gib(2), Cpus::from_cores(1)),

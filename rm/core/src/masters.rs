@@ -1,4 +1,4 @@
-//! What masters say: register, sync, ask, withdraw, finish.
+//! Calls of masters: register, heartbeat, request, withdraw and finish.
 
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
@@ -20,7 +20,8 @@ impl Cluster {
     ) -> Result<Answer, Refusal> {
         let app = self.live(&attempt.app)?;
         current(app, attempt)?;
-        // the answer lists what is alive, and a master takes what is not in it for lost: so it has to be complete
+        // The answer lists all live containers, and the master treats every other container as
+        // lost; so the list must be complete.
         if let Some(sentence) = self.recovery_sentence(app, ctx.now) {
             return Err(Refusal::Recovering(sentence));
         }
@@ -44,7 +45,8 @@ impl Cluster {
         Ok(Answer::Master { largest, containers: self.granted(app), cursor: app.updates.acked() })
     }
 
-    /// A master's heartbeat. The acknowledgement is taken in first, so that the asks find the counts right.
+    /// Processes a master's heartbeat. The acknowledgement is processed first, because the requests
+    /// depend on its counts.
     pub(crate) fn sync(&mut self, sync: Sync, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
         let id = sync.attempt.app.clone();
         let app = self.apps.get(&id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
@@ -64,11 +66,12 @@ impl Cluster {
         if app.requests.len() + sync.asks.len() > MAX_REQUESTS && app.requests.len() + fresh() > MAX_REQUESTS {
             return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
         }
-        // a sync that was overtaken by a later one knows less than was acknowledged since
+        // a heartbeat that a later one has overtaken contains older counts
         let told = if sync.ack >= app.updates.acked() { Told::Exactly } else { Told::AtLeast };
         self.expect_master(&id, ctx.now);
         self.ack_updates(&id, sync.ack, ctx);
-        // ... and what a later one has said of a request holds; what was new in this one is said again, because nobody has the answer
+        // A later heartbeat takes precedence for the requests that it knew. New requests of this
+        // one are accepted, because the master has no answer to them.
         let holds = |app: Option<&App>, request: &RequestId| {
             told == Told::AtLeast && app.is_some_and(|app| app.requests.contains_key(request))
         };
@@ -105,7 +108,7 @@ impl Cluster {
         }
     }
 
-    /// What would become of a request: it is taken in and placed in a copy of the cluster, which is then dropped.
+    /// Dry run of a request: accepts and places it in a copy of the cluster, which is then dropped.
     fn would(&self, id: &AppId, ask: Ask, ctx: &Ctx<'_>) -> Result<Answer, Refusal> {
         let (mut trial, mut out) = (self.clone(), Vec::new());
         let mut ctx = Ctx { now: ctx.now, wall: ctx.wall, out: &mut out };
@@ -146,7 +149,7 @@ impl Cluster {
         Ok(Answer::Done)
     }
 
-    /// Takes a request in. `Never` means that it was not.
+    /// Accepts a request. `Some(Verdict::Never)` means that it was not accepted.
     fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
         let leaf = self.queue.leaf_of(id);
         let never = self.never_fits(&ask);
@@ -170,7 +173,7 @@ impl Cluster {
                 let same = !placed && (known.ask.priority, &known.ask.resource) == (ask.priority, &ask.resource);
                 known.ask = ask;
                 if same && !idle && !deadline {
-                    // another count of what waits already: where it stands, nothing has changed
+                    // only the count has changed: the request keeps its position
                     self.requeue(id, &request);
                     return Ok(None);
                 }
@@ -196,7 +199,8 @@ impl Cluster {
         Ok(None)
     }
 
-    /// That no node could ever give it. What fits one open node is remembered, for most asks are of few sizes.
+    /// Checks whether a request is infeasible. A feasible size without placement rules is cached,
+    /// because most requests have few sizes.
     fn never_fits(&mut self, ask: &Ask) -> Option<(String, Resource)> {
         let size = &ask.resource;
         let plain = !is_choosy(&ask.place) && size.extra.is_none();

@@ -1,8 +1,8 @@
-//! One node: its record and the machine of its life.
+//! Node record and its state machine.
 //!
-//! Owned by the cluster's table. What it offers and what is taken of it is the ledger's affair. What an operator wants of it is a
-//! mark beside this machine (see `drain`), because a node can fall silent while it is drained; only the end of a decommission is
-//! a state, for it ends the membership.
+//! The cluster's table owns nodes. The ledger counts their resources. An operator's drain is a
+//! separate mark (see `drain`), because a draining node can become silent; only the end of a
+//! decommission is a state, because it ends the membership.
 //!
 //! ```text
 //!             healthy / unhealthy
@@ -10,11 +10,11 @@
 //!       ▲            │ silent 3 s  │
 //!       │            ▼             ▼
 //!       │          Suspect (remembers its health) ──► Unreachable (10 s) ──► Lost (30 s)
-//!       │            │  heard                              │ heard             │
+//!       │            │  heartbeat                          │ heartbeat         │
 //!       │            └──────────► Ready / Unhealthy ◄──────┘                   │
 //!       └──────────────────────────────────────────────────────────────────────┘
 //!
-//!   any ── left ──► Decommissioned (cannot register) ── welcome ──► Lost
+//!   any ── drained to leave ──► Decommissioned (cannot register) ── undrained ──► Lost
 //! ```
 
 use headroom_types::exit::LeftBy;
@@ -23,82 +23,82 @@ use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
 use crate::event::{Health, Traits};
 use crate::holding::Holding;
 
-/// Where a node is in its life.
+/// State of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// It takes work.
     Ready,
-    /// It speaks, and takes no work.
+    /// It sends heartbeats, and takes no work.
     Unhealthy {
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// It has been silent for a moment.
+    /// Short silence: it gets no new containers.
     Suspect {
-        /// What it said last.
+        /// Health in its latest report.
         health: Health,
     },
-    /// It has been silent for long.
+    /// Long silence.
     Unreachable {
-        /// What it said last.
+        /// Health in its latest report.
         health: Health,
     },
-    /// It was given up; it has to register again.
+    /// Silent for too long: its containers are lost, and it must register again.
     Lost,
-    /// An operator took it out; it cannot register.
+    /// An operator decommissioned it; it cannot register.
     Decommissioned,
 }
 
-/// What can happen to a node.
+/// Input of the node state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It registered, for the first time or again.
     Registered(Health),
-    /// A sign of life.
+    /// It sent a heartbeat.
     Heard(Health),
-    /// No sign of life.
+    /// Its heartbeat timed out.
     Silent(Silence),
-    /// It is empty, and was to be taken out then.
+    /// It is drained and must leave the cluster.
     Left,
-    /// It may come back.
+    /// An operator allows it to return.
     Welcome,
 }
 
-/// How long a node has been silent.
+/// Length of a node's silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Silence {
-    /// For a moment.
+    /// Longer than `Settings::suspect`.
     Suspect,
-    /// For long.
+    /// Longer than `Settings::unreachable`.
     Unreachable,
-    /// For too long.
+    /// Longer than `Settings::lost`.
     Lost,
 }
 
-/// What follows.
+/// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It takes work again.
+    /// The node takes work again.
     Back,
-    /// It says that it cannot take work.
+    /// The node reported that it cannot take work.
     Sick(String),
-    /// Silent for a moment.
+    /// The node became suspect.
     Suspected,
-    /// Silent for long.
+    /// The node became unreachable.
     OutOfReach,
-    /// Given up: its containers are lost.
+    /// The node is lost with its containers.
     GivenUp,
-    /// No member any more.
+    /// The node left the cluster.
     Dismissed,
 }
 
-/// The event has no meaning in this state; the state is kept.
+/// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node in state {state:?} cannot take {event:?}")]
 pub struct Illegal {
-    /// The state.
+    /// State before the event.
     pub state: State,
-    /// The event.
+    /// Rejected event.
     pub event: Event,
 }
 
@@ -109,7 +109,7 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
             Event::Registered(health) | Event::Heard(health) => Ok(speaks(&state, health, out)),
             Event::Silent(how) => Ok(silent(how, Health::Healthy, out)),
             Event::Left => Ok(left(out)),
-            Event::Welcome => Ok(state), // it is here already
+            Event::Welcome => Ok(state), // it is a member already
         },
         State::Unhealthy { reason } => match event {
             Event::Registered(health) | Event::Heard(health) => Ok(speaks(&state, health, out)),
@@ -133,12 +133,13 @@ pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illeg
         },
         State::Lost => match event {
             Event::Registered(now) => Ok(speaks(&state, now, out)),
-            Event::Heard(_) => Err(Illegal { state, event }), // it has to register first
+            Event::Heard(_) => Err(Illegal { state, event }), // it must register first
             Event::Silent(_) | Event::Welcome => Ok(state),
             Event::Left => Ok(left(out)),
         },
         State::Decommissioned => match event {
-            Event::Registered(_) | Event::Heard(_) => Err(Illegal { state, event }), // it was refused before
+            // the caller rejects these before
+            Event::Registered(_) | Event::Heard(_) => Err(Illegal { state, event }),
             Event::Silent(_) | Event::Left => Ok(state),
             Event::Welcome => Ok(State::Lost),
         },
@@ -186,7 +187,7 @@ fn silent(how: Silence, health: Health, out: &mut Vec<Act>) -> State {
 }
 
 impl State {
-    /// The word people see.
+    /// State name that users see.
     pub fn as_str(&self) -> &'static str {
         match self {
             State::Ready => "ready",
@@ -197,7 +198,7 @@ impl State {
             State::Decommissioned => "decommissioned",
         }
     }
-    /// The scheduler may place on it.
+    /// True when the scheduler may place containers on it.
     pub fn takes_work(&self) -> bool {
         match self {
             State::Ready => true,
@@ -206,14 +207,14 @@ impl State {
             }
         }
     }
-    /// It is still counted on.
+    /// True while the node belongs to the cluster.
     pub fn is_member(&self) -> bool {
         match self {
             State::Ready | State::Unhealthy { .. } | State::Suspect { .. } | State::Unreachable { .. } => true,
             State::Lost | State::Decommissioned => false,
         }
     }
-    /// Why it takes no work, where it said so.
+    /// Reason why it takes no work, if it reported one.
     pub fn reason(&self) -> Option<&str> {
         match self {
             State::Unhealthy { reason }
@@ -233,23 +234,23 @@ impl State {
 pub struct Node {
     /// Its name.
     pub id: NodeId,
-    /// Where it is in its life.
+    /// State of the node.
     pub state: State,
-    /// What holds its containers to their limits.
+    /// Mechanism that enforces container limits.
     pub enforcer: EnforcerKind,
-    /// Where its own interface listens.
+    /// URL of its agent.
     pub url: String,
     /// Version of its agent.
     pub version: String,
-    /// Where it stands and what it is.
+    /// Rack, labels, attributes and taints as the node reported them.
     pub traits: Traits,
-    /// Its last sign of life.
+    /// Time of its latest heartbeat.
     pub heard: Tick,
-    /// The number of its latest registration; 0 when it said none.
+    /// Number of its latest registration; 0 when it sent none.
     pub serial: u64,
-    /// In use on the whole host. Bytes.
+    /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
-    /// Who left what the ledger counts as unattributed, largest first.
+    /// Ended containers to which unattributed memory belonged, largest first.
     pub left_by: Vec<LeftBy>,
     /// Its containers in the cluster's table.
     pub containers: Holding,
@@ -263,8 +264,9 @@ mod tests {
         Health::Unhealthy { reason: "disk".into() }
     }
 
-    /// One word a cell: next state's first letter (`.` same, `!` illegal; `U` unhealthy, `O` unreachable), then the acts:
-    /// `b` back, `s` sick, `q` suspected, `o` out of reach, `g` given up, `d` dismissed.
+    /// One cell per state and event: the next state's first letter (`.` same, `!` illegal; `U`
+    /// unhealthy, `O` unreachable), then the actions: `b` back, `s` unhealthy, `q` suspected, `o`
+    /// unreachable, `g` lost, `d` decommissioned.
     #[test]
     fn every_cell() {
         let states = [

@@ -1,4 +1,4 @@
-//! What nodes say, and what their silence means.
+//! Calls of nodes: registration and heartbeat, and the timeouts of their silence.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,7 +15,8 @@ use crate::node::{self, Act, Node, Silence};
 use crate::save::Save;
 use crate::timer::Key;
 
-/// A container that was asked to end and is not shown by its node for so long is gone.
+/// Time after which a container that was ordered to stop, and that its node does not report, has
+/// ended.
 const STOP_UNSEEN: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Cluster {
@@ -23,7 +24,8 @@ impl Cluster {
         if self.is_barred(id) {
             return Err(Refusal::Decommissioned(id.clone()));
         }
-        // One that was overtaken on its way says how things were: what has begun since would be taken for gone.
+        // An overtaken registration is out of date: containers that started after it would be
+        // treated as gone.
         let latest = self.nodes.get(id).map_or(0, |n| n.serial);
         if facts.serial != 0 && facts.serial <= latest {
             return Err(Refusal::Overtaken { node: id.clone(), given: facts.serial, latest });
@@ -97,7 +99,7 @@ impl Cluster {
         }
     }
 
-    /// What ended containers have left on a node counts as taken, until it is gone.
+    /// Counts memory that ended containers left charged as taken, until it is free.
     fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut Ctx<'_>) {
         let before = self.ledger.node(id).map(|account| account.unattributed).unwrap_or_default();
         let owners = now.owners();
@@ -105,7 +107,7 @@ impl Cluster {
             node.left_by = now.left_by;
         }
         if now.memory == before {
-            return; // nearly always
+            return; // the usual case
         }
         self.ledger.set_unattributed(id, now.memory);
         self.reindex(id);
@@ -118,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// Lets something happen to a node, and carries out what follows.
+    /// Applies an event to a node and carries out the resulting actions.
     pub(crate) fn node_event(&mut self, id: &NodeId, event: node::Event, ctx: &mut Ctx<'_>) {
         let heard = matches!(event, node::Event::Registered(_) | node::Event::Heard(_));
         let Some(node) = self.nodes.get_mut(id) else { return };
@@ -155,7 +157,7 @@ impl Cluster {
         let Some(node) = self.nodes.get(id) else { return };
         let (heard, silent) = (node.heard, ctx.now.since(node.heard));
         if silent < self.settings.suspect {
-            // It was waited for less patiently when the timer was set.
+            // The timeout was shorter when the timer was set.
             self.timers.set(Key::Node(id.clone()), heard.plus(self.settings.suspect));
             return;
         }
@@ -184,7 +186,7 @@ impl Cluster {
         self.settle_mark(id, ctx);
     }
 
-    /// It is no member: it offers nothing, and nobody waits for it after a restart.
+    /// Removes the capacity and the membership of a node.
     pub(crate) fn close_node(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         self.roomy = None;
         ctx.save(Save::NodeGone(id.clone()));
@@ -197,7 +199,7 @@ impl Cluster {
         }
     }
 
-    /// What a node shows of one container.
+    /// Processes a node's report about one container.
     fn seen(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
         let row = self.containers.row_of(&seen.container);
         if let Some((row, c)) = row.and_then(|row| Some((row, self.containers.at_mut(row)?))) {
@@ -217,7 +219,8 @@ impl Cluster {
         }
     }
 
-    /// A container that nobody here knows is taken over when it comes from an earlier life and somebody waits for it.
+    /// True when an unknown container may be adopted: it is from an earlier incarnation, and its
+    /// application needs it.
     fn may_adopt(&self, seen: &Seen) -> bool {
         let id = &seen.container;
         let Some(app) = self.apps.get(&id.app).filter(|app| !app.state.is_over()) else { return false };
@@ -225,14 +228,15 @@ impl Cluster {
             return false;
         }
         let Some(request) = &seen.request else { return app.is_current_master(id) };
-        // whoever comes after everybody was waited for finds his place taken
+        // after recovery, the request may have been granted elsewhere
         let late = self.recovery.is_none();
         !(late && app.requests.contains_key(request) && app.missing(request) == 0)
     }
 
     fn unwanted(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
         match seen.phase {
-            // nobody waits for it; told again until it is gone there, because a word can be lost
+            // no application waits for it; the command is repeated with each report, because a
+            // message can be lost
             crate::event::Phase::Exited => ctx.tell(node, &seen.container, Want::Forget),
             crate::event::Phase::Preparing
             | crate::event::Phase::Starting
@@ -249,7 +253,7 @@ impl Cluster {
             if let Some(row) = row.filter(|row| self.containers.at(*row).is_some_and(|c| c.node == *node)) {
                 self.container_event_at(row, Event::Exited(Arc::new(report)), ctx);
             }
-            // nobody waits for it, or nobody waits any more
+            // no application waits for its acknowledgement
             if row.and_then(|row| self.containers.at(row)).is_none_or(|c| c.id != id) {
                 taken.over.push(id.clone());
             }
@@ -258,7 +262,7 @@ impl Cluster {
         taken
     }
 
-    /// A node that registers shows all it has; what it was running and does not show is gone.
+    /// Ends containers that a registering node does not report any more.
     fn drop_unseen(&mut self, id: &NodeId, shown: &[Seen], ctx: &mut Ctx<'_>) {
         let shown: BTreeSet<&ContainerId> = shown.iter().map(|s| &s.container).collect();
         let mine = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
@@ -273,7 +277,7 @@ impl Cluster {
         }
     }
 
-    /// A container that was asked to end before its node ever began with it ends without a report.
+    /// Ends containers that were stopped before their node started them: no report will come.
     fn drop_stopped_unseen(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
         let Some(stopping) = self.stopping.get(id) else { return };
         let gone = |c: &&ContainerId| {
@@ -296,7 +300,7 @@ impl Cluster {
         }
     }
 
-    /// All nodes that will come have come: grants go on, and what has not been found is lost.
+    /// Ends the recovery: grants continue, and containers that no node reported are lost.
     pub(crate) fn recovery_over(&mut self, ctx: &mut Ctx<'_>) {
         let Some(recovery) = self.recovery.take() else { return };
         self.timers.cancel(&Key::Recovery);
@@ -316,17 +320,17 @@ impl Cluster {
         }
     }
 
-    /// What member nodes offer, largest memory first.
+    /// Capacities of member nodes, largest memory first.
     pub(crate) fn offers_down(&self) -> impl Iterator<Item = (&NodeId, &Resource)> {
         self.offers.iter().rev().filter_map(|(_, id)| Some((id, &self.ledger.node(id)?.offers)))
     }
 }
 
-/// Exits as taken in.
+/// Processed exit reports.
 #[derive(Default)]
 struct Exits {
-    /// All of them.
+    /// All processed reports.
     all: Vec<ContainerId>,
-    /// Those that nobody waits for: the node may forget them at once.
+    /// Reports that no application waits for: the node may remove them immediately.
     over: Vec<ContainerId>,
 }

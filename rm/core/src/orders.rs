@@ -1,14 +1,14 @@
-//! What somebody wants done with a job or one task of it: passed on to its master.
+//! Orders of users about a job or a task, which are forwarded to the master.
 //!
-//! An order is no lasting state. It is kept until the master has acknowledged it; one that was not by the time the resource manager
-//! starts again is lost, and whoever gave it sees that nothing changed and gives it again.
+//! An order is not durable. It is kept until the master acknowledges it. After a restart of the
+//! resource manager an unacknowledged order is lost; the user sees no change and repeats it.
 
 use headroom_types::{AppId, JobOrder};
 
 use crate::cluster::{Cluster, Ctx};
 use crate::event::{Answer, Refusal, UpdateKind};
 
-/// Most orders of one application that its master has not acknowledged.
+/// Most unacknowledged orders of one application.
 const MOST_ORDERS: usize = 256;
 
 impl Cluster {

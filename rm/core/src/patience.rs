@@ -1,7 +1,7 @@
-//! How long requests wait: a preference that gives way in time, and a deadline after which nothing more comes.
+//! Waiting times of requests: relaxation of preferences and deadlines.
 //!
-//! Owned by the cluster. Both are timers, so that they take effect when nothing else happens; neither is begun anew by an ask that
-//! is told twice.
+//! The cluster owns both. They are timers, so that they take effect when nothing else happens. A
+//! repeated request restarts neither.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::sched::locality::Reach;
 use crate::timer::Key;
 
 impl Cluster {
-    /// A request begins to wait for its next container.
+    /// Starts the wait for the next container of a request.
     pub(crate) fn begin_wait(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         let served = self.container_seq;
         let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) else { return };
@@ -24,7 +24,7 @@ impl Cluster {
         }
     }
 
-    /// A request wants more after it had all.
+    /// Restarts a request that needs more containers after all were granted.
     pub(crate) fn want_again(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         if let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) {
             (asked.wanting, asked.before) = (now, Duration::ZERO);
@@ -32,13 +32,14 @@ impl Cluster {
         self.begin_want(app_id, request, now);
     }
 
-    /// A request begins to want something.
+    /// Starts the waiting time and the deadline of a request.
     pub(crate) fn begin_want(&mut self, app_id: &AppId, request: &RequestId, now: Tick) {
         self.begin_wait(app_id, request, now);
         self.arm_deadline(app_id, request);
     }
 
-    /// The deadline counts from when the request began to want something.
+    /// Sets the deadline timer, counted from the time when the request began to wait for
+    /// containers.
     pub(crate) fn arm_deadline(&mut self, app_id: &AppId, request: &RequestId) {
         let Some(asked) = self.apps.get(app_id).and_then(|app| app.requests.get(request)) else { return };
         let key = Key::Deadline(app_id.clone(), request.clone());
@@ -57,7 +58,7 @@ impl Cluster {
         }
     }
 
-    /// A preference has waited long enough where it was: it is tried again one step farther.
+    /// Relaxes the preference of a request by one level and tries to place it again.
     pub(crate) fn reach_farther(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get_mut(app_id) else { return };
         let missing = app.missing(request);
@@ -68,7 +69,7 @@ impl Cluster {
         self.try_again(app_id, request);
     }
 
-    /// What is missing of a request now will not come any more.
+    /// Expires a request: its missing containers are not granted any more.
     pub(crate) fn deadline_over(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get(app_id) else { return };
         let missing = app.missing(request);

@@ -1,13 +1,14 @@
-//! The queues in force, and who waits in them.
+//! Queues in effect, and the requests that wait in them.
 //!
-//! Owned by the cluster. The tree holds rules and seats, never quantities: those are the ledger's. Who is served next follows from
-//! the seats; whether there is room for him is the pass's business.
+//! The cluster owns the queues. The tree contains rules and the order of siblings, never
+//! quantities: the ledger has those. The order decides which waiter is next; the scheduling pass
+//! decides whether it fits.
 //!
-//! - [`spec`]: what an operator writes; `valid` says what is wrong with it.
+//! - [`spec`]: queue definitions of an operator; `valid` checks them.
 //! - [`bound`]: shares and limits as quantities.
-//! - [`tree`]: the queues in force, each application in its leaf.
-//! - [`seats`]: the order in which the children of one queue, or the applications of one leaf, are served.
-//! - [`waits`]: what one application waits for.
+//! - [`tree`]: the queues in effect, with each application in its leaf.
+//! - [`seats`]: scheduling order of the children of one queue, or of the applications of one leaf.
+//! - [`waits`]: waiting requests of one application.
 
 pub mod bound;
 pub mod seats;
@@ -21,11 +22,11 @@ use headroom_types::{AppId, RequestId};
 pub use tree::{QueueIx, Queues};
 pub use valid::{MAX_DEPTH, MAX_QUEUES};
 
-/// Who waits.
+/// A waiting request or master.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Waiter {
-    /// Whose.
+    /// The application.
     pub app: AppId,
-    /// Which request; `None` for the master.
+    /// The request; `None` for the master.
     pub request: Option<RequestId>,
 }

@@ -1,4 +1,5 @@
-//! What operators do to queues while the cluster runs: another tree, another gate, an application moved. And what they see.
+//! Changes of queues at run time: a new tree, a new state, a moved application; and the view of
+//! queues for users.
 
 use std::collections::BTreeSet;
 
@@ -12,58 +13,58 @@ use crate::queue::seats::Standing;
 use crate::queue::spec::{Gate, QueueProblem, QueueSpec, Tree};
 use crate::save::Save;
 
-/// Most applications named where a queue cannot go because of them.
+/// Most applications that are listed when they prevent the removal of a queue.
 const MAX_NAMED: usize = 5;
 
-/// One queue as people see it.
+/// A queue in the form that users see.
 #[derive(Clone, Debug)]
 pub struct QueueView<'a> {
-    /// Its path.
+    /// Path.
     pub path: &'a QueuePath,
-    /// As written down, without the queues in it.
+    /// Definition of the operator, without child queues.
     pub spec: &'a QueueSpec,
-    /// The queues in it, by name. None in a leaf.
+    /// Child queues by name. Empty in a leaf.
     pub children: Vec<&'a QueuePath>,
-    /// The gate that counts: its own, or that of a queue that holds it.
+    /// Effective state: its own, or that of an ancestor.
     pub gate: Gate,
-    /// What it can count on; nothing of a resource that is not named.
+    /// Guaranteed resources; zero for a resource without a guarantee.
     pub guaranteed: Resource,
-    /// What it can never pass; what the queue above may have of a resource that is not named.
+    /// Maximum resources; the parent's maximum for a resource without a limit.
     pub maximum: &'a Resource,
-    /// In use by containers of its applications.
+    /// Resources of its containers.
     pub used: &'a Resource,
-    /// Of that, by masters.
+    /// Part of `used` that masters use.
     pub masters: &'a Resource,
-    /// What is still to come of requests and masters that wait.
+    /// Resources that waiting requests and masters still miss.
     pub pending: Resource,
-    /// Containers still to come.
+    /// Containers that are still to be granted.
     pub pending_containers: u64,
-    /// Containers alive.
+    /// Live containers.
     pub containers: u32,
     /// Applications that have not ended.
     pub apps: usize,
-    /// Those of them that run.
+    /// Number of its running applications.
     pub running: u32,
-    /// What is used of its guarantee, or of the cluster where it has none: the resource of which it is most. Thousandths.
+    /// Dominant share of its guarantee, or of the cluster without a guarantee. Thousandths.
     pub dominant: u64,
-    /// It has less than it can count on.
+    /// True when it uses less than its guarantee.
     pub below_guarantee: bool,
-    /// What each user has in it; for leaves.
+    /// Resources of each user; only in leaves.
     pub users: Vec<(&'a str, &'a Resource)>,
 }
 
 impl Cluster {
-    /// All queues, the root first, each before those in it.
+    /// All queues, each before its children.
     pub fn queues(&self) -> Vec<QueueView<'_>> {
         let mut views: Vec<QueueView<'_>> = self.queue.slots().filter_map(|(ix, _)| self.queue_view(ix)).collect();
         self.add_pending(&mut views);
         views
     }
-    /// How often the tree was changed at run time.
+    /// Number of changes of the tree at run time.
     pub fn queues_generation(&self) -> u64 {
         self.queue.generation()
     }
-    /// The tree in force, as it was set.
+    /// Queue tree in effect, as the operator defined it.
     pub fn queue_tree(&self) -> &Tree {
         self.queue.tree()
     }
@@ -91,7 +92,7 @@ impl Cluster {
         })
     }
 
-    /// What is still to come, for each leaf and all that hold it.
+    /// Adds missing containers to the view of each leaf and its ancestors.
     fn add_pending(&self, views: &mut [QueueView<'_>]) {
         for app in self.apps.values().filter(|app| !app.state.is_ending()) {
             let Some(leaf) = self.queue.leaf_of(&app.id) else { continue };
@@ -107,7 +108,7 @@ impl Cluster {
                 }
             }
         }
-        // what is in a queue is in those that hold it
+        // parents include the applications of their descendants
         for (ix, slot) in self.queue.slots() {
             for (above, _) in self.queue.path_of(ix).skip(1).filter(|_| slot.children.is_empty()) {
                 if let Some(view) = views.get_mut(above.index()) {
@@ -118,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// The leaf an application may go to.
+    /// Leaf for a new or moved application, if it accepts applications.
     pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueIx, Refusal> {
         let leaf = self.find_leaf(queue)?;
         let gate = self.queue.gate(leaf);
@@ -176,7 +177,7 @@ impl Cluster {
         Ok(Answer::Queues { generation })
     }
 
-    /// Applications that would be left without a leaf.
+    /// Problems for leaves with applications that the tree does not contain as leaves.
     pub(crate) fn homeless(&self, tree: &Tree) -> Vec<QueueProblem> {
         let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
         let gone = self.queue.slots().filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));

@@ -1,12 +1,12 @@
-//! Another size for a container that runs: who may have it, what it counts meanwhile, and the way back when the node cannot.
+//! Resize of a running container: checks, resource accounting, confirmation and failure.
 //!
-//! The machine of one size is [`crate::size`]; here it meets the ledger, the node, the queue and the master. Owned by the
-//! cluster. Never looks at what a container uses: whether a smaller size is enough is for the node to say, which refuses what it
-//! cannot hold the container to.
+//! [`crate::size`] contains the state machine of one size; this module connects it with the ledger,
+//! the node, the queue and the master. The cluster owns the state. This module never reads the
+//! memory use of a container: the node refuses a smaller size that it cannot enforce.
 //!
-//! A container may be resized while its program runs, the master's own as well: the size it gets so is the size its next run
-//! starts with. A growth takes its room at once; a shrink gives it back when the node has confirmed. An order that is under way
-//! ends before the next one is taken in.
+//! A container can be resized while its program runs, also the master's own container: the next
+//! attempt then starts with that size. A growth is counted immediately; a shrink is counted when
+//! the node confirms it. Only one order per container is in progress.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ use crate::size::{self, Act, Event, Sized, excess};
 use crate::table::Row;
 use crate::timer::Key;
 
-/// How long a node may take to confirm or refuse a size.
+/// Time for a node to confirm or refuse a size.
 const CONFIRM: Duration = Duration::from_secs(30);
-/// A node that shows an earlier version is told again, not more often than this.
+/// Shortest interval between repeated orders to a node that reports an earlier version.
 const TELL_AGAIN: Duration = Duration::from_secs(2);
 
 impl Cluster {
@@ -62,7 +62,7 @@ impl Cluster {
         Ok(Answer::Resizing { version })
     }
 
-    /// Whether a container may have so much more where it is.
+    /// Checks whether a container can grow by `more` on its node.
     fn room_to_grow(&self, c: &Container, more: &Resource) -> Result<(), Refusal> {
         if *more == Resource::default() {
             return Ok(());
@@ -85,12 +85,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// What a node shows of a container's size.
+    /// Processes a node's report about a container's size.
     pub(crate) fn seen_size(&mut self, row: Row, seen: &Seen, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else { return };
         let settled = c.sizing == size::State::Settled;
         if settled && seen.version == c.version {
-            return; // nearly always
+            return; // the usual case
         }
         let id = &seen.container;
         self.size_event(id, Event::Shown { resource: seen.resource.clone(), version: seen.version }, ctx);
@@ -110,7 +110,7 @@ impl Cluster {
         }
     }
 
-    /// The node has not answered in time.
+    /// Handles a node that did not confirm a size in time.
     pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
         if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
             let message = format!("{} did not say what became of it for {} s", c.node, CONFIRM.as_secs());
@@ -119,7 +119,8 @@ impl Cluster {
         }
     }
 
-    /// Lets something happen to a container's size, and carries out what follows. The ledger follows within the same step.
+    /// Applies an event to a container's size and carries out the resulting actions. The ledger is
+    /// updated in the same step.
     fn size_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
         let Some(c) = self.containers.get_mut(id) else { return };
         let (before, mut acts) = (c.counted(), Vec::new());
@@ -148,7 +149,7 @@ impl Cluster {
         }
     }
 
-    /// The next run of a master starts with the size this one was given.
+    /// Sets the size of the next attempt to the current size of the master.
     fn keep_master_size(&mut self, id: &ContainerId, now: Sized, ctx: &mut Ctx<'_>) {
         let Some(app) = self.apps.get_mut(&id.app).filter(|app| app.is_current_master(id)) else { return };
         app.master = Some(MasterSize { resource: now.resource, heap: now.heap });
@@ -190,7 +191,7 @@ impl Cluster {
     }
 }
 
-/// Why a container in this state keeps its size.
+/// Reason why a container in this state cannot be resized.
 fn fixed(state: &State) -> Option<&'static str> {
     match state {
         State::Running => None,
@@ -200,7 +201,7 @@ fn fixed(state: &State) -> Option<&'static str> {
     }
 }
 
-/// The size as it would be ordered.
+/// The size as it will be ordered.
 fn wanted(c: &Container, size: Size) -> Result<Sized, Refusal> {
     let Size { mut resource, heap } = size;
     resource.extra.retain(|_, n| *n > 0);
@@ -215,7 +216,7 @@ fn wanted(c: &Container, size: Size) -> Result<Sized, Refusal> {
     Ok(Sized { resource, heap, version: c.newest.saturating_add(1) })
 }
 
-/// A difference in words, without the resources that stay as they are.
+/// Text of a difference, without resources that do not change.
 fn only_what_is(more: &Resource) -> String {
     let memory = (!more.memory.is_zero()).then(|| more.memory.to_string());
     let cpus = (more.cpus.milli() > 0).then(|| more.cpus.words());

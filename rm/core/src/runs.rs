@@ -1,7 +1,7 @@
-//! The runs of an application's master: the latest ones, where each was and how it ended.
+//! Latest attempts of an application: container, node and outcome of each.
 //!
-//! Owned by its application; the last one is the current one. Bounded, oldest first out. Never decides whether another run
-//! follows: it is only told.
+//! The application owns the list; the last attempt is the current one. The list is bounded and
+//! drops the oldest first. The application decides whether another attempt follows.
 
 use std::collections::VecDeque;
 
@@ -9,46 +9,47 @@ use headroom_types::{ContainerId, ExitReason, NodeId, Resource, UnixMillis};
 
 use crate::event::Outcome;
 
-/// Most runs that are kept of one application.
+/// Most attempts that are kept of one application.
 pub const MOST: usize = 20;
 
-/// One run of a master.
+/// Record of one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Counts up from 1.
+    /// Number; counts up from 1.
     pub number: u32,
-    /// Its container; `None` for a master that somebody else runs.
+    /// Container; `None` for an unmanaged master.
     pub container: Option<ContainerId>,
-    /// Where it was.
+    /// Node.
     pub node: Option<NodeId>,
     /// Size of its container.
     pub resource: Option<Resource>,
-    /// When its container was granted; for a master that somebody else runs, when it registered.
+    /// Time of the grant; for an unmanaged master, of the registration.
     pub started: Option<UnixMillis>,
-    /// When it was over.
+    /// Time of its end.
     pub ended: Option<UnixMillis>,
-    /// What it came to; `None` as long as it is not decided.
+    /// Outcome; `None` until it is decided.
     pub outcome: Option<Outcome>,
-    /// How its container ended.
+    /// Verdict of its container.
     pub reason: Option<ExitReason>,
-    /// Its end counts against the attempts its application may have.
+    /// True when its failure counts against `max_attempts`.
     pub charged: bool,
-    /// How it failed, for people.
+    /// Reason of the failure, for users.
     pub why: String,
 }
 
-/// The latest runs of one application.
+/// Latest attempts of one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
     latest: VecDeque<Run>,
 }
 
 impl Runs {
-    /// The first run is about to begin.
+    /// Creates a list with the first attempt.
     pub fn new() -> Self {
         Runs { latest: VecDeque::from([Run { number: 1, ..Run::default() }]) }
     }
-    /// As saved before a restart. Where nothing was saved, the current run is known by its number and container only.
+    /// Restores the saved attempts. Without saved attempts, only number and container of the
+    /// current one are known.
     pub fn restored(saved: Vec<Run>, number: u32, container: Option<&ContainerId>) -> Self {
         let mut latest = VecDeque::from(saved);
         if latest.is_empty() {
@@ -56,14 +57,14 @@ impl Runs {
         }
         Runs { latest }
     }
-    /// Another run is about to begin.
+    /// Adds another attempt.
     pub fn next(&mut self, number: u32) {
         self.latest.push_back(Run { number, ..Run::default() });
         while self.latest.len() > MOST {
             self.latest.pop_front();
         }
     }
-    /// The current run got its container.
+    /// Records the container of the current attempt.
     pub fn granted(&mut self, container: &ContainerId, node: &NodeId, resource: &Resource, at: UnixMillis) {
         if let Some(run) = self.latest.back_mut() {
             run.container = Some(container.clone());
@@ -72,38 +73,38 @@ impl Runs {
             run.started = Some(at);
         }
     }
-    /// The current run registered.
+    /// Records the registration of the current attempt.
     pub fn registered(&mut self, at: UnixMillis) {
         if let Some(run) = self.latest.back_mut() {
             run.started.get_or_insert(at);
         }
     }
-    /// The current run failed.
+    /// Records the failure of the current attempt.
     pub fn failed(&mut self, why: String, charged: bool, at: UnixMillis) {
         if let Some(run) = self.latest.back_mut().filter(|run| run.outcome.is_none()) {
             (run.outcome, run.why, run.charged) = (Some(Outcome::Failed), why, charged);
             run.ended.get_or_insert(at);
         }
     }
-    /// The application came to its end, and the current run with it.
+    /// Records the application's outcome in the current attempt.
     pub fn over(&mut self, outcome: Outcome, at: UnixMillis) {
         if let Some(run) = self.latest.back_mut().filter(|run| run.outcome.is_none()) {
             run.outcome = Some(outcome);
             run.ended.get_or_insert(at);
         }
     }
-    /// The container of a run ended.
+    /// Records the end of an attempt's container.
     pub fn exited(&mut self, container: &ContainerId, reason: ExitReason, at: UnixMillis) {
         let run = self.latest.iter_mut().find(|run| run.container.as_ref() == Some(container));
         if let Some(run) = run.filter(|run| run.reason.is_none()) {
             (run.reason, run.ended) = (Some(reason), Some(at));
         }
     }
-    /// All that are kept, the current one last.
+    /// All kept attempts, the current one last.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Run> {
         self.latest.iter()
     }
-    /// The current one.
+    /// The current attempt.
     pub fn current(&self) -> Option<&Run> {
         self.latest.back()
     }

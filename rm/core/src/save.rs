@@ -1,4 +1,5 @@
-//! What must survive a crash of the resource manager: plain values, written by the store before any later effect leaves.
+//! Durable records of the resource manager: plain values that the store writes before any later
+//! effect is carried out.
 
 use std::sync::Arc;
 
@@ -10,107 +11,107 @@ use crate::queue::spec::Tree;
 use crate::runs::Run;
 use crate::tags::NodeTags;
 
-/// What must survive a crash.
+/// A durable record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Save {
     /// A new application.
     App {
-        /// Its id.
+        /// Id of the application.
         app: AppId,
-        /// As submitted.
+        /// Application as submitted.
         spec: Arc<NewApp>,
-        /// When.
+        /// Submission time.
         submitted: UnixMillis,
     },
-    /// Where an application is now.
+    /// New state of an application.
     State {
-        /// Which.
+        /// The application.
         app: AppId,
-        /// Its state.
+        /// State.
         state: SavedState,
     },
-    /// An ended application leaves the history.
+    /// An ended application was removed from the history.
     AppGone(AppId),
-    /// A container ended and its application knows.
+    /// A container ended, and its application has acknowledged the end.
     Container(Arc<Finished>),
-    /// A container leaves the history.
+    /// A container was removed from the history.
     ContainerGone(ContainerId),
-    /// A node has come: wait for it after a restart.
+    /// A node became a member: grants wait for it after a restart.
     Node(NodeId),
-    /// A node was given up: do not wait for it.
+    /// A node left the members: grants do not wait for it after a restart.
     NodeGone(NodeId),
-    /// The tree of queues that was set at run time takes the place of the configured one.
+    /// An operator set the queue tree; it overrides the configured one.
     Queues {
-        /// Counts up with every change.
+        /// Generation; counts up with every change.
         generation: u64,
         /// The whole tree.
         tree: Box<Tree>,
     },
-    /// A node is to be empty, or gone.
+    /// A node has a drain mark.
     Mark {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// How.
+        /// The mark.
         mark: NodeMark,
     },
-    /// A node takes work again.
+    /// The drain mark of a node was removed.
     MarkGone(NodeId),
-    /// What an operator says of a node; nothing any more when it is empty.
+    /// Tags of a node; removed when they are empty.
     Tags {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// All of it.
+        /// All tags.
         tags: NodeTags,
     },
 }
 
-/// What an operator decided about a node.
+/// Drain mark of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeMark {
-    /// For people.
+    /// Reason for users.
     pub reason: String,
-    /// When what is left on it is stopped, on the wall clock.
+    /// Time when the remaining containers are stopped, on the wall clock.
     pub until: Option<UnixMillis>,
-    /// What it is to be in the end.
+    /// State of the node after the drain.
     pub then: AfterDrain,
-    /// Whether it is empty.
+    /// True when the node is drained.
     pub drained: bool,
 }
 
-/// Where an application is, as far as it cannot be rebuilt from its nodes and its master.
+/// State of an application that cannot be rebuilt from its nodes and its master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedState {
-    /// Its stage.
+    /// Stage.
     pub stage: SavedStage,
-    /// For people.
+    /// Diagnostics for users.
     pub diagnostics: String,
-    /// Its current attempt.
+    /// Number of the current attempt.
     pub attempt: u32,
-    /// Attempts that failed by their own fault.
+    /// Failed attempts that count against `max_attempts`.
     pub charged: u32,
-    /// Attempts that were lost through no fault of theirs.
+    /// Failed attempts that are not charged.
     pub uncharged: u32,
     /// The container of the current attempt.
     pub master: Option<ContainerId>,
-    /// Where the latest attempt ran.
+    /// Node of the latest attempt.
     pub master_node: Option<NodeId>,
-    /// The master's size now; it grows when the master runs out of memory.
+    /// Current size of the master; it grows after a memory failure.
     pub master_size: Option<Resource>,
-    /// The master's heap budget now. Bytes.
+    /// Current heap budget of the master. Bytes.
     pub master_heap: Option<Bytes>,
-    /// When it ended.
+    /// Time of its end.
     pub ended: Option<UnixMillis>,
-    /// Its leaf, once it was moved from the one it was submitted to.
+    /// Leaf, once it differs from the one of the submission.
     pub queue: Option<QueuePath>,
-    /// Its priority, once it was changed.
+    /// Priority, once it differs from the one of the submission.
     pub priority: Option<i32>,
-    /// When its time is over, on the wall clock.
+    /// End of its lifetime, on the wall clock.
     pub until: Option<UnixMillis>,
-    /// The latest runs of its master, the current one last.
+    /// Latest attempts, the current one last.
     pub runs: Vec<Run>,
 }
 
-/// An application's stage as saved.
+/// Saved stage of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavedStage {
     /// Its master has not registered.
@@ -119,6 +120,6 @@ pub enum SavedStage {
     Running,
     /// Its containers are being stopped.
     Finishing(Outcome),
-    /// Over.
+    /// It has ended.
     Ended(Outcome),
 }

@@ -1,109 +1,112 @@
-//! The size of one container: the machine of a change of it while the container runs.
+//! Size of one container, and the state machine of a resize.
 //!
-//! Owned by the container's record. Never adds up resources and never speaks to anybody: that comes out as [`Act`]s. The size a
-//! container *has* is what its node showed last; this machine holds what was ordered beyond it.
+//! The container's record owns it. This module does no resource accounting and sends no messages:
+//! it returns the required actions as [`Act`]s. The current size is the one in the node's latest
+//! report; this state machine contains the order beyond it.
 //!
 //! ```text
-//!              order                 shown at the ordered version
+//!              order                 reported at the ordered version
 //!  Settled ────────────► Ordered ──────────────────────────────────► Settled, new size
 //!     ▲                    │ │ refused by the node
 //!     │                    │ └─────────────────────────────────────► Settled, old size
 //!     │                    │ overdue
-//!     │ shown or refused   ▼
+//!     │ reported, refused  ▼
 //!     └──────────────── Withdrawn: the old size is ordered under a later version
 //! ```
 //!
-//! Orders are levels, not commands: an order that the node has not taken up is told again whenever the node shows an earlier
-//! version. A version is never used for two orders of one life. The node's word stands: a later version than the one known here
-//! comes from an order of an earlier life of the resource manager, and is taken over as it is.
+//! Orders are states, not commands: as long as the node reports an earlier version, the order is
+//! sent again. A version is never used for two orders of one incarnation. The node takes
+//! precedence: a later version than the known one comes from an order of an earlier incarnation,
+//! and is accepted.
 //!
-//! *What an order counts.* From the moment it is told until the node has answered, either size may be in force, so the ledger
-//! counts the larger one, resource by resource. That holds for a withdrawn order too: it may still be taken up. After 30 s
-//! without an answer an order is withdrawn rather than struck out, because nobody knows whether the node has heard it; the room is
-//! free again once the node shows or refuses a version that settles it, or once the container ends.
+//! *Accounting of an order.* From the order until the node's answer, either size may be in effect.
+//! So the ledger counts the maximum, resource by resource, also for a withdrawn order, which the
+//! node may still apply. After 30 s without an answer an order is withdrawn, not deleted, because
+//! the node may have received it. The resources become free when the node reports or refuses a
+//! deciding version, or when the container ends.
 
 use headroom_types::{Bytes, Cpus, Resource};
 
 use crate::event::RefusedSize;
 
-/// A size with its version.
+/// Size with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sized {
-    /// All of it.
+    /// The whole size.
     pub resource: Resource,
-    /// The heap budget in it. Bytes.
+    /// Heap budget within it. Bytes.
     pub heap: Option<Bytes>,
-    /// Counts up with every order.
+    /// Version; counts up with every order.
     pub version: u32,
 }
 
-/// What was ordered beyond the size a container has.
+/// Order beyond the current size of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing.
+    /// No order.
     #[default]
     Settled,
-    /// Another size, which its node has not shown.
+    /// A size that the node has not reported.
     Ordered {
-        /// The size.
+        /// Ordered size.
         want: Sized,
     },
-    /// The size it had, because its node did not say in time what became of the order.
+    /// The previous size is ordered again, because the node did not confirm the order in time.
     Withdrawn {
-        /// The order that may still be taken up.
+        /// Withdrawn order, which the node may still apply.
         tried: Sized,
-        /// The size it had, under a later version.
+        /// Previous size, with a later version.
         back: Sized,
     },
 }
 
-/// What can happen to it.
+/// Input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody wants another size, and may have it.
+    /// An order for another size, which passed all checks.
     Order(Sized),
-    /// Its node shows this size.
+    /// The node reported this size.
     Shown {
-        /// All of it.
+        /// The whole size.
         resource: Resource,
-        /// The version of it.
+        /// Its version.
         version: u32,
     },
-    /// Its node keeps the size it has.
+    /// The node keeps the current size.
     Refused {
-        /// What it refused.
+        /// Refused order.
         what: RefusedSize,
-        /// The version it has.
+        /// Version of the current size.
         keeps: u32,
     },
-    /// Its node has said nothing about the order for too long.
+    /// The node did not answer the order in time.
     Overdue,
 }
 
-/// What follows.
+/// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// This is the size it has from now on.
+    /// The container has this size now.
     Has(Sized),
-    /// Its node has to be told of the order.
+    /// The order must be sent to the node.
     Tell,
-    /// Its master has to hear the new size.
+    /// The master must receive the new size.
     Resized,
-    /// Its master has to hear that it has not got the size, and why.
+    /// The master must receive the reason of the failure.
     Failed(String),
 }
 
-/// The event has no meaning in this state; the state is kept.
+/// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("size in state {state:?} cannot take {event:?}")]
 pub struct Illegal {
-    /// The state.
+    /// State before the event.
     pub state: State,
-    /// The event.
+    /// Rejected event.
     pub event: Event,
 }
 
-/// The only place where the state of a size changes. `has` is the size the container has.
+/// The only place where the state of a size changes. `has` is the current size.
 pub fn on(state: State, has: &Sized, event: Event, out: &mut Vec<Act>) -> Result<State, Box<Illegal>> {
     match &state {
         State::Settled => match event {
@@ -111,13 +114,14 @@ pub fn on(state: State, has: &Sized, event: Event, out: &mut Vec<Act>) -> Result
                 out.push(Act::Tell);
                 Ok(State::Ordered { want })
             }
-            Event::Shown { version, .. } if version <= has.version => Ok(state), // an older report, or a sign of life
+            // an older report, or a repeated heartbeat
+            Event::Shown { version, .. } if version <= has.version => Ok(state),
             Event::Shown { resource, version } => Ok(taken_over(has, resource, version, out)),
-            Event::Refused { .. } | Event::Overdue => Ok(state), // late, on purpose
+            Event::Refused { .. } | Event::Overdue => Ok(state), // late events are allowed
         },
         State::Ordered { want } => match event {
             Event::Order(_) => Err(Box::new(Illegal { state, event })),
-            Event::Shown { version, .. } if version < want.version => Ok(state), // not yet
+            Event::Shown { version, .. } if version < want.version => Ok(state), // not applied yet
             Event::Shown { resource, version } if resource == want.resource => {
                 Ok(settle(Sized { version, ..want.clone() }, None, out))
             }
@@ -125,7 +129,8 @@ pub fn on(state: State, has: &Sized, event: Event, out: &mut Vec<Act>) -> Result
                 let has = Sized { resource, version, heap: has.heap };
                 Ok(settle(has, Some("its node was given another size before the restart".into()), out))
             }
-            Event::Refused { what, .. } if what.version < want.version => Ok(state), // of an earlier order
+            // about an earlier order
+            Event::Refused { what, .. } if what.version < want.version => Ok(state),
             Event::Refused { what, .. } => {
                 out.push(Act::Failed(what.why));
                 Ok(State::Settled)
@@ -138,26 +143,28 @@ pub fn on(state: State, has: &Sized, event: Event, out: &mut Vec<Act>) -> Result
         },
         State::Withdrawn { tried, back } => match event {
             Event::Order(_) => Err(Box::new(Illegal { state, event })),
-            Event::Shown { version, .. } if version < back.version => Ok(state), // it may have taken the order up: it has to go back
+            // the node may have applied the order and must go back
+            Event::Shown { version, .. } if version < back.version => Ok(state),
             Event::Shown { resource, version } => {
                 let heap = back.heap;
                 Ok(settle(Sized { resource, version, heap }, Some(SILENT.into()), out))
             }
-            Event::Refused { what, .. } if what.version < tried.version => Ok(state), // of an earlier order
-            // it cannot go back from the order it did take up: so that is its size
+            // about an earlier order
+            Event::Refused { what, .. } if what.version < tried.version => Ok(state),
+            // the node applied the withdrawn order and cannot go back: that is the current size
             Event::Refused { what, keeps } if what.version >= back.version && keeps == tried.version => {
                 Ok(settle(tried.clone(), None, out))
             }
             Event::Refused { what, .. } => {
-                out.push(Act::Failed(what.why)); // it never took the order up
+                out.push(Act::Failed(what.why)); // the node never applied the order
                 Ok(State::Settled)
             }
-            Event::Overdue => Ok(state), // told again with every report
+            Event::Overdue => Ok(state), // the order is sent again with every report
         },
     }
 }
 
-/// Why an order failed that its node never answered.
+/// Reason of the failure when the node never answered.
 const SILENT: &str = "its node did not confirm the size in time; it has the size before";
 
 fn settle(has: Sized, failed: Option<String>, out: &mut Vec<Act>) -> State {
@@ -166,13 +173,13 @@ fn settle(has: Sized, failed: Option<String>, out: &mut Vec<Act>) -> State {
     State::Settled
 }
 
-/// A size that was ordered in an earlier life of the resource manager.
+/// Accepts a size that an earlier incarnation of the resource manager ordered.
 fn taken_over(has: &Sized, resource: Resource, version: u32, out: &mut Vec<Act>) -> State {
     settle(Sized { resource, version, heap: has.heap }, None, out)
 }
 
 impl State {
-    /// What is on its way to the node, if anything is.
+    /// Current order for the node, if any.
     pub fn order(&self) -> Option<&Sized> {
         match self {
             State::Settled => None,
@@ -180,7 +187,7 @@ impl State {
             State::Withdrawn { back, .. } => Some(back),
         }
     }
-    /// What the ledger has to count for a container that has `has`: whatever may be in force.
+    /// Resources that the ledger counts: the maximum of all sizes that may be in effect.
     pub fn counted(&self, has: &Resource, heap: Option<Bytes>) -> (Resource, Bytes) {
         let heap = heap.unwrap_or_default();
         match self {
@@ -192,7 +199,7 @@ impl State {
     }
 }
 
-/// The larger of two sizes, resource by resource.
+/// Maximum of two sizes, resource by resource.
 pub fn larger(a: &Resource, b: &Resource) -> Resource {
     let mut extra = a.extra.clone();
     for (name, n) in &b.extra {
@@ -202,7 +209,7 @@ pub fn larger(a: &Resource, b: &Resource) -> Resource {
     Resource { memory: a.memory.max(b.memory), cpus: a.cpus.max(b.cpus), extra }
 }
 
-/// By how much `b` is more than `a`, resource by resource.
+/// Excess of `b` over `a`, resource by resource.
 pub fn excess(b: &Resource, a: &Resource) -> Resource {
     let extra = b.extra.iter().filter_map(|(name, n)| {
         let more = n.saturating_sub(a.extra.get(name).copied().unwrap_or(0));
@@ -229,9 +236,9 @@ mod tests {
         Event::Refused { what: RefusedSize { version, why: "full".into() }, keeps }
     }
 
-    /// A container of 2 GiB at version 3; 4 GiB are ordered as version 4, and withdrawn as version 5.
-    /// One word a cell: next state's first letter (`.` same, `!` illegal), then the acts: `t` tell, `h` with the size it has from
-    /// now on in GiB, `r` resized, `f` failed.
+    /// A container of 2 GiB at version 3; 4 GiB are ordered as version 4, and withdrawn as version
+    /// 5. One cell per state and event: the next state's first letter (`.` same, `!` illegal), then
+    /// the actions: `t` tell, `h` with the new current size in GiB, `r` resized, `f` failed.
     #[test]
     fn every_cell() {
         let has = sized(2, 3);
@@ -241,7 +248,7 @@ mod tests {
             Event::Order(sized(4, 4)),
             shown(2, 3),
             shown(4, 4),
-            shown(7, 4), // of an earlier life, under the same number
+            shown(7, 4), // from an earlier incarnation, under the same number
             shown(2, 5),
             refused(3, 3),
             refused(4, 3),

@@ -1,8 +1,8 @@
-//! A table by name that finds its row without walking down a tree: for what every event asks for.
+//! Hash table by name, for the look-ups of every event.
 //!
-//! Rows lie side by side; beside them a hash of fixed making says where. Nothing is ever listed in the order of the hash: rows are
-//! listed in the order of their places, which follows from what was put in and taken out, or by name where [`Sorted`] is used.
-//! So the same events make the same list on every machine.
+//! Rows are in one vector; a hash with a fixed function gives their positions. No list follows the
+//! order of the hash. Rows are listed by position, which depends only on insertions and removals,
+//! or by name in [`Sorted`]. So the same events create the same lists on every machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use std::ops::Bound;
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId};
 
-/// A name with a hash that is the same on every machine and in every run.
+/// Key with a hash that is the same on every machine and in every run.
 pub trait Named: Clone + Eq + Ord {
-    /// The hash. Equal names have equal ones.
+    /// Hash; equal keys have equal hashes.
     fn hash(&self) -> u64;
 }
 
@@ -42,17 +42,17 @@ impl Named for ContainerId {
     }
 }
 
-/// Rows by name.
+/// Rows by key.
 #[derive(Clone)]
 pub struct Table<K, V> {
     rows: Vec<Option<(K, V)>>,
     free: Vec<u32>,
-    /// Places of rows, by hash, with gaps; a power of two of them.
+    /// Positions of rows, by hash, with gaps; the length is a power of two.
     places: Vec<Place>,
     len: usize,
 }
 
-/// Where a row lies; with some of its hash, so that a row is hardly ever looked at in vain.
+/// Position of a row, with a part of its hash that avoids most comparisons of keys.
 #[derive(Clone, Copy)]
 struct Place {
     tag: u32,
@@ -62,7 +62,7 @@ struct Place {
 const EMPTY: u32 = u32::MAX;
 const GAP: Place = Place { tag: 0, row: EMPTY };
 
-/// Where a row lies, for as long as it is not taken out.
+/// Position of a row; valid until the row is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row(u32);
 
@@ -79,32 +79,32 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Table<K, V> {
 }
 
 impl<K: Named, V> Table<K, V> {
-    /// How many rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
-    /// True when there is none.
+    /// True when the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// A row.
+    /// Looks up a value.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.row(self.find(key)?.1).map(|(_, value)| value)
     }
-    /// A row, to change.
+    /// Looks up a value, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let (_, row) = self.find(key)?;
         self.rows.get_mut(row as usize)?.as_mut().map(|(_, value)| value)
     }
-    /// A row with its name as it was put in.
+    /// Looks up a value with the stored key.
     pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
         self.row(self.find(key)?.1).map(|(key, value)| (key, value))
     }
-    /// True when there is such a row.
+    /// True when the key exists.
     pub fn contains_key(&self, key: &K) -> bool {
         self.find(key).is_some()
     }
-    /// A row, made when it is not there.
+    /// Looks up a value, or inserts the default.
     pub fn entry(&mut self, key: &K) -> &mut V
     where
         V: Default,
@@ -118,11 +118,11 @@ impl<K: Named, V> Table<K, V> {
         };
         self.filled(row)
     }
-    /// All rows, by place.
+    /// All rows, by position.
     pub fn into_rows(self) -> impl Iterator<Item = (K, V)> {
         self.rows.into_iter().flatten()
     }
-    /// A new row, or another value for the one there is; the value before comes back.
+    /// Inserts a row or replaces its value; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
@@ -142,14 +142,14 @@ impl<K: Named, V> Table<K, V> {
         self.file(tag, row);
         None
     }
-    /// A row goes.
+    /// Removes a row and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let (gap, row) = self.find(key)?;
         let (_, value) = self.rows.get_mut(row as usize)?.take()?;
         self.close(gap, row);
         Some(value)
     }
-    /// A row goes, and nobody wants what is in it.
+    /// Removes a row without its value.
     pub fn drop_row(&mut self, key: &K) {
         let Some((gap, row)) = self.find(key) else { return };
         if let Some(slot) = self.rows.get_mut(row as usize) {
@@ -157,19 +157,19 @@ impl<K: Named, V> Table<K, V> {
         }
         self.close(gap, row);
     }
-    /// Where a row lies.
+    /// Position of a row.
     pub fn row_of(&self, key: &K) -> Option<Row> {
         self.find(key).map(|(_, row)| Row(row))
     }
-    /// The row that lies there.
+    /// Value at a position.
     pub fn at(&self, row: Row) -> Option<&V> {
         self.row(row.0).map(|(_, value)| value)
     }
-    /// The row that lies there, to change.
+    /// Value at a position, mutable.
     pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
         self.rows.get_mut(row.0 as usize)?.as_mut().map(|(_, value)| value)
     }
-    /// A place is given up; whoever was moved on by it moves back.
+    /// Releases a position and moves displaced entries back.
     fn close(&mut self, mut gap: usize, row: u32) {
         self.free.push(row);
         self.len -= 1;
@@ -185,20 +185,20 @@ impl<K: Named, V> Table<K, V> {
         }
         self.set(gap, GAP);
     }
-    /// All rows, by place.
+    /// All rows, by position.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.rows.iter().flatten().map(|(key, value)| (key, value))
     }
-    /// All values, by place.
+    /// All values, by position.
     pub fn values(&self) -> impl Iterator<Item = &V> + Clone {
         self.rows.iter().flatten().map(|(_, value)| value)
     }
-    /// All values, to change.
+    /// All values, mutable.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.rows.iter_mut().flatten().map(|(_, value)| value)
     }
 
-    /// A row that `find` has just found.
+    /// Value of a row that `find` has returned.
     fn filled(&mut self, row: u32) -> &mut V {
         match self.rows.get_mut(row as usize) {
             Some(Some((_, value))) => value,
@@ -216,7 +216,7 @@ impl<K: Named, V> Table<K, V> {
             *slot = place;
         }
     }
-    /// Where a row is filed, and which row that is.
+    /// Index in `places` and position of a row.
     fn find(&self, key: &K) -> Option<(usize, u32)> {
         let tag = tag(key.hash());
         let mut at = tag as usize & self.mask();
@@ -245,12 +245,12 @@ impl<K: Named, V> Table<K, V> {
     }
 }
 
-#[allow(clippy::cast_possible_truncation)] // the upper half
+#[allow(clippy::cast_possible_truncation)] // the upper half of the bits
 fn tag(hash: u64) -> u32 {
     (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
-/// A table that is listed by name.
+/// Table with lists in the order of the keys.
 #[derive(Clone)]
 pub struct Sorted<K, V> {
     table: Table<K, V>,
@@ -270,50 +270,50 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Sorted<K, V> {
 }
 
 impl<K: Named, V> Sorted<K, V> {
-    /// How many rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.table.len()
     }
-    /// True when there is none.
+    /// True when the table is empty.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
-    /// A row.
+    /// Looks up a value.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.table.get(key)
     }
-    /// A row, to change.
+    /// Looks up a value, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.table.get_mut(key)
     }
-    /// A row with its name as it was put in.
+    /// Looks up a value with the stored key.
     pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
         self.table.get_key_value(key)
     }
-    /// True when there is such a row.
+    /// True when the key exists.
     pub fn contains_key(&self, key: &K) -> bool {
         self.table.contains_key(key)
     }
-    /// Where a row lies.
+    /// Position of a row.
     pub fn row_of(&self, key: &K) -> Option<Row> {
         self.table.row_of(key)
     }
-    /// The row that lies there.
+    /// Value at a position.
     pub fn at(&self, row: Row) -> Option<&V> {
         self.table.at(row)
     }
-    /// The row that lies there, to change.
+    /// Value at a position, mutable.
     pub fn at_mut(&mut self, row: Row) -> Option<&mut V> {
         self.table.at_mut(row)
     }
-    /// A new row, or another value for the one there is; the value before comes back.
+    /// Inserts a row or replaces its value; returns the previous value.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         if !self.table.contains_key(&key) {
             self.names.insert(key.clone(), ());
         }
         self.table.insert(key, value)
     }
-    /// A row, made when it is not there.
+    /// Looks up a value, or inserts the default.
     pub fn entry(&mut self, key: &K) -> &mut V
     where
         V: Default,
@@ -326,34 +326,34 @@ impl<K: Named, V> Sorted<K, V> {
             }
         }
     }
-    /// A row goes.
+    /// Removes a row and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let value = self.table.remove(key)?;
         self.names.remove(key);
         Some(value)
     }
-    /// Its names, in order.
+    /// All keys, in order.
     pub fn into_keys(self) -> impl Iterator<Item = K> {
         self.names.into_keys()
     }
-    /// All names, in order.
+    /// All keys, in order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.names.keys()
     }
-    /// The names from this one on, in order; all of them where none is given.
+    /// Keys from `first` on, in order; all keys when `first` is `None`.
     pub fn keys_from(&self, first: Option<&K>) -> impl Iterator<Item = &K> {
         let from = first.map_or(Bound::Unbounded, |first| Bound::Included(first.clone()));
         self.names.range((from, Bound::Unbounded)).map(|(key, ())| key)
     }
-    /// All rows, by name.
+    /// All rows, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.names.keys().filter_map(|key| Some((key, self.table.get(key)?)))
     }
-    /// All values, by name.
+    /// All values, by key.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
-    /// All values, to change, by place.
+    /// All values, mutable, by position.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.table.values_mut()
     }
@@ -366,7 +366,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever is put in and taken out, the table knows what a plain map knows, and lists names in order.
+        /// After any insertions and removals, the table contains the same rows as a map and lists
+        /// keys in order.
         #[test]
         fn knows_what_a_map_knows(ops in proptest::collection::vec((any::<bool>(), 0u16..300), 0..800)) {
             let node = |n: u16| format!("n{n}").parse::<NodeId>().expect("id");

@@ -1,8 +1,9 @@
-//! What operators say of nodes: cordoned or not, and labels, attributes and taints on top of what the agent says of itself.
+//! Tags of nodes that operators set: cordon, labels, attributes and taints, in addition to those of
+//! the agent.
 //!
-//! Owned by the cluster, kept by the store: it holds whether or not the node is here, and however often its agent registers. The
-//! agent's own words stay beneath: an attribute that an operator took back is again what the agent says it is. Never moves what
-//! runs: a container stays where it is when a node is cordoned, tainted or loses a label; only new ones are placed by it.
+//! The cluster owns the tags and the store saves them, also for nodes that are not registered. They
+//! override the agent's values; when an operator removes an attribute, the agent's value applies
+//! again. Tags never move running containers: they only affect new placements.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,28 +15,28 @@ use crate::event::{Answer, Cordon, How, Level, Refusal, TagChange, Traits};
 use crate::node::{Node, State};
 use crate::save::Save;
 
-/// Most labels, attributes and taints together that operators may put on one node.
+/// Most labels, attributes and taints of operators per node, together.
 pub const MAX_TAGS: usize = 64;
 
-/// What an operator says of a node.
+/// Tags of a node that operators set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTags {
-    /// It gets no new containers, for this reason.
+    /// Reason of a cordon: the node gets no new containers.
     pub cordon: Option<String>,
-    /// Words an ask can insist on.
+    /// Labels that a request can require.
     pub labels: BTreeSet<Name>,
-    /// Named values an ask can compare; they go before those of the agent.
+    /// Attributes that a request can compare; they override those of the agent.
     pub attributes: BTreeMap<Name, String>,
-    /// Only asks that tolerate every one of these come here. The value may be empty.
+    /// Taints; a request must tolerate all of them. The value may be empty.
     pub taints: BTreeMap<Name, String>,
 }
 
 impl NodeTags {
-    /// Nothing is said.
+    /// True without any tags.
     pub fn is_empty(&self) -> bool {
         *self == NodeTags::default()
     }
-    /// What holds of a node whose agent says this of itself.
+    /// Effective properties of a node with the agent's properties `own`.
     pub fn over<'t>(&self, own: &'t Traits) -> Cow<'t, Traits> {
         if self.labels.is_empty() && self.attributes.is_empty() && self.taints.is_empty() {
             return Cow::Borrowed(own);
@@ -73,33 +74,34 @@ fn put(known: &mut BTreeMap<Name, String>, change: &BTreeMap<Name, Option<String
     }
 }
 
-/// What came of a change, or would come of it.
+/// Result of a change of tags, also of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tagged {
-    /// What was said before.
+    /// Tags before the change.
     pub before: NodeTags,
-    /// What is said now.
+    /// Tags after the change.
     pub after: NodeTags,
-    /// What holds of the node by both its agent and that; `None` while it is not here.
+    /// Effective properties of the node; `None` while it is not registered.
     pub traits: Option<Traits>,
-    /// The word people see for the node then; `None` while it is not here.
+    /// State of the node that users see; `None` while it is not registered.
     pub standing: Option<&'static str>,
 }
 
 impl Cluster {
-    /// What an operator says of a node, whether or not it is here.
+    /// Tags of a node, also of a node that is not registered.
     pub fn tags(&self, node: &NodeId) -> Option<&NodeTags> {
         self.tags.get(node)
     }
-    /// What holds of a node: its agent's words with those of an operator on top.
+    /// Effective properties of a node: those of the agent, overridden by the tags.
     pub fn traits<'n>(&self, node: &'n Node) -> Cow<'n, Traits> {
         self.tags.get(&node.id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
     }
-    /// It gets no new containers by an operator's word, for this reason.
+    /// Reason of the cordon of a node; `None` without one.
     pub fn cordon(&self, node: &NodeId) -> Option<&str> {
         self.tags.get(node)?.cordon.as_deref()
     }
-    /// The word people see for a node: its own state, or what an operator decided about it while it speaks.
+    /// State of a node that users see: its own state, or drain and cordon while it sends
+    /// heartbeats.
     pub fn standing(&self, node: &Node) -> &'static str {
         self.standing_with(node, self.cordon(&node.id).is_some())
     }
@@ -156,7 +158,7 @@ impl Cluster {
         self.room_changed = true;
     }
 
-    /// The scheduler's index follows what is said of a node.
+    /// Updates the scheduler's index after a change of tags.
     fn retag(&mut self, id: &NodeId) {
         self.roomy = None;
         let Some(node) = self.nodes.get(id) else { return };
@@ -168,7 +170,7 @@ impl Cluster {
     }
 }
 
-/// What is said now and was not, and what was and is not: `label gpu, attribute zone=b, no taint etl`.
+/// Text of the changes, such as `label gpu, attribute zone=b, no taint etl`.
 fn differences(before: &NodeTags, after: &NodeTags) -> String {
     let mut told: Vec<String> = after.labels.difference(&before.labels).map(|label| format!("label {label}")).collect();
     told.extend(before.labels.difference(&after.labels).map(|label| format!("no label {label}")));
@@ -181,7 +183,7 @@ fn differences(before: &NodeTags, after: &NodeTags) -> String {
     told.join(", ")
 }
 
-/// `name=value`, or the name alone where there is no value.
+/// `name=value`, or only the name when the value is empty.
 pub(crate) fn pair(name: &Name, value: &str) -> String {
     if value.is_empty() { name.to_string() } else { format!("{name}={value}") }
 }

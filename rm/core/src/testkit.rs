@@ -1,8 +1,9 @@
-//! A cluster with make-believe nodes and masters, for tests that read as stories.
+//! Simulated cluster with fake nodes and masters, for scenario tests.
 //!
-//! The nodes behave (they hold containers and unacknowledged ends, and forget when told), the store behaves (a restart sees what
-//! was saved and nothing else). Every step is followed by the invariants. A scenario that is dropped without
-//! [`Scenario::check`] panics, so that no story goes unchecked.
+//! Fake nodes hold containers and unacknowledged exit reports, and remove them on command. After a
+//! restart, the fake store returns exactly the saved records. The invariants are checked after
+//! every step. A [`Scenario`] that is dropped without [`Scenario::check`] panics, so that no test
+//! omits the last check.
 
 mod fake;
 
@@ -27,10 +28,10 @@ use crate::queue::spec::Tree;
 use crate::save::{NodeMark, Save, SavedState};
 use crate::tags::NodeTags;
 
-/// Parses any id; panics on nonsense.
+/// Parses any id.
 ///
 /// # Panics
-/// When the text is no such id.
+/// When the text is not a valid id.
 pub fn id<T: std::str::FromStr>(text: &str) -> T
 where
     T::Err: std::fmt::Debug,
@@ -38,12 +39,12 @@ where
     text.parse().expect("an id in a test")
 }
 
-/// A size in GiB and cores.
+/// Size in GiB and cores.
 pub fn size(gib: u64, cores: u32) -> Resource {
     Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores))
 }
 
-/// What a store would hold.
+/// Store in memory.
 #[derive(Clone, Debug, Default)]
 pub struct FakeStore {
     apps: BTreeMap<AppId, (Arc<NewApp>, UnixMillis)>,
@@ -107,20 +108,20 @@ impl FakeStore {
     }
 }
 
-/// A story about a cluster.
+/// Cluster, fake nodes and fake store of one test.
 #[derive(Debug)]
 pub struct Scenario {
-    /// The cluster itself.
+    /// The cluster.
     pub cluster: Cluster,
-    /// Make-believe nodes.
+    /// Fake nodes.
     pub nodes: BTreeMap<NodeId, FakeNode>,
-    /// Every line of the event log.
+    /// All lines of the event log.
     pub log: Vec<LogLine>,
-    /// Every update ever told, by application, over all lives.
+    /// All updates by application, of all incarnations.
     pub updates: BTreeMap<AppId, Vec<(Epoch, Update)>>,
-    /// Every container that a node was told to run.
+    /// All containers that nodes were ordered to run.
     pub ordered: BTreeSet<ContainerId>,
-    /// Now.
+    /// Current time.
     pub now: Tick,
     settings: Settings,
     store: FakeStore,
@@ -136,11 +137,11 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// An empty cluster with the usual settings.
+    /// Creates an empty cluster with default settings.
     pub fn new() -> Self {
         Scenario::with(Settings { unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
     }
-    /// An empty cluster.
+    /// Creates an empty cluster.
     pub fn with(settings: Settings) -> Self {
         let epoch = Epoch(1);
         let restored = Restored { epoch, ..Restored::default() };
@@ -159,7 +160,7 @@ impl Scenario {
         }
     }
 
-    /// The resource manager dies and starts again. Nodes keep what they have, and have to register.
+    /// Restarts the resource manager. Nodes keep their containers and must register again.
     pub fn restart(&mut self) -> &mut Self {
         self.epoch = Epoch(self.epoch.0 + 1);
         self.cluster = Cluster::new(self.settings.clone(), self.store.load(self.epoch), self.now);
@@ -170,25 +171,26 @@ impl Scenario {
         self
     }
 
-    /// The operator writes other settings; they count from the next start on.
+    /// Changes the settings; they apply after the next restart.
     pub fn reconfigure(&mut self, what: impl FnOnce(&mut Settings)) -> &mut Self {
         what(&mut self.settings);
         self
     }
 
-    /// The operator writes other settings, and they are read again at once.
+    /// Changes the settings; they apply immediately.
     ///
     /// # Errors
-    /// As the resource manager refuses them.
+    /// The refusal of the resource manager.
     pub fn configure(&mut self, what: impl FnOnce(&mut Settings)) -> Answered {
         what(&mut self.settings);
         self.call(Call::Configure(Box::new(self.settings.clone())))
     }
 
-    /// One event; what follows from it reaches store and nodes; the invariants hold.
+    /// Processes one event, applies its effects to the store and the nodes, and checks the
+    /// invariants.
     ///
     /// # Panics
-    /// When an invariant does not hold or an event was illegal.
+    /// When an invariant does not hold or a state machine rejected an event.
     pub fn step(&mut self, event: Event) -> Option<Answered> {
         let mut out = Vec::new();
         self.cluster.step(self.now, event, &mut out);
@@ -213,7 +215,7 @@ impl Scenario {
 
     fn tell(&mut self, node: &NodeId, container: ContainerId, want: Want) {
         match &want {
-            // a later size is an order of its own
+            // a later version is a resize order
             Want::Run(order) if order.version > 1 => {
                 assert!(self.ordered.contains(&container), "{container} gets another size and was never granted");
             }
@@ -224,16 +226,16 @@ impl Scenario {
         fake.obey(container, want);
     }
 
-    /// One call.
+    /// Makes a call and returns its answer.
     ///
     /// # Panics
-    /// When no answer comes.
+    /// When there is no answer.
     pub fn call(&mut self, what: Call) -> Answered {
         self.calls += 1;
         self.step(Event::Call { call: CallId(self.calls), what }).expect("every call is answered")
     }
 
-    /// Time passes; deadlines that fall into it take effect in their order. Nodes stay silent.
+    /// Advances the time; timers fire in order. Nodes send nothing.
     pub fn after(&mut self, by: Duration) -> &mut Self {
         let until = self.now.plus(by);
         while let Some(due) = self.cluster.next_deadline().filter(|due| *due <= until) {
@@ -245,7 +247,7 @@ impl Scenario {
         self
     }
 
-    /// Time passes while every connected node gives a sign of life each second.
+    /// Advances the time; every connected node sends a heartbeat each second.
     pub fn alive_for(&mut self, by: Duration) -> &mut Self {
         let until = self.now.plus(by);
         while self.now < until {
@@ -256,31 +258,31 @@ impl Scenario {
         self
     }
 
-    /// A node comes, or comes again, and hears what it should have.
+    /// Registers a node, which receives its desired containers.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the registration is refused.
     pub fn register(&mut self, node: &str) -> &mut Self {
         self.try_register(node).unwrap_or_else(|refusal| panic!("{node} was refused: {refusal:?}"));
         self
     }
-    /// A registration by which the node has nothing, with this number.
+    /// Registers a node without containers, with this registration number.
     ///
     /// # Errors
-    /// As the resource manager refuses it.
+    /// The refusal of the resource manager.
     pub fn register_empty(&mut self, node: &str, serial: u64) -> Result<Answer, Refusal> {
         let node: NodeId = id(node);
         let facts = self.nodes.get(&node).expect("a node of this story").registration();
         let facts = Box::new(crate::Registration { seen: Vec::new(), exits: Vec::new(), serial, ..facts });
         self.call(Call::RegisterNode { node, facts })
     }
-    /// The same for a node that may be refused.
+    /// Registers a node that may be refused.
     ///
     /// # Errors
-    /// As the resource manager refuses it.
+    /// The refusal of the resource manager.
     ///
     /// # Panics
-    /// When the answer is to another call.
+    /// When the answer belongs to another call.
     pub fn try_register(&mut self, node: &str) -> Result<(), Refusal> {
         let node: NodeId = id(node);
         let facts = self.nodes.get(&node).expect("a node of this story").registration();
@@ -299,13 +301,13 @@ impl Scenario {
         }
         Ok(())
     }
-    /// A new node that offers so much.
+    /// Adds a node with these resources and registers it.
     pub fn node(&mut self, node: &str, offers: Resource) -> &mut Self {
         self.nodes.insert(id(node), FakeNode { offers, ..FakeNode::default() });
         self.register(node)
     }
 
-    /// A node reports all it has.
+    /// Sends a heartbeat of a node with all its containers.
     pub fn report(&mut self, node: &str) -> Answered {
         let node: NodeId = id(node);
         let fake = self.nodes.get(&node).expect("a node of this story");
@@ -319,15 +321,15 @@ impl Scenario {
         };
         self.call(Call::Report { node, report: Box::new(report) })
     }
-    /// Every connected node reports.
+    /// Sends heartbeats of all connected nodes.
     pub fn report_all(&mut self) -> &mut Self {
         let names: Vec<String> = self.nodes.iter().filter(|(_, n)| n.connected).map(|(id, _)| id.to_string()).collect();
         for node in names {
-            let _ = self.report(&node); // one that was given up is refused, and that is right
+            let _ = self.report(&node); // a lost node is refused, as expected
         }
         self
     }
-    /// All containers on all nodes run, those that should stop have stopped, and the nodes report it.
+    /// Starts and stops containers on all nodes as ordered, and reports it.
     pub fn settle(&mut self) -> &mut Self {
         for _ in 0..3 {
             let wall = UnixMillis(self.settings.unix_at_zero.0 + self.now.0);
@@ -338,10 +340,10 @@ impl Scenario {
         }
         self
     }
-    /// A container's program ends, and its node reports it.
+    /// Ends a container's program; its node reports it.
     ///
     /// # Panics
-    /// When no node has it.
+    /// When no node has the container.
     pub fn exit(&mut self, container: &ContainerId, reason: ExitReason) -> &mut Self {
         let wall = UnixMillis(self.settings.unix_at_zero.0 + self.now.0);
         let (name, node) = self.nodes.iter_mut().find(|(_, n)| n.has.contains_key(container)).expect("a node has it");
@@ -351,25 +353,25 @@ impl Scenario {
         self
     }
 
-    /// An unmanaged application whose master has registered.
+    /// Submits an unmanaged application and registers its master.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When a call is refused.
     pub fn app(&mut self, name: &str) -> AppId {
         let app = self.submit(name, 0, Master::Unmanaged);
         let attempt = AttemptId { app: app.clone(), attempt: 1 };
         self.call(Call::RegisterMaster { attempt, url: None }).expect("registers");
         app
     }
-    /// A managed application of this size.
+    /// Submits a managed application with this size of the master.
     pub fn managed(&mut self, name: &str, resource: Resource, max_attempts: u32) -> AppId {
         let launch = Arc::new(Launch { command: vec!["appmaster".into()], ..Launch::default() });
         self.submit(name, 0, Master::Managed { resource, launch, max_attempts })
     }
-    /// Any application.
+    /// Submits an application.
     ///
     /// # Panics
-    /// When it is refused.
+    /// When the submission is refused.
     pub fn submit(&mut self, name: &str, priority: i32, master: Master) -> AppId {
         let spec =
             NewApp { name: id(name), queue: id("default"), priority, user: "test".into(), lifetime: None, master, key: None };
@@ -378,53 +380,53 @@ impl Scenario {
             other => panic!("not submitted: {other:?}"),
         }
     }
-    /// The current attempt of an application.
+    /// Id of the current attempt of an application.
     ///
     /// # Panics
-    /// When there is no such application.
+    /// When the application does not exist.
     pub fn attempt(&self, app: &AppId) -> AttemptId {
         self.cluster.app(app).expect("an application of this story").attempt_id()
     }
-    /// The current master registers, or registers again.
+    /// Registers the current master.
     ///
     /// # Errors
-    /// As the resource manager refuses it.
+    /// The refusal of the resource manager.
     pub fn master(&mut self, app: &AppId) -> Answered {
         let attempt = self.attempt(app);
         self.call(Call::RegisterMaster { attempt, url: None })
     }
 
-    /// Asks for containers.
+    /// Requests containers.
     pub fn ask(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> Answered {
         self.call(Call::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)), how: How::Really })
     }
-    /// Asks, and says why it has to wait.
+    /// Requests containers and returns the reason of the wait.
     ///
     /// # Panics
-    /// When it does not have to.
+    /// When the request does not wait.
     pub fn ask_waits(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> String {
         match self.ask(app, request, count, resource) {
             Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) => sentence.to_string(),
             other => panic!("does not wait: {other:?}"),
         }
     }
-    /// A master's heartbeat that acknowledges everything up to `ack`.
+    /// Sends a master's heartbeat that acknowledges all updates up to `ack`.
     pub fn sync(&mut self, app: &AppId, ack: u64, asks: Vec<Ask>) -> Answered {
         let (attempt, epoch) = (self.attempt(app), self.epoch);
         self.call(Call::Sync(Box::new(Sync { attempt, epoch, ack, asks, withdraw: vec![], release: vec![] })))
     }
-    /// The master is done.
+    /// Finishes an application.
     pub fn finish(&mut self, app: &AppId, outcome: Outcome) -> Answered {
         let attempt = self.attempt(app);
         self.call(Call::Finish { attempt, outcome, diagnostics: "done".into() })
     }
 
-    /// Containers that are alive, of one application.
+    /// Live containers of an application.
     pub fn alive(&self, app: &AppId) -> Vec<ContainerId> {
         let mine = self.cluster.containers().filter(|c| c.id.app == *app && c.state.is_alive());
         mine.map(|c| c.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
-    /// Ends told to an application in this life and not acknowledged.
+    /// Unacknowledged ends that were sent to an application in this incarnation.
     pub fn told_exits(&self, app: &AppId) -> Vec<ContainerId> {
         let told = self.cluster.app(app).map(|a| a.updates.after(0)).into_iter().flatten();
         let exits = told.filter_map(|u| match &u.what {
@@ -440,20 +442,20 @@ impl Scenario {
         });
         exits.collect()
     }
-    /// Where an application is in its life.
+    /// State of an application.
     pub fn state(&self, app: &AppId) -> &'static str {
         self.cluster.app(app).map_or("gone", |a| a.state.as_str())
     }
-    /// How often a line with this reason was logged.
+    /// Number of log lines with this reason.
     pub fn logged(&self, reason: &str) -> usize {
         self.log.iter().filter(|l| l.reason.as_str() == reason).count()
     }
-    /// This life of the resource manager.
+    /// Epoch of this incarnation of the resource manager.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Ends the story.
+    /// Checks the invariants a last time and ends the scenario.
     pub fn check(mut self) {
         self.cluster.assert_invariants();
         self.checked = true;
@@ -466,7 +468,7 @@ impl Drop for Scenario {
     }
 }
 
-/// An ask without particulars.
+/// Request without placement rules.
 pub fn ask(request: &str, count: u32, resource: Resource) -> Ask {
     Ask {
         request: id(request),
@@ -481,7 +483,7 @@ pub fn ask(request: &str, count: u32, resource: Resource) -> Ask {
     }
 }
 
-/// True when a call was refused because no node could ever give so much.
+/// True when a call was refused as infeasible.
 pub fn is_never(answer: &Answered) -> bool {
     matches!(answer, Err(Refusal::NeverFits { .. }))
 }

@@ -1,6 +1,7 @@
-//! Deadlines as data: at most one for each key, fired in order.
+//! Timers as data: at most one per key, fired in order.
 //!
-//! Owned by the cluster. Never waits: the loop asks when the next one is due and comes back with an event.
+//! The cluster owns the timers. They never wait: the event loop reads the next deadline and sends
+//! an event.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,32 +10,32 @@ use headroom_types::{AppId, ContainerId, NodeId, RequestId, Tick};
 
 use crate::table::{Named, Table};
 
-/// Whose deadline.
+/// Key of a timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
-    /// After a restart: no longer wait for nodes.
+    /// End of the recovery after a restart.
     Recovery,
-    /// A node was silent for another stage.
+    /// Next timeout of a silent node.
     Node(NodeId),
-    /// A master was silent for too long.
+    /// Heartbeat timeout of a master.
     Master(AppId),
-    /// A master that said it is done is still there.
+    /// End of the time that a finished master has to end by itself.
     Linger(AppId),
-    /// A node has not said what became of another size for a container.
+    /// Timeout for a node's answer to a resize.
     Resize(ContainerId),
-    /// What is left on a node that is being drained is stopped.
+    /// Deadline of a drain.
     Drain(NodeId),
-    /// An application has lived as long as it may.
+    /// End of an application's lifetime.
     Lifetime(AppId),
-    /// A request's preference gives way by one step.
+    /// Relaxation of a request's preference by one level.
     Reach(AppId, RequestId),
-    /// Who has waited for long is given a node.
+    /// Review of reservations.
     Reserve,
-    /// What is missing of a request is worth nothing any more.
+    /// Deadline of a request.
     Deadline(AppId, RequestId),
-    /// Another round of preemption.
+    /// Next round of preemption.
     Preempt,
-    /// The warning of a claim is over.
+    /// End of a claim's warning.
     Claim(u64),
 }
 
@@ -58,23 +59,24 @@ impl Named for Key {
     }
 }
 
-/// All deadlines.
+/// All timers.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     at: Table<Key, Due>,
     order: BTreeSet<(Tick, Key)>,
 }
 
-/// When a key is due.
+/// Deadline of a key.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     at: Tick,
-    /// Where it stands in the order: not later. A deadline that is put off again and again moves only when its place comes up.
+    /// Position in the order, never later than the deadline. A timer that is postponed repeatedly
+    /// moves only when its position is reached.
     filed: Tick,
 }
 
 impl Timers {
-    /// Sets a deadline; the former one of the same key is gone.
+    /// Sets a timer and replaces the one with the same key.
     pub fn set(&mut self, key: Key, at: Tick) {
         if let Some(due) = self.at.get_mut(&key).filter(|due| due.filed <= at) {
             due.at = at;
@@ -84,13 +86,13 @@ impl Timers {
         self.at.insert(key.clone(), Due { at, filed: at });
         self.order.insert((at, key));
     }
-    /// Removes a deadline.
+    /// Cancels a timer.
     pub fn cancel(&mut self, key: &Key) {
         if let Some(due) = self.at.remove(key) {
             self.order.remove(&(due.filed, key.clone()));
         }
     }
-    /// Takes the first deadline that is due.
+    /// Removes and returns the first timer that is due.
     pub fn due(&mut self, now: Tick) -> Option<Key> {
         while self.order.first().is_some_and(|(filed, _)| *filed <= now) {
             let (_, key) = self.order.pop_first()?;
@@ -104,15 +106,15 @@ impl Timers {
         }
         None
     }
-    /// When to look next: the first one is not due before.
+    /// Time of the next check: no timer is due earlier.
     pub fn next(&self) -> Option<Tick> {
         self.order.first().map(|(at, _)| *at)
     }
-    /// When this one is due.
+    /// Deadline of a timer.
     pub fn of(&self, key: &Key) -> Option<Tick> {
         self.at.get(key).map(|due| due.at)
     }
-    /// Moves every deadline by as long as the loop stood still.
+    /// Postpones all timers by the length of a stall of the event loop.
     pub fn postpone(&mut self, by: Duration) {
         for due in self.at.values_mut() {
             due.at = due.at.plus(by);

@@ -1,4 +1,4 @@
-//! Stories about other settings while the cluster runs. Each step is followed by the invariants.
+//! Scenario tests of changed settings at run time. The invariants are checked after every step.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Nodes that are to be empty: stories.
+//! Scenario tests of draining nodes.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn standing(s: &Scenario, node: &str) -> &'static str {
 fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
     s.alive(app).iter().filter_map(|c| s.cluster.container(c)).map(|c| c.node.to_string()).collect()
 }
-/// What masters were told of drained nodes: node and time.
+/// Drain updates that masters received: node and deadline.
 fn told(s: &Scenario, app: &AppId) -> Vec<(NodeId, Option<UnixMillis>)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     all.filter_map(|(_, u)| match &u.what {
@@ -43,7 +43,7 @@ fn hear(s: &mut Scenario, app: &AppId) {
     let last = s.cluster.app(app).expect("app").updates.last();
     s.sync(app, last, vec![]).expect("syncs");
 }
-/// Time passes, and the masters live on.
+/// Advances the time while masters and nodes send heartbeats.
 fn live(s: &mut Scenario, apps: &[&AppId], seconds: u64) {
     for _ in 0..seconds {
         s.alive_for(secs(1));
@@ -52,7 +52,7 @@ fn live(s: &mut Scenario, apps: &[&AppId], seconds: u64) {
         }
     }
 }
-/// Two nodes of 4 GiB; an application with two containers on n1 and none on n2.
+/// Two nodes of 4 GiB; the application has two containers on n1 and none on n2.
 fn two() -> (Scenario, AppId, Vec<ContainerId>) {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));

@@ -1,5 +1,6 @@
-//! Stories about memory that ended containers leave on a node: it counts as taken, people are told of it, and the room comes back. Each
-//! step is followed by the invariants; each story must end with `check`.
+//! Scenario tests of memory that ended containers leave charged on a node: it counts as taken,
+//! users see it, and it becomes free again. The invariants are checked after every step; each test
+//! must end with `check`.
 
 use headroom_rm_core::testkit::{Scenario, id, size};
 use headroom_types::exit::{LeftBy, Unattributed};

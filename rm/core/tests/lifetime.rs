@@ -1,4 +1,4 @@
-//! How long an application may live, and what is kept of the runs of its master: stories.
+//! Scenario tests of application lifetimes and of the records of attempts.
 
 use std::time::Duration;
 
@@ -35,18 +35,18 @@ fn change(s: &mut Scenario, app: &AppId, queue: Option<&str>, lifetime: Option<L
     s.call(Call::ChangeApp { app: app.clone(), queue, priority: None, lifetime }).expect("changes");
     s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000)
 }
-/// A queue without a limit, and one whose applications live for a minute.
+/// One queue without a limit, and one with a maximum lifetime of a minute.
 fn two_queues() -> Scenario {
     let short = QueueSpec { max_lifetime_ms: Some(60_000), ..QueueSpec::default() };
     let children = [(id("long"), QueueSpec::default()), (id("short"), short)].into();
     let queues = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
     Scenario::with(Settings { queues, unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
 }
-/// Time passes, nodes speak, and so does the master while it is wanted.
+/// Advances the time while nodes and the master send heartbeats.
 fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
     for _ in 0..seconds {
         s.alive_for(secs(1));
-        let _ = s.sync(app, 0, vec![]); // it may have to stop
+        let _ = s.sync(app, 0, vec![]); // refused once the application ends
     }
 }
 fn runs(s: &Scenario, app: &AppId) -> Vec<Run> {
@@ -194,7 +194,7 @@ fn no_fault_of_the_platform_is_charged() {
     let app = s.managed("job", size(1, 1), 1);
     s.settle();
     s.master(&app).expect("registers");
-    // its container is taken back
+    // its container is preempted
     let first = s.alive(&app)[0].clone();
     s.exit(&first, ExitReason::Preempted).settle();
     s.master(&app).expect("registers");
@@ -210,7 +210,7 @@ fn no_fault_of_the_platform_is_charged() {
     live(&mut s, &app, 31);
     s.settle();
     s.master(&app).expect("registers");
-    // the resource manager is gone for a while, and its node does not come back
+    // the resource manager restarts after its wait, and the node does not register again
     s.restart().alive_for(secs(11));
     s.node("n3", size(4, 4)).settle();
     s.master(&app).expect("registers");

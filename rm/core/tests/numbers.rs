@@ -1,4 +1,4 @@
-//! Numbers of applications, promised before their submission.
+//! Tests of application numbers that are reserved before the submission.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use headroom_rm_core::testkit::{Scenario, id};
 use headroom_rm_core::{Answer, Call, Master, NewApp, Refusal};
 use headroom_types::AppId;
 
-/// An application that was promised a number gets it, however late and however often it comes, and nobody else does.
+/// An application gets its reserved number at any later time and with every retry; no other
+/// application gets it.
 #[test]
 fn a_reserved_number_is_for_one_application() {
     let mut s = Scenario::new();

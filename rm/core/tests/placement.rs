@@ -1,5 +1,5 @@
-//! Stories about where containers go, how long they wait for it, and what is said meanwhile. Each step is followed by the
-//! invariants; each story must end with `check`.
+//! Scenario tests of placement, waiting times and the sentences about them. The invariants are
+//! checked after every step; each test must end with `check`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// A node in a rack with labels.
+/// Adds a node in a rack with labels.
 fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
     let traits = Traits { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..Traits::default() };
     add(s, name, size(gib, 8), traits);
@@ -52,7 +52,7 @@ fn never(s: &mut Scenario, app: &AppId, ask: Ask) -> String {
     }
 }
 
-/// Where the live containers of a request are, in order.
+/// Nodes of the live containers of a request, sorted.
 fn places(s: &Scenario, request: &str) -> Vec<String> {
     let mine = s.cluster.containers().filter(|c| c.request == Some(id(request)) && c.state.is_alive());
     let mut nodes: Vec<String> = mine.map(|c| c.node.to_string()).collect();
@@ -148,7 +148,7 @@ fn apart_means_one_on_each_node_and_holds_both_ways() {
     let noisy = places(&s, "noisy");
     send(&mut s, &app, with("db", 9, 1, |p| p.spread = Some(Level::Node)));
     assert!(!places(&s, "db").contains(&noisy[0]), "whoever keeps away is kept away from: {:?}", places(&s, "db"));
-    // the noisy one is worth nothing any more: nobody keeps away from where it was
+    // without the request `noisy`, its anti-affinity does not apply any more
     let before = places(&s, "db").len();
     let full = (0..2).fold(ask("db", 40, size(1, 0)), |ask, _| ask);
     assert!(waits(send(&mut s, &app, full)).contains("must not go"));
@@ -212,7 +212,7 @@ fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
     let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
     assert!(sentence.contains("2 s more for near"), "{sentence}");
     s.alive_for(Duration::from_millis(1900));
-    // to say it again does not begin the wait anew
+    // a repeated request does not restart the wait
     let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
     assert!(sentence.contains("1 s more for near"), "{sentence}");
     s.after(Duration::from_millis(100));
@@ -281,7 +281,7 @@ fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
     );
     let gpu = s.ask(&app, "f", 1, gpus(1, 1));
     assert!(matches!(gpu, Err(Refusal::NeverFits { sentence, .. }) if sentence == "no node has gpu"));
-    // a node that nobody knows may still come
+    // an unknown node may still register
     let sentence = waits(send(&mut s, &app, with("g", 1, 1, |p| p.nodes = vec![id("tomorrow")])));
     assert_eq!(sentence, "none of the 1 nodes it names takes work now");
     s.check();
@@ -330,7 +330,7 @@ fn a_deadline_drops_what_is_missing_and_is_not_begun_anew() {
     s.alive_for(secs(1));
     assert_eq!(expired(&s, &app), ["hurry: needs 2 GiB on one node; best is n1 with 0 B free"]);
     assert_eq!(s.logged("RequestExpired"), 1);
-    // room comes too late, and neither saying it again nor raising it brings it back
+    // free memory comes too late, and neither a repeated nor a larger request restarts it
     s.settle();
     let first = s.alive(&app)[0].clone();
     s.exit(&first, OK);
@@ -358,7 +358,7 @@ fn a_deadline_is_not_begun_anew_by_a_restart() {
     s.alive_for(secs(7));
     s.restart().register("n1").register("n2").settle();
     s.master(&app).expect("registers");
-    // the master has wanted it for eight seconds by now, and says so as often as it likes
+    // the master has waited for eight seconds and may report it repeatedly
     hurry.waited = secs(8);
     s.ask(&app, "fill", 1, size(3, 1)).expect("asks again");
     assert!(waits(send(&mut s, &app, hurry.clone())).contains("2 GiB"));
@@ -380,7 +380,7 @@ fn a_deadline_that_was_kept_expires_nothing() {
     quick.deadline = Some(secs(5));
     assert_eq!(send(&mut s, &app, quick.clone()), Verdict::Fits);
     s.alive_for(secs(20));
-    // it wants more now, and has its whole time for that
+    // a larger count starts a new deadline
     quick.count = 5;
     assert!(waits(send(&mut s, &app, quick.clone())).contains("1 GiB"));
     s.alive_for(secs(4));

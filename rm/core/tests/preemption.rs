@@ -1,4 +1,5 @@
-//! A queue gets what it can count on, from queues that have more: stories with jobs that escalate.
+//! Scenario tests of preemption: a queue gets its guarantee from queues above theirs, also for
+//! escalating jobs.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ fn tree(leaves: Vec<(&str, QueueSpec)>) -> Tree {
     let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
     Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
 }
-/// Warned for 5 s, a round each second, and no bound on a round.
+/// Warning of 5 s, one round per second, no limit per round.
 fn settings(queues: Tree) -> Settings {
     Settings { queues, preempt_warning: secs(5), preempt_every: secs(1), preempt_part: 1000, ..Settings::default() }
 }
@@ -33,7 +34,7 @@ fn app(s: &mut Scenario, queue: &str, master: Master) -> AppId {
     s.master(&app).expect("registers");
     app
 }
-/// Two nodes of 8 GiB; `a` has all of it, in containers of 2 GiB; nothing is left for `b`.
+/// Two nodes of 8 GiB; `a` uses all of it, in containers of 2 GiB; nothing is free for `b`.
 fn crowded(settings: Settings) -> (Scenario, AppId, AppId) {
     let mut s = Scenario::with(settings);
     s.node("n1", size(8, 32)).node("n2", size(8, 32));
@@ -42,7 +43,7 @@ fn crowded(settings: Settings) -> (Scenario, AppId, AppId) {
     s.settle();
     (s, a, b)
 }
-/// Time passes in steps of half a second; nodes and masters behave.
+/// Advances the time in steps of half a second; nodes and masters send heartbeats.
 fn live(s: &mut Scenario, time: Duration, apps: &[&AppId]) {
     for _ in 0..time.as_millis() / 500 {
         s.after(Duration::from_millis(500));
@@ -93,7 +94,7 @@ fn a_job_that_escalates_gets_its_guarantee_each_time() {
             let why = s.cluster.why(&b, s.now).expect("app")[0].sentence.clone();
             assert_eq!(why, "room is made for it on n2: 1 containers of other queues go in 5 s");
         }
-        // a round, the warning, and one second
+        // one interval, the warning, and one second
         live(&mut s, secs(6), &[&a, &b]);
         assert_eq!(has(&s, &b), gib, "after {n} tries");
         assert!(has(&s, &a) >= 8, "a keeps its guarantee");
@@ -139,7 +140,7 @@ fn the_least_escalated_go_first_and_then_the_newest() {
         s.settle().after(Duration::from_millis(10));
     }
     let order: Vec<ContainerId> = ["third", "second", "first"].iter().map(|r| one(&s, &a, r)).collect();
-    // one that was grown in place has escalated too
+    // a container that was resized has escalated too
     let grown = one(&s, &a, "grown");
     let third = one(&s, &a, "third");
     s.call(Call::Stop { container: third.clone() }).expect("stops");
@@ -207,7 +208,7 @@ fn a_master_that_waits_has_a_claim_like_anybody_else() {
 
 #[test]
 fn a_round_takes_no_more_than_its_part() {
-    // a quarter of 16 GiB: two containers of 2 GiB in each round
+    // a quarter of 16 GiB: two containers of 2 GiB per round
     let (mut s, a, b) = crowded(Settings { preempt_part: 250, preempt_every: secs(3), ..settings(halves()) });
     s.ask(&b, "work", 4, size(2, 1)).expect("asks");
     live(&mut s, secs(3), &[&a, &b]);
@@ -223,7 +224,7 @@ fn a_round_takes_no_more_than_its_part() {
 
 #[test]
 fn rounds_save_up_for_one_container_that_needs_more_than_a_round_may_take() {
-    // a tenth of 16 GiB is less than anything that runs there
+    // a tenth of 16 GiB is less than any running container
     let (mut s, a, b) = crowded(Settings { preempt_part: 100, preempt_every: secs(3), ..settings(halves()) });
     s.ask_waits(&b, "work", 1, size(4, 1));
     live(&mut s, secs(6), &[&a, &b]);
@@ -286,7 +287,7 @@ fn a_claim_is_called_off_when_nobody_needs_it_any_more() {
     s.call(Call::Withdraw { app: b.clone(), request: id("work") }).expect("withdraws");
     live(&mut s, secs(10), &[&a, &b]);
     assert_eq!((has(&s, &a), s.logged("PreemptCalledOff"), s.cluster.claims().len()), (16, 1, 0));
-    // or when a node with room comes
+    // a new node with enough free resources also cancels the claim
     s.ask_waits(&b, "more", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     s.node("n3", size(8, 8));
@@ -299,7 +300,7 @@ fn a_claim_is_called_off_when_nobody_needs_it_any_more() {
 #[test]
 fn the_room_that_comes_goes_to_the_claim_and_not_back() {
     let (mut s, a, b) = crowded(settings(halves()));
-    // a wants ever more of what fits into the smallest gap
+    // `a` always requests more containers that fit into the smallest gap
     s.ask(&a, "crumbs", 50, size(1, 1)).expect("asks");
     s.ask_waits(&b, "work", 1, size(6, 1));
     live(&mut s, secs(2), &[&a, &b]);
@@ -369,7 +370,8 @@ fn what_is_free_on_a_node_that_is_kept_for_it_need_not_be_taken() {
     s.ask(&b, "first", 2, size(2, 1)).expect("asks");
     live(&mut s, secs(10), &[&a, &b]);
     assert_eq!((has(&s, &a), has(&s, &b)), (12, 4));
-    // a keeps trying with small ones while b starves, so b is given a node on which 2 GiB are free, and taking 2 more is enough
+    // `a` requests small containers while `b` starves; `b` gets a reservation on a node with 2 GiB
+    // free, so one victim of 2 GiB is enough
     s.ask(&b, "large", 1, size(3, 1)).expect("asks");
     let lost = s.alive(&a).into_iter().next().expect("alive");
     s.exit(&lost, ExitReason::OverheadOom);
@@ -380,7 +382,7 @@ fn what_is_free_on_a_node_that_is_kept_for_it_need_not_be_taken() {
     s.check();
 }
 
-/// One moment: who asks, how much, how often; which container fails.
+/// One step: requesting application, size, count, and the container that fails.
 type Moment = (bool, u64, u32, Option<usize>);
 
 fn any_moment() -> impl Strategy<Value = Moment> {
@@ -390,8 +392,9 @@ fn any_moment() -> impl Strategy<Value = Moment> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 30, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
-    /// Safety: nobody is taken below what his queue can count on. Liveness: in the end nobody waits for what fits into his guarantee
-    /// while the other has more than one container beyond his own.
+    /// Safety: no queue is preempted below its guarantee. Liveness: at the end no request waits
+    /// that fits into its guarantee while the other queue has more than one container above its
+    /// own.
     #[test]
     fn guarantees_are_kept_and_reached(moments in proptest::collection::vec(any_moment(), 1..20)) {
         play(moments);
@@ -400,11 +403,12 @@ proptest! {
 
 #[test]
 fn nodes_kept_for_a_queue_above_its_guarantee_do_not_bar_one_below_it() {
-    // both nodes come to be kept for the first queue, which has 12 GiB of the 16
+    // both nodes become reserved for the first queue, which has 12 GiB of the 16
     play(vec![(true, 2, 3, None), (false, 1, 1, None), (true, 3, 1, None), (false, 3, 2, Some(8)), (false, 3, 1, Some(32))]);
 }
 
-/// Two queues with half of the cluster each, one of them crowding the other, live through this and for a minute after it.
+/// Runs these steps and one more minute with two queues that are guaranteed half of the cluster
+/// each. One of them uses all of it at the start.
 fn play(moments: Vec<Moment>) {
     let (mut s, a, b) = crowded(settings(halves()));
     for (n, (who, gib, count, fails)) in moments.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Stories about queues: shares, limits, gates, moves. Each step is followed by the invariants; each story must end with `check`.
+//! Scenario tests of queues: shares, limits, states and moves. The invariants are checked after
+//! every step; each test must end with `check`.
 
 use headroom_rm_core::queue::spec::{Amount, Gate, Order, QueueSpec, Share, Tree};
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
@@ -25,7 +26,7 @@ fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<Ap
     let Answer::Submitted { app, .. } = answer else { panic!("not submitted: {answer:?}") };
     Ok(app)
 }
-/// An unmanaged application whose master has registered.
+/// Submits an unmanaged application and registers its master.
 fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
     let app = submit(s, queue, user, 0).expect("submitted");
     s.call(Call::RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, url: None }).expect("registers");
@@ -131,7 +132,8 @@ fn the_dominant_resource_decides() {
     s.ask_waits(&cpu, "w", 100, size(1, 3));
     s.ask_waits(&mem, "w", 100, size(4, 1));
     s.node("n1", size(18, 9));
-    // the textbook case: three containers of 1 cpu, 4 GiB against two of 3 cpus, 1 GiB
+    // the example of the paper on dominant resource fairness: three containers of 1 cpu, 4 GiB
+    // against two of 3 cpus, 1 GiB
     assert_eq!((s.alive(&mem).len(), s.alive(&cpu).len()), (3, 2));
     s.check();
 }
@@ -190,7 +192,7 @@ fn nobody_passes_a_maximum_and_the_sentence_names_it() {
     let Err(Refusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
     assert_eq!(sentence, "needs 7 GiB, and queue etl.x may never have more than 6 GiB");
     assert_eq!(largest.memory, Bytes::from_gib(6));
-    // the cluster grows, and half of it with it
+    // the cluster grows, and so does the limit of half of it
     s.node("n3", size(16, 16));
     assert_eq!((s.alive(&x).len(), s.alive(&y).len()), (3, 4));
     s.check();
@@ -290,7 +292,7 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
     assert_eq!(s.cluster.queues_generation(), 0);
     assert_eq!(set(&mut s, smaller.clone(), Some(0), How::Really), Ok(Answer::Queues { generation: 1 }));
     assert_eq!(set(&mut s, smaller.clone(), None, How::Really), Ok(Answer::Queues { generation: 1 }), "it is so already");
-    // what it has beyond its maximum it keeps, and gets nothing more
+    // it keeps its containers above the maximum and gets no more
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(8), 8));
     let c = s.settle().alive(&a)[0].clone();
     s.exit(&c, ExitReason::Exit { code: 0 });

@@ -1,9 +1,9 @@
-//! Random sequences of events. What is protected, by name:
+//! Random sequences of events. Checked properties:
 //!
-//! - safety: the invariants after every event; no container is granted twice; no request is given more than it asked for, over all
-//!   lives of the resource manager.
-//! - liveness: once nodes and masters behave again, every end reaches its master, every node may forget it, and every request that
-//!   fits has all it asked for.
+//! - Safety: the invariants hold after every event; no container is granted twice; no request gets
+//!   more containers than it asked for, over all incarnations of the resource manager.
+//! - Liveness: once nodes and masters behave again, every end reaches its master, every node may
+//!   remove it, and every request that fits has all its containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A master that journals: it survives everything.
+/// Master with a journal that survives all failures.
 #[derive(Debug, Default)]
 struct Model {
     asks: BTreeMap<RequestId, Ask>,
@@ -77,7 +77,8 @@ struct Model {
 struct World {
     s: Scenario,
     masters: BTreeMap<AppId, Model>,
-    /// Nodes that were away for too long, or left at their deadline: what they had was given up or replaced.
+    /// True once a node was silent for too long, or left at its deadline: its containers were given
+    /// up or replaced.
     gone: bool,
 }
 
@@ -100,12 +101,13 @@ impl World {
         format!("n{n}")
     }
 
-    /// The master registers; a new attempt takes over what the journal says.
+    /// Registers the master; a new attempt continues with the state of the journal.
     fn master(&mut self, app: &AppId) {
         let Ok(Answer::Master { cursor, containers, .. }) = self.s.master(app) else { return };
         let Some(m) = self.masters.get_mut(app) else { return };
         m.heard = cursor;
-        // what is not alive is over: a grant that died with the resource manager, or an end it is about to hear of
+        // every container that is not live has ended: a grant that was lost with the resource
+        // manager, or an end that the master will receive
         let alive: BTreeSet<&ContainerId> = containers.iter().map(|g| &g.container).collect();
         for (request, given) in &m.given {
             let over = given.iter().filter(|c| !alive.contains(c)).cloned();
@@ -226,7 +228,8 @@ impl World {
             Op::Resize { app, container, gib } => self.with_app(app, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), container) {
                     let size = Size { resource: size(u64::from(gib), 1), heap: None };
-                    let _ = w.s.call(Call::Resize { container, version: None, size, how: How::Really }); // many are refused
+                    // many are refused
+                    let _ = w.s.call(Call::Resize { container, version: None, size, how: How::Really });
                 }
             }),
             Op::Drain { node, within, leaves } => {
@@ -270,7 +273,8 @@ impl World {
         if self.masters.len() >= 4 {
             return;
         }
-        // every second application is in a queue with a guarantee, which takes what it is short of from the others
+        // every second application is in a queue with a guarantee, which preempts containers of the
+        // others
         let queue = if self.masters.len().is_multiple_of(2) { "default" } else { "sure" };
         let launch = Arc::new(Launch::default());
         let master = if managed && self.s.nodes.len() > 1 {
@@ -293,7 +297,7 @@ impl World {
         self.sync(&app);
     }
 
-    /// A node was to leave at a deadline, and did so before it heard that it is to stop what it had.
+    /// True when a node left at its drain deadline before it received the stop orders.
     fn left_with_something(&self) -> bool {
         let left = |name: &NodeId| {
             self.s.cluster.marks().any(|(marked, mark)| marked == name && mark.drained && mark.then == AfterDrain::Decommission)
@@ -316,7 +320,7 @@ impl World {
         }
     }
 
-    /// Everybody behaves until nothing changes any more.
+    /// Makes all nodes and masters behave until nothing changes any more.
     fn heal(&mut self) {
         let marked: Vec<NodeId> = self.s.cluster.marks().map(|(node, _)| node.clone()).collect();
         for node in marked {
@@ -325,10 +329,11 @@ impl World {
         for node in (0u8..4).map(|n| id(&World::name(n))) {
             let taints = [(id("etl"), None)].into();
             let change = TagChange { cordon: Some(Cordon::Off), drop_labels: [id("ssd")].into(), taints, ..TagChange::default() };
-            let _ = self.s.call(Call::Tag { node, change: Box::new(change), how: How::Really }); // not every one ever came
+            // some nodes were never registered
+            let _ = self.s.call(Call::Tag { node, change: Box::new(change), how: How::Really });
         }
         for node in self.s.nodes.values_mut() {
-            node.connected = false; // whoever was refused comes again
+            node.connected = false; // a refused node registers again
         }
         for _ in 0..40 {
             self.register_all();
@@ -365,12 +370,12 @@ impl World {
                 continue;
             };
             if !self.has_master(app) {
-                continue; // its master waits for room; it will be told
+                continue; // its master waits for a container; it receives the updates later
             }
             assert!(record.updates.is_empty(), "{app} has not heard everything");
             for (request, ask) in &model.asks {
                 if self.gone || !record.requests.contains_key(request) {
-                    continue; // refused, or counts that only a lost node knew
+                    continue; // refused, or with counts that only a lost node knew
                 }
                 let (given, ended) = (model.given.get(request), model.ended.get(request));
                 let (given, ended) = (given.map_or(0, BTreeSet::len), ended.map_or(0, BTreeSet::len));

@@ -1,9 +1,11 @@
-//! Random asks with placements of every kind, on nodes that come and go. What is protected, by name:
+//! Random requests with all placement rules, on nodes that register and disconnect. Checked
+//! properties:
 //!
-//! - safety: the invariants after every event, so nobody waits while there is a place for it, reservations and preferences
-//!   counted in; no container is where its ask does not allow it, nor beside another that its ask keeps it apart from.
-//! - liveness: when containers end and nothing new is asked, every request that a node could hold has all it asked for, whatever
-//!   was reserved for whom.
+//! - Safety: the invariants hold after every event, so no request waits that could be placed, with
+//!   regard to reservations and preferences. No container is on a node that its request does not
+//!   allow, or next to a container that its anti-affinity excludes.
+//! - Liveness: when containers end and no new requests arrive, every request that a node can hold
+//!   gets all its containers, regardless of reservations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -150,7 +152,7 @@ impl World {
                 let count = self.counts.entry((*app, *request)).or_default();
                 *count += u32::from(*more);
                 let ask = Ask { count: *count, ..self.named(*request) };
-                // what no node could hold is refused, and asked for again later
+                // infeasible requests are refused and repeated later
                 let _ =
                     self.s.call(Call::Ask { app: self.apps[usize::from(*app)].clone(), ask: Box::new(ask), how: How::Really });
             }
@@ -199,7 +201,8 @@ impl World {
         let fake = &self.s.nodes[node];
         Slot { node: node.clone(), traits: fake.traits.clone(), offers: None, room: None }
     }
-    /// Whatever was granted since the last look is where it may be, and nothing is beside what it keeps apart from.
+    /// Checks that every container granted since the last call is on an allowed node and violates
+    /// no anti-affinity.
     fn where_they_may(&mut self) {
         let place = |request: &RequestId| &self.asks[usize::from(request.as_str().as_bytes()[1] - b'0')].0;
         let alive: Vec<_> = self.s.cluster.containers().filter(|c| c.state.is_alive()).collect();
@@ -227,7 +230,7 @@ impl World {
         let (place, size) = &self.asks[usize::from(request)];
         self.s.nodes.iter().any(|(name, node)| size.fits(&node.offers) && misfit(place, &self.slot(name)).is_none())
     }
-    /// Nothing new is asked and all that runs ends, again and again.
+    /// Ends all running containers repeatedly, without new requests.
     fn heal(&mut self) {
         for n in 0..NODES {
             self.node(n);
@@ -236,7 +239,8 @@ impl World {
         for ((app, request), count) in self.counts.clone() {
             let ask = Ask { count, ..self.named(request) };
             let _ = self.s.call(Call::Ask { app: self.apps[usize::from(app)].clone(), ask: Box::new(ask), how: How::Really });
-            // what is granted now keeps apart from what is asked by now: after a restart the next ask is not known yet
+            // checked after each request: after a restart, anti-affinity of requests that are not
+            // repeated yet is unknown
             self.where_they_may();
         }
         for _ in 0..60 {

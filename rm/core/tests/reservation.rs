@@ -1,5 +1,6 @@
-//! Stories about asks that grow amid many small ones: without a node kept for them they starve, with one they are served within a
-//! bounded number of ends. Each step is followed by the invariants; each story must end with `check`.
+//! Scenario tests of growing requests among many small ones. Without a reservation they starve;
+//! with one they are granted within a bounded number of ends. The invariants are checked after
+//! every step; each test must end with `check`.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn ack(s: &mut Scenario, app: &AppId) {
     s.sync(app, last, vec![]).expect("syncs");
 }
 
-/// Small containers that come for ever: as many as there is room for, and more waiting.
+/// Endless small containers: they use all free resources, and more of them wait.
 struct Stream {
     app: AppId,
     ended: usize,
@@ -40,7 +41,7 @@ impl Stream {
         s.settle();
         Stream { app, ended: 0 }
     }
-    /// The oldest small container ends; others wait for its room.
+    /// Ends the oldest small container; others wait for its resources.
     fn end_one(&mut self, s: &mut Scenario) {
         let oldest =
             s.cluster.containers().filter(|c| c.id.app == self.app && c.state.is_alive()).min_by_key(|c| (c.granted, c.id.seq));
@@ -51,7 +52,8 @@ impl Stream {
         s.settle();
         ack(s, &self.app);
     }
-    /// Ends of small containers until a request has its container; `None` when that takes more than `most`.
+    /// Number of ends of small containers until a request has its container; `None` after more than
+    /// `most` ends.
     fn until(&mut self, s: &mut Scenario, app: &AppId, request: &str, most: usize) -> Option<usize> {
         let before = self.ended;
         while alive_of(s, app, request).is_empty() {
@@ -65,7 +67,7 @@ impl Stream {
     }
 }
 
-/// Containers of the small stream on both nodes together.
+/// Small containers on both nodes together.
 const SMALL: usize = 32;
 
 #[test]
@@ -76,7 +78,8 @@ fn an_ask_that_doubles_is_served_amid_a_stream_of_small_ones() {
     let job = s.app("job");
     for (rung, gib) in ["r2", "r4", "r8", "r16"].into_iter().zip([2, 4, 8, 16]) {
         s.ask_waits(&job, rung, 1, size(gib, 1));
-        // 2 s of waiting are 8 ends; then each end on its node counts, and every second one is on the other
+        // 2 s of waiting are 8 ends; then each end on the reserved node counts, and every second
+        // one is on the other
         let ends = stream.until(&mut s, &job, rung, 10 + SMALL);
         assert!(ends.is_some(), "{rung} starves: {:?}", s.cluster.why(&job, s.now));
         let mine = alive_of(&s, &job, rung)[0].clone();
@@ -125,7 +128,7 @@ fn a_reservation_is_told_to_all_and_leaves_the_rest_of_the_node_open() {
     assert!(why.sentence.contains(&format!("n1 has the room and is reserved for {job}/big since")), "{}", why.sentence);
     assert!(why.nodes[0].verdict.starts_with(&format!("reserved for {job}/big since")), "{}", why.nodes[0].verdict);
     stream.until(&mut s, &job, "big", 4).expect("served");
-    // whoever fits beside it was not in its way
+    // a request that fits next to the reservation was not blocked
     let wide = s.app("wide");
     s.ask_waits(&wide, "cpus", 1, size(4, 61));
     s.check();
@@ -175,14 +178,14 @@ fn a_reservation_ends_with_its_reason() {
     assert_eq!(reserved(&s), 1);
     s.call(Call::Withdraw { app: job.clone(), request: id("a") }).expect("withdraws");
     assert_eq!((reserved(&s), alive_of(&s, &stream.app, "work").len()), (0, 8), "what was set aside is used at once");
-    // expired
+    // deadline expired
     let mut late = ask("b", 1, size(8, 1));
     late.deadline = Some(secs(2));
     s.settle();
     s.sync(&job, 0, vec![late]).expect("syncs");
     wait(&mut s, &mut stream);
     assert_eq!((reserved(&s), s.logged("RequestExpired")), (0, 1));
-    // another node has the room
+    // another node with enough free resources registers
     s.ask_waits(&job, "c", 1, size(8, 1));
     for _ in 0..6 {
         stream.end_one(&mut s);
@@ -246,7 +249,7 @@ fn a_node_is_kept_where_the_request_may_go() {
     s.check();
 }
 
-/// Nodes and masters live on for so many seconds.
+/// Advances the time while nodes and masters send heartbeats.
 fn live_on(s: &mut Scenario, seconds: u64) {
     for _ in 0..seconds {
         s.alive_for(secs(1));
@@ -256,7 +259,8 @@ fn live_on(s: &mut Scenario, seconds: u64) {
     }
 }
 
-/// One application keeps a small container until its large one has done its work; another one's request needs the whole node.
+/// One application keeps a small container until its large one has ended; a request of the other
+/// application needs the whole node.
 #[test]
 fn two_that_wait_for_each_other_are_not_left_waiting() {
     let mut s = story(secs(2));

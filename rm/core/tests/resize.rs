@@ -1,9 +1,11 @@
-//! Another size for a container that runs: stories, and random sequences of sizes, refusals, ends and restarts.
+//! Resize of a running container: scenario tests, and random sequences of sizes, refusals, ends and
+//! restarts.
 //!
-//! What the random sequences protect, by name:
-//! - safety: at every step the ledger is the sum of what may be in force (the invariants), and never more than a node offers
-//!   while the node itself obeys;
-//! - liveness: once the nodes behave, no size stays under way, and node and resource manager agree on every size and version.
+//! Checked properties of the random sequences:
+//! - Safety: at every step the ledger equals the sum of all sizes that may be in effect (the
+//!   invariants), and it never exceeds a node's capacity while the node obeys.
+//! - Liveness: once the nodes behave, no resize remains in progress, and node and resource manager
+//!   agree on every size and version.
 
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ fn resize(s: &mut Scenario, container: &ContainerId, version: Option<u32>, to: R
     let size = Size { resource: to, heap: None };
     s.call(Call::Resize { container: container.clone(), version, size, how: How::Really })
 }
-/// One node of 8 GiB with one container of 2 GiB that runs.
+/// One node of 8 GiB with one running container of 2 GiB.
 fn one() -> (Scenario, AppId, ContainerId) {
     let mut s = Scenario::new();
     s.node("n1", size(8, 8));
@@ -37,7 +39,7 @@ fn one() -> (Scenario, AppId, ContainerId) {
 fn allocated(s: &Scenario, node: &str) -> Bytes {
     s.cluster.ledger().node(&id(node)).expect("an account").allocated.memory
 }
-/// The sizes told to an application: what became of each order, with its version.
+/// Resize updates of an application: result, size and version of each.
 fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
     let all = s.updates.get(app).map(|u| u.iter()).into_iter().flatten();
     let sizes = all.filter_map(|(_, u)| match &u.what {
@@ -158,7 +160,7 @@ fn a_node_that_cannot_leaves_everything_as_it_was() {
             s.log.iter().any(|l| l.reason.as_str() == "ResizeFailed" && l.message().contains("1.4 GiB are in use")),
             "the node's words"
         );
-        // the node can again: the next order has a version of its own
+        // the node accepts resizes again: the next order has a new version
         fake(&mut s, "n1").rigid = None;
         assert_eq!(resize(&mut s, &c, Some(1), to), Ok(Answer::Resizing { version: 3 }));
         s.settle();
@@ -218,7 +220,8 @@ fn an_order_nobody_answers_is_withdrawn_and_its_room_is_kept_until_the_node_spea
 
 #[test]
 fn a_restart_in_the_middle_takes_the_nodes_word() {
-    // heard: the node has the order and the resource manager has forgotten it; unheard: nobody has it
+    // with `heard`, the node has the order and the restarted resource manager does not know it;
+    // without, no side has it
     for (heard, has) in [(true, size(6, 1)), (false, size(2, 1))] {
         let (mut s, app, c) = one();
         fake(&mut s, "n1").connected = heard;
@@ -242,7 +245,7 @@ fn an_order_of_an_earlier_life_that_arrives_late_is_taken_over_even_beyond_the_n
     s.master(&app).expect("registers");
     s.ask(&app, "more", 1, size(6, 1)).expect("asks");
     s.settle();
-    // what the earlier life had ordered for the room that is taken now
+    // the earlier incarnation had ordered resources that are used now
     let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
     (held.resource, held.version) = (size(4, 1), 2);
     s.report_all();
@@ -392,7 +395,7 @@ fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
         Op::Rigid(n, on) => fake(s, &name(n)).rigid = on.then(|| "no".to_owned()),
         Op::Deaf(n, true) => fake(s, &name(n)).connected = false,
         Op::Deaf(n, false) => {
-            s.register(&name(n)); // a line that opens again begins with everything
+            s.register(&name(n)); // a new connection starts with the full desired state
         }
         Op::Work => {
             s.settle();
@@ -419,7 +422,7 @@ fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
             heal(s, app);
         }
     }
-    // as long as everybody obeys one life's orders, nothing is ever promised twice
+    // as long as all nodes obey the orders of one incarnation, no resources are allocated twice
     for (node, account) in s.cluster.ledger().nodes() {
         let once = s.epoch().0 == 1;
         assert!(!once || account.allocated.fits(&account.offers), "{node}: {} of {}", account.allocated, account.offers);

@@ -1,4 +1,5 @@
-//! Stories about a cluster. Each step is followed by the invariants; each story must end with `check`.
+//! Scenario tests of a cluster. The invariants are checked after every step; each test must end
+//! with `check`.
 
 use std::time::Duration;
 
@@ -149,7 +150,8 @@ fn a_lost_node_ends_its_containers_and_gets_no_work_until_it_registers() {
     assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "lost");
     assert_eq!((s.alive(&app).len(), exits(&s, &app)), (1, 1));
     assert!(matches!(s.report("n1"), Err(Refusal::NodeNotRegistered(_))));
-    // it comes back with the container still running: that has to stop, and is not told a second time
+    // it registers again with the running container, which must stop and is not reported a second
+    // time
     s.register("n1").settle();
     assert_eq!(exits(&s, &app), 1);
     let last = s.cluster.app(&app).expect("app").updates.last();
@@ -220,7 +222,7 @@ fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
     assert!(s.alive(&app).contains(&work));
     let Ok(Answer::Master { containers, .. }) = s.master(&app) else { panic!("registers") };
     assert_eq!(containers.iter().map(|g| g.container.clone()).collect::<Vec<_>>(), [work]);
-    // the new attempt asks for what the old one already has
+    // the new attempt repeats the request that the old attempt's container already satisfies
     s.ask(&app, "work", 1, size(2, 1)).expect("asks");
     assert_eq!(s.alive(&app).len(), 2);
     s.check();
@@ -306,7 +308,7 @@ fn finish_stops_everything_and_lets_the_master_leave() {
     s.exit(&master, OK);
     assert_eq!(s.state(&app), "finished");
     assert!(s.nodes[&id::<NodeId>("n1")].has.is_empty());
-    // one that lingers is stopped
+    // a master that does not end by itself is stopped
     let app = s.managed("slow", size(1, 1), 2);
     s.settle();
     s.master(&app).expect("registers");
@@ -343,7 +345,7 @@ fn a_container_stopped_before_its_node_began_goes_away() {
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
     let c = s.alive(&app)[0].clone();
     s.call(Call::Stop { container: c.clone() }).expect("stops");
-    // the node never heard of it; it only keeps giving signs of life
+    // the node never received the order; it only sends heartbeats
     for _ in 0..11 {
         s.after(secs(1));
         s.report("n1").expect("reports");
@@ -364,7 +366,8 @@ fn a_sync_that_was_overtaken_takes_nothing_back() {
     s.exit(&first, ExitReason::LaunchFailed);
     s.settle();
     let between = s.alive(&other)[0].clone();
-    // The master has seen the end and wants another one; then the network delivers its first words once more, and older ones.
+    // The master has processed the end and requests another container. Then the network delivers
+    // its first heartbeat again, and an older one.
     let last = s.cluster.app(&app).expect("app").updates.last();
     let mut again = ask("work", 2, size(1, 1));
     again.settled = 1;
@@ -384,7 +387,7 @@ fn a_sync_that_was_overtaken_takes_nothing_back() {
 fn a_registration_that_was_overtaken_takes_nothing_away() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
-    // An agent says that it has nothing, dies, and the next one says so too; the first message is still on its way.
+    // Two agents register in turn without containers; the first registration arrives late.
     assert!(s.register_empty("n1", 7_000).is_ok());
     let app = s.app("job");
     s.ask(&app, "work", 2, size(1, 1)).expect("asks");
@@ -395,7 +398,7 @@ fn a_registration_that_was_overtaken_takes_nothing_away() {
         assert_eq!((given, latest), (late, 7_000));
     }
     assert_eq!((s.alive(&app), alive.len()), (alive, 2));
-    // Somebody who says no number is taken at their word.
+    // A registration without a number is always accepted.
     s.register("n1").settle();
     assert_eq!(s.alive(&app).len(), 2);
     s.check();
@@ -451,7 +454,7 @@ fn after_a_restart_a_node_that_stays_away_is_not_waited_for_longer_than_ten_seco
     assert_eq!(s.alive(&app).len(), 1, "n1 is full");
     s.node("n3", size(4, 4));
     assert_eq!(s.alive(&app).len(), 2);
-    // n2 comes late: its place was taken, so its container has to go
+    // n2 registers late: another container has replaced its container, which must end
     s.register("n2").settle();
     assert_eq!(s.alive(&app).len(), 2);
     assert!(s.nodes[&id::<NodeId>("n2")].has.values().all(|h| h.phase == Phase::Exited));

@@ -1,4 +1,4 @@
-//! What operators say of nodes: stories.
+//! Scenario tests of node tags that operators set.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn labelled(label: &str) -> Placement {
 fn tolerant(taint: &str, value: Option<&str>) -> Placement {
     Placement { tolerate: [(id(taint), value.map(str::to_owned))].into(), ..Placement::default() }
 }
-/// Two nodes of 4 GiB; an application with two containers on n1 and none on n2.
+/// Two nodes of 4 GiB; the application has two containers on n1 and none on n2.
 fn two() -> (Scenario, AppId, Vec<ContainerId>) {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));

@@ -1,6 +1,8 @@
-//! Who may come in: tokens that were given out, what accounts may, and the key by which applications prove whose they are.
+//! Access control state: issued tokens, policies of users and groups, shares, and the key that
+//! signs application tokens.
 //!
-//! Changed by the loop only, which also writes it down; the interface gets what is durable. Of a token only its hash is kept.
+//! Only the main loop changes it and journals each change; the interface sees the durable state. Of
+//! each token only its hash is kept.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,24 +15,24 @@ use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
 use headroom_wire::v1::error::{Code, Problem};
 
-/// Tokens that are kept.
+/// Limit on stored tokens.
 const MOST_TOKENS: usize = 10_000;
-/// Applications of which others may something.
+/// Limit on applications that are shared with other users.
 const MOST_SHARES: usize = 10_000;
-/// Policies that are kept.
+/// Limit on stored policies.
 const MOST_POLICIES: usize = 2_000;
 
-/// All of it.
+/// Access control state of the cluster.
 #[derive(Clone)]
 pub(crate) struct Access {
-    /// Counts up with every change.
+    /// Incremented by every change.
     pub(crate) generation: u64,
     secret: [u8; 32],
     key: AppKey,
     bootstrapped: bool,
     tokens: BTreeMap<Accessor, Held>,
     policies: BTreeMap<String, Rights>,
-    /// Whom owners let come near their applications.
+    /// Users and groups with which owners share their applications.
     shares: BTreeMap<AppId, AppAccess>,
 }
 
@@ -40,7 +42,7 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// What is kept of a token.
+/// Stored record of a token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) hash: Hash,
@@ -51,37 +53,38 @@ pub(crate) struct Held {
     pub(crate) expires: Option<UnixMillis>,
 }
 
-/// What a token is for.
+/// Purpose of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// Somebody works with the cluster.
+    /// Authenticates a user.
     User { user: String, rights: Rights },
-    /// A host becomes a node, once.
+    /// Lets a host join the cluster as a node, once.
     Join { node: Option<NodeId>, names: Vec<String> },
 }
 
-/// What is to become of it.
+/// Requested change of the access state.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
-    /// A token holds from now on; the first one of all, if it is to be that.
+    /// Stores a new token; `first` marks the bootstrap token.
     Keep { accessor: Accessor, held: Held, first: bool },
-    /// A token holds no more.
+    /// Revokes a token.
     Revoke(Accessor),
-    /// A host joins with a token, which is used up by it.
+    /// Consumes a join token when its host joins.
     Spend { accessor: Accessor },
-    /// An account or a group may this from now on.
+    /// Replaces the policy of a user or group.
     Allow { subject: String, rights: Rights },
-    /// What an account or a group may is the usual again.
+    /// Removes the policy of a user or group, so that the default rights apply again.
     Forget { subject: String },
-    /// An application's owner lets these come near it, and nobody else from now on.
+    /// Replaces the users and groups that may view or change an application.
     Share { app: AppId, access: AppAccess },
 }
 
-/// How it was and is, for the record of changes, or why nothing has changed.
+/// The token record concerned by the change, for the audit log, or the reason for a refusal.
 pub(crate) type Ruled = Result<Option<Held>, Problem>;
 
 impl Access {
-    /// What an earlier life saved; a cluster that begins gets a key of its own, which is then to be saved.
+    /// Restores the state that an earlier incarnation saved. A new cluster gets a random
+    /// application key, which the caller must save.
     pub(crate) fn restored(saved: &SavedAccess) -> Result<Self, NoRandomness> {
         let known = saved.app_key.parse::<Hash>().ok();
         let secret = match known {
@@ -101,7 +104,7 @@ impl Access {
         })
     }
 
-    /// As it is saved.
+    /// Returns the state in the form in which it is saved.
     pub(crate) fn saved(&self) -> SavedAccess {
         let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect::<Vec<_>>();
         let token = |(accessor, held): (&Accessor, &Held)| SavedToken {
@@ -128,7 +131,8 @@ impl Access {
         }
     }
 
-    /// Makes a change, or says why not. Tokens that have expired go by the way.
+    /// Applies a change, or returns the reason for a refusal. Storing a new token also removes
+    /// expired ones.
     pub(crate) fn change(&mut self, wish: Wish, now: UnixMillis) -> Ruled {
         let ruled = match wish {
             Wish::Keep { accessor, held, first } => self.keep(accessor, held, first, now)?,
@@ -186,17 +190,17 @@ impl Access {
         Ok(None)
     }
 
-    /// Applications that are forgotten have nobody to be shared with.
+    /// Removes the shares of applications that are no longer kept.
     pub(crate) fn forget_shares(&mut self, is_kept: impl Fn(&AppId) -> bool) {
         self.shares.retain(|app, _| is_kept(app));
     }
 
-    /// Whom its owner lets come near an application.
+    /// Returns the users and groups that may view or change an application.
     pub(crate) fn shared(&self, app: &AppId) -> AppAccess {
         self.shares.get(app).cloned().unwrap_or_default()
     }
 
-    /// Who shows this token.
+    /// Authenticates the bearer of a token.
     pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> Result<Principal, Problem> {
         if let Ok((_, attempt)) = self.key.check(text) {
             return Ok(Principal::Master(attempt));
@@ -213,7 +217,8 @@ impl Access {
         }
     }
 
-    /// What may join with this token.
+    /// Returns the accessor of a join token, the node that it is for, and the names for the
+    /// certificate.
     pub(crate) fn joins(&self, text: &str, now: UnixMillis) -> Result<(Accessor, Option<NodeId>, Vec<String>), Problem> {
         let (accessor, held) = self.found(text, Kind::Join, now)?;
         match &held.whose {
@@ -232,7 +237,8 @@ impl Access {
         Ok((token.accessor(), held))
     }
 
-    /// What an account may that has `usual` where no policy speaks of it or of a group that it is in.
+    /// Rights of a user: those of the policies for the user and its groups, or `usual` if there is
+    /// no such policy. An administrator keeps `usual` in any case.
     pub(crate) fn rights(&self, user: &str, groups: &[String], usual: Rights) -> Rights {
         if usual.has(&Right::Admin) {
             return usual;
@@ -245,22 +251,22 @@ impl Access {
         said.into_iter().flat_map(|rights| rights.0.iter().cloned()).collect()
     }
 
-    /// By which the master of an attempt proves whose it is.
+    /// Token by which the master of an attempt authenticates.
     pub(crate) fn master_token(&self, attempt: &AttemptId) -> String {
         self.key.token(attempt)
     }
 
-    /// By which executors of an application ask where its master is.
+    /// Token by which executors of an application look up the address of its master.
     pub(crate) fn reader_token(&self, app: &AppId) -> String {
         self.key.reader(app)
     }
 
-    /// All tokens that hold.
+    /// All valid tokens.
     pub(crate) fn tokens(&self, now: UnixMillis) -> Vec<TokenView> {
         self.tokens.iter().filter(|(_, held)| held.holds(now)).map(|(accessor, held)| held.view(accessor)).collect()
     }
 
-    /// One of them.
+    /// One token.
     pub(crate) fn token(&self, accessor: &Accessor) -> Option<TokenView> {
         self.tokens.get(accessor).map(|held| held.view(accessor))
     }
@@ -277,7 +283,7 @@ impl Held {
         self.expires.is_none_or(|expires| now < expires)
     }
 
-    /// Without its secret, of which nothing is known here either.
+    /// View of the token for callers. It contains no secret, because none is stored.
     pub(crate) fn view(&self, accessor: &Accessor) -> TokenView {
         let (kind, user, rights, node) = match &self.whose {
             Whose::User { user, rights } => (TokenKind::User, Some(user.clone()), rights.clone(), None),
@@ -305,13 +311,13 @@ fn saved_share(app: &AppId, access: &AppAccess) -> SavedShare {
     SavedShare { app: app.clone(), view: access.view.clone(), change: access.change.clone() }
 }
 
-/// When something ends that lasts so long.
+/// Time at which a lifetime of `seconds` from `now` ends.
 pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
     let millis = u64::try_from(Duration::from_secs(seconds).as_millis()).unwrap_or(u64::MAX);
     UnixMillis(now.0.saturating_add(millis))
 }
 
-/// Rights from their words.
+/// Parses rights. An unknown right and an empty list are errors.
 pub(crate) fn checked(words: &[String]) -> Result<Rights, Problem> {
     let one = |word: &String| word.parse::<Right>().map_err(|error| Problem::new(Code::HR0400, error.to_string()));
     let rights = words.iter().map(one).collect::<Result<Rights, Problem>>()?;
@@ -324,7 +330,7 @@ pub(crate) fn checked(words: &[String]) -> Result<Rights, Problem> {
     Ok(rights)
 }
 
-/// An account, or `@` and a group.
+/// Validates the subject of a policy: a user, or `@` and a group.
 pub(crate) fn subject(text: &str) -> Result<String, Problem> {
     if is_user(text.strip_prefix('@').unwrap_or(text)) {
         return Ok(text.to_owned());
@@ -354,7 +360,7 @@ fn held(saved: &SavedToken) -> Option<Held> {
     Some(Held { hash: saved.hash.parse().ok()?, whose, about, by, created, expires })
 }
 
-/// A right that this version does not know is none.
+/// Parses saved rights, and skips rights that are unknown to this version.
 fn rights(words: &[String]) -> Rights {
     words.iter().filter_map(|word| word.parse().ok()).collect()
 }
@@ -408,7 +414,7 @@ mod tests {
         assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, Code::HR0401);
     }
 
-    /// Of none of the three kinds is there a second text that is taken for it.
+    /// For none of the three token kinds does a second text authenticate.
     #[test]
     fn every_changed_character_makes_a_token_none() {
         let mut all = fresh();

@@ -1,7 +1,9 @@
-//! Places to answer at that the service manager holds: callers wait there while the daemon is restarted, instead of being refused.
+//! Socket activation: listeners that the service manager holds, so that callers wait during a
+//! restart instead of being refused.
 //!
-//! `headroom-resourcemanager.socket` names them. Whoever starts the daemon without it gives none, and the daemon makes its own. Which
-//! place it is decides what callers may, as ever: nothing is decided here.
+//! `headroom-resourcemanager.socket` names them. Without that unit the daemon opens its own
+//! listeners. The permissions of a caller depend on the listener, as without activation; nothing is
+//! decided here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,43 +12,43 @@ use std::path::{Path, PathBuf};
 use listenfd::ListenFd;
 use tokio::net::{TcpListener, UnixListener};
 
-/// What was handed over.
+/// Listeners that the service manager passed.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
-    /// A port.
+    /// TCP listener.
     pub(crate) port: Option<TcpListener>,
-    /// A socket of the host.
+    /// Unix socket listener.
     pub(crate) socket: Option<UnixListener>,
 }
 
-/// What was handed over is not what can be used.
+/// The passed descriptors cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
-    /// Neither a port nor a socket.
+    /// A descriptor is neither a TCP nor a Unix listener.
     #[error("number {0} of the descriptors that were handed over (LISTEN_FDS) is neither a port nor a socket to listen at")]
     Strange(usize),
-    /// More than one of a kind.
+    /// More than one listener of a kind.
     #[error("more than one {0} was handed over (LISTEN_FDS): name one in headroom-resourcemanager.socket")]
     TooMany(&'static str),
-    /// The configuration names another place.
+    /// The configuration names another address or path.
     #[error(
         "the service manager holds {given} and the configuration says {key} = \"{configured}\": give both the same, the one by \
          `systemctl edit headroom-resourcemanager.socket` (an empty ListenStream= first takes back what the unit names)"
     )]
     Elsewhere {
-        /// Of the configuration.
+        /// Key of the configuration.
         key: &'static str,
-        /// What is held.
+        /// Address or path of the passed listener.
         given: String,
-        /// What the key says.
+        /// Value of the key.
         configured: String,
     },
-    /// The kernel's word.
+    /// Error of the kernel.
     #[error("what was handed over (LISTEN_FDS) cannot be listened at")]
     Io(#[from] io::Error),
 }
 
-/// Takes what this process was started with, when it is where the configuration says. There is nothing any more at the second call.
+/// Takes the passed listeners, if they match the configuration. A second call returns none.
 pub(crate) fn take(listen: SocketAddr, socket: Option<&Path>) -> Result<Given, Unfit> {
     let given = all(ListenFd::from_env())?;
     if let Some(port) = &given.port {
@@ -78,7 +80,7 @@ fn all(mut handed: ListenFd) -> Result<Given, Unfit> {
     Ok(given)
 }
 
-/// Two ways to write that everybody may come are one.
+/// Compares two addresses. The unspecified addresses of IPv4 and IPv6 count as equal.
 fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), Unfit> {
     let everywhere = given.ip().is_unspecified() && configured.ip().is_unspecified();
     if given.port() == configured.port() && (everywhere || given.ip() == configured.ip()) {
@@ -87,7 +89,7 @@ fn at_the_same_port(given: SocketAddr, configured: SocketAddr) -> Result<(), Unf
     Err(Unfit::Elsewhere { key: "listen", given: given.to_string(), configured: configured.to_string() })
 }
 
-/// A configuration that names none has nothing against the one that is held.
+/// Compares two socket paths. A configuration without a path accepts any socket.
 fn at_the_same_path(given: Option<PathBuf>, configured: Option<&Path>) -> Result<(), Unfit> {
     match configured {
         Some(configured) if given.as_deref() != Some(configured) => {

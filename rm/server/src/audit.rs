@@ -1,6 +1,8 @@
-//! Who changed what: one line for each call that changes something, in memory for whoever asks and in files that stay bounded.
+//! Audit log: one line for each call that changes something, in memory for readers and in bounded
+//! files.
 //!
-//! Written by the interface when it answers. What daemons say all the time is none of it: it changes nothing anybody decided.
+//! The interface writes a line when it responds. Calls of daemons, such as heartbeats, are not
+//! recorded: they change no decision of an operator or user.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -17,16 +19,16 @@ use tracing::warn;
 
 use crate::eventfiles::bounds;
 
-/// Lines that may not be on the disk yet.
+/// Number of lines that may be written but not yet synced to disk.
 const BEHIND: usize = 256;
-/// For so long at most.
+/// Interval between two syncs to disk.
 const SOON: Duration = Duration::from_secs(1);
 /// Lines kept in memory.
 const MOST: usize = 10_000;
-/// The files are called so.
+/// Base name of the files.
 const FILES: &str = "audit";
 
-/// The record of changes.
+/// The audit log.
 #[derive(Debug)]
 pub(crate) struct Audit {
     inner: Mutex<Inner>,
@@ -38,29 +40,30 @@ struct Inner {
     recent: VecDeque<Arc<AuditLine>>,
     next: u64,
     files: Option<Lines>,
-    /// Lines that the kernel has and the disk may not.
+    /// Lines that are written but not yet synced to disk.
     behind: usize,
 }
 
-/// How a thing was, and how it is: what a handler lets the record know.
+/// The state of an object before and after a call, which a handler attaches to its response for the
+/// audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) before: String,
     pub(crate) after: String,
 }
 
-/// Which lines somebody wants; all of what is given must hold.
+/// Selection of audit lines. All conditions that are set must match.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
-    /// Of whom.
+    /// Caller, compared exactly.
     pub(crate) who: Option<String>,
-    /// What was done: part of the words.
+    /// Substring of the verb.
     pub(crate) verb: Option<String>,
-    /// To what: part of the address.
+    /// Substring of the object.
     pub(crate) object: Option<String>,
-    /// Only those that were refused, or only the others.
+    /// `true` selects refused calls, `false` all others.
     pub(crate) refused: Option<bool>,
-    /// Not before this.
+    /// Lower bound of the time.
     pub(crate) since: Option<UnixMillis>,
 }
 
@@ -75,11 +78,12 @@ impl Filter {
 }
 
 impl Audit {
-    /// Goes on from what earlier lives left. A disk that cannot be read or written is told, and the record is in memory only.
+    /// Opens the log and reads the lines of earlier incarnations. If the disk cannot be read or
+    /// written, it logs a warning and keeps the log in memory only.
     pub(crate) fn open(folder: &Path, kept: Kept) -> Self {
         let mut recent: VecDeque<Arc<AuditLine>> = VecDeque::new();
         let read = lines::read(folder, FILES, |text| {
-            // A line that was torn is left out.
+            // A torn line is left out.
             if let Ok(line) = serde_json::from_str(text) {
                 recent.push_back(Arc::new(line));
                 if recent.len() > MOST {
@@ -96,7 +100,7 @@ impl Audit {
         Audit { inner: Mutex::new(Inner { recent, next, files, behind: 0 }), last: watch::Sender::new(next - 1) }
     }
 
-    /// One more; its number is given here.
+    /// Appends a line and assigns its number.
     pub(crate) fn write(&self, mut line: AuditLine) {
         let mut inner = self.inner();
         line.index = inner.next;
@@ -119,17 +123,17 @@ impl Audit {
         self.last.send_replace(last);
     }
 
-    /// What was written survives the end of the host from here on.
+    /// Syncs written lines to disk, so that they survive a crash of the host.
     fn settle(&self) {
         self.inner().sync();
     }
 
-    /// Tells when there is more.
+    /// Returns a receiver of the number of the latest line.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }
 
-    /// Keeps so much on the disk from now on.
+    /// Changes the limits of the files.
     pub(crate) fn keep(&self, kept: Kept) {
         if let Some(files) = &mut self.inner().files
             && let Err(error) = files.bound(bounds(kept))
@@ -138,7 +142,7 @@ impl Audit {
         }
     }
 
-    /// Those after `after` that the filter takes, the oldest first.
+    /// Lines after number `after` that match the filter, oldest first.
     pub(crate) fn read(&self, after: u64, filter: &Filter) -> Vec<Arc<AuditLine>> {
         let inner = self.inner();
         let later = inner.recent.iter().filter(|line| line.index > after && filter.takes(line));
@@ -146,7 +150,7 @@ impl Audit {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // A reader that panicked has changed nothing.
+        // Poisoning is harmless: a panic of a reader changes no state.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -168,7 +172,7 @@ impl Drop for Audit {
     }
 }
 
-/// Sees to it that no line is behind for longer than [`SOON`], until the daemon closes.
+/// Syncs the log every [`SOON`], until the daemon closes.
 pub(crate) async fn keep_synced(audit: Arc<Audit>, closing: CancellationToken) {
     let mut clock = tokio::time::interval(SOON);
     while closing.run_until_cancelled(clock.tick()).await.is_some() {
@@ -179,7 +183,8 @@ pub(crate) async fn keep_synced(audit: Arc<Audit>, closing: CancellationToken) {
     }
 }
 
-/// The verb and the object of a call: `POST`, `/v1/apps/job.1/kill` is `POST kill` to `apps/job.1`.
+/// Splits a call into its verb and object: `POST`, `/v1/apps/job.1/kill` is `POST kill` to
+/// `apps/job.1`.
 pub(crate) fn named(method: &str, path: &str) -> (String, String) {
     let path = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).unwrap_or(path);
     let words: Vec<&str> = path.split('/').collect();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use headroom_types::{Tick, UnixMillis};
 
-/// Monotonic time since the start of this life.
+/// Monotonic time since the start of this incarnation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
@@ -12,24 +12,25 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts to count.
+    /// Starts the clock at tick 0.
     pub(crate) fn start() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Clock { start: Instant::now(), unix_at_zero: UnixMillis(millis(unix)) }
     }
-    /// Now.
+    /// Current tick.
     pub(crate) fn now(self) -> Tick {
         Tick(millis(self.start.elapsed()))
     }
-    /// Wall-clock time at tick 0. Time of day is counted on from there, so that it never goes back within a life.
+    /// Wall-clock time at tick 0. Wall-clock time is derived from it, so that it never decreases
+    /// within an incarnation.
     pub(crate) fn unix_at_zero(self) -> UnixMillis {
         self.unix_at_zero
     }
-    /// Time of day.
+    /// Current wall-clock time.
     pub(crate) fn unix_now(self) -> UnixMillis {
         UnixMillis(self.unix_at_zero.0.saturating_add(self.now().0))
     }
-    /// The moment of `tick`.
+    /// Runtime instant of `tick`.
     pub(crate) fn instant(self, tick: Tick) -> tokio::time::Instant {
         (self.start + Duration::from_millis(tick.0)).into()
     }

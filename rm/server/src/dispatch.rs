@@ -1,7 +1,8 @@
-//! Mailboxes: what should go to nodes and masters that listen.
+//! Mailboxes for messages to nodes and masters that hold a stream open.
 //!
-//! Owned by the loop. A mailbox is bounded and never waited for: a reader that is too slow loses its line and asks for everything
-//! again when it comes back, which is always right because lines are levels or have numbers.
+//! The main loop owns them. A mailbox is bounded, and the loop never waits for it. A reader that is
+//! too slow loses its stream and requests the full state when it reconnects. This is always
+//! correct, because messages carry full levels or are numbered.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use tracing::debug;
 
 use crate::outgoing;
 
-/// Lines that may wait for a reader.
+/// Capacity of a mailbox, in messages.
 const LINES: usize = 1024;
 
 /// All mailboxes.
@@ -31,39 +32,41 @@ impl Dispatch {
         Dispatch { epoch, nodes: BTreeMap::new(), apps: BTreeMap::new(), to_nodes: BTreeMap::new(), to_apps: BTreeMap::new() }
     }
 
-    /// A node listens: it gets everything, then changes. A line it had before ends.
+    /// Opens the stream of a node: first the full desired state, then changes. It replaces an
+    /// earlier stream of the node.
     pub(crate) fn open_node(&mut self, node: NodeId, all: Vec<(ContainerId, Want)>) -> mpsc::Receiver<Desired> {
         let (send, receive) = mpsc::channel(LINES);
-        // The box is new and empty.
+        // Cannot fail: the mailbox is new and empty.
         let _ = send.try_send(outgoing::desired(self.epoch, true, all));
         self.nodes.insert(node, send);
         receive
     }
 
-    /// A master listens: it gets what it does not have, then what comes. A line it had before ends.
+    /// Opens the stream of a master: first the updates that it missed, then new ones. It replaces
+    /// an earlier stream of the application.
     pub(crate) fn open_app(&mut self, app: AppId, missed: Vec<Update>) -> mpsc::Receiver<Vec<Update>> {
         let (send, receive) = mpsc::channel(LINES);
-        // The box is new and empty.
+        // Cannot fail: the mailbox is new and empty.
         let _ = send.try_send(missed);
         self.apps.insert(app, send);
         receive
     }
 
-    /// For a node, with the next [`Dispatch::send`].
+    /// Queues an order for a node, for the next [`Dispatch::send`].
     pub(crate) fn tell(&mut self, node: NodeId, container: ContainerId, want: Want) {
         if self.nodes.contains_key(&node) {
             self.to_nodes.entry(node).or_default().push((container, want));
         }
     }
 
-    /// For a master, with the next [`Dispatch::send`].
+    /// Queues an update for a master, for the next [`Dispatch::send`].
     pub(crate) fn update(&mut self, app: AppId, update: Update) {
         if self.apps.contains_key(&app) {
             self.to_apps.entry(app).or_default().push(update);
         }
     }
 
-    /// Puts what was collected into the boxes: one line for each reader.
+    /// Moves the queued messages into the mailboxes, as one message for each reader.
     pub(crate) fn send(&mut self) {
         for (node, wants) in std::mem::take(&mut self.to_nodes) {
             let line = outgoing::desired(self.epoch, false, wants);
@@ -82,10 +85,10 @@ impl Dispatch {
         }
     }
 
-    /// Nothing more will come for this application: its line ends after what is in it.
+    /// Closes the stream of an application after the updates that are still queued.
     pub(crate) fn close_app(&mut self, app: &AppId) {
         if let (Some(updates), Some(mailbox)) = (self.to_apps.remove(app), self.apps.get(app)) {
-            // A reader that is too slow learns the end from its next sync.
+            // A reader that is too slow learns of the end with its next sync.
             let _ = mailbox.try_send(updates);
         }
         self.apps.remove(app);

@@ -1,7 +1,8 @@
-//! The event log on the disk: a thread that has the files, so that nobody waits for a disk.
+//! Event files on disk: a thread owns them, so that no caller waits for a disk.
 //!
-//! What the thread has written survives the end of the process. That it survives the end of the machine costs a wait for the disk, so
-//! that is done for many at once: after [`BEHIND`] events, and [`SOON`] after the first that is not there yet.
+//! Written events survive the end of the process. To survive a crash of the host they must be
+//! synced, which blocks. The thread therefore syncs many at once: after [`BEHIND`] events, or
+//! [`SOON`] after the first unsynced event.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,14 +14,14 @@ use headroom_telemetry::{Bounds, Lines};
 use headroom_wire::v1::events::Event;
 use tracing::warn;
 
-/// Events that may wait for the thread.
+/// Capacity of the queue to the thread, in events.
 const WAITING: usize = 20_000;
-/// Written events that may not be on the disk yet.
+/// Number of events that may be written but not yet synced to disk.
 const BEHIND: usize = 256;
-/// For so long at most.
+/// Longest time for which a written event stays unsynced.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The thread that has the files.
+/// Handle of the thread that owns the event files.
 #[derive(Debug)]
 pub(crate) struct Writer {
     send: SyncSender<Order>,
@@ -33,18 +34,18 @@ enum Order {
     Keep(Kept),
 }
 
-/// The files, and what of them is not on the disk.
+/// The files, and the number of events that are not yet synced.
 #[derive(Debug)]
 struct Files {
     lines: Lines,
-    /// Events.
+    /// Number of unsynced events.
     behind: usize,
-    /// When they have to be there.
+    /// Deadline of the next sync.
     until: Option<Instant>,
     healthy: bool,
 }
 
-/// How much is kept, for files.
+/// Limits of the files, from the configured retention.
 pub(crate) fn bounds(kept: Kept) -> Bounds {
     Bounds { segment: kept.segment.get(), segments: usize::try_from(kept.segments).unwrap_or(usize::MAX) }
 }
@@ -57,27 +58,28 @@ impl Writer {
         Ok(Writer { send, thread })
     }
 
-    /// False when the disk is so slow that it does not get this one.
+    /// Queues an event. Returns `false` if the queue is full because the disk is too slow; the
+    /// event is then dropped.
     pub(crate) fn write(&self, event: &Arc<Event>) -> bool {
         self.send.try_send(Order::Write(event.clone())).is_ok()
     }
 
-    /// Other bounds. Waits for a place in the line.
+    /// Changes the limits of the files. Blocks while the queue is full.
     pub(crate) fn keep(&self, kept: Kept) {
-        // The thread ends with this.
+        // Fails only if the thread has ended.
         let _ = self.send.send(Order::Keep(kept));
     }
 
-    /// Writes what waits, puts it on the disk, and ends. Blocking.
+    /// Writes the queued events, syncs them, and ends the thread. Blocking.
     pub(crate) fn close(self) {
         drop(self.send);
-        // A thread that panicked has said so.
+        // A panic of the thread is already reported on standard error.
         let _ = self.thread.join();
     }
 }
 
 impl Files {
-    /// Until nobody is left who could send any.
+    /// Runs until all senders are dropped.
     fn run(mut self, orders: &Receiver<Order>) {
         loop {
             let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -93,7 +95,7 @@ impl Files {
         }
     }
 
-    /// One order, and the events that came with it, as far as they may be behind.
+    /// Handles an order and the orders queued behind it, until [`BEHIND`] events are unsynced.
     fn take(&mut self, first: Order, orders: &Receiver<Order>) {
         let (mut events, mut next) = (Vec::new(), Some(first));
         while let Some(order) = next {

@@ -1,9 +1,10 @@
-//! The event log: the latest events in memory, numbered, for whoever asks and whoever follows; and on the disk, so that they are there
-//! after a restart.
+//! Event log: the latest events in memory, numbered, for readers and followers, and on disk, so
+//! that they survive a restart.
 //!
-//! Written by the loop, and by the interface for what only it sees; readers copy what they need out of it. The number of an event
-//! holds the epoch in its upper half, so that numbers go up over restarts and never repeat. The disk is written elsewhere
-//! ([`crate::eventfiles`]): nobody waits for it, and what it cannot take in time is counted and left out there.
+//! The main loop writes it, and the interface writes events that only the interface sees; readers
+//! copy the events that they need. The upper half of an event number is the epoch, so that numbers
+//! increase across restarts and never repeat. A thread writes the disk ([`crate::eventfiles`]): no
+//! caller waits for it. Events that it cannot accept in time are counted and left out of the files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -23,20 +24,20 @@ use crate::hour::Hour;
 
 /// Events kept in memory.
 const MOST: usize = 100_000;
-/// Events handed out at once.
+/// Maximum number of events in one batch.
 const PIECE: usize = 256;
-/// The number of the first event of the first life.
+/// Number of the first event of the first incarnation.
 const FIRST_OF_ALL: u64 = (1 << 32) + 1;
-/// The files are called so.
+/// Base name of the files.
 const FILES: &str = "events";
 
-/// The log.
+/// The event log.
 #[derive(Debug)]
 pub(crate) struct EventLog {
     ring: Mutex<Ring>,
     last: watch::Sender<u64>,
     writer: Mutex<Option<Writer>>,
-    /// Events that the disk did not get.
+    /// Number of events that were dropped before the disk.
     unwritten: AtomicU64,
 }
 
@@ -44,29 +45,29 @@ pub(crate) struct EventLog {
 struct Ring {
     events: VecDeque<Arc<Event>>,
     next: u64,
-    /// The number of the latest event that is no longer kept; 0 when all are.
+    /// Number of the latest event that is no longer kept; 0 if all are kept.
     gone: u64,
     hour: Hour,
-    /// How many there have been in this life, by reason.
+    /// Number of events in this incarnation, by reason.
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// Which events a reader wants; all of what is given must hold.
+/// Selection of events. All conditions that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
-    /// Of this application.
+    /// Application.
     pub(crate) app: Option<AppId>,
-    /// About this.
+    /// Topic of the reason.
     pub(crate) topic: Option<Topic>,
-    /// Of this level.
+    /// Level.
     pub(crate) level: Option<EventLevel>,
-    /// With this word.
+    /// Reason.
     pub(crate) reason: Option<Reason>,
-    /// About something whose id begins so.
+    /// Prefix of the object's id.
     pub(crate) object: Option<String>,
-    /// On this node.
+    /// Node.
     pub(crate) node: Option<NodeId>,
-    /// Not before this.
+    /// Lower bound of the time.
     pub(crate) since: Option<UnixMillis>,
 }
 
@@ -83,24 +84,24 @@ impl Filter {
     }
 }
 
-/// A reader's place.
+/// Position of a reader.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
-    /// Everything up to here was read.
+    /// Number of the last event that was read.
     pub(crate) cursor: u64,
-    /// Only these.
+    /// Selection of events.
     pub(crate) filter: Filter,
 }
 
-/// What was asked for is no longer kept.
+/// The requested position is older than the oldest kept event.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooOld {
-    /// The oldest event that is kept.
+    /// Number of the oldest kept event.
     pub(crate) oldest: u64,
 }
 
 impl EventLog {
-    /// A log of this life, in memory only.
+    /// Creates a log that is in memory only.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
         let ring = Ring { events: VecDeque::new(), next: first, gone: 0, hour: Hour::default(), counts: BTreeMap::new() };
@@ -108,8 +109,8 @@ impl EventLog {
         EventLog { ring: Mutex::new(ring), last, writer: Mutex::new(None), unwritten }
     }
 
-    /// A log that goes on from what earlier lives left on the disk. A disk that cannot be read or written is told, and the log is in
-    /// memory only.
+    /// Opens a log and reads the events that earlier incarnations left on disk. If the disk cannot
+    /// be read or written, it logs a warning and keeps the log in memory only.
     pub(crate) fn open(epoch: Epoch, folder: &Path, kept: Kept) -> Self {
         let log = EventLog::new(epoch);
         if let Err(error) = lines::read(folder, FILES, |line| log.restore(line)) {
@@ -122,7 +123,8 @@ impl EventLog {
         log
     }
 
-    /// One line of an earlier life. What cannot be read is left out: a torn line, or a field of a later version.
+    /// Restores one line of an earlier incarnation. An unreadable line is skipped: it is torn, or
+    /// has a field of a later version.
     fn restore(&self, line: &str) {
         let Ok(event) = serde_json::from_str::<Event>(line) else { return };
         let mut ring = self.ring();
@@ -130,21 +132,22 @@ impl EventLog {
         if event.index <= after || event.index >= ring.next {
             return;
         }
-        // The files begin somewhere: what was before that is gone, unless it is the first of all.
+        // Events before the first line of the files are gone, unless that line is the first event
+        // of all.
         if ring.events.is_empty() {
             ring.gone = if event.index == FIRST_OF_ALL { 0 } else { event.index - 1 };
         }
         ring.keep(Arc::new(event));
     }
 
-    /// Adds events; their numbers are given here.
+    /// Appends events and assigns their numbers.
     pub(crate) fn push(&self, events: impl IntoIterator<Item = Event>) {
         let mut ring = self.ring();
         let before = ring.next;
         for mut event in events {
             event.index = ring.next;
             ring.next += 1;
-            // A master of a later version may have words of its own.
+            // A master of a later version may send reasons that are unknown to this version.
             let known = event.reason.parse::<Reason>().map_or("other", Reason::as_str);
             *ring.counts.entry(known).or_default() += 1;
             let event = Arc::new(event);
@@ -165,7 +168,8 @@ impl EventLog {
         }
     }
 
-    /// The next piece after a place, which moves on. Empty when there is nothing more for now.
+    /// Returns the next batch after `place` and advances it. Empty if there are no further events
+    /// yet.
     pub(crate) fn read(&self, place: &mut Place) -> Result<Vec<Arc<Event>>, TooOld> {
         let ring = self.ring();
         if place.cursor != 0 && place.cursor < ring.gone {
@@ -187,34 +191,34 @@ impl EventLog {
         Ok(piece)
     }
 
-    /// Keeps so much on the disk from now on.
+    /// Changes the limits of the files.
     pub(crate) fn keep(&self, kept: Kept) {
         if let Some(writer) = self.writer().as_ref() {
             writer.keep(kept);
         }
     }
 
-    /// How many there have been in this life, by reason.
+    /// Number of events in this incarnation, by reason.
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.ring().counts.clone()
     }
 
-    /// Events that the disk could not take in time.
+    /// Number of events that the disk could not accept in time.
     pub(crate) fn unwritten(&self) -> u64 {
         self.unwritten.load(Ordering::Relaxed)
     }
 
-    /// Tells when there is more.
+    /// Returns a receiver of the number of the latest event.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.last.subscribe()
     }
 
-    /// Memory kills in the hour before `now`, and what became of their tasks.
+    /// Memory kills in the hour before `now`, and the outcome of their tasks.
     pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryHour {
         self.ring().hour.figures(now)
     }
 
-    /// Writes what still waits for the disk, and ends with the files. Blocking.
+    /// Writes the queued events, syncs them and closes the files. Blocking.
     pub(crate) fn close(&self) {
         let writer = self.writer().take();
         if let Some(writer) = writer {
@@ -223,12 +227,12 @@ impl EventLog {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        // A reader that panicked has changed nothing.
+        // Poisoning is harmless: a panic of a reader changes no state.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
-        // As above.
+        // Poisoning is harmless: a panic changes no state here.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

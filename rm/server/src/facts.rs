@@ -1,6 +1,8 @@
-//! What interfaces made for other systems ask for and the published view does not have: use over time, ends, sizes that wait.
+//! Reports for interfaces of other systems, with data that the published view lacks: use over time,
+//! ends, waiting sizes.
 //!
-//! Read from the cluster between two batches. Changes nothing, and knows nobody's words but ours.
+//! They are read from the cluster between two batches. They change nothing, and contain only this
+//! project's own terms.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,39 +17,39 @@ use headroom_types::{
 };
 use tokio::sync::oneshot;
 
-/// What was granted no longer ago than this counts as granted lately.
+/// Containers granted within this time count as granted lately.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// Which applications.
+/// Selection of applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
-    /// All that are kept.
+    /// All kept applications.
     All,
-    /// The one of this number.
+    /// The application with this number.
     Number(u32),
 }
 
-/// What is asked.
+/// Query for a report.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// Applications, in the order of submission.
+    /// Applications, in order of submission.
     Apps {
-        /// Which.
+        /// Selection.
         of: Of,
-        /// Now, on the wall clock: use is counted up to here.
+        /// Current wall-clock time, up to which use is counted.
         wall: UnixMillis,
-        /// Gets them.
+        /// Receives the reports.
         reply: oneshot::Sender<Vec<AppFacts>>,
     },
-    /// Containers of one application that are kept, those that are over first.
+    /// Kept containers of one application, ended ones first.
     Containers(AppId, oneshot::Sender<Vec<ContainerFacts>>),
     /// All nodes.
     Nodes(oneshot::Sender<Vec<NodeFacts>>),
-    /// The root of the queues with all below it.
+    /// The root queue with all queues below it.
     Queues(oneshot::Sender<Option<QueueFacts>>),
 }
 
-/// One application.
+/// Report about one application.
 #[derive(Clone, Debug)]
 pub(crate) struct AppFacts {
     pub(crate) id: AppId,
@@ -58,35 +60,35 @@ pub(crate) struct AppFacts {
     pub(crate) diagnostics: String,
     pub(crate) submitted: UnixMillis,
     pub(crate) ended: Option<UnixMillis>,
-    /// When its time is over.
+    /// Deadline at which its lifetime ends.
     pub(crate) until: Option<UnixMillis>,
-    /// Environment of a managed master; `None` when somebody else runs it.
+    /// Environment of a managed master; `None` for an unmanaged application.
     pub(crate) environment: Option<BTreeMap<String, String>>,
     pub(crate) master_url: Option<String>,
-    /// Number of the current run of its master.
+    /// Number of the current application attempt.
     pub(crate) attempt: u32,
-    /// Where that run is.
+    /// State of the current application attempt.
     pub(crate) run: attempt::State,
-    /// The latest runs of its master, the current one last.
+    /// The latest application attempts, the current one last.
     pub(crate) runs: Vec<Run>,
-    /// Containers of its masters that are kept, by run.
+    /// Kept containers of its masters, by application attempt.
     pub(crate) masters: BTreeMap<u32, ContainerFacts>,
     pub(crate) live: u32,
     /// Containers granted in the last second.
     pub(crate) granted_lately: u32,
-    /// What its containers have.
+    /// Resources of its live containers.
     pub(crate) allocated: Resource,
-    /// Sizes for which a node is kept.
+    /// Sizes of its reservations.
     pub(crate) reserved: Vec<Resource>,
-    /// What waits, its master included.
+    /// Waiting containers, including its master.
     pub(crate) waiting: Vec<Waiting>,
-    /// By containers that are kept.
+    /// Use by kept containers.
     pub(crate) used: Use,
-    /// The part of it that was taken for others.
+    /// The preempted part of the use.
     pub(crate) preempted: Preempted,
 }
 
-/// Containers of one size that are still to come.
+/// Containers of one size that are not yet granted.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     /// `None` for the master.
@@ -105,7 +107,7 @@ pub(crate) struct Use {
     pub(crate) cpus: u128,
 }
 
-/// What was taken back for others.
+/// Preempted containers and their resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preempted {
     pub(crate) masters: u32,
@@ -115,13 +117,13 @@ pub(crate) struct Preempted {
     pub(crate) used: Use,
 }
 
-/// One container.
+/// Report about one container.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerFacts {
     pub(crate) id: ContainerId,
     pub(crate) attempt: u32,
     pub(crate) node: NodeId,
-    /// Where its node answers; `None` when the node is not known any more.
+    /// URL of its node; `None` if the node is no longer known.
     pub(crate) node_url: Option<String>,
     /// `None` for a master.
     pub(crate) request: Option<RequestId>,
@@ -130,23 +132,23 @@ pub(crate) struct ContainerFacts {
     pub(crate) life: Life,
 }
 
-/// Where a container is.
+/// Phase of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Its program does not run yet.
     Coming,
-    /// It does.
+    /// Its program runs.
     Running,
-    /// It is over.
+    /// It has ended.
     Over { ended: UnixMillis, reason: ExitReason, exit_code: Option<i32>, peak: Option<Bytes> },
 }
 
-/// One node.
+/// Report about one node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeFacts {
     pub(crate) id: NodeId,
     pub(crate) state: node::State,
-    /// What an operator wants of it.
+    /// Mark of an operator: cordon or drain.
     pub(crate) mark: Option<NodeMark>,
     pub(crate) url: String,
     pub(crate) version: String,
@@ -155,42 +157,43 @@ pub(crate) struct NodeFacts {
     pub(crate) attributes: Vec<(Name, String)>,
     pub(crate) offers: Resource,
     pub(crate) allocated: Resource,
-    /// Memory of its containers. Bytes.
+    /// Memory used by its containers. Bytes.
     pub(crate) used: Bytes,
     pub(crate) host_used: Bytes,
-    /// What ended containers have left on it. Bytes.
+    /// Memory that ended containers have left on it. Bytes.
     pub(crate) unattributed: Bytes,
     pub(crate) containers: u32,
-    /// Its last sign of life.
+    /// Time of its last heartbeat.
     pub(crate) heard: Tick,
 }
 
-/// One queue.
+/// Report about one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueFacts {
     pub(crate) path: QueuePath,
-    /// Memory it can count on; where nothing is written down, its part by weight of what its siblings leave. Bytes.
+    /// Guaranteed memory. Without a configured guarantee, the share by weight of the memory that
+    /// its siblings leave. Bytes.
     pub(crate) guaranteed: Bytes,
-    /// What it can never pass.
+    /// Upper limit of its resources.
     pub(crate) maximum: Resource,
     pub(crate) used: Resource,
-    /// Of that, by masters.
+    /// The part of `used` that masters have.
     pub(crate) masters: Resource,
-    /// What waits in it.
+    /// Resources of its waiting containers.
     pub(crate) pending: Resource,
     pub(crate) pending_containers: u64,
     pub(crate) containers: u32,
     pub(crate) apps: usize,
-    /// In effect: its own, or that of a queue that holds it.
+    /// Effective state: its own, or that of a parent queue.
     pub(crate) gate: Gate,
     pub(crate) spec: QueueSpec,
-    /// What each user has in it; for leaves.
+    /// Resources by user, for leaf queues.
     pub(crate) users: Vec<(String, Resource)>,
     pub(crate) children: Vec<QueueFacts>,
 }
 
 impl NodeFacts {
-    /// What can still be taken of it.
+    /// Resources that are not allocated.
     pub(crate) fn free(&self) -> Resource {
         let free = rest(&self.offers, &self.allocated);
         Resource { memory: free.memory.saturating_sub(self.unattributed), ..free }
@@ -198,7 +201,7 @@ impl NodeFacts {
 }
 
 impl AppFacts {
-    /// All that waits.
+    /// Sum of all waiting containers.
     pub(crate) fn pending(&self) -> Resource {
         let mut sum = Resource::default();
         for waiting in &self.waiting {
@@ -213,12 +216,12 @@ impl AppFacts {
     }
 }
 
-/// All of these together.
+/// Sum of sizes.
 pub(crate) fn sum<'a>(sizes: impl IntoIterator<Item = &'a Resource>) -> Resource {
     sizes.into_iter().fold(Resource::default(), |sum, size| sum.checked_add(size).unwrap_or(sum))
 }
 
-/// What is left of one size when another is taken; of a part that is overdrawn, nothing.
+/// Difference of two sizes; zero where `taken` exceeds `whole`.
 pub(crate) fn rest(whole: &Resource, taken: &Resource) -> Resource {
     let left = |name: &Name, n: u64| n.saturating_sub(taken.extra.get(name).copied().unwrap_or(0));
     Resource {
@@ -236,7 +239,7 @@ impl Use {
     }
 }
 
-/// Answers one question. Whoever asked may have gone.
+/// Processes one query. The caller may have dropped its receiver.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, question: Question) {
     match question {
         Question::Apps { of, wall, reply } => drop(reply.send(apps(cluster, (now, wall), of))),
@@ -341,7 +344,7 @@ fn waiting(app: &App) -> Vec<Waiting> {
         (attempt::State::Scheduled, Some(size)) => {
             Some(Waiting { request: None, priority: app.priority, size: size.resource.clone(), count: 1 })
         }
-        _ => None, // an unmanaged one, or it has its container
+        _ => None, // unmanaged, or its container is granted
     };
     let requests = app.requests.iter().map(|(id, request)| Waiting {
         request: Some(id.clone()),
@@ -454,7 +457,8 @@ fn of_queue(queue: &QueueView<'_>, guaranteed: Bytes, all: &BTreeMap<&QueuePath,
     }
 }
 
-/// The memory each of some siblings can count on: what is written down, and of the rest each other one a part by its weight.
+/// Guaranteed memory of each sibling: the configured guarantee. The others share the rest by
+/// weight.
 fn parts(siblings: &[&QueueView<'_>], whole: Bytes) -> Vec<Bytes> {
     let written = |queue: &QueueView<'_>| queue.spec.guaranteed.memory.map(|_| queue.guaranteed.memory);
     let weight = |queue: &QueueView<'_>| u64::from(queue.spec.weight.unwrap_or(1));

@@ -1,7 +1,9 @@
-//! What tasks of earlier jobs have needed, for each user and job name: a bounded lesson of every job that is over.
+//! Usage history: the needs of ended tasks, for each user and job name; each ended job adds a
+//! bounded lesson.
 //!
-//! Written by the loop only, in the batch that ends the job, so that a lesson is learned once; read by handlers, who share the families.
-//! Outside the core: nothing that is decided here depends on it.
+//! Only the main loop writes it, in the batch that ends the job, so that each job counts once.
+//! Handlers read it and share the entries. It is outside of the core: no decision of the core
+//! depends on it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +15,11 @@ use headroom_wire::v1::families::{Family, FamilyRow, Kind, Need};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 use headroom_wire::v1::suggestions::Suggestion;
 
-/// Families that are remembered; the one that was not run for longest goes first.
+/// Limit on families. When it is reached, the one with the oldest last run is removed.
 const FAMILIES: usize = 512;
-/// Kinds of tasks of one family.
+/// Limit on kinds of tasks in one family.
 const KINDS: usize = 64;
-/// Tasks of one kind; the latest count.
+/// Limit on tasks of one kind; the latest are kept.
 const TASKS: usize = 250;
 
 type Key = (String, Name);
@@ -26,35 +28,35 @@ type Key = (String, Name);
 #[derive(Debug, Default)]
 pub(crate) struct Families {
     known: Mutex<BTreeMap<Key, Arc<Family>>>,
-    /// What follows from them, for as long as they are as they were.
+    /// Suggestions computed from the families, valid while the family is unchanged.
     told: Mutex<BTreeMap<Key, Told>>,
 }
 
-/// The family that was looked at, and what it says.
+/// Suggestions, and the state of the family from which they were computed.
 #[derive(Clone, Debug)]
 struct Told {
     family: Arc<Family>,
     says: Arc<Vec<Suggestion>>,
 }
 
-/// What a job that is over has changed.
+/// Changes that an ended job causes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lesson {
-    /// To be kept.
+    /// Family to save.
     pub(crate) family: Arc<Family>,
-    /// To be forgotten, to make room.
+    /// Family to delete, to stay within the limit.
     pub(crate) gone: Option<Key>,
 }
 
 impl Families {
-    /// Those that an earlier life saved.
+    /// Restores the families that an earlier incarnation saved.
     pub(crate) fn restored(saved: Vec<SavedFamily>) -> Self {
         let families = saved.into_iter().map(restored);
         let known = families.map(|f| ((f.user.clone(), f.name.clone()), Arc::new(f))).collect();
         Families { known: Mutex::new(known), told: Mutex::default() }
     }
 
-    /// What those tasks have taught that ended well; `None` when there are none.
+    /// Adds the needs of those tasks that succeeded. Returns `None` if no task succeeded.
     pub(crate) fn learn<'a>(
         &self,
         user: &str,
@@ -81,24 +83,25 @@ impl Families {
         Some(Lesson { family: Arc::clone(family), gone })
     }
 
-    /// Those of one user, or all of them.
+    /// Families of one user, or all.
     pub(crate) fn list(&self, user: Option<&str>) -> Vec<FamilyRow> {
         self.known().values().filter(|f| user.is_none_or(|u| u == f.user)).map(|f| row(f)).collect()
     }
 
-    /// One of them.
+    /// One family.
     pub(crate) fn get(&self, user: &str, name: &Name) -> Option<Arc<Family>> {
         self.known().get(&(user.to_owned(), name.clone())).cloned()
     }
 
-    /// What tasks should begin with, of one user and name or of all. Takes a while for families that were never asked about.
+    /// Suggested initial sizes, for one user and name or for all. Slow for families whose
+    /// suggestions are not cached.
     pub(crate) fn suggestions(&self, user: Option<&str>, name: Option<&Name>) -> Vec<Suggestion> {
         let wanted = |f: &Family| user.is_none_or(|u| u == f.user) && name.is_none_or(|n| *n == f.name);
         let families: Vec<Arc<Family>> = self.known().values().filter(|f| wanted(f)).cloned().collect();
         families.iter().flat_map(|family| self.says(family).iter().cloned().collect::<Vec<_>>()).collect()
     }
 
-    /// Worked out once for each state of a family, outside the locks.
+    /// Computes the suggestions once for each state of a family, without holding a lock.
     fn says(&self, family: &Arc<Family>) -> Arc<Vec<Suggestion>> {
         let key = (family.user.clone(), family.name.clone());
         let told = self.told().get(&key).filter(|told| Arc::ptr_eq(&told.family, family)).map(|told| told.says.clone());
@@ -106,7 +109,7 @@ impl Families {
             let says = Arc::new(suggest(family));
             let mut told = self.told();
             if told.len() >= FAMILIES {
-                // As many as there are families: some of them are gone.
+                // The cache is full, so it holds entries of removed families.
                 told.clear();
             }
             told.insert(key, Told { family: family.clone(), says: says.clone() });
@@ -115,12 +118,12 @@ impl Families {
     }
 
     fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
-        // Each change of it is whole before anything can panic.
+        // Poisoning is harmless: no panic can leave the map half changed.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Family>>> {
-        // A reader that panicked has changed nothing.
+        // Poisoning is harmless: a panic of a reader changes no state.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,7 +143,7 @@ fn row(family: &Family) -> FamilyRow {
     }
 }
 
-/// The need of a task that ended well and was measured.
+/// Need of a task that succeeded and was measured.
 fn need(row: &TaskRow) -> Option<Need> {
     if row.state != TaskState::Done {
         return None;
@@ -184,7 +187,7 @@ fn read([peak, first, last, kills, runtime_ms]: [u64; 5]) -> Need {
     Need { peak, first, last, kills: u32::try_from(kills).unwrap_or(u32::MAX), runtime_ms }
 }
 
-/// As it is saved.
+/// Converts a family to its saved form.
 pub(crate) fn saved(family: &Family) -> SavedFamily {
     let write = |n: &Need| [n.peak.get(), n.first.get(), n.last.get(), u64::from(n.kills), n.runtime_ms];
     let kinds =
@@ -197,7 +200,7 @@ pub(crate) fn saved(family: &Family) -> SavedFamily {
 mod tests {
     use super::*;
 
-    /// A task with one attempt for each reason, the last of which used `peak_mib` for a minute.
+    /// A task with one attempt for each reason. The last attempt used `peak_mib` for a minute.
     fn task(id: &str, state: &str, reasons: &[&str], peak_mib: u64) -> TaskRow {
         let profile = |mib: u64| serde_json::json!({"heap": 0, "overhead": mib << 20, "cpus": 1000});
         let attempts: Vec<serde_json::Value> = (1u64..)

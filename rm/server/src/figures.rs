@@ -1,4 +1,4 @@
-//! Figures over the whole cluster that no list shows: made together with the view, for scrapers.
+//! Cluster statistics for metrics that no list contains, computed together with the view.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use headroom_rm_core::{Cluster, attempt};
 use headroom_types::{Bytes, NodeId, QueuePath, Resource, Tick};
 
-/// The figures at one moment.
+/// Statistics at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Containers by state.
     pub(crate) containers: BTreeMap<&'static str, u64>,
-    /// What waits, by queue.
+    /// Waiting containers by queue.
     pub(crate) waiting: BTreeMap<QueuePath, Waiting>,
-    /// Memory of nodes that are kept for somebody.
+    /// Reserved memory by node.
     pub(crate) reserved: BTreeMap<NodeId, Bytes>,
     /// Memory of the largest container that could be granted now. Bytes.
     pub(crate) largest_free: Bytes,
 }
 
-/// What waits in one queue.
+/// Waiting containers of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    /// Containers that some node could give.
+    /// Containers that fit on at least one node.
     pub(crate) waits: u64,
-    /// Containers that are larger than every node there is.
+    /// Containers that are larger than every node.
     pub(crate) never: u64,
     /// The longest wait.
     pub(crate) longest: Duration,

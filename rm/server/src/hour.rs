@@ -1,5 +1,6 @@
-//! What memory failures came to in the last hour: kills, and what became of the tasks that were given more. Read off the event log as it is
-//! written, so that it is the same after a restart. Pure: the time is an argument.
+//! Memory failures of the last hour: kills, and the outcome of escalated tasks. It is derived from
+//! the event log as the log is written, so that it is the same after a restart. Pure: the time is
+//! an argument.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,22 +8,23 @@ use headroom_types::{AppId, Reason, UnixMillis};
 use headroom_wire::v1::apps::MemoryHour;
 use headroom_wire::v1::events::Event;
 
-/// An hour. Milliseconds.
+/// One hour. Milliseconds.
 const HOUR_MS: u64 = 3_600_000;
-/// Kills and tasks that are remembered; beyond that, the latest kills, and no further tasks.
+/// Limit on kills and on tasks that are kept: beyond it, old kills are dropped, and new tasks are
+/// ignored.
 const MOST: usize = 100_000;
 
-/// The last hour.
+/// Memory failures of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Hour {
     kills: VecDeque<UnixMillis>,
     tasks: BTreeMap<(AppId, String), Task>,
 }
 
-/// A task that was given more, or for which there was no more.
+/// A task that was escalated, or that had no larger size left.
 #[derive(Clone, Copy, Debug)]
 struct Task {
-    /// When that was, the last time.
+    /// Time of the latest escalation.
     at: UnixMillis,
     escalated: bool,
     fate: Fate,
@@ -30,20 +32,21 @@ struct Task {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It runs, or is about to.
+    /// It runs or waits.
     GoingOn,
-    /// It ended well.
+    /// It succeeded.
     Recovered,
     /// There is no larger size.
     Exhausted,
-    /// It failed otherwise, or its job was over first.
+    /// It failed for another reason, or its job ended first.
     Over,
 }
 
 impl Hour {
-    /// One more event, in the order of the log.
+    /// Adds one event, in the order of the log.
     pub(crate) fn take(&mut self, event: &Event) {
-        // A master of a later version may have words of its own, so the word is compared and not read.
+        // A master of a later version may send unknown reasons, so the text is compared and not
+        // parsed.
         let is = |reasons: &[Reason]| reasons.iter().any(|reason| event.reason == reason.as_str());
         if is(&[Reason::OomKilled]) {
             self.kills.push_back(event.time);
@@ -77,7 +80,7 @@ impl Hour {
         }
     }
 
-    /// A task that was given more has come to its end; it is told of the attempt, or of the task.
+    /// Sets the outcome of an escalated task. The event names the task or one of its attempts.
     fn settle(&mut self, event: &Event, fate: Fate) {
         let task = event.object.split('@').next().unwrap_or_default();
         let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else { return };
@@ -94,7 +97,7 @@ impl Hour {
         self.tasks.retain(|_, task| !old(task.at));
     }
 
-    /// Figures of the hour before `now`; what was wasted is somebody else's to say.
+    /// Statistics of the hour before `now`. The caller fills in the wasted memory.
     pub(crate) fn figures(&mut self, now: UnixMillis) -> MemoryHour {
         self.forget(now);
         let count = |fits: &dyn Fn(&Task) -> bool| {

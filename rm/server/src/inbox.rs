@@ -1,8 +1,10 @@
-//! The two lines in front of the loop: signs of life of nodes, and everything else.
+//! The two queues of the main loop: heartbeats of nodes, and all other inputs.
 //!
-//! Ten thousand nodes speak every second. With one line, whoever submits something would stand behind all of them. A batch takes
-//! from both, at most so many from each, so that neither keeps the other waiting; within a line the order is that of arrival.
-//! Only reports stand in the second one. A report that is overtaken by its node's next registration says what is known already.
+//! Ten thousand nodes report every second. With a single queue, a submission would wait behind all
+//! their reports. A batch takes inputs from both queues, up to a maximum from each, so that neither
+//! delays the other. Within a queue the order is that of arrival. The second queue contains only
+//! reports. If a later registration of a node overtakes its report, the report contains nothing
+//! new.
 
 use std::time::Duration;
 
@@ -11,21 +13,21 @@ use tokio::sync::mpsc;
 
 use crate::input::Input;
 
-/// Inputs of one kind that may wait for the loop.
+/// Capacity of each queue, in inputs.
 const LENGTH: usize = 4096;
-/// Most inputs of one kind in one batch.
+/// Maximum number of inputs from each queue in one batch.
 const BATCH: usize = 512;
-/// A report that was on its way for longer says that the loop is behind.
+/// A report that waited longer in its queue shows that the main loop is behind.
 const LATE: Duration = Duration::from_secs(1);
 
-/// A node's sign of life, and when it arrived.
+/// Heartbeat of a node, with its time of arrival.
 #[derive(Debug)]
 pub(crate) struct Sign {
     pub(crate) input: Input,
     pub(crate) arrived: Tick,
 }
 
-/// The ends that handlers put something into.
+/// Sending ends of the queues, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     pub(crate) calls: mpsc::Sender<Input>,
@@ -33,39 +35,40 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// How many inputs wait.
+    /// Number of inputs that wait.
     pub(crate) fn waiting(&self) -> usize {
         let calls = self.calls.max_capacity() - self.calls.capacity();
         calls + self.signs.max_capacity() - self.signs.capacity()
     }
 }
 
-/// The end that the loop takes from.
+/// Receiving ends of the queues, for the main loop.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     calls: mpsc::Receiver<Input>,
     signs: mpsc::Receiver<Sign>,
-    /// Lateness that deadlines were moved for.
+    /// Delay for which deadlines were already moved.
     forgiven: Duration,
 }
 
-/// What one turn takes in.
+/// Inputs of one turn of the main loop.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) inputs: Vec<Input>,
-    /// The loop fell behind by so much since the last batch: silence in that time proves nothing.
+    /// Additional delay of the main loop since the last batch: missing heartbeats in that time are
+    /// no evidence of a lost node.
     pub(crate) behind: Option<Duration>,
 }
 
-/// Both ends.
+/// Creates both ends of the queues.
 pub(crate) fn lines() -> (Lines, Inbox) {
     let ((calls, from_calls), (signs, from_signs)) = (mpsc::channel(LENGTH), mpsc::channel(LENGTH));
     (Lines { calls, signs }, Inbox { calls: from_calls, signs: from_signs, forgiven: Duration::ZERO })
 }
 
 impl Inbox {
-    /// Waits for the first input, and takes with it what else is there. When nobody is left who could send anything, that is an
-    /// order to stop. Safe to drop and call again.
+    /// Waits for the first input, and takes further inputs that are queued. When all senders are
+    /// dropped, the batch contains a stop. Cancel safe.
     pub(crate) async fn batch(&mut self, now: impl Fn() -> Tick) -> Batch {
         let mut batch = Batch::default();
         let mut oldest = None;
@@ -89,7 +92,7 @@ impl Inbox {
         batch
     }
 
-    /// Deadlines are moved once for each second that reports come later than before.
+    /// Moves deadlines once for each second by which reports are later than before.
     fn behind(&mut self, late: Duration) -> Option<Duration> {
         if late < self.forgiven {
             self.forgiven = late;

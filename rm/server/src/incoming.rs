@@ -1,4 +1,5 @@
-//! From messages to the core's own types. Checked on the way; nothing here decides anything.
+//! Conversions from wire messages to the types of the core, with validation. No decisions are made
+//! here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, TagNode};
 
-/// Most items of one kind in one message.
+/// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
 
 fn bad(detail: String) -> Problem {
@@ -27,7 +28,7 @@ fn few(what: &str, n: usize) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A submission.
+/// Converts a submission.
 pub(crate) fn submit(app: SubmitApp) -> Result<core::Call, Problem> {
     check_submit(&app)?;
     let queue = app.queue.unwrap_or_else(QueuePath::default_leaf);
@@ -55,7 +56,7 @@ fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A master that comes.
+/// Converts the registration of a master.
 pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(AttemptId, Option<String>), Problem> {
     of_app(&body.attempt.app, app)?;
     let place = |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
@@ -65,7 +66,7 @@ pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(Atte
     Ok((body.attempt, body.master_url))
 }
 
-/// A master's heartbeat, the job's rows left out.
+/// Converts a master's heartbeat, without the rows of the job.
 pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::Call, Problem> {
     of_app(&body.attempt.app, app)?;
     few("asks", body.asks.len())?;
@@ -82,7 +83,7 @@ pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::Call, Problem>
     })))
 }
 
-/// One request.
+/// Converts one container request.
 pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
     check_ask(&ask)?;
     check_launch(&ask.launch)?;
@@ -143,14 +144,14 @@ fn level(level: am::Level) -> core::ask::Level {
     }
 }
 
-/// A master that is done.
+/// Converts the end of a master.
 pub(crate) fn finish(app: &AppId, body: FinishApp) -> Result<core::Call, Problem> {
     of_app(&body.attempt.app, app)?;
     let outcome = if body.succeeded { core::Outcome::Succeeded } else { core::Outcome::Failed };
     Ok(core::Call::Finish { attempt: body.attempt, outcome, diagnostics: cut(body.diagnostics, 16 << 10) })
 }
 
-/// At most so many bytes of a text, cut between characters.
+/// Truncates a text to at most `most` bytes, between two characters.
 pub(crate) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let end = (0..=most).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
@@ -160,7 +161,7 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-/// A node that comes.
+/// Converts the registration of a node.
 pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Call, Problem> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
@@ -183,7 +184,7 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Ca
     Ok(core::Call::RegisterNode { node, facts: Box::new(facts) })
 }
 
-/// What ended containers have left on a node. Names are shown, so that they are bounded.
+/// Converts the unattributed memory of a node. Names are bounded, because they are shown.
 fn unattributed(memory: Bytes, left_by: Vec<LeftBy>) -> Unattributed {
     let left_by = left_by.into_iter().take(MAX_OWNERS).map(|owner| LeftBy { name: cut(owner.name, 256), ..owner });
     Unattributed { memory, left_by: left_by.collect() }
@@ -195,7 +196,7 @@ fn traits(wire: NodeTraits) -> core::Traits {
     core::Traits { rack, labels, exclusive, attributes, taints }
 }
 
-/// What operators say of a node.
+/// Converts an operator's settings of a node.
 pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, Problem> {
     let TagNode { cordon, reason, labels, attributes, taints } = body;
     let cordon = match (cordon, reason) {
@@ -214,7 +215,7 @@ pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, Problem> {
     Ok(core::TagChange { cordon, labels: names(put), drop_labels: names(dropped), attributes, taints })
 }
 
-/// A node's sign of life.
+/// Converts a node's heartbeat.
 pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::Report>, Problem> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;

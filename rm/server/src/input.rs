@@ -1,6 +1,8 @@
-//! The one way into the loop: bounded lines of a closed enum, and the handle that handlers put things into them with.
+//! Inputs of the main loop: a closed enum in bounded queues, and the handle with which handlers
+//! send them.
 //!
-//! A handle never touches the core. It waits with a deadline, and says so when the loop does not keep up.
+//! A handle never touches the core. It waits with a timeout, and returns an error when the main
+//! loop is too slow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,162 +27,164 @@ use crate::profiles::{Change, Decided};
 use crate::view::View;
 use crate::{facts, outgoing};
 
-/// How long a caller waits for a place in the line and for the answer.
+/// Timeout for queueing an input and receiving its result.
 const PATIENCE: Duration = Duration::from_secs(9);
-/// How long a master that comes too early after a restart is kept waiting before it is sent away. Shorter than callers wait.
+/// Maximum wait of a master that registers before the recovery after a restart is complete. Shorter
+/// than the timeout of callers.
 const RECOVERY: Duration = Duration::from_secs(6);
 
-/// Everything the loop is told.
+/// Inputs of the main loop.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// Something for the core, and rows of a job that go with it.
+    /// A call of the core, with rows of a job.
     Call {
-        /// What.
+        /// The call.
         what: Box<Call>,
         /// Merged when the core accepts the call.
         job: Option<Box<(AppId, JobPatch)>>,
-        /// Where the answer goes, once it is durable.
+        /// Receives the result, once it is durable.
         reply: oneshot::Sender<Answered>,
     },
-    /// A node listens for what it should have.
+    /// A node opens the stream of its desired state.
     WatchNode {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// The life it speaks to.
+        /// Epoch with which the node registered.
         epoch: Epoch,
-        /// Gets the line.
+        /// Receives the stream.
         reply: oneshot::Sender<Result<mpsc::Receiver<Desired>, Refusal>>,
     },
-    /// A master listens for updates.
+    /// A master opens its stream of updates.
     WatchApp {
-        /// Whose.
+        /// The application.
         app: AppId,
-        /// The life it speaks to.
+        /// Epoch with which the master registered.
         epoch: Epoch,
-        /// It has those up to here.
+        /// Cursor of the last update that the master has.
         cursor: u64,
-        /// Gets the line.
+        /// Receives the stream.
         reply: oneshot::Sender<Result<mpsc::Receiver<Vec<Update>>, Problem>>,
     },
-    /// Answers to calls with a key, to be kept over a restart, and keys that are not needed any more.
+    /// Stores the response to a call with an idempotency key, and removes unused keys.
     Keep {
-        /// What was answered, before the caller is.
+        /// Response, stored before the caller receives it.
         answer: Box<SavedAnswer>,
-        /// These can go.
+        /// Keys to remove.
         gone: Vec<String>,
-        /// Told when it is durable.
+        /// Notified when the change is durable.
         reply: oneshot::Sender<()>,
     },
-    /// Another size for a profile of the cluster, or none.
+    /// Changes or deletes a profile of the cluster.
     Profile {
-        /// What.
+        /// The change.
         change: Box<Change>,
-        /// What came of it, once it is durable.
+        /// Receives the result, once it is durable.
         reply: oneshot::Sender<Decided>,
     },
-    /// Another token, or one less; another policy.
+    /// Changes tokens, policies or shares.
     Access {
-        /// What.
+        /// The change.
         wish: Box<Wish>,
-        /// What came of it, once it is durable.
+        /// Receives the result, once it is durable.
         reply: oneshot::Sender<Ruled>,
     },
-    /// Somebody wants to see something.
+    /// A query.
     Query(Query),
-    /// Save, hang up, end.
+    /// Saves the state, closes all streams and ends.
     Stop,
 }
 
-/// Questions about the cluster as it is after the batch.
+/// Queries about the cluster in its state after the batch.
 #[derive(Debug)]
 pub(crate) enum Query {
-    /// Publish a new view.
+    /// Publishes a new view.
     Refresh,
-    /// Only that the loop turns.
+    /// Checks only that the main loop runs.
     Turn(oneshot::Sender<()>),
-    /// One node and its last sign of life, without making a view of all.
+    /// One node with the time of its last heartbeat, without a new view.
     Node(NodeId, oneshot::Sender<Option<(NodeView, Tick)>>),
-    /// One application, without making a view of all.
+    /// One application, without a new view.
     App(AppId, oneshot::Sender<Option<AppView>>),
-    /// More than the view has.
+    /// A report with data that the view lacks.
     Facts(facts::Question),
-    /// Why requests wait.
+    /// Reasons why requests wait.
     Why(AppId, oneshot::Sender<Option<Vec<WhyPending>>>),
-    /// The requests themselves.
+    /// The requests of an application.
     Requests(AppId, oneshot::Sender<Option<Vec<Ask>>>),
-    /// Containers, those that are over included.
+    /// Containers, including ended ones.
     Containers(Box<Wanted>, oneshot::Sender<Vec<ContainerView>>),
-    /// The runs of an application's master.
+    /// Application attempts.
     Attempts(AppId, oneshot::Sender<Vec<AttemptView>>),
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<ContainerView>>),
-    /// What these nodes hold, at most [`HELD`] containers each.
+    /// Containers on these nodes, at most [`HELD`] for each.
     Held(Vec<NodeId>, oneshot::Sender<Vec<(NodeId, Vec<Held>)>>),
-    /// At most so many requests that wait, of one application or of all; the one that has waited longest first.
+    /// Waiting requests of one application or of all, longest wait first, up to a maximum number.
     Waits(Option<AppId>, usize, oneshot::Sender<Vec<Waits>>),
 }
 
-/// Containers told of one node.
+/// Maximum number of containers for each node.
 pub(crate) const HELD: usize = 256;
 
 /// A container on its node.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    /// What is known of it.
+    /// View of the container.
     pub(crate) view: ContainerView,
-    /// Its heap budget, where declared. Bytes.
+    /// Heap budget, if declared. Bytes.
     pub(crate) heap: Option<Bytes>,
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Debug)]
 pub(crate) struct Waits {
-    /// Whose.
+    /// The application.
     pub(crate) app: AppId,
-    /// Which.
+    /// The request.
     pub(crate) request: RequestId,
-    /// In which queue.
+    /// Its queue.
     pub(crate) queue: QueuePath,
-    /// Since when.
+    /// Start of the wait.
     pub(crate) since: Tick,
-    /// Containers still to come.
+    /// Number of containers not yet granted.
     pub(crate) missing: u32,
-    /// The size of one.
+    /// Size of one container.
     pub(crate) asks: Resource,
-    /// The whole reason.
+    /// Reason of the wait, as a sentence.
     pub(crate) sentence: String,
 }
 
-/// Which containers somebody wants to see.
+/// Selection of containers.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// Of this application.
+    /// Application.
     pub(crate) app: Option<AppId>,
-    /// On this node.
+    /// Node.
     pub(crate) node: Option<NodeId>,
-    /// In this state.
+    /// State.
     pub(crate) state: Option<String>,
-    /// Of one of these applications.
+    /// Set of applications.
     pub(crate) apps: Option<BTreeSet<AppId>>,
-    /// After this one.
+    /// Lower bound of the id, exclusive.
     pub(crate) after: Option<ContainerId>,
-    /// At most so many.
+    /// Maximum number.
     pub(crate) most: usize,
 }
 
-/// The published view, and how many batches there have been.
+/// The published view, and the number of batches.
 #[derive(Debug)]
 pub(crate) struct Published {
     view: watch::Sender<Arc<View>>,
     batches: AtomicU64,
-    /// For those who wait until there is another one.
+    /// Notifies callers that wait for the next batch.
     news: watch::Sender<u64>,
-    /// Nobody is waited for any more after the restart.
+    /// Whether the recovery after a restart is complete.
     recovered: watch::Sender<bool>,
 }
 
 impl Published {
-    /// Begins with a view that is already old: nobody may see it before the loop has turned once.
+    /// Starts with an outdated view, so that no caller sees it before the first turn of the main
+    /// loop.
     pub(crate) fn new(view: View) -> Self {
         let batches = view.batch + 1;
         Published {
@@ -190,26 +194,26 @@ impl Published {
             view: watch::Sender::new(Arc::new(view)),
         }
     }
-    /// Another batch changed the cluster: the published view is old now.
+    /// Marks the published view as outdated after a batch.
     pub(crate) fn outdate(&self) {
         let before = self.batches.fetch_add(1, Ordering::AcqRel);
         if self.news.receiver_count() > 0 {
             self.news.send_replace(before + 1);
         }
     }
-    /// Whether nodes that had containers are still waited for.
+    /// Sets whether the recovery after a restart is complete, so that no node is awaited any more.
     pub(crate) fn recovered(&self, recovered: bool) {
         self.recovered.send_if_modified(|known| std::mem::replace(known, recovered) != recovered);
     }
-    /// Nobody is waited for any more after the restart.
+    /// Whether the recovery after a restart is complete.
     pub(crate) fn is_recovered(&self) -> bool {
         *self.recovered.borrow()
     }
-    /// How many batches there have been.
+    /// Number of batches.
     pub(crate) fn batches(&self) -> u64 {
         self.batches.load(Ordering::Acquire)
     }
-    /// The view that was published last, fresh or not.
+    /// Last published view, possibly outdated.
     pub(crate) fn last(&self) -> Arc<View> {
         self.view.borrow().clone()
     }
@@ -225,7 +229,7 @@ impl Published {
     }
 }
 
-/// A handler's end of the lines.
+/// Handle with which handlers send inputs to the main loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     lines: Lines,
@@ -238,12 +242,12 @@ impl Handle {
         Handle { lines, published, clock }
     }
 
-    /// Asks the core.
+    /// Makes a call of the core.
     pub(crate) async fn call(&self, what: Call) -> Result<Answer, Problem> {
         self.call_with(what, None).await
     }
 
-    /// Asks the core, and hands in rows of a job.
+    /// Makes a call of the core, with rows of a job.
     pub(crate) async fn call_with(&self, what: Call, job: Option<(AppId, JobPatch)>) -> Result<Answer, Problem> {
         let answer = self.ask(|reply| Input::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
         match answer {
@@ -252,7 +256,7 @@ impl Handle {
         }
     }
 
-    /// A refusal; of a thing that is not there, with the name that was most likely meant.
+    /// Problem for a refusal. For an object that does not exist, it suggests the most similar name.
     pub(crate) async fn refused(&self, refusal: &Refusal) -> Problem {
         let problem = outgoing::problem(refusal);
         if problem.code != Code::HR0404 {
@@ -260,11 +264,11 @@ impl Handle {
         }
         match self.view().await {
             Ok(view) => with_nearest(&view, refusal, problem),
-            Err(_) => problem, // the refusal says enough without a name
+            Err(_) => problem, // without a view there is no suggestion
         }
     }
 
-    /// A node's sign of life: has a line of its own.
+    /// Sends a node's heartbeat, through its own queue.
     pub(crate) async fn report(&self, node: NodeId, report: Box<Report>) -> Result<Answer, Problem> {
         let (reply, answer) = oneshot::channel();
         let input = Input::Call { what: Box::new(Call::Report { node, report }), job: None, reply };
@@ -277,8 +281,9 @@ impl Handle {
         answer.map_err(|refusal| outgoing::problem(&refusal))
     }
 
-    /// A master that comes. After a restart it cannot be told what it has before all nodes have come back: instead of being sent
-    /// away to try again later and later, it waits here for as long as that may take.
+    /// Registers a master. After a restart, the resource manager knows the master's containers only
+    /// when all nodes have registered again. The call waits for that instead of being refused,
+    /// because the retries of a master become slower and slower.
     pub(crate) async fn register_master(&self, attempt: AttemptId, url: Option<String>) -> Result<Answer, Problem> {
         let mut recovered = self.published.recovered.subscribe();
         let until = tokio::time::Instant::now() + RECOVERY;
@@ -297,27 +302,27 @@ impl Handle {
         }
     }
 
-    /// Keeps an answer over a restart. Returns when it is durable.
+    /// Stores a response with its idempotency key. Returns when it is durable.
     pub(crate) async fn keep(&self, answer: SavedAnswer, gone: Vec<String>) -> Result<(), Problem> {
         self.ask(|reply| Input::Keep { answer: Box::new(answer), gone, reply }).await
     }
 
-    /// That the loop turns.
+    /// Checks that the main loop runs.
     pub(crate) async fn turns(&self) -> Result<(), Problem> {
         self.ask(|reply| Input::Query(Query::Turn(reply))).await
     }
 
-    /// One node as it is, and its last sign of life.
+    /// One node, with the time of its last heartbeat.
     pub(crate) async fn node(&self, node: &NodeId) -> Result<Option<(NodeView, Tick)>, Problem> {
         self.ask(|reply| Input::Query(Query::Node(node.clone(), reply))).await
     }
 
-    /// The view that was published last, however old: for where it stands.
+    /// Last published view, however old; for its index.
     pub(crate) fn last(&self) -> Arc<View> {
         self.published.last()
     }
 
-    /// Puts something in and waits for what comes back.
+    /// Sends an input and waits for its result.
     pub(crate) async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         let whole = async {
@@ -327,7 +332,7 @@ impl Handle {
         tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// The cluster as it is now: not older than the last answer that was given.
+    /// Current view: not older than any result that was sent before.
     pub(crate) async fn view(&self) -> Result<Arc<View>, Problem> {
         if let Some(view) = self.published.fresh() {
             return Ok(view);
@@ -342,17 +347,17 @@ impl Handle {
         tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// How many inputs wait for the loop.
+    /// Number of inputs that wait for the main loop.
     pub(crate) fn waiting(&self) -> usize {
         self.lines.waiting()
     }
 
-    /// Tells when there is another batch.
+    /// Receiver of the number of batches.
     pub(crate) fn batches(&self) -> watch::Receiver<u64> {
         self.published.news.subscribe()
     }
 
-    /// Tells the loop to end. False when it has.
+    /// Orders the main loop to stop. Returns `false` if it has ended.
     pub(crate) async fn stop(&self) -> bool {
         self.lines.calls.send(Input::Stop).await.is_ok()
     }

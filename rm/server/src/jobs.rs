@@ -1,7 +1,8 @@
-//! What masters tell of their tasks: rows merged for each application, bounded, outside the core.
+//! Task rows that masters report: merged for each application, bounded, outside of the core.
 //!
-//! Written by the loop only. Rows are shared, so a reader holds the lock only while it copies pointers. Kept in memory while an
-//! application lives; its last state goes to the store as one opaque document.
+//! Only the main loop writes them. Rows are shared, so a reader holds the lock only while it copies
+//! pointers. They are in memory while an application lives; the last state is stored as one opaque
+//! document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,20 +17,20 @@ use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView,
 use crate::incoming::cut;
 use crate::tally::Tallies;
 
-/// Most rows of one application.
+/// Limit on rows of one application.
 const MAX_ROWS: usize = 50_000;
-/// Most attempts shown of one task: the first one and the latest.
+/// Limit on attempts of one task: the first one and the latest are kept.
 const MAX_ATTEMPTS: usize = 64;
-/// Longest text of one event or note. Bytes.
+/// Maximum text of one event or note. Bytes.
 const MAX_TEXT: usize = 2048;
-/// Longest log tail kept of an attempt. Bytes.
+/// Maximum log tail of one attempt. Bytes.
 const MAX_TAIL: usize = 4096;
 
-/// The rows of all applications that live.
+/// Task rows of all live applications.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     apps: Mutex<BTreeMap<AppId, Rows>>,
-    /// Taken before `apps` where both are.
+    /// Lock order: before `apps`.
     tallies: Mutex<Tallies>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Jobs {
 struct Rows {
     totals: JobTotals,
     tasks: BTreeMap<TaskId, Arc<TaskRow>>,
-    /// Tasks that are only counted. A patch that is sent again does not bring their rows back.
+    /// Tasks that are only counted. A repeated patch does not add their rows again.
     folded: BTreeMap<Name, BTreeSet<u32>>,
 }
 
@@ -47,29 +48,31 @@ impl Rows {
     }
 }
 
-/// The rows of one application at one moment.
+/// Task rows of one application at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     totals: JobTotals,
     tasks: Vec<Arc<TaskRow>>,
 }
 
-/// Whether a patch may start a view that is not there.
+/// Whether a patch may create the rows of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// It may.
+    /// Any patch may.
     Allowed,
-    /// Only when it holds the whole view: an earlier one is in the store already.
+    /// Only a full patch may: an earlier state is already in the store.
     WithAllRows,
 }
 
 impl Jobs {
-    /// Nothing yet, in a life that begins now; its figures are that fine.
+    /// Creates an empty state at the start of this incarnation; `fine` is the granularity of its
+    /// metrics.
     pub(crate) fn new(now: UnixMillis, fine: Cardinality) -> Self {
         Jobs { apps: Mutex::default(), tallies: Mutex::new(Tallies::new(now, fine)) }
     }
 
-    /// Takes in changed rows; the events in it come back. False with them when the rows were not taken.
+    /// Merges changed rows and returns the events of the patch. The second value is `false` if the
+    /// rows were refused.
     pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: Start) -> (Vec<Event>, bool) {
         let JobPatch { full, totals, tasks, folded, events } = patch;
         let mut tallies = self.tallies();
@@ -85,7 +88,7 @@ impl Jobs {
         rows.totals = totals;
         let before = if full { std::mem::take(&mut rows.tasks) } else { BTreeMap::new() };
         if full {
-            // Another run of the master may have another journal, in which they are to run.
+            // Another application attempt may have another journal, in which these tasks must run.
             rows.folded.clear();
         }
         for row in tasks.into_iter().filter(|row| !rows.is_folded(&row.task)).collect::<Vec<_>>() {
@@ -102,35 +105,37 @@ impl Jobs {
         (events, true)
     }
 
-    /// The rows of an application now; `None` when its master told nothing in this life.
+    /// Current rows of an application; `None` if its master reported nothing in this incarnation.
     pub(crate) fn snapshot(&self, app: &AppId) -> Option<Snapshot> {
         let apps = self.apps();
         let rows = apps.get(app)?;
         Some(Snapshot { totals: rows.totals.clone(), tasks: rows.tasks.values().cloned().collect() })
     }
 
-    /// Figures of an application's tasks now; `None` when its master told nothing in this life.
+    /// Current totals of an application; `None` if its master reported nothing in this incarnation.
     pub(crate) fn totals(&self, app: &AppId) -> Option<JobTotals> {
         self.apps().get(app).map(|rows| rows.totals.clone())
     }
 
-    /// How many tasks are done, and how many there are; `None` when its master told nothing in this life.
+    /// Number of done tasks and of all tasks; `None` if the master reported nothing in this
+    /// incarnation.
     pub(crate) fn part_done(&self, app: &AppId) -> Option<(u32, u32)> {
         self.apps().get(app).map(|rows| (rows.totals.done, rows.totals.tasks))
     }
 
-    /// The application is over and its rows are in the store.
+    /// Removes an application that has ended and whose rows are in the store.
     pub(crate) fn forget(&self, app: &AppId) {
         self.apps().remove(app);
         self.tallies().forget(app);
     }
 
-    /// Memory × time of attempts that ended in the hour before `now`, and not well; of this life. Byte-seconds.
+    /// Memory × time of attempts that ended without success in the hour before `now`, in this
+    /// incarnation. Byte-seconds.
     pub(crate) fn wasted_in_last_hour(&self, now: UnixMillis) -> u64 {
         self.tallies().wasted_in_last_hour(now)
     }
 
-    /// Puts the figures of tasks and attempts on the page.
+    /// Adds the metrics of tasks and attempts to the page.
     pub(crate) fn put(&self, page: &mut Page) {
         for state in ["pending", "running", "done", "failed"] {
             page.count(&AM_TASKS, &["", state], 0);
@@ -148,39 +153,40 @@ impl Jobs {
     }
 
     fn tallies(&self) -> MutexGuard<'_, Tallies> {
-        // As below.
+        // See `apps`.
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apps(&self) -> MutexGuard<'_, BTreeMap<AppId, Rows>> {
-        // A reader that panicked has changed nothing.
+        // Poisoning is harmless: a panic of a reader changes no state.
         self.apps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Snapshot {
-    /// Figures over all tasks.
+    /// Totals over all tasks.
     pub(crate) fn totals(&self) -> &JobTotals {
         &self.totals
     }
 
-    /// Its tasks.
+    /// Rows of all tasks.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &TaskRow> {
         self.tasks.iter().map(|row| &**row)
     }
 
-    /// The view as it is sent.
+    /// The job view that callers receive.
     pub(crate) fn view(&self) -> JobView {
         JobView { totals: self.totals.clone(), tasks: self.tasks.iter().map(|row| (**row).clone()).collect() }
     }
 
-    /// How many tasks it has.
+    /// Number of tasks.
     pub(crate) fn len(&self) -> usize {
         self.tasks.len()
     }
 
-    /// The view as one document of at most `most` bytes. What is left out to get there, in this order: timelines, log tails and
-    /// evidence of attempts, then tasks that never ran, then tasks that ran once, then all tasks.
+    /// Encodes the view as one document of at most `most` bytes. To reach that, it leaves out in
+    /// this order: timelines; log tails, evidence and diagnoses of attempts; tasks that never ran;
+    /// tasks that ran once; all tasks.
     pub(crate) fn encode(&self, most: usize) -> Vec<u8> {
         let mut view = self.view();
         let steps: [fn(&mut JobView); 5] = [

@@ -1,10 +1,12 @@
 //! The resource manager: keeps the state of the cluster and places containers.
 //!
-//! One task, in `run`, owns all state: a cluster of `headroom-rm-core`, a journal of `headroom-rm-store`, the mailboxes. All
-//! else turns messages into its inputs and its effects into messages. It may be killed at any moment: what it has answered is on
-//! disk, what it has not may be asked again.
+//! One task, in `run`, owns all state: a cluster of `headroom-rm-core`, a journal of
+//! `headroom-rm-store`, the mailboxes. All other parts convert messages to its inputs, and its
+//! effects to messages. The process may be killed at any moment: the effects of every response are
+//! on disk, and a call without a response may be sent again.
 //!
-//! *Architecture Invariant*: nothing leaves the process before what it depends on is durable, and no handler touches the core.
+//! *Architecture Invariant*: nothing leaves the process before its preconditions are durable, and
+//! no handler touches the core.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The `resourcemanager` daemon: arguments, log, start, wait for the end.
+//! The `resourcemanager` daemon: parses arguments, starts the log and the resource manager, and
+//! waits for the end.
 
 #![forbid(unsafe_code)]
 
@@ -16,14 +17,14 @@ use headroom_wire::v1::attached::{ManagerReady, StartReport};
 use headroom_wire::v1::operator::{LogView, Reloaded};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A call of ten thousand nodes' reports allocates buffers of a few KiB from every thread: the system's allocator took a quarter
-/// of the processor time for that (docs/performance.md).
+/// Reports of ten thousand nodes allocate buffers of a few KiB on every thread. The system
+/// allocator used a quarter of the processor time for that (docs/performance.md).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Something went wrong at the start or later.
+/// Exit code of a failure at start or at run time.
 const FAILED: u8 = 1;
-/// The configuration has mistakes.
+/// Exit code of an invalid configuration.
 const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
@@ -70,7 +71,7 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<Exi
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
-                // Whoever sent the signal reads what came of it in the log.
+                // The result of a reload by signal is in the log.
                 let _ = desk.reload(&mut running, By::Signal).await;
             }
             Some(wish) = wishes.recv() => desk.grant(&mut running, wish).await,
@@ -80,7 +81,7 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The start as one line, for the program that started this one.
+/// Start report as one line, for the parent process.
 fn report(started: &anyhow::Result<Running>) -> serde_json::Result<String> {
     serde_json::to_string(&match started {
         Ok(running) => StartReport::Ready(ManagerReady { url: running.url.clone() }),
@@ -92,17 +93,17 @@ fn is_address_in_use(cause: &(dyn std::error::Error + 'static)) -> bool {
     cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
 }
 
-/// What belongs to the process: where its configuration is, and how much its log says.
+/// State of the process: its arguments and its log level.
 struct Desk<'a> {
     args: &'a Args,
     level: &'a Level,
-    /// Until the next reload.
+    /// Current log level, until the next reload.
     says: LogLevel,
 }
 
 impl Desk<'_> {
     async fn grant(&mut self, running: &mut Running, wish: Wish) {
-        // Whoever asked may have gone away.
+        // The caller may have dropped its receiver.
         match wish {
             Wish::Reload(reply) => {
                 let _ = reply.send(self.reload(running, By::Call).await);
@@ -129,7 +130,8 @@ impl Desk<'_> {
     }
 }
 
-/// One text for the person who started this. There is nowhere to go when that fails.
+/// Writes a text for the user to standard error. A write error is ignored, because it cannot be
+/// reported.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

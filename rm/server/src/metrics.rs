@@ -1,6 +1,8 @@
-//! What the resource manager tells scrapers: counted where things happen, without locks, and put on a page when somebody asks.
+//! Metrics of the resource manager: lock-free counters where events happen, and a page that is
+//! written on request.
 //!
-//! Names and labels are those of `headroom_telemetry::names`. What the published view says is not counted a second time.
+//! Names and labels are those of `headroom_telemetry::names`. Values of the published view are not
+//! counted again.
 
 mod calls;
 mod put;
@@ -17,16 +19,16 @@ use headroom_types::QueuePath;
 pub(crate) use calls::Calls;
 pub(crate) use put::page;
 
-/// What was decided about a container of a request.
+/// Decision about a container of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Decision {
-    /// It was given.
+    /// It was granted.
     Granted,
-    /// A node is kept for it.
+    /// A node was reserved for it.
     Reserved,
-    /// One was taken back for it.
+    /// A container was preempted for it.
     Preempted,
-    /// No node could ever give it.
+    /// It is infeasible.
     Refused,
     /// Its deadline passed.
     Expired,
@@ -47,24 +49,24 @@ impl Decision {
     }
 }
 
-/// All that is counted.
+/// All counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// Calls.
+    /// HTTP calls.
     pub(crate) calls: Calls,
-    /// Turns of the loop.
+    /// Duration of the main loop's turns.
     pub(crate) turns: Histogram,
-    /// Commits of the journal.
+    /// Duration of journal commits.
     pub(crate) writes: Histogram,
-    /// Readers of events that were cut off or came too late.
+    /// Number of event readers that were disconnected or started too late.
     pub(crate) dropped: AtomicU64,
-    /// Connections that nobody was let in by.
+    /// Rejected connections.
     pub(crate) turned: Arc<Turned>,
-    /// Written by the loop, once for each request that something is decided about.
+    /// Counters by queue. The main loop writes them, once for each decision.
     queues: Mutex<BTreeMap<QueuePath, Arc<OfQueue>>>,
 }
 
-/// What is counted for one queue.
+/// Counters of one queue.
 #[derive(Debug)]
 pub(crate) struct OfQueue {
     pub(crate) decisions: [AtomicU64; Decision::ALL.len()],
@@ -72,7 +74,7 @@ pub(crate) struct OfQueue {
 }
 
 impl Counters {
-    /// Nothing yet; `routes` are the addresses that calls are counted by.
+    /// Creates counters at zero; `routes` are the paths by which calls are counted.
     pub(crate) fn new(routes: Vec<String>) -> Self {
         Counters {
             calls: Calls::new(routes),
@@ -84,7 +86,7 @@ impl Counters {
         }
     }
 
-    /// Something was decided in a queue; of a grant, how long it was waited for.
+    /// Counts a decision in a queue, and for a grant the wait before it.
     pub(crate) fn decided(&self, queue: &QueuePath, what: Decision, waited: Option<Duration>) {
         let of = {
             let mut queues = self.queues();
@@ -101,13 +103,14 @@ impl Counters {
         }
     }
 
-    /// By queue. Queues that are gone stay until the next start: they had things to tell.
+    /// Counters by queue. Deleted queues stay until the next start, because counters must not
+    /// disappear.
     pub(crate) fn by_queue(&self) -> BTreeMap<QueuePath, Arc<OfQueue>> {
         self.queues().clone()
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<QueuePath, Arc<OfQueue>>> {
-        // A reader that panicked has changed nothing.
+        // Poisoning is harmless: a panic of a reader changes no state.
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! Containers that are near their limit, told once each: what nodes report is looked at, and nothing is decided by it.
+//! Limit warnings: containers near their limit, reported once each from the reports of nodes. They
+//! are for information only.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -7,23 +8,24 @@ use headroom_types::{Bytes, ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::events::{Event, EventLevel};
 use headroom_wire::v1::nodes::{Observed, Phase};
 
-/// In use, of the limit, from which on a container is near it; page cache does not count. Per cent.
+/// Share of the limit from which a container gets a warning; page cache does not count. Percent.
 const NEAR: u64 = 90;
-/// Containers that are remembered as told.
+/// Limit on containers whose warning is remembered.
 const MOST: usize = 10_000;
 
-/// Those that were told.
+/// Containers whose warning was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Near {
     told: Mutex<BTreeSet<ContainerId>>,
 }
 
-/// A container that is near its limit: which, what it uses, what it may use.
+/// A container near its limit, with its use and its limit.
 pub(crate) type Found = (ContainerId, Bytes, Bytes);
 
-/// Those in a report. Without a lock: mostly there is none.
+/// Containers of a report that are near their limit. Takes no lock, because mostly there is none.
 pub(crate) fn those_in(containers: &[Observed]) -> Vec<Found> {
-    // More than the limit was in use before the limit was lowered: that says nothing of what is in use now.
+    // A use above the limit was measured before the limit was lowered, so it does not show the
+    // current use.
     let near = |c: &&Observed| {
         let limit = c.resource.memory;
         c.phase == Phase::Running && c.anon.is_some_and(|a| a >= limit.mul_ratio(NEAR, 100) && a <= limit)
@@ -32,12 +34,12 @@ pub(crate) fn those_in(containers: &[Observed]) -> Vec<Found> {
 }
 
 impl Near {
-    /// Events for those that were not told before.
+    /// Events for containers that were not reported before.
     pub(crate) fn events(&self, node: &NodeId, now: UnixMillis, found: Vec<Found>) -> Vec<Event> {
         if found.is_empty() {
             return Vec::new();
         }
-        // Whoever panicked here left a whole set behind.
+        // Poisoning is harmless: no panic can leave the set half changed.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MOST {
             told.clear();

@@ -1,14 +1,15 @@
-//! Words to systemd. Without a service manager they go nowhere.
+//! Notifications to systemd. Without a service manager they do nothing.
 
 use std::time::Duration;
 
 use headroom_types::Tick;
 use sd_notify::NotifyState;
 
-/// How often the status line is told anew.
+/// Interval of the status line.
 const STATUS_EVERY: Duration = Duration::from_secs(5);
 
-/// The service manager's dog, fed by the loop itself: a loop that hangs is restarted.
+/// Watchdog of the service manager. The main loop itself notifies it, so that a hanging loop is
+/// restarted.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     every: Option<Duration>,
@@ -19,13 +20,13 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// As configured in the unit; does nothing without one.
+    /// Watchdog as configured in the unit; without one it does nothing.
     pub(crate) fn from_environment() -> Self {
         let every = sd_notify::watchdog_enabled().map(|d| d / 3);
         let listens = std::env::var_os("NOTIFY_SOCKET").is_some();
         Watchdog { every, listens, next: Tick(0), next_status: Tick(0), status: String::new() }
     }
-    /// Feeds it when it is time, and tells the status when it has changed.
+    /// Notifies the watchdog when it is due, and the status when it has changed.
     pub(crate) fn feed(&mut self, now: Tick, status: impl FnOnce() -> String) {
         if let Some(every) = self.every
             && self.next <= now
@@ -44,12 +45,12 @@ impl Watchdog {
     }
 }
 
-/// It answers.
+/// Notifies systemd that the daemon is ready.
 pub(crate) fn ready() {
     say(&[NotifyState::Ready]);
 }
 
-/// It is on its way out.
+/// Notifies systemd that the daemon stops.
 pub(crate) fn stopping() {
     say(&[NotifyState::Stopping]);
 }

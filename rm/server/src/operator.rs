@@ -1,7 +1,9 @@
-//! What an operator asks of the daemon as a process, over the interface: to read its configuration again, to say more or less in its log.
+//! Requests of operators to the daemon's process over the interface: reload of the configuration,
+//! log level.
 //!
-//! Who has the file and the log is whoever started the resource manager, so handlers pass the wish on and wait. One that runs inside
-//! another program has neither, and says so.
+//! The program that started the resource manager owns the file and the log, so handlers pass the
+//! request on and wait. A resource manager inside another program has neither, and refuses the
+//! request.
 
 use std::time::Duration;
 
@@ -10,35 +12,35 @@ use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::operator::{LogView, Reloaded};
 use tokio::sync::{mpsc, oneshot};
 
-/// Wishes that may wait.
+/// Capacity of the queue, in requests.
 const LINE: usize = 8;
-/// What is wished for is done by then, or it is not known whether it will be.
+/// Timeout of a request, after which its outcome is unknown.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One wish, and where what came of it is told.
+/// A request, with the receiver of its result.
 #[derive(Debug)]
 pub enum Wish {
-    /// The configuration is to be read again.
+    /// Reload the configuration.
     Reload(oneshot::Sender<Result<Reloaded, String>>),
-    /// How much is said in the log is to be told, and another level to be taken up before that, if one is given.
+    /// Set the log level, if one is given, and return it.
     Log(Option<LogLevel>, oneshot::Sender<LogView>),
 }
 
-/// Takes wishes in.
+/// Sender of requests.
 #[derive(Clone, Debug)]
 pub struct Operator(mpsc::Sender<Wish>);
 
-/// Where wishes come from and where they go to.
+/// Creates the sender and the receiver of requests.
 pub fn line() -> (Operator, mpsc::Receiver<Wish>) {
     let (ask, asked) = mpsc::channel(LINE);
     (Operator(ask), asked)
 }
 
 impl Operator {
-    /// Passes a wish on and waits for what comes of it.
+    /// Sends a request and waits for its result.
     ///
     /// # Errors
-    /// Nobody could be asked, or there was no answer in time.
+    /// The receiver has ended, or the result did not arrive in time.
     pub(crate) async fn ask<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> Wish) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         let asked = async {

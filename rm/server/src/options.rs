@@ -1,4 +1,4 @@
-//! What the daemon is started with, from the command line and its configuration file.
+//! Options of the daemon, from the command line and the configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,90 +21,91 @@ use crate::queues;
 #[derive(Debug, Parser)]
 #[command(name = "resourcemanager", version, about = "Keeps the state of a Headroom cluster and places its containers")]
 pub struct Args {
-    /// Configuration file. Without one, the defaults of the shipped sample hold
+    /// Configuration file; without one, the defaults of the shipped sample apply
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where it answers; port 0 takes any free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
-    /// A socket of this host at which it answers too, and knows who calls
+    /// Unix socket to listen on as well; its callers are authenticated by the kernel
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Directory for what must survive a restart
+    /// Directory of the state that survives a restart
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Database the state is kept in: sled or redb
+    /// Database of the state: sled or redb
     #[arg(long, value_name = "STORE")]
     pub store: Option<StoreBackend>,
-    /// Checks the configuration and ends
+    /// Check the configuration and exit
     #[arg(long)]
     pub check_config: bool,
-    /// Report the start as one line of JSON, and end when standard input ends: for a program that starts this one
+    /// Report the start as one line of JSON, and exit at the end of standard input; for a parent
+    /// process
     #[arg(long, hide = true)]
     pub attached: bool,
 }
 
-/// What [`crate::start`] takes.
+/// Options for [`crate::start`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where it answers.
+    /// Address of the TCP listener.
     pub listen: SocketAddr,
-    /// A socket of the host at which it answers too.
+    /// Path of the Unix socket.
     pub socket: Option<PathBuf>,
-    /// What those may who do not say who they are.
+    /// Permissions of unauthenticated callers.
     pub anonymous: Anonymous,
-    /// Directory of its certificate; it speaks plain HTTP without.
+    /// Directory of the certificate; plain HTTP without.
     pub tls: Option<PathBuf>,
-    /// Directory of an authority that signs for hosts which join by a token.
+    /// Directory of an authority that signs certificates of joining hosts.
     pub authority: Option<PathBuf>,
-    /// Where it keeps what must survive.
+    /// Directory of the state that survives a restart.
     pub state: PathBuf,
-    /// The database it keeps it in.
+    /// Database of the state.
     pub store: StoreBackend,
-    /// How much it says.
+    /// Log level.
     pub log: LogLevel,
-    /// Silence after which a node gets no more work.
+    /// Time without a heartbeat after which a node gets no new containers.
     pub suspect: Duration,
-    /// Silence after which a node is shown as unreachable.
+    /// Time without a heartbeat after which a node is unreachable.
     pub unreachable: Duration,
-    /// Silence after which a node is given up.
+    /// Time without a heartbeat after which a node is lost.
     pub lost: Duration,
-    /// Silence after which a master's attempt has failed.
+    /// Time without a heartbeat after which an application attempt has failed.
     pub master_silence: Duration,
-    /// After a restart: how long grants wait for nodes to come back.
+    /// Maximum time after a restart for which grants wait until all nodes have registered.
     pub recovery_wait: Duration,
-    /// When nodes are kept for those who wait, and containers taken back for them.
+    /// Settings of reservations and preemption.
     pub scheduling: Scheduling,
-    /// How much one caller may have.
+    /// Limits for each caller.
     pub limits: Limits,
-    /// What it tells of itself.
+    /// Settings of metrics.
     pub telemetry: Telemetry,
-    /// Where masters send the traces of their jobs.
+    /// Endpoint to which masters send traces of their jobs.
     pub traces: Option<String>,
-    /// How much of the event log is kept on the disk.
+    /// Retention of the event log on disk.
     pub events: Kept,
-    /// How much is kept of who changed what.
+    /// Retention of the audit log.
     pub audit: Kept,
-    /// How much is kept of what is over.
+    /// Retention of ended applications and containers.
     pub history: HistoryBounds,
-    /// The headers of a request have to be there by then.
+    /// Timeout for the headers of a request.
     pub header_time: Duration,
-    /// Its body has to be there by then.
+    /// Timeout for the body of a request.
     pub body_time: Duration,
-    /// The configured tree of queues; one that was set at run time goes before it.
+    /// Configured tree of queues; a tree that was set at run time overrides it.
     pub queues: Tree,
 }
 
 impl Options {
-    /// The defaults, at this place.
+    /// Default options with this address and state directory.
     pub fn new(listen: SocketAddr, state: PathBuf) -> Self {
         Options::of(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() }, Tree::default())
     }
 
-    /// What the file that the command line names says, with what the command line says instead.
+    /// Reads the file that the command line names. Flags of the command line override it.
     ///
     /// # Errors
-    /// Everything that is wrong with the file.
+    /// All problems of the file.
     pub fn read(args: &Args) -> Result<Self, Vec<Problem>> {
         let config = args.config.as_deref().map(load_resourcemanager).transpose()?.unwrap_or_default();
         Options::with(config, args).map_err(|problems| {
@@ -114,10 +115,10 @@ impl Options {
         })
     }
 
-    /// A configuration with what the command line says instead.
+    /// Combines a configuration with the command line, whose flags override it.
     ///
     /// # Errors
-    /// Everything that is wrong with its tree of queues as a whole.
+    /// All problems of the tree of queues as a whole.
     pub fn with(mut config: ResourceManagerConfig, args: &Args) -> Result<Self, Vec<QueueProblem>> {
         config.listen = args.listen.unwrap_or(config.listen);
         config.socket = args.socket.clone().or(config.socket);
@@ -174,7 +175,7 @@ impl Options {
         }
     }
 
-    /// The configuration these come from, without the tree of queues.
+    /// Configuration of these options, without the tree of queues.
     pub(crate) fn config(&self) -> ResourceManagerConfig {
         ResourceManagerConfig {
             listen: self.listen,
@@ -200,10 +201,10 @@ impl Options {
         }
     }
 
-    /// Beyond loopback nobody may come in who does not say who they are, and nobody may listen.
+    /// Checks that a listener beyond loopback requires TLS and authentication.
     ///
     /// # Errors
-    /// What is missing, and what to write.
+    /// The missing key, and its value.
     pub fn refuse_what_is_open(&self, listen: SocketAddr) -> anyhow::Result<()> {
         if listen.ip().is_loopback() {
             return Ok(());
@@ -222,7 +223,7 @@ impl Options {
         Ok(())
     }
 
-    /// Takes over what a daemon that runs can take over.
+    /// Applies the options that can change in a running daemon.
     pub(crate) fn take(&mut self, new: Options) {
         let Options { log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, .. } = new;
         (self.log, self.suspect, self.unreachable, self.lost) = (log, suspect, unreachable, lost);

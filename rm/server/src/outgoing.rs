@@ -1,4 +1,5 @@
-//! From the core's types to messages and problems. Decides nothing.
+//! Conversions from the types of the core to wire messages and problems. No decisions are made
+//! here.
 
 use headroom_rm_core as core;
 use headroom_rm_core::Refusal;
@@ -11,7 +12,7 @@ use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeMark, NodeTags, No
 
 use crate::queues;
 
-/// A refusal with its code.
+/// Converts a refusal to a problem with its code.
 pub(crate) fn problem(refusal: &Refusal) -> Problem {
     let says = |code| Problem::new(code, refusal.to_string());
     match refusal {
@@ -42,7 +43,7 @@ pub(crate) fn problem(refusal: &Refusal) -> Problem {
     }
 }
 
-/// The state of an application.
+/// Converts the state of an application.
 pub(crate) fn app_state(state: core::app::State) -> AppState {
     use core::app::State;
     match state {
@@ -55,7 +56,7 @@ pub(crate) fn app_state(state: core::app::State) -> AppState {
     }
 }
 
-/// What becomes of a request.
+/// Converts the verdict about a request.
 pub(crate) fn ask_answer(request: RequestId, verdict: core::Verdict) -> AskAnswer {
     let verdict = match verdict {
         core::Verdict::Fits => AskVerdict::Fits,
@@ -65,13 +66,13 @@ pub(crate) fn ask_answer(request: RequestId, verdict: core::Verdict) -> AskAnswe
     AskAnswer { request, verdict }
 }
 
-/// A grant.
+/// Converts a grant.
 pub(crate) fn granted(granted: core::Granted) -> Granted {
     let core::Granted { container, request, node, resource, attempt } = granted;
     Granted { container, request, node, resource, attempt }
 }
 
-/// An update for a master.
+/// Converts an update for a master.
 pub(crate) fn update(update: core::Update) -> Update {
     let what = match update.what {
         core::UpdateKind::Allocated(grant) => UpdateKind::Allocated(granted(grant)),
@@ -90,7 +91,7 @@ pub(crate) fn update(update: core::Update) -> Update {
     Update { cursor: update.cursor, what }
 }
 
-/// A line for a node.
+/// Converts orders to a message for a node.
 pub(crate) fn desired(epoch: Epoch, full: bool, wants: Vec<(ContainerId, core::Want)>) -> Desired {
     let containers = wants.into_iter().map(|(container, wanted)| DesiredContainer { container, want: want(wanted) });
     Desired { epoch, full, containers: containers.collect() }
@@ -120,7 +121,7 @@ fn launch(launch: &core::Launch) -> LaunchSpec {
     LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }
 
-/// A request as it was asked.
+/// Converts a request.
 pub(crate) fn ask(ask: &core::ask::Ask) -> Ask {
     Ask {
         request: ask.request.clone(),
@@ -174,19 +175,19 @@ fn same_place(level: core::ask::Level) -> am::Level {
     }
 }
 
-/// Where a node stands.
+/// Converts the traits of a node.
 pub(crate) fn traits(traits: &core::Traits) -> NodeTraits {
     let core::Traits { rack, labels, exclusive, attributes, taints } = traits.clone();
     NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes, taints }
 }
 
-/// What operators say of a node.
+/// Converts an operator's settings of a node.
 pub(crate) fn tags(tags: &core::NodeTags) -> NodeTags {
     let core::NodeTags { cordon, labels, attributes, taints } = tags.clone();
     NodeTags { cordon, labels, attributes, taints }
 }
 
-/// What an operator decided about a node.
+/// Converts the drain mark of a node.
 pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
     NodeMark {
         reason: mark.reason.clone(),
@@ -196,7 +197,7 @@ pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
     }
 }
 
-/// Why a request waits.
+/// Converts the reason why a request waits.
 pub(crate) fn why(why: core::Why, reserved: Option<Reserved>) -> WhyPending {
     let nodes =
         why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict, out: n.out });
@@ -212,7 +213,7 @@ pub(crate) fn why(why: core::Why, reserved: Option<Reserved>) -> WhyPending {
     }
 }
 
-/// A container in the cluster's table.
+/// Converts a live container.
 pub(crate) fn container(c: &core::container::Container) -> ContainerView {
     ContainerView {
         id: c.id.clone(),
@@ -232,7 +233,7 @@ pub(crate) fn container(c: &core::container::Container) -> ContainerView {
     }
 }
 
-/// A container that is over.
+/// Converts an ended container.
 pub(crate) fn finished(c: &core::Finished) -> ContainerView {
     ContainerView {
         id: c.container.clone(),
@@ -265,7 +266,7 @@ fn run(run: &core::attempt::State) -> String {
     word.to_owned()
 }
 
-/// The runs of a master that are kept.
+/// Converts the application attempts that are kept.
 pub(crate) fn attempts(app: &core::app::App) -> Vec<AttemptView> {
     app.runs.iter().map(|run| attempt(app, run)).collect()
 }
@@ -292,7 +293,7 @@ fn attempt(app: &core::app::App, run: &core::runs::Run) -> AttemptView {
     }
 }
 
-/// How much attention an event wants.
+/// Converts the level of an event.
 pub(crate) fn level(level: core::Level) -> EventLevel {
     match level {
         core::Level::Normal => EventLevel::Normal,

@@ -1,4 +1,5 @@
-//! The most memory that the containers of each node had at once in the last hour, as their reports told it. Nothing is decided by it.
+//! Peak memory use of each node in the last hour: the sum over its containers, from its reports. It
+//! is for information only.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,29 +7,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use headroom_types::{Bytes, NodeId, UnixMillis};
 use headroom_wire::v1::nodes::{NodeView, Observed};
 
-/// Pieces of an hour.
+/// Number of intervals of the hour.
 const PIECES: usize = 12;
-/// Length of a piece. Milliseconds.
+/// Length of an interval. Milliseconds.
 const PIECE_MS: u64 = 300_000;
-/// From so many nodes on, those that said nothing for an hour are forgotten.
+/// Number of nodes from which on nodes without a report in the last hour are removed.
 const MOST: usize = 20_000;
 
-/// Of all nodes.
+/// Peaks of all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Peaks {
     nodes: Mutex<BTreeMap<NodeId, Hour>>,
 }
 
-/// Of one node: the largest use in each piece of the last hour.
+/// Peaks of one node: the largest use in each interval of the last hour.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hour {
-    /// The latest piece, counted from the beginning of time.
+    /// Number of the latest interval since 1970.
     latest: u64,
     most: [Bytes; PIECES],
 }
 
 impl Hour {
-    /// Moves on to a piece; what is older than an hour then is forgotten.
+    /// Advances to an interval, and clears intervals that are older than an hour.
     fn at(mut self, piece: u64) -> Hour {
         let passed = usize::try_from(piece.saturating_sub(self.latest)).unwrap_or(usize::MAX).min(PIECES);
         self.most.rotate_right(passed);
@@ -39,7 +40,8 @@ impl Hour {
 }
 
 impl Peaks {
-    /// A node has reported. A report may name only some of its containers: then it tells of less than there is, which harms no largest value.
+    /// Records a report of a node. A report may contain only some of its containers; its sum is
+    /// then too small, which does not change a maximum.
     pub(crate) fn note(&self, node: &NodeId, containers: &[Observed], now: UnixMillis) {
         let used = containers.iter().filter_map(|c| c.used).fold(Bytes::ZERO, Bytes::saturating_add);
         let piece = now.0 / PIECE_MS;
@@ -52,7 +54,7 @@ impl Peaks {
         hour.most[0] = hour.most[0].max(used);
     }
 
-    /// The node with its largest use of the hour before `now`, where it has reported in that time.
+    /// Adds the peak of the hour before `now` to a node, if the node has reported in that time.
     pub(crate) fn told(&self, node: NodeView, now: UnixMillis) -> NodeView {
         let piece = now.0 / PIECE_MS;
         let hour = self.nodes().get(&node.id).copied();
@@ -62,7 +64,7 @@ impl Peaks {
     }
 
     fn nodes(&self) -> MutexGuard<'_, BTreeMap<NodeId, Hour>> {
-        // Whoever panicked here left whole hours behind.
+        // Poisoning is harmless: no panic can leave the map half changed.
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

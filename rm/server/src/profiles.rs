@@ -1,7 +1,8 @@
-//! Profiles of the cluster: sizes under names that an administrator keeps.
+//! Profiles of the cluster: named sizes that administrators maintain.
 //!
-//! Changed by the loop only, which also writes them down; readers get the set that is durable. Outside the core: a job file that names
-//! a profile has the size written into it before it is submitted, so nothing that was submitted depends on what is here.
+//! Only the main loop changes and journals them; readers see the durable set. It is outside of the
+//! core: the client writes the size of a profile into a job before it submits the job, so submitted
+//! jobs do not depend on this set.
 
 use std::collections::BTreeMap;
 
@@ -15,54 +16,55 @@ use headroom_wire::v1::profiles::{ClusterProfile, LONGEST_ABOUT, ProfileSpec};
 
 use crate::http::answer::IfMatch;
 
-/// Profiles that are kept. A list that people choose from is never so long.
+/// Limit on profiles.
 const MOST: usize = 512;
 
 /// All profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Profiles {
-    /// Counts up with every change.
+    /// Incremented by every change.
     pub(crate) generation: u64,
-    /// By name.
+    /// Profiles by name.
     pub(crate) known: BTreeMap<Name, ClusterProfile>,
 }
 
-/// What somebody wants of one of them.
+/// Requested change of one profile.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    /// Which.
+    /// Name of the profile.
     pub(crate) name: Name,
-    /// What is to become of it.
+    /// The change.
     pub(crate) wish: Wish,
-    /// Only if it is still as the caller has read it.
+    /// Version that the caller has read.
     pub(crate) matched: IfMatch,
-    /// Whether it is only asked what would be.
+    /// Whether this is a dry run.
     pub(crate) how: How,
 }
 
-/// What is to become of a profile.
+/// Change of a profile.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
-    /// It has this size.
+    /// Creates or replaces the profile.
     Set(ProfileSpec),
-    /// It is not there any more.
+    /// Deletes the profile.
     Unset,
 }
 
-/// What a change came to, or why it was refused.
+/// Outcome of a change, or the reason for a refusal.
 pub(crate) type Decided = Result<Done, Problem>;
 
-/// What a change came to.
+/// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
-    /// What was there.
+    /// The profile before the change.
     pub(crate) before: Option<ClusterProfile>,
-    /// What is there.
+    /// The profile after the change.
     pub(crate) after: Option<ClusterProfile>,
 }
 
 impl Done {
-    /// For the event log: `small is 2.5 GiB, 2 cpus; it was 1.5 GiB, 2 cpus`. `None` where there was nothing and is nothing.
+    /// Event of the change, such as `small is 2.5 GiB, 2 cpus; it was 1.5 GiB, 2 cpus`. `None` if
+    /// there was no profile before and after.
     pub(crate) fn event(&self, time: UnixMillis) -> Option<Event> {
         let words = |p: &ClusterProfile| format!("{}, {}", p.size(), p.cpus.words());
         let (reason, name, message) = match (&self.before, &self.after) {
@@ -78,7 +80,7 @@ impl Done {
 }
 
 impl Profiles {
-    /// Those that an earlier life saved.
+    /// Restores the profiles that an earlier incarnation saved.
     pub(crate) fn restored(saved: SavedProfiles) -> Self {
         let one = |SavedProfile { name, size, about, revision, changed }| {
             let (heap, overhead, cpus) = (size.heap, size.overhead, size.cpus);
@@ -87,7 +89,7 @@ impl Profiles {
         Profiles { generation: saved.generation, known: saved.profiles.into_iter().map(one).collect() }
     }
 
-    /// As they are saved.
+    /// Returns the profiles in the form in which they are saved.
     pub(crate) fn saved(&self) -> SavedProfiles {
         let one = |p: &ClusterProfile| {
             let (name, about) = (p.name.clone(), p.about.clone());
@@ -96,7 +98,7 @@ impl Profiles {
         SavedProfiles { generation: self.generation, profiles: self.known.values().map(one).collect() }
     }
 
-    /// One of them.
+    /// One profile.
     pub(crate) fn get(&self, name: &Name) -> Result<&ClusterProfile, Problem> {
         self.known.get(name).ok_or_else(|| {
             let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
@@ -105,7 +107,7 @@ impl Profiles {
         })
     }
 
-    /// Changes one. A change to what it is already is none: it keeps its revision.
+    /// Changes a profile. A change to equal values has no effect: the revision stays.
     pub(crate) fn change(&mut self, change: &Change, at: UnixMillis) -> Decided {
         let before = self.known.get(&change.name).cloned();
         if before.is_none() && matches!(change.wish, Wish::Unset) {

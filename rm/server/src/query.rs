@@ -1,4 +1,4 @@
-//! Questions about the cluster, answered between two batches. Changes nothing.
+//! Queries about the cluster, processed between two batches. They change nothing.
 
 use headroom_rm_core::app::App;
 use headroom_rm_core::{Cluster, Refusal, Update, Why};
@@ -10,7 +10,7 @@ use headroom_wire::v1::error::{Code, Problem};
 use crate::input::{HELD, Held, Query, Waits, Wanted};
 use crate::{facts, outgoing, view};
 
-/// Answers one question. Whoever asked may have gone.
+/// Processes one query. The caller may have dropped its receiver.
 pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
     match query {
         Query::Refresh => {}
@@ -73,11 +73,11 @@ fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<W
             sentence: cluster.sentence(app, request, now)?,
         })
     };
-    // A sentence looks at nodes: made only for those that are shown.
+    // A reason reads many nodes, so it is made only for rows that are returned.
     all.into_iter().filter_map(row).take(most).collect()
 }
 
-/// Requests that wait, and the master when it does.
+/// Reasons for waiting requests, and for the master if it waits.
 fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<Why>> {
     let app = cluster.app(id)?;
     let mut rows = cluster.why(id, now)?;
@@ -91,7 +91,7 @@ fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<Why>> {
     Some(rows)
 }
 
-/// The node that is kept for a request.
+/// Reservation of a request.
 fn reserved(cluster: &Cluster, app: &AppId, request: &RequestId, now: Tick) -> Option<Reserved> {
     let kept = cluster.reservations().find(|r| r.app == *app && r.request == *request)?;
     let free = cluster.ledger().node(&kept.node).map(|account| account.free()).unwrap_or_default();
@@ -103,7 +103,7 @@ fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<Ask>> {
     Some(cluster.app(app)?.requests.values().map(|request| outgoing::ask(&request.ask)).collect())
 }
 
-/// Those that are over and the others, all by id.
+/// Live and ended containers, by id.
 fn containers(cluster: &Cluster, wanted: &Wanted) -> Vec<ContainerView> {
     let place = |id: &ContainerId, node: &NodeId, state: &str| {
         wanted.app.as_ref().is_none_or(|app| *app == id.app)
@@ -114,7 +114,7 @@ fn containers(cluster: &Cluster, wanted: &Wanted) -> Vec<ContainerView> {
     };
     let over = cluster.history().iter().filter(|c| place(&c.container, &c.node, "exited"));
     let live = cluster.containers().filter(|c| place(&c.id, &c.node, c.state.as_str()));
-    // Ids first: a view is made only of those that are shown.
+    // Ids are selected first, so that views are made only of returned containers.
     let mut found: Vec<&ContainerId> = over.map(|c| &c.container).chain(live.map(|c| &c.id)).collect();
     found.sort_unstable();
     found.truncate(wanted.most);
@@ -126,7 +126,7 @@ fn one_container(cluster: &Cluster, id: &ContainerId) -> Option<ContainerView> {
     live.or_else(|| cluster.history().get(id).map(outgoing::finished))
 }
 
-/// Whether a node may listen.
+/// Checks that a node may open its stream.
 pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> Result<(), Refusal> {
     if epoch != cluster.epoch() {
         return Err(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() });
@@ -137,7 +137,7 @@ pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> 
     }
 }
 
-/// What a master does not have yet.
+/// Updates that a master does not have yet.
 pub(crate) fn missed_updates(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<Update>, Problem> {
     let refuse = |refusal: Refusal| Err(outgoing::problem(&refusal));
     let Some(found) = cluster.app(app) else { return refuse(Refusal::NoSuchApp(app.clone())) };

@@ -1,4 +1,4 @@
-//! Trees of queues between messages and the core. Decides nothing.
+//! Conversions of queue trees between messages and the core. No decisions are made here.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueProblem, QueueSpec, QueueUser, QueueView, QueuesView};
 use headroom_wire::v1::share::{Amount, Percent, Share};
 
-/// A tree as the core takes it.
+/// Converts a tree to the type of the core.
 pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
     core::QueueSpec {
         guaranteed: share(spec.guaranteed),
@@ -34,7 +34,7 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
     }
 }
 
-/// A gate as the core takes it.
+/// Converts the state of a queue to the type of the core.
 pub(crate) fn gate(gate: Gate) -> core::Gate {
     match gate {
         Gate::Open => core::Gate::Open,
@@ -56,7 +56,7 @@ fn amount<T>(amount: Amount<T>) -> core::Amount<T> {
     }
 }
 
-/// One queue as people write it, without those in it.
+/// Converts the specification of one queue from the core, without its children.
 pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
     QueueSpec {
         guaranteed: written(&queue.guaranteed),
@@ -81,7 +81,7 @@ pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
     }
 }
 
-/// A gate as people write it.
+/// Converts the state of a queue from the core.
 pub(crate) fn shown_gate(gate: core::Gate) -> Gate {
     match gate {
         core::Gate::Open => Gate::Open,
@@ -103,7 +103,7 @@ fn write_amount<T>(amount: core::Amount<T>) -> Amount<T> {
     }
 }
 
-/// Everything that is wrong with a tree, as one problem.
+/// All problems of a tree, as one problem document.
 pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> Problem {
     problems.sort_by(|a, b| (&a.queue, &a.key).cmp(&(&b.queue, &b.key)));
     let first = problems.first().map(|p| format!("; first, {} {}: {}", p.queue, p.key, p.what)).unwrap_or_default();
@@ -116,7 +116,7 @@ pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> Problem {
     problem
 }
 
-/// What the core finds wrong.
+/// Converts a problem from the core.
 pub(crate) fn found(problem: &core::QueueProblem) -> QueueProblem {
     QueueProblem {
         queue: problem.queue.to_string(),
@@ -126,13 +126,13 @@ pub(crate) fn found(problem: &core::QueueProblem) -> QueueProblem {
     }
 }
 
-/// Where one queue stands in a tree.
+/// Finds one queue in a tree.
 pub(crate) fn place<'t>(root: &'t mut QueueSpec, path: &QueuePath) -> Option<&'t mut QueueSpec> {
     let words = path.as_str().split('.').skip(1);
     words.into_iter().try_fold(root, |queue, word| queue.queues.get_mut(&word.parse().ok()?))
 }
 
-/// The tree and what each queue has.
+/// View of the tree with the use of each queue.
 pub(crate) fn view(cluster: &Cluster) -> QueuesView {
     let mut apps: Counts<'_> = BTreeMap::new();
     for app in cluster.apps().filter(|a| !a.state.is_over()) {
@@ -144,7 +144,7 @@ pub(crate) fn view(cluster: &Cluster) -> QueuesView {
     QueuesView { generation: cluster.queues_generation(), root: root.unwrap_or_else(nothing) }
 }
 
-/// Applications that have not ended, by queue and user.
+/// Number of applications that have not ended, by queue and user.
 type Counts<'a> = BTreeMap<(&'a QueuePath, &'a str), u32>;
 
 fn shown(queue: &Shown<'_>, all: &BTreeMap<&QueuePath, Shown<'_>>, apps: &Counts<'_>) -> QueueView {
@@ -174,7 +174,7 @@ fn shown(queue: &Shown<'_>, all: &BTreeMap<&QueuePath, Shown<'_>>, apps: &Counts
     }
 }
 
-/// A tree always has a root; this stands in for the one that is not there.
+/// Placeholder for a missing root. Not reached, because every tree has a root.
 fn nothing() -> QueueView {
     QueueView {
         path: QueuePath::root(),

@@ -1,7 +1,8 @@
-//! The configuration while the daemon runs, read again when it is asked to.
+//! Reload of the configuration of a running daemon.
 //!
-//! All that can change does, or nothing: the core takes its part as a whole, and what it refuses holds back the rest. What waits for a
-//! restart is named each time, until there was one.
+//! Either all reloadable keys change, or none: the core accepts its part as a whole, and its
+//! refusal prevents the rest. Keys that wait for a restart are reported at every reload until the
+//! restart.
 
 use headroom_config::reference::{self, Takes};
 use headroom_config::{LogLevel, Problem, render};
@@ -15,24 +16,24 @@ use tracing::{info, warn};
 use crate::options::Options;
 use crate::start::Running;
 
-/// Who did it, in the record of changes.
+/// Caller of a reload by signal, in the audit log.
 const WHO: &str = "SIGHUP";
 
-/// How it was asked for.
+/// Origin of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// With a signal, of which nobody but this writes a line into the record of changes.
+    /// A signal. The reload itself writes the line of the audit log.
     Signal,
-    /// With a call, which is in the record already.
+    /// A call, which the interface records in the audit log.
     Call,
 }
 
 impl Running {
-    /// Takes over what was read, as far as a daemon that runs can; says in the log and in an event what became of it, and in the record
-    /// of changes where nobody else does.
+    /// Applies the keys that can change in a running daemon. The outcome is written to the log and
+    /// as an event, and after a signal also to the audit log.
     ///
     /// # Errors
-    /// Why nothing was taken over.
+    /// The reason why no key has changed.
     pub async fn reload(&mut self, read: Result<Options, Vec<Problem>>, by: By) -> Result<Reloaded, String> {
         let taken = match read {
             Ok(new) => self.take(new).await,
@@ -53,7 +54,7 @@ impl Running {
         taken
     }
 
-    /// How much the configuration in force says is to be in the log.
+    /// Configured log level.
     pub fn log(&self) -> LogLevel {
         self.options.log
     }
@@ -122,7 +123,7 @@ fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Reloaded {
     taken
 }
 
-/// What came of it, in one line.
+/// Outcome of a reload as one line.
 pub(crate) fn words(reloaded: &Reloaded) -> String {
     let mut parts = reloaded.holds.clone();
     if !reloaded.waits.is_empty() {
@@ -132,7 +133,7 @@ pub(crate) fn words(reloaded: &Reloaded) -> String {
     if parts.is_empty() { "no key has another value".to_owned() } else { parts.join("; ") }
 }
 
-/// The first mistake, and how many there are.
+/// The first problem, and the number of further ones.
 fn in_one_line(problems: &[Problem]) -> String {
     let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
     let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();

@@ -1,11 +1,12 @@
-//! The loop: owns the cluster, the journal and the mailboxes, and is the only place where any of them changes.
+//! Main loop: it owns the cluster, the journal and the mailboxes, and is the only place that
+//! changes them.
 //!
-//! One turn takes in what has come, saves what follows, and only then lets anything out: answers, lines to nodes and masters,
-//! the event log. Questions are answered last, so that they see what was answered before. While a batch is being written, the
-//! next one gathers in the lines.
+//! One turn processes the inputs, saves the changes, and only then sends the effects: results,
+//! messages to nodes and masters, events. Queries come last, so that they see the changes of all
+//! results that were sent. While a batch is written, further inputs wait in the queues.
 //!
-//! It has a thread of its own: among ten thousand connections it would get its turn once they all had theirs. That thread may
-//! block, and does so on the disk.
+//! The loop has its own thread. Among ten thousand connections on a shared runtime it would run
+//! only after all of them. The thread may block, and does so for the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,47 +37,48 @@ use crate::query;
 use crate::starving::Starving;
 use crate::view::View;
 
-/// The loop turns at least so often.
+/// Maximum time between two turns.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A turn that comes later than this was held up from outside: silence of others in that time proves nothing.
+/// A longer gap between two turns means that the process was stopped or starved. Missing heartbeats
+/// in that time are no evidence against a node or master.
 const HELD_UP: Duration = Duration::from_secs(3);
-/// After a view was made, the next one waits for so many times as long as this one took.
+/// Pause after making a view, as a multiple of the time that the view took.
 const VIEW_RESTS: u32 = 4;
-/// How often it is looked for requests that starve.
+/// Interval of the check for starving requests.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How often a copy of the records is written beside the database.
+/// Interval between snapshots of the journal.
 const SNAPSHOT_EVERY: Duration = Duration::from_secs(600);
 
-/// Why the loop ended before it was told to.
+/// Reason why the loop ended without an order.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Ended {
-    /// What had to be saved could not be.
+    /// The state could not be saved.
     #[error("the state could not be saved, so nothing more is accepted")]
     Store(#[from] StoreError),
 }
 
-/// What the loop shares with readers.
+/// State that the loop shares with readers.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) published: Arc<Published>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) families: Arc<Families>,
-    /// Those that are durable.
+    /// Durable profiles.
     pub(crate) profiles: watch::Sender<Arc<Profiles>>,
-    /// Who may come in, as far as it is durable.
+    /// Durable access control state.
     pub(crate) access: watch::Sender<Arc<Access>>,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl Shared {
-    /// What memory failures came to in the hour before `now`.
+    /// Memory failures in the hour before `now`.
     pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryHour {
         MemoryHour { wasted_byte_s: self.jobs.wasted_in_last_hour(now), ..self.events.memory_hour(now) }
     }
 }
 
-/// The owner of everything.
+/// Owner of all state.
 #[derive(Debug)]
 pub(crate) struct Owner {
     clock: Clock,
@@ -88,35 +90,35 @@ pub(crate) struct Owner {
     watchdog: Watchdog,
     effects: Vec<Effect>,
     waiting: BTreeMap<CallId, Waiting>,
-    /// Answered after the batch.
+    /// Inputs that are processed after the batch.
     later: Vec<Input>,
     profiles: Profiles,
     access: Access,
-    /// Answered when the batch is durable.
+    /// Results of access changes, sent when the batch is durable.
     ruled: Vec<(oneshot::Sender<Ruled>, Ruled)>,
-    /// Answered when the batch is durable.
+    /// Results of profile changes, sent when the batch is durable.
     decided: Vec<(oneshot::Sender<Decided>, Decided, Option<events::Event>)>,
-    /// Told when the batch is durable.
+    /// Notified when the batch is durable.
     kept: Vec<oneshot::Sender<()>>,
     calls: u64,
     last_turn: Tick,
     next_snapshot: Tick,
-    /// Readers wait for a view.
+    /// Whether readers wait for a view.
     view_wanted: bool,
-    /// The next one is made then at the earliest.
+    /// Earliest time of the next view.
     next_view: Tick,
     starving: Starving,
     next_look: Tick,
 }
 
-/// Somebody waits for an answer.
+/// A call that waits for its result.
 #[derive(Debug)]
 struct Waiting {
     reply: oneshot::Sender<Answered>,
     job: Option<Box<(AppId, JobPatch)>>,
 }
 
-/// Whether the loop goes on after a turn.
+/// Whether the loop continues after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     GoOn,
@@ -124,7 +126,7 @@ enum Turn {
 }
 
 impl Owner {
-    /// Takes over what was saved.
+    /// Creates the owner from the saved state.
     pub(crate) fn new(opened: Opened, settings: Settings, clock: Clock, inbox: Inbox, shared: Shared) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
@@ -155,10 +157,10 @@ impl Owner {
         }
     }
 
-    /// Runs until it is told to stop, or can no longer save.
+    /// Runs until it receives a stop, or can no longer save.
     pub(crate) async fn run(mut self) -> Result<(), Ended> {
         self.begin();
-        // A cluster that begins has just made its key.
+        // A new cluster has just created its application key.
         self.journal.append_access(&self.access.saved())?;
         self.settle()?;
         loop {
@@ -169,7 +171,7 @@ impl Owner {
             self.shared.counters.turns.time(begun.elapsed());
             self.chores();
             if turn == Turn::End {
-                // Nothing is owed to anybody any more: all that was accepted is saved. Lines end when this does.
+                // All accepted calls are saved and have their results. Streams end with the loop.
                 self.snapshot();
                 return Ok(());
             }
@@ -184,7 +186,7 @@ impl Owner {
         self.cluster.step(self.clock.now(), Event::Time, &mut self.effects);
     }
 
-    /// Waits for something to do: an input, a deadline, or the heartbeat.
+    /// Waits for an input, a deadline, or the end of the maximum time between turns.
     async fn next_batch(&mut self) -> Batch {
         let beat = self.clock.now().plus(HEARTBEAT);
         let mut until = self.cluster.next_deadline().map_or(beat, |deadline| deadline.min(beat));
@@ -196,7 +198,7 @@ impl Owner {
         tokio::time::timeout_at(clock.instant(until), batch).await.unwrap_or_default()
     }
 
-    /// One batch: what has come, and the deadlines that are due.
+    /// Processes one batch, and the deadlines that are due.
     fn take_in(&mut self, batch: Batch) -> Result<Turn, Ended> {
         let now = self.clock.now();
         let gap = now.since(self.last_turn);
@@ -261,7 +263,7 @@ impl Owner {
         }
     }
 
-    /// Saves what must be saved, then lets the rest out, in order.
+    /// Saves the changes of the batch, then sends its effects in order.
     fn settle(&mut self) -> Result<(), Ended> {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
@@ -274,7 +276,7 @@ impl Owner {
         }
         self.commit()?;
         for reply in std::mem::take(&mut self.kept) {
-            // The answer is kept, whether or not somebody still waits for it.
+            // Fails if the caller has gone; the response is stored anyway.
             let _ = reply.send(());
         }
         self.tell_decided();
@@ -286,13 +288,13 @@ impl Owner {
         Ok(())
     }
 
-    /// What was decided about profiles, and about who may come in, is durable: it is shown, and then answered.
+    /// Publishes the durable profiles and access state, then sends the results.
     fn tell_decided(&mut self) {
         if !self.ruled.is_empty() {
             self.shared.access.send_replace(Arc::new(self.access.clone()));
         }
         for (reply, answer) in std::mem::take(&mut self.ruled) {
-            // It is done, whether or not somebody still waits for it.
+            // Fails if the caller has gone; the change is made anyway.
             let _ = reply.send(answer);
         }
         if self.decided.is_empty() {
@@ -301,12 +303,13 @@ impl Owner {
         self.shared.profiles.send_replace(Arc::new(self.profiles.clone()));
         for (reply, answer, told) in std::mem::take(&mut self.decided) {
             self.shared.events.push(told);
-            // It is done, whether or not somebody still waits for it.
+            // Fails if the caller has gone; the change is made anyway.
             let _ = reply.send(answer);
         }
     }
 
-    /// Rows that came with calls the core accepted. Their events, and the applications whose end is decided.
+    /// Merges job rows of accepted calls. Returns their events, and the applications that are
+    /// ending.
     fn merge_jobs(&mut self, effects: &[Effect]) -> (Vec<events::Event>, BTreeSet<AppId>) {
         let (mut all, mut touched) = (Vec::new(), BTreeSet::new());
         for effect in effects {
@@ -324,7 +327,7 @@ impl Owner {
         (all, touched)
     }
 
-    /// Writes the batch. Returns when it is on the disk.
+    /// Writes the batch. Returns when it is on disk.
     fn save(&mut self, effects: &[Effect], mut touched: BTreeSet<AppId>) -> Result<(), Ended> {
         let mut over = BTreeSet::new();
         for effect in effects {
@@ -359,7 +362,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Puts on the disk what was appended.
+    /// Syncs the appended records to disk.
     fn commit(&mut self) -> Result<(), Ended> {
         if self.journal.is_empty() {
             return Ok(());
@@ -370,7 +373,7 @@ impl Owner {
         Ok(())
     }
 
-    /// What the tasks of a job that is over have needed goes to its family, with the batch that ends it.
+    /// Adds the needs of an ended job's tasks to the usage history, in the batch that ends the job.
     fn learn(&mut self, app: &AppId, snapshot: &Snapshot) -> Result<(), Ended> {
         let Some(known) = self.cluster.app(app) else { return Ok(()) };
         let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
@@ -394,7 +397,7 @@ impl Owner {
                 }
                 Effect::Answer { call, answer } => {
                     if let Some(waiting) = self.waiting.remove(&call) {
-                        // The caller may have given up; what was done stays done.
+                        // Fails if the caller has gone; the change is made anyway.
                         let _ = waiting.reply.send(answer);
                     }
                 }
@@ -422,7 +425,7 @@ impl Owner {
         self.shared.events.push([events::Event { index: 0, time, level, reason, object, app, node, message }]);
     }
 
-    /// What was decided about requests, for scrapers.
+    /// Counts decisions about requests for the metrics.
     fn count(&self, line: &LogLine) {
         let (decision, waited) = match (line.reason, &line.words) {
             (Reason::RequestGranted, Words::Granted(_, _, waited)) => (Decision::Granted, Some(*waited)),
@@ -430,34 +433,34 @@ impl Owner {
             (Reason::PreemptSoon, _) => (Decision::Preempted, None),
             (Reason::RequestRefused, _) => (Decision::Refused, None),
             (Reason::RequestExpired, _) => (Decision::Expired, None),
-            _ => return, // about something else
+            _ => return, // not a decision about a request
         };
         if let Some(app) = line.app().and_then(|app| self.cluster.app(app)) {
             self.shared.counters.decided(&app.queue, decision, waited);
         }
     }
 
-    /// Lines are opened and questions answered from what is durable.
+    /// Opens streams and processes queries, from the durable state.
     fn answer_later(&mut self, input: Input) {
         match input {
             Input::WatchNode { node, epoch, reply } => {
                 let allowed = query::may_watch_node(&self.cluster, &node, epoch);
-                // Whoever does not wait any more does not listen either.
+                // Fails if the caller has gone; the stream then ends.
                 let _ = reply.send(allowed.map(|()| self.dispatch.open_node(node.clone(), self.cluster.desired(&node))));
             }
             Input::WatchApp { app, epoch, cursor, reply } => {
                 let missed = query::missed_updates(&self.cluster, &app, epoch, cursor);
-                // As above.
+                // Fails if the caller has gone; the stream then ends.
                 let _ = reply.send(missed.map(|missed| self.dispatch.open_app(app, missed)));
             }
             Input::Query(Query::Refresh) => self.view_wanted = true,
             Input::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            Input::Call { .. } | Input::Keep { .. } | Input::Profile { .. } | Input::Access { .. } | Input::Stop => {} // never put off
+            Input::Call { .. } | Input::Keep { .. } | Input::Profile { .. } | Input::Access { .. } | Input::Stop => {} // never deferred
         }
     }
 
-    /// Makes a view when somebody waits for one. The larger the cluster, the longer that takes; whatever readers ask for, it takes
-    /// a part of the loop's time only, and they wait a little longer instead.
+    /// Makes a view if readers wait for one. A view of a large cluster takes long. The pause after
+    /// it bounds the share of the loop's time; readers wait a little longer instead.
     fn show(&mut self) {
         let begun = self.clock.now();
         if !self.view_wanted || begun < self.next_view {
@@ -476,7 +479,7 @@ impl Owner {
         self.shared.published.publish(View::of(&self.cluster, self.clock.now(), batch, Some(&last)));
     }
 
-    /// What is due by the clock alone.
+    /// Periodic work.
     fn chores(&mut self) {
         let now = self.clock.now();
         let (published, cluster) = (&self.shared.published, &self.cluster);

@@ -1,4 +1,4 @@
-//! Starting and ending the whole.
+//! Start and shutdown of the resource manager.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -40,19 +40,19 @@ use crate::profiles::Profiles;
 use crate::run::{Ended, Owner, Shared};
 use crate::view;
 
-/// Connections that may wait to be taken in; the kernel has its own limit below.
+/// Backlog of the listener; the limit of the kernel also applies.
 const BACKLOG: u32 = 16_384;
-/// Directory of the event log and the record of changes, in the state directory.
+/// Directory of the event log and the audit log, in the state directory.
 const LOGS: &str = "log";
-/// The loop has to be done with its last batch by then.
+/// Timeout for the last batch at shutdown.
 const LAST_BATCH: Duration = Duration::from_secs(20);
 
-/// A resource manager that runs.
+/// A running resource manager.
 #[derive(Debug)]
 pub struct Running {
-    /// Where it answers: `http://127.0.0.1:7070`.
+    /// URL of the TCP listener, such as `http://127.0.0.1:7070`.
     pub url: String,
-    /// Its life.
+    /// Epoch.
     pub epoch: Epoch,
     pub(crate) handle: Handle,
     owner: oneshot::Receiver<Result<(), Ended>>,
@@ -61,16 +61,17 @@ pub struct Running {
     pub(crate) events: Arc<EventLog>,
     pub(crate) audit: Arc<Audit>,
     pub(crate) clock: Clock,
-    /// What holds now.
+    /// Options in effect.
     pub(crate) options: Options,
 }
 
-/// Starts a resource manager inside another program: takes the address, opens the state, answers.
+/// Starts a resource manager inside another program: opens the listeners and the state, and serves.
 pub async fn start(options: Options) -> anyhow::Result<Running> {
     start_for(options, None).await
 }
 
-/// The same for a daemon, whose `operator` has the configuration read again and the log say more.
+/// Starts the resource manager of a daemon, whose `operator` reloads the configuration and sets the
+/// log level.
 pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::Result<Running> {
     let (listener, socket) = places(&options)?;
     let address = listener.local_addr().context("the address that was taken")?;
@@ -124,7 +125,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     let port = Port { listener, anonymous: options.anonymous, keys };
     let server = answer(routes, port, socket, (doors, options.header_time), &closing);
     let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
-    // The first turn of the loop is over when a view of it is there.
+    // The first turn of the loop is complete when its view exists.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     let (state, store) = (running.options.state.display(), running.options.store);
     info!(name: "manager-ready", url = running.url, %epoch, apps, nodes, %state, %store, "the resource manager answers");
@@ -132,7 +133,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     Ok(running)
 }
 
-/// The state that is on disk, with a line of the log for whatever was odd about it.
+/// Opens the state on disk, and logs its anomalies.
 async fn open_state(options: &Options) -> anyhow::Result<headroom_rm_store::Opened> {
     let (state, store) = (options.state.clone(), options.store);
     let opened =
@@ -141,10 +142,10 @@ async fn open_state(options: &Options) -> anyhow::Result<headroom_rm_store::Open
     Ok(opened)
 }
 
-/// A certificate, and an authority that signs.
+/// Certificate of the daemon, and the signing authority.
 type Papers = (Option<Arc<Keys>>, Option<Arc<Signer>>);
 
-/// The daemon's certificate and, where hosts may join by a token, the authority.
+/// Opens the daemon's certificate and, if hosts may join by token, the authority.
 fn certificates(options: &Options, address: SocketAddr) -> anyhow::Result<Papers> {
     options.refuse_what_is_open(address)?;
     let keys = options.tls.as_deref().map(|dir| Keys::open(dir).with_context(|| format!("tls = {}", dir.display())));
@@ -157,7 +158,7 @@ fn certificates(options: &Options, address: SocketAddr) -> anyhow::Result<Papers
     Ok((keys.map(Arc::new), signer.map(Arc::new)))
 }
 
-/// Takes the port and, where there is to be one, the socket: those that the service manager holds, or its own.
+/// Opens the listeners: those that the service manager passed, or new ones.
 fn places(options: &Options) -> anyhow::Result<(TcpListener, Option<HostSocket>)> {
     let given = activation::take(options.listen, options.socket.as_deref())?;
     let own = || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
@@ -167,7 +168,8 @@ fn places(options: &Options) -> anyhow::Result<(TcpListener, Option<HostSocket>)
     Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(HostSocket::held(held))))?))
 }
 
-/// Answers at the port and at the socket, until `closing`. Each has as much room; a caller has so long for headers.
+/// Serves both listeners until `closing`. Each has its own connection limits; `headers` is the
+/// timeout for request headers.
 fn answer(
     routes: Router,
     port: Port,
@@ -183,28 +185,28 @@ fn answer(
     })
 }
 
-/// Gives the loop a thread, which ends when the loop does. How it ended.
+/// Runs the loop on its own thread. The receiver gets the outcome.
 fn on_its_thread(owner: Owner) -> std::io::Result<oneshot::Receiver<Result<(), Ended>>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (tell, ended) = oneshot::channel();
     std::thread::Builder::new().name("owner".into()).spawn(move || {
-        // Nobody asks when the process ends anyway.
+        // Fails if the process is ending and has dropped the receiver.
         let _ = tell.send(runtime.block_on(owner.run()));
     })?;
     Ok(ended)
 }
 
-/// All nodes of a site come at once when this life begins.
+/// Opens the TCP listener. Its backlog is large, because all nodes connect at once after a restart.
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // The former life's connections linger for a minute.
+    // Connections of the previous incarnation stay in TIME_WAIT for a minute.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
 impl Running {
-    /// Returns when the resource manager can go on no longer. Safe to drop and call again until it has returned.
+    /// Returns when the resource manager has failed. Cancel safe until it has returned.
     pub async fn failed(&mut self) -> anyhow::Error {
         match (&mut self.owner).await {
             Ok(Ok(())) => anyhow::anyhow!("the loop ended without having been told to"),
@@ -213,7 +215,8 @@ impl Running {
         }
     }
 
-    /// Takes nothing more in, saves, hangs up. Nodes and masters keep what they have and wait for the next life.
+    /// Stops accepting calls, saves the state and closes all streams. Nodes and masters keep their
+    /// containers and wait for the next incarnation.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         notify::stopping();
         info!("ending: nothing more is taken in");

@@ -1,4 +1,4 @@
-//! Requests that have waited for long: each is told once for each wait.
+//! Starving requests: each is reported once for each wait.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use headroom_rm_core::app::App;
 use headroom_rm_core::{Cluster, Level, LogLine, Object, Words};
 use headroom_types::{AppId, Reason, RequestId, Tick};
 
-/// A request that has waited so long starves.
+/// Wait after which a request starves.
 const STARVING: Duration = Duration::from_secs(300);
 
-/// Those of which it was told.
+/// Requests that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Starving {
     told: BTreeSet<(AppId, RequestId)>,
 }
 
 impl Starving {
-    /// What is to be told now.
+    /// Log lines for requests that started to starve.
     pub(crate) fn look(&mut self, cluster: &Cluster, now: Tick) -> Vec<LogLine> {
         let since = |app: &App, request: &RequestId| app.requests.get(request).map(|r| now.since(r.waiting));
         let waiting = cluster.waiting().filter_map(|(app, id)| Some((app, id, since(app, id)?)));

@@ -1,7 +1,8 @@
-//! What the attempts of tasks come to, for scrapers: counted when a row that a master sent shows something new.
+//! Attempt metrics: statistics of task attempts, counted when a row from a master shows something
+//! new.
 //!
-//! Owned by the jobs. Only what happened in this life of the resource manager is counted: a master that tells everything anew
-//! after a restart makes nothing happen twice.
+//! The job rows own them. They count only events of this incarnation. A master that reports all
+//! rows again after a restart therefore causes no double counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,29 +16,30 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 /// Milliseconds of a minute.
 const MINUTE_MS: u64 = 60_000;
-/// Minutes that are kept.
+/// Number of minutes that are kept.
 const KEPT: usize = 120;
 
-/// Counts by profile, and by application where that is wanted.
+/// Counters by profile, and by application if the configured granularity is that fine.
 #[derive(Debug)]
 pub(crate) struct Tallies {
     since: UnixMillis,
     fine: Cardinality,
     profiles: BTreeSet<String>,
-    /// Applications that live and have a label of their own.
+    /// Live applications with a label of their own.
     own: BTreeSet<AppId>,
-    /// Those that came when there were too many: what was counted for all others stays there.
+    /// Live applications without a label of their own, because the limit was reached: their counts
+    /// stay under the label of all others.
     others: BTreeSet<AppId>,
-    /// By application (empty: of all) and profile.
+    /// By application (empty: all) and profile.
     of: BTreeMap<(String, String), Tally>,
     peaks: BTreeMap<String, Histogram>,
-    /// Spans that were dropped, by application (empty: of all).
+    /// Dropped trace spans, by application (empty: all).
     spans: BTreeMap<String, u64>,
-    /// What was wasted lately, by the minute of its end. Byte-milliseconds.
+    /// Recently wasted memory, by the minute of the attempt's end. Byte-milliseconds.
     lately: BTreeMap<u64, u128>,
 }
 
-/// What the attempts of one profile came to.
+/// Counters of one profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Tally {
     outcomes: BTreeMap<&'static str, u64>,
@@ -52,14 +54,15 @@ struct Tally {
 }
 
 impl Tallies {
-    /// Nothing yet; what ended before `since` belongs to an earlier life.
+    /// Creates counters at zero. Attempts that ended before `since` belong to an earlier
+    /// incarnation.
     pub(crate) fn new(since: UnixMillis, fine: Cardinality) -> Self {
         let (profiles, own, others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (of, peaks, spans, lately) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Tallies { since, fine, profiles, own, others, of, peaks, spans, lately }
     }
 
-    /// A row took the place of another one.
+    /// Counts the difference between two versions of a row.
     pub(crate) fn row(&mut self, app: &AppId, before: Option<&TaskRow>, row: &TaskRow) {
         let profile = self.profile(row.task.stage.as_str());
         let since = self.since;
@@ -89,14 +92,15 @@ impl Tallies {
         }
     }
 
-    /// Memory × time of attempts that ended in the hour before `now`, and not well. To the minute. Byte-seconds.
+    /// Memory × time of attempts that ended without success in the hour before `now`, accurate to
+    /// the minute. Byte-seconds.
     pub(crate) fn wasted_in_last_hour(&self, now: UnixMillis) -> u64 {
         let first = (now.0 / MINUTE_MS).saturating_sub(60);
         let byte_ms = self.lately.range(first..).fold(0_u128, |sum, (_, wasted)| sum.saturating_add(*wasted));
         u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX)
     }
 
-    /// A task was given up for memory.
+    /// Counts a task that failed because no larger size exists.
     pub(crate) fn exhausted(&mut self, app: &AppId, task: &str) {
         let stage = task.parse::<TaskId>().map_or_else(|_| OTHER.to_owned(), |t| t.stage.to_string());
         let profile = self.profile(&stage);
@@ -104,7 +108,7 @@ impl Tallies {
         self.of.entry((job, profile)).or_default().exhausted += 1;
     }
 
-    /// A master counts the spans of its trace that were dropped, each run anew.
+    /// Counts dropped trace spans. Each application attempt counts from zero.
     pub(crate) fn spans(&mut self, app: &AppId, before: u64, now: u64) {
         let more = now.checked_sub(before).unwrap_or(now);
         if more > 0 {
@@ -113,7 +117,7 @@ impl Tallies {
         }
     }
 
-    /// An application is over: series of it alone end.
+    /// Removes the series of an application that has ended.
     pub(crate) fn forget(&mut self, app: &AppId) {
         self.others.remove(app);
         if self.own.remove(app) {
@@ -123,7 +127,8 @@ impl Tallies {
         }
     }
 
-    /// The label of an application: none where series are not that fine, and the word for all others when there are too many.
+    /// Label of an application: empty if the granularity is coarser, and the label of all others
+    /// above the limit.
     pub(crate) fn job(&mut self, app: &AppId) -> String {
         match self.fine {
             Cardinality::Profile => return String::new(),
@@ -137,7 +142,7 @@ impl Tallies {
         app.to_string()
     }
 
-    /// The name, or the word for all others when there are too many.
+    /// Label of a profile: its name, or the label of all others above the limit.
     fn profile(&mut self, stage: &str) -> String {
         if self.profiles.len() >= MOST_VALUES && !self.profiles.contains(stage) {
             return OTHER.to_owned();
@@ -146,7 +151,7 @@ impl Tallies {
         stage.to_owned()
     }
 
-    /// Puts all of it on the page.
+    /// Adds the metrics to the page.
     pub(crate) fn put(&self, page: &mut Page) {
         for ((job, profile), tally) in &self.of {
             let labels = [job.as_str(), profile.as_str()];
@@ -172,7 +177,8 @@ impl Tallies {
 }
 
 impl Tally {
-    /// An attempt ended; `killed` when one before it was killed for memory. What was wasted by it, byte-milliseconds.
+    /// Counts the end of an attempt; `killed` if an earlier attempt was killed for memory. Returns
+    /// the wasted memory. Byte-milliseconds.
     fn ended(&mut self, attempt: &AttemptRow, killed: bool) -> u128 {
         let (Some(reason), Some(ended)) = (attempt.reason, attempt.ended) else { return 0 };
         *self.outcomes.entry(reason.name()).or_default() += 1;
@@ -193,7 +199,8 @@ impl Tally {
     }
 }
 
-/// Of attempts that ended well: the peak of one that was killed says nothing but that it was too much.
+/// Ratio of peak to size, for successful attempts only: the peak of a killed attempt is not the
+/// need of the task.
 fn peak_ratio(attempt: &AttemptRow) -> Option<f64> {
     let size = attempt.profile.memory();
     let well = attempt.reason.is_some_and(|r| r.charge() == Charge::Success);
@@ -285,7 +292,7 @@ mod tests {
             tallies.row(&app, before, now);
             before = Some(now);
         }
-        // 1000 bytes for two seconds, which ended at second 12.
+        // 1000 bytes for two seconds; the attempt ended at second 12.
         let wasted = |s: u64| tallies.wasted_in_last_hour(UnixMillis(s * 1000));
         assert_eq!((wasted(14), wasted(3600), wasted(3670)), (2000, 2000, 0));
         let text = text(&tallies);

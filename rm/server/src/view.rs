@@ -1,6 +1,8 @@
-//! What readers see: applications, nodes and figures, made from the cluster between two batches and then never changed.
+//! Published view for readers: applications, nodes and statistics, made from the cluster between
+//! two batches, and immutable.
 //!
-//! What depends on the time of reading (silence, uptime) is filled in by the reader.
+//! Readers fill in values that depend on the time of reading (time since the last heartbeat,
+//! uptime).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,17 +23,17 @@ use crate::outgoing;
 pub(crate) enum Part {
     /// Applications.
     Apps,
-    /// Nodes; what is only measured on them is left out.
+    /// Nodes, without measurements.
     Nodes,
     /// Containers.
     Containers,
     /// Queues.
     Queues,
-    /// All of them.
+    /// All parts.
     Status,
 }
 
-/// For each part, the batch after which it was seen to be another one.
+/// For each part, the batch of its latest change.
 #[derive(Clone, Copy, Debug, Default)]
 struct Since {
     apps: u64,
@@ -43,27 +45,27 @@ struct Since {
 /// The cluster at one moment.
 #[derive(Debug)]
 pub(crate) struct View {
-    /// The batch after which it was made.
+    /// The batch after which the view was made.
     pub(crate) batch: u64,
-    /// The life of the resource manager.
+    /// Epoch of the resource manager.
     epoch: Epoch,
     since: Since,
-    /// Stands for all containers, their states and their sizes.
+    /// Hash of all containers with their states and versions.
     containers: u64,
     /// Queues.
     pub(crate) queues: QueuesView,
-    /// Applications, in the order of submission.
+    /// Applications, in order of submission.
     pub(crate) apps: BTreeMap<AppId, AppView>,
-    /// Nodes and their last sign of life.
+    /// Nodes, with the time of the last heartbeat.
     pub(crate) nodes: BTreeMap<NodeId, (NodeView, Tick)>,
-    /// All in figures.
+    /// Cluster status.
     status: ClusterView,
-    /// More figures, for scrapers.
+    /// Statistics for metrics.
     pub(crate) figures: Figures,
 }
 
 impl View {
-    /// The cluster as it is; `before` is the view that was made before, in the same life.
+    /// Makes a view of the cluster; `before` is the previous view of the same incarnation.
     pub(crate) fn of(cluster: &Cluster, now: Tick, batch: u64, before: Option<&View>) -> Self {
         let nodes: BTreeMap<_, _> = cluster.nodes().map(|n| (n.id.clone(), (node_view(cluster, n), n.heard))).collect();
         let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
@@ -90,7 +92,7 @@ impl View {
         }
     }
 
-    /// The place of the latest change of a part: goes up with every change, over restarts too.
+    /// Index of the latest change of a part. It increases with every change, also across restarts.
     pub(crate) fn index(&self, part: Part) -> u64 {
         let Since { apps, nodes, containers, queues } = self.since;
         let batch = match part {
@@ -103,12 +105,12 @@ impl View {
         (u64::from(self.epoch.0) << 32) | (batch & u64::from(u32::MAX))
     }
 
-    /// The figures at this moment.
+    /// Cluster status at this moment.
     pub(crate) fn status(&self, now: Tick, hour: MemoryHour) -> ClusterView {
         ClusterView { up_s: now.0 / 1000, oom_1h: hour.kills, memory_1h: Some(hour), ..self.status.clone() }
     }
 
-    /// One line for the service manager.
+    /// Status line for the service manager.
     pub(crate) fn line(&self) -> String {
         let ClusterView { epoch, nodes_ready, nodes, apps_live, containers, pending, .. } = &self.status;
         format!(
@@ -117,12 +119,13 @@ impl View {
     }
 }
 
-/// A node without what changes by itself.
+/// A node without values that change by themselves.
 pub(crate) fn steady(node: &NodeView) -> NodeView {
     NodeView { used: Bytes::ZERO, host_used: Bytes::ZERO, silent_ms: 0, peak_1h: None, ..node.clone() }
 }
 
-/// Whether two views of a node differ in nothing but what changes by itself. Compares in place: there are ten thousand of them.
+/// Whether two views of a node differ only in values that change by themselves. It compares in
+/// place, because there can be ten thousand nodes.
 fn is_same(a: &NodeView, b: &NodeView) -> bool {
     let NodeView { id, state, reason, enforcer, offers, allocated, allocated_heap, .. } = a;
     let NodeView { used: _, host_used: _, silent_ms: _, containers, url, version, traits, tags, mark, .. } = a;
@@ -133,7 +136,7 @@ fn is_same(a: &NodeView, b: &NodeView) -> bool {
         && (url, version, traits, tags, mark) == (&b.url, &b.version, &b.traits, &b.tags, &b.mark)
 }
 
-/// A short stand-in for all containers.
+/// Hash of all containers.
 fn digest(cluster: &Cluster) -> u64 {
     let mut hasher = DefaultHasher::new();
     for c in cluster.containers() {
@@ -142,12 +145,12 @@ fn digest(cluster: &Cluster) -> u64 {
     hasher.finish()
 }
 
-/// A node as it is seen at this moment.
+/// A node with the time since its last heartbeat.
 pub(crate) fn seen_at((view, heard): &(NodeView, Tick), now: Tick) -> NodeView {
     NodeView { silent_ms: u64::try_from(now.since(*heard).as_millis()).unwrap_or(u64::MAX), ..view.clone() }
 }
 
-/// One node.
+/// View of one node.
 pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
     let alive = node.containers.iter().filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
@@ -179,7 +182,7 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
     }
 }
 
-/// One application.
+/// View of one application.
 pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
     let share = cluster.ledger().app(&app.id).cloned().unwrap_or_default();
     let waiting = cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}"));
@@ -204,7 +207,7 @@ pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
     }
 }
 
-/// Containers still to come, its master's counted in.
+/// Number of containers not yet granted, including the master.
 fn pending(app: &App) -> u32 {
     app.pending().saturating_add(u32::from(app.run == attempt::State::Scheduled))
 }
@@ -253,7 +256,7 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// Before the first batch.
+/// The view before the first batch.
 pub(crate) fn empty(epoch: Epoch) -> View {
     let cluster = Cluster::new(
         headroom_rm_core::Settings::default(),

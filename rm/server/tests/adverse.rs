@@ -1,4 +1,4 @@
-//! Callers that mean no good, or have no luck: they are told in clear words, and nobody else is kept waiting.
+//! Malicious and faulty callers: they receive clear errors, and they do not delay other callers.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -13,7 +13,7 @@ use headroom_wire::v1::error::{Code, Problem};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// One that gives nobody much time.
+/// A resource manager with short timeouts.
 async fn impatient(state: &std::path::Path) -> (Running, Client) {
     let mut options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
     (options.header_time, options.body_time) = (Duration::from_secs(2), Duration::from_secs(2));
@@ -26,10 +26,10 @@ async fn connect(client: &Client) -> TcpStream {
     TcpStream::connect(client.base().strip_prefix("http://").expect("an address")).await.expect("connects")
 }
 
-/// All that comes until the other end hangs up: status, and the problem if there is one.
+/// Reads until the connection ends. Returns the status, and the problem if there is one.
 async fn answer(mut stream: TcpStream) -> (Option<u16>, Option<Problem>) {
     let mut text = Vec::new();
-    // A reset after the answer is an end too.
+    // A reset after the response is also an end.
     let _ = soon("the end of the connection", stream.read_to_end(&mut text)).await;
     let text = String::from_utf8_lossy(&text).into_owned();
     let status = text.split_whitespace().nth(1).and_then(|s| s.parse().ok());
@@ -41,7 +41,7 @@ fn head(length: &str) -> String {
     format!("POST /v1/apps HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{length}connection: close\r\n\r\n")
 }
 
-/// Bytes come one by one, always just before somebody would lose patience with a single read.
+/// Bytes arrive one by one, each within a timeout for a single read.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_drips_is_cut_off_and_nobody_waits_for_it() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -79,7 +79,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");
 }
 
-/// Its length is not told: what counts is what comes.
+/// The length is not announced, so the limit applies to the received bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_without_an_end_is_cut_at_the_bound() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -88,7 +88,7 @@ async fn a_body_without_an_end_is_cut_at_the_bound() {
     let sending = tokio::spawn(async move {
         to.write_all(head("transfer-encoding: chunked\r\n").as_bytes()).await.expect("writes");
         let chunk = format!("{:x}\r\n{}\r\n", 64 << 10, " ".repeat(64 << 10));
-        // Given up by the other end long before.
+        // The other end stops reading long before this loop ends.
         for _ in 0..(64 << 4) {
             if to.write_all(chunk.as_bytes()).await.is_err() {
                 return true;
@@ -132,7 +132,7 @@ async fn headers_beyond_the_bound_are_refused() {
     let long = format!("x-a: {}\r\n", "b".repeat(1 << 20));
     for headers in [many, long] {
         let mut stream = connect(&client).await;
-        // It may hang up in the middle of them.
+        // The other end may close the connection in between.
         let _ = stream.write_all(format!("GET /v1/apps HTTP/1.1\r\nhost: localhost\r\n{headers}\r\n").as_bytes()).await;
         let (status, _) = answer(stream).await;
         assert!(matches!(status, None | Some(431 | 400)), "{status:?}");

@@ -1,4 +1,4 @@
-//! The program itself: how it starts, refuses to start, and ends.
+//! The program: its start, its refusals to start, and its end.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -17,7 +17,7 @@ fn program() -> Command {
     command
 }
 
-/// Runs to the end by itself, within a bound.
+/// Runs a command to its end, with a timeout.
 async fn ran(mut command: Command) -> Output {
     soon("the program to end", tokio::task::spawn_blocking(move || command.output().expect("runs"))).await.expect("ends")
 }
@@ -106,7 +106,7 @@ async fn asked_to_end_it_drains_writes_a_copy_and_ends_with_0() {
         name.to_string_lossy().starts_with("snapshot-")
     });
     assert_eq!(snapshots.count(), 2);
-    // The copy is enough to start from.
+    // The snapshot is sufficient for a start.
     fs::remove_dir_all(dir.path().join("store")).expect("removes");
     let daemon = Daemon::start(dir.path(), port).await;
     assert_eq!(daemon.client.apps().await.expect("lists")[0].id, app);
@@ -121,7 +121,7 @@ async fn a_second_one_in_the_same_state_is_refused() {
     one_sentence(&ran(command).await, &["in use by another resource manager"]);
 }
 
-/// Headers that never end do not keep a connection for ever, and do not keep others waiting.
+/// Incomplete headers do not delay other callers.
 #[tokio::test]
 async fn a_client_that_says_nothing_harms_nobody() {
     use std::io::Write as _;
@@ -140,12 +140,13 @@ async fn a_client_that_says_nothing_harms_nobody() {
     drop(silent);
 }
 
-/// The disk gives out in the middle of a commit: it ends and says why, and all it had accepted is there when there is room again.
+/// The disk is full during a commit: the daemon ends with a reason, and all accepted applications
+/// exist after the next start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_ends_it_and_loses_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let port = free_port();
-    // No file may pass 2 MiB; the signal that would come with it is ignored, so the write fails.
+    // No file may exceed 2 MiB. The signal of the limit is ignored, so that the write fails.
     let child = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 4096; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_resourcemanager")])
         .args(["--listen", &format!("127.0.0.1:{port}"), "--state"])

@@ -1,6 +1,7 @@
-//! The description of the interface: kept as a file, served, and neither more nor less than the routes.
+//! OpenAPI description: equal to the file in `docs`, served, and complete with respect to the
+//! routes.
 //!
-//! `HEADROOM_UPDATE_GOLDEN=1` writes the file anew; look at the difference before you commit it.
+//! `HEADROOM_UPDATE_GOLDEN=1` rewrites the file; look at the difference before you commit it.
 
 #![allow(missing_docs)] // tests are read, not imported
 #![allow(clippy::disallowed_methods)]
@@ -39,14 +40,15 @@ fn the_kept_description_is_that_of_the_code() {
     assert!(kept == text, "docs/openapi.json is not what the code says; HEADROOM_UPDATE_GOLDEN=1 writes it anew");
 }
 
-/// Every described method of a path leads to a handler, every other one is refused by name.
+/// Every described method of a path has a handler, and all other methods are refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_and_description_are_the_same() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let http = reqwest::Client::new();
     for (path, methods) in described() {
-        // No id at all: a handler refuses it or finds nothing, and says so in other words than the router.
+        // `~` is not a valid id: a handler refuses it or finds nothing, with another message than
+        // the router.
         let address = path.split('/').map(|word| if word.starts_with('{') { "~" } else { word }).collect::<Vec<_>>().join("/");
         for method in METHODS {
             let sent = http.request(method.clone(), format!("{}{address}", client.base())).send();
@@ -64,7 +66,7 @@ async fn routes_and_description_are_the_same() {
     }
 }
 
-/// All routes are given by the list that the description is made from.
+/// All routes come from the list from which the description is made.
 #[test]
 fn no_route_is_hidden_from_the_description() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/http");
@@ -87,7 +89,8 @@ async fn it_is_served() {
     assert_eq!(served["openapi"].as_str().map(|v| &v[..3]), Some("3.1"));
 }
 
-/// Every answer that is an error says that it is a problem document with a code, and every reference leads somewhere.
+/// Every error response is described as a problem document with a code, and every reference has a
+/// target.
 #[test]
 fn problems_have_codes_and_references_lead_somewhere() {
     let api = description();

@@ -1,4 +1,4 @@
-//! The event log and the view of a job, as readers get them.
+//! Event log and job view, from the perspective of readers.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -116,7 +116,7 @@ async fn rows_of_a_refused_call_are_not_taken() {
     assert!(words(&client, 0).await.iter().all(|e| e.reason != "TaskFailed"));
 }
 
-/// Lines that have nothing to tell say that they live, well before a reader gives up.
+/// Silent streams send keep-alive messages, well before the timeout of a reader.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_line_shows_that_it_lives() {
     let dir = tempfile::tempdir().expect("a directory");

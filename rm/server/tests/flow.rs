@@ -1,4 +1,4 @@
-//! One container and one master through their whole lives, over real sockets.
+//! Lifecycle of a container and of a master, over real sockets.
 
 #![allow(missing_docs)] // tests are read, not imported
 

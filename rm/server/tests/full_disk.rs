@@ -1,6 +1,7 @@
-//! The daemon on a disk that fills up: it says so and ends, and the next life has all that was accepted.
+//! The daemon on a full disk: it ends with a reason, and the next incarnation has all accepted
+//! applications.
 //!
-//! Each story runs again in a mount namespace of its own, on a small tmpfs that goes with it.
+//! Each test runs again in its own mount namespace, on a small tmpfs.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -16,7 +17,7 @@ use fakes::*;
 use headroom_client::Client;
 use headroom_types::{AppId, StoreBackend};
 
-/// Names the small disk to the test inside.
+/// Environment variable with the path of the small disk, for the inner test.
 const DISK: &str = "HEADROOM_TEST_DISK";
 
 #[test]
@@ -29,7 +30,7 @@ fn redb_accepts_nothing_more_and_loses_nothing() {
     on_a_small_disk("redb_accepts_nothing_more_and_loses_nothing", StoreBackend::Redb);
 }
 
-#[allow(clippy::print_stdout)] // the runner counts what was skipped
+#[allow(clippy::print_stdout)] // the runner counts skipped tests
 fn on_a_small_disk(name: &str, store: StoreBackend) {
     if let Some(disk) = std::env::var_os(DISK) {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -68,7 +69,7 @@ async fn fills_up(disk: &Path, store: StoreBackend) {
     let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
     let mut child = daemon(&state, port, store);
     until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
-    // What remains is soon full.
+    // Fills most of the disk.
     fs::write(disk.join("ballast"), vec![1; 17 << 20]).expect("fits");
     let mut accepted = BTreeSet::new();
     let mut big = unmanaged("job");

@@ -1,4 +1,5 @@
-//! Who may do what: by the port without saying who, by the socket as root, and by the socket as somebody else.
+//! Permissions of callers: unauthenticated over TCP, as root over the Unix socket, and as another
+//! user over the Unix socket.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -18,9 +19,9 @@ use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::queues::Gate;
 
-/// Far longer than anything takes.
+/// Timeout that is much longer than any call.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
-/// An account of every Debian host, without rights of its own.
+/// User id of `nobody` on Debian, without rights of its own.
 const NOBODY: u32 = 65_534;
 
 struct Guarded {
@@ -33,7 +34,7 @@ struct Guarded {
 
 async fn guarded(anonymous: Anonymous) -> Guarded {
     let dir = tempfile::tempdir().expect("a directory");
-    // Others have to get to the socket.
+    // Other users must be able to reach the socket.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
     let socket = dir.path().join("run/rm.sock");
     let options = Options::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"));
@@ -47,7 +48,7 @@ fn code(error: &ClientError) -> Option<Code> {
     error.code()
 }
 
-/// One call by the socket as another account of this host: the status and the body.
+/// One call over the socket as another user of this host. Returns the status and the body.
 fn as_nobody(socket: &Path, method: &str, path: &str, body: &str) -> (u16, String) {
     let script = r#"
 import http.client, socket, sys
@@ -79,7 +80,7 @@ async fn whoever_does_not_say_who_they_are_only_looks() {
     assert!(refused.to_string().contains("anonymous may not do this: it needs the right job:submit"), "{refused}");
     let refused = world.port.audit(&AuditWanted::default(), 0).await.expect_err("no operator");
     assert_eq!(code(&refused), Some(Code::HR0403));
-    // Every refusal is in the record, with who it was.
+    // The audit log contains every refusal, with the caller.
     let lines = world.by_socket.audit(&AuditWanted::default(), 0).await.expect("an administrator");
     let line = lines.iter().find(|line| line.object == "apps").expect("the refusal");
     assert_eq!((line.who.as_str(), line.outcome, line.code), ("anonymous", 403, Some(Code::HR0403)));
@@ -146,7 +147,8 @@ async fn a_socket_can_be_called_as_a_port_can() {
     assert!(Client::new("unix:relative").is_err());
 }
 
-/// The stream tells a reader what the calls would tell it, and says of the rest that it is not for them.
+/// The stream has the same permissions as the calls, and reports topics that the caller may not
+/// see.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_tells_nobody_more_than_the_calls_do() {
     let world = guarded(Anonymous::Read).await;
@@ -169,7 +171,7 @@ async fn the_stream_tells_nobody_more_than_the_calls_do() {
     assert!(!told.contains("HR0403"), "a line of the record is told: {told}");
 }
 
-/// A stream that its token opened is open for as long as the token holds; others notice nothing.
+/// A stream ends when its token is revoked or expires; other streams continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_with_the_leave_of_its_caller() {
     let world = guarded(Anonymous::Nothing).await;
@@ -191,12 +193,13 @@ async fn a_stream_ends_with_the_leave_of_its_caller() {
     for answer in anns.into_iter().chain([briefs]) {
         tokio::time::timeout(SOON, answer.bytes()).await.expect("ends").expect("in good order");
     }
-    // A sign of life comes to whoever may still look.
+    // A caller that is still authorized receives a keep-alive message.
     tokio::time::timeout(SOON, bobs.chunk()).await.expect("in time").expect("reads").expect("goes on");
 }
 
-/// A browser sends its cookie until it has another one: one that does not hold keeps nobody from the page or from signing in, and
-/// opens nothing else. A token in a header is another matter: whoever sends it can leave it away.
+/// A browser sends an invalid cookie until it receives another one. The cookie allows the page and
+/// the sign-in, and no other call. An invalid token in a header is always refused, because a
+/// program can omit it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
     let world = guarded(Anonymous::All).await;
@@ -229,7 +232,7 @@ async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
     let left = client.delete(format!("{base}/v1/session")).header("cookie", &cookie).send().await.expect("answers");
     let set = left.headers()["set-cookie"].to_str().expect("text");
     assert_eq!((left.status().as_u16(), set), (204, "headroom_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"));
-    // Over plain HTTP the cookie is not Secure: it would not be kept.
+    // Over plain HTTP the cookie has no `Secure` attribute, because the browser would discard it.
     let lines = world.by_socket.audit(&AuditWanted::default(), 0).await.expect("an administrator");
     let after: Vec<&str> =
         lines.iter().filter(|line| line.object == "session").filter_map(|line| line.after.as_deref()).collect();
@@ -242,7 +245,7 @@ async fn mint(world: &Guarded, user: &str, rights: &[&str], lifetime_s: Option<u
     world.by_socket.mint(&wanted).await.expect("an administrator")
 }
 
-/// A client that shows a token for somebody with these rights.
+/// A client with a token for a user with these rights.
 async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
     let minted = mint(world, user, rights, None).await;
     let trust = Trust { token: TokenFrom::Text(minted.token.0), ..Trust::default() };
@@ -280,7 +283,7 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     let sort = alice.submit(&into("sort", "root.etl")).await.expect("submits").app;
     let page = bob.submit(&into("page", "root.web")).await.expect("submits").app;
 
-    // Everybody sees what is theirs, in lists, one by one, and among the events.
+    // Users see their own applications in lists, one by one, and in events.
     assert_eq!((names(&alice).await, names(&bob).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
     assert_eq!((names(&keeper).await, names(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
     assert_eq!((told_of(&alice).await, told_of(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
@@ -288,7 +291,7 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     let refused = bob.events_of(Some(&sort), 0, Follow::No).await.map(|_| ()).expect_err("alice's");
     assert_eq!(code(&refused), Some(Code::HR0403));
 
-    // An owner lets others look, and then do more.
+    // The owner shares the application for viewing, then for changes.
     let share = |view: &[&str], change: &[&str]| AppAccess {
         view: view.iter().map(|s| (*s).to_owned()).collect(),
         change: change.iter().map(|s| (*s).to_owned()).collect(),
@@ -304,7 +307,7 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     assert_eq!(code(&bob.app(&sort).await.expect_err("no longer")), Some(Code::HR0403));
     assert_eq!(code(&alice.share_app(&sort, &share(&["no body"], &[])).await.expect_err("no name")), Some(Code::HR0400));
 
-    // Or from the beginning; with a name that is none there is no application.
+    // Sharing at submission. An invalid name refuses the submission.
     let shared = SubmitApp { access: share(&["dan"], &["bob"]), ..into("merge", "root.etl") };
     let merge = alice.submit(&shared).await.expect("submits").app;
     assert_eq!(alice.app_access(&merge).await.expect("her own"), shared.access);
@@ -314,7 +317,8 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     assert_eq!(code(&alice.submit(&wrong).await.expect_err("no name")), Some(Code::HR0400));
     assert_eq!(names(&alice).await, ["sort", "merge"]);
 
-    // A keeper opens and closes the queue and ends what is in it, and no other.
+    // A queue administrator sets the state of the queue and kills its applications, but not those
+    // of other queues.
     let gate = Gate::Paused;
     keeper.set_gate(&"root.etl".parse().expect("a queue"), gate).await.expect("her queue");
     let refused = keeper.set_gate(&"root.web".parse().expect("a queue"), gate).await.expect_err("another");

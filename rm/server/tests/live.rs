@@ -1,4 +1,4 @@
-//! The stream that pages follow: all at first, then what changed, and the page itself.
+//! The stream of the web page: snapshots, then changes; and the page itself.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -13,7 +13,7 @@ use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
 use serde_json::Value;
 
-/// A reader as the page is one.
+/// A reader like the web page.
 struct Page {
     answer: reqwest::Response,
     rest: String,
@@ -36,7 +36,7 @@ impl Page {
         Page { answer, rest: String::new(), boards: BTreeMap::new(), events: Vec::new(), kinds: Vec::new(), last: 0 }
     }
 
-    /// Takes in messages until something is seen.
+    /// Reads messages until the condition is met.
     async fn until<T>(&mut self, what: &str, see: impl Fn(&Page) -> Option<T>) -> T {
         loop {
             if let Some(seen) = see(self) {

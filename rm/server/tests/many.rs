@@ -1,4 +1,4 @@
-//! Many nodes and many containers at once: each order arrives, and arrives once.
+//! Many nodes and containers at once: each order arrives exactly once.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -29,7 +29,7 @@ async fn two_thousand_containers_on_a_hundred_nodes() {
     let mut master = FakeMaster::submit(&client, "job").await;
     let count = u32::try_from(CONTAINERS).expect("small");
     master.sync(vec![master.ask("main", mib(51), count)]).await.expect("asks");
-    // 20 of them fill a node, so every node gets its 20.
+    // 20 containers fill a node, so every node gets 20.
     let working: Vec<_> = nodes
         .into_iter()
         .map(|mut node| {

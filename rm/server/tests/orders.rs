@@ -1,4 +1,5 @@
-//! Orders about one task: what its state does not allow is refused, the rest is passed on to the master, once it is known.
+//! Orders about one task: an order that the state does not allow is refused, others are passed on
+//! to the master.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -11,7 +12,7 @@ use headroom_wire::v1::apps::ResizeTask;
 use headroom_wire::v1::error::Code;
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};
 
-/// An application whose master has told of a task in each state.
+/// An application whose master has reported a task in each of four states.
 async fn told(client: &headroom_client::Client) -> FakeMaster {
     let master = FakeMaster::submit(client, "job").await;
     let states = [TaskState::Running, TaskState::Pending, TaskState::Done, TaskState::Failed];

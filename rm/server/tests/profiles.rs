@@ -1,4 +1,5 @@
-//! Profiles of the cluster: kept over the death of the daemon, changed only as they were read, recorded, and never half believed.
+//! Profiles of the cluster: they survive a kill of the daemon, changes require the version that was
+//! read, and the audit log has them.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -31,7 +32,7 @@ async fn names(client: &Client) -> Vec<(String, u64)> {
     all.into_iter().map(|p| (p.name.to_string(), p.revision)).collect()
 }
 
-/// A call as a program makes it: its status, its tag, its document.
+/// A raw HTTP call. Returns its status, ETag and document.
 async fn call(client: &Client, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> (u16, String, Value) {
     let mut request = reqwest::Client::new().request(method, format!("{}{path}", client.base())).json(body);
     for (name, value) in headers {

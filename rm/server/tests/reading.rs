@@ -1,4 +1,4 @@
-//! What readers can ask for: pieces, filters, waiting, tags, and what they are told of their own mistakes.
+//! Read calls: pagination, filters, long polling, ETags, and errors for wrong parameters.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -106,7 +106,7 @@ async fn a_query_that_waits_is_answered_when_something_changes() {
             let (client, path) = (client.clone(), format!("{path}?wait=15s&index={before}"));
             tokio::spawn(async move { get(&client, &path, &[]).await })
         };
-        // What is only measured does not count.
+        // Measurements do not end the wait.
         node.report().await.expect("reports");
         let began = Instant::now();
         let master = FakeMaster::submit(&client, "job").await;
@@ -130,7 +130,7 @@ async fn a_query_that_waits_in_vain_is_answered_in_time() {
     assert!(began.elapsed() >= Duration::from_millis(500));
     assert_eq!(header(&answer, "x-headroom-index"), Some(index.clone()));
     let waiting = tokio::spawn(async move { get(&client, &format!("/v1/apps?wait=60s&index={index}"), &[]).await });
-    // It must have come in before nothing more does.
+    // The call must arrive before the shutdown.
     tokio::time::sleep(Duration::from_secs(1)).await;
     running.shutdown().await.expect("ends");
     soon("the end of the wait", waiting).await.expect("answers");

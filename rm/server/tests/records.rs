@@ -1,4 +1,4 @@
-//! What is kept of what happened and of who changed what: read with filters, and a job as one file.
+//! Event log and audit log with filters, and the report of a job.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -16,7 +16,7 @@ async fn get(client: &Client, path: &str) -> (u16, String) {
     (answer.status().as_u16(), answer.text().await.expect("reads"))
 }
 
-/// Lines of JSON.
+/// Fetches lines of JSON.
 async fn lines(client: &Client, path: &str) -> Vec<Value> {
     let (status, text) = get(client, path).await;
     assert_eq!(status, 200, "{path}: {text}");
@@ -39,7 +39,7 @@ fn told(reason: &str, object: &str, level: EventLevel) -> Option<JobPatch> {
     Some(JobPatch { full: false, totals: JobTotals::default(), tasks: Vec::new(), events: vec![event], ..JobPatch::default() })
 }
 
-/// What a report holds.
+/// Data of a report.
 fn held(file: &str) -> Value {
     let data = file.split("id=\"report\">").nth(1).and_then(|rest| rest.split("</script>").next()).expect("its data");
     serde_json::from_str(data).expect("JSON")
@@ -117,7 +117,7 @@ async fn events_are_chosen_by_all_that_is_given() {
     assert_eq!(chosen("node=n1&reason=NodeReady").await, ["NodeReady"]);
     assert_eq!(chosen("node=n2").await, Vec::<String>::new());
     assert_eq!(chosen("topic=job&since=1h&app=other0.2").await, ["JobSubmitted"]);
-    // The master said that its event happened in 1970.
+    // The time of the master's event is in 1970.
     assert_eq!(chosen("reason=Escalated&since=1h").await, Vec::<String>::new());
     for wrong in ["topic=tasks", "reason=OomKiled", "type=odd", "since=1", "app=sort", "level=warning"] {
         let (status, text) = get(&client, &format!("/v1/events?{wrong}")).await;

@@ -1,4 +1,4 @@
-//! What is refused: with a code, in words, and without harm.
+//! Refused calls: each has a code and a message, and changes nothing.
 
 #![allow(missing_docs)] // tests are read, not imported
 

@@ -1,4 +1,5 @@
-//! The configuration is read again while the daemon runs: what can change does, and what is wrong changes nothing.
+//! Reload of the configuration of a running daemon: reloadable keys take effect, and a file with
+//! errors changes nothing.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -17,7 +18,7 @@ use headroom_wire::v1::events::Event;
 use headroom_wire::v1::operator::{LogView, SetLog};
 use serde_json::Value;
 
-/// The daemon with a file that it can be told to read again.
+/// A daemon with a configuration file.
 struct Configured {
     child: Child,
     client: Client,
@@ -52,7 +53,7 @@ impl Configured {
         fs::read_to_string(self.dir.path().join("said")).expect("reads")
     }
 
-    /// Writes the file anew, has it read, and waits for the event that tells what became of it.
+    /// Writes the file, sends SIGHUP, and waits for the event of the reload.
     async fn reload(&self, text: &str) -> Event {
         let mut events = self.events().await;
         let seen = events.pop().expect("it began").index;
@@ -82,7 +83,7 @@ impl Configured {
 
 impl Drop for Configured {
     fn drop(&mut self) {
-        // What has ended by itself cannot be killed, and that is as good.
+        // Fails if the daemon has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

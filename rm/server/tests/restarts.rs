@@ -1,4 +1,5 @@
-//! A resource manager that ends and comes again, in good order and by force: nothing accepted is lost, nothing is given twice.
+//! Restarts of the resource manager, with a shutdown and with a kill: nothing accepted is lost, and
+//! nothing is granted twice.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -16,7 +17,7 @@ use headroom_wire::v1::families::{Kind, Need};
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow};
 use headroom_wire::v1::nodes::Phase;
 
-/// Each story is a test for each store.
+/// Runs each test with each store.
 macro_rules! on_every_store {
     ($($name:ident),+ $(,)?) => {
         mod sled {
@@ -108,7 +109,7 @@ async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBac
     assert_eq!(next.app.seq(), 4, "numbers go on");
 }
 
-/// A node and a master that go on as they can, whatever the other end does.
+/// A node and a master that continue after each restart.
 struct Story {
     node: FakeNode,
     master: FakeMaster,
@@ -116,7 +117,8 @@ struct Story {
 }
 
 impl Story {
-    /// Runs and ends what it was given and asks for the rest, until so many ends are known to the master.
+    /// Runs and ends granted containers and requests the rest, until the master has received `n`
+    /// ends.
     async fn until_ended(&mut self, n: usize) {
         while self.master.ended.len() < n {
             let alive = |n: &FakeNode| n.has.values().any(|c| c.phase != Phase::Exited).then_some(());
@@ -156,7 +158,8 @@ async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing(store: Stor
     let mut epoch = story.node.epoch;
     for round in 1..=4 {
         story.until_ended(3 * round).await;
-        // One end that nobody has heard of, and submissions in flight, when it dies.
+        // At the kill there is one exit that was not reported, and there are submissions in
+        // progress.
         let running = story.node.has.values().find(|c| c.phase == Phase::Running).map(|c| c.container.clone());
         if let Some(container) = running {
             story.node.end(&container, ExitReason::Exit { code: 0 });

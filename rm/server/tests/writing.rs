@@ -1,4 +1,4 @@
-//! What changes something: once by its key, only at the version that was read, not more often than allowed, and with a name.
+//! Changing calls: idempotency keys, versions, rate limits, and request ids.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -78,7 +78,7 @@ async fn a_submissions_key_outlives_the_daemon() {
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 }
 
-/// So does the answer to any other call that has one.
+/// The response to any other call with a key is in the journal as well.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_to_a_key_outlives_the_daemon() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -150,7 +150,8 @@ async fn streams_and_connections_have_an_end() {
 
     let address = client.base().strip_prefix("http://").expect("an address").to_owned();
     let mut open = Vec::new();
-    // Those beyond the bound are closed before they say anything; the client above has some of them.
+    // Connections above the limit are closed before any request; the client above has some of the
+    // connections.
     for _ in 0..4 {
         open.push(tokio::net::TcpStream::connect(&address).await.expect("connects"));
     }
@@ -161,7 +162,7 @@ async fn streams_and_connections_have_an_end() {
         closed += usize::from(matches!(tokio::time::timeout(Duration::from_millis(100), read).await, Ok(Ok(0) | Err(_))));
     }
     assert!(closed >= 1, "the fourth is one too many");
-    // Headers that do not come end a connection: sooner or later all of them are gone, and there is room again.
+    // Connections without headers time out, so that new connections are accepted again.
     for mut stream in open {
         let mut rest = Vec::new();
         let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
@@ -187,7 +188,7 @@ async fn an_application_is_changed_only_as_it_was_read() {
     assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("no such queue").code(), Some(Code::HR0404));
 }
 
-/// The same holds for those who come by YARN's addresses.
+/// The YARN interface compares the same versions.
 #[tokio::test(flavor = "multi_thread")]
 async fn yarns_addresses_compare_the_same_tags() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! What the interface for YARN's clients does: submit, kill, look back, refuse.
+//! Actions of the YARN interface: submit, kill, query ended applications, refuse.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -92,7 +92,7 @@ async fn a_number_that_was_not_given_is_no_place_to_submit_to() {
     assert_eq!(client.apps().await.expect("lists").len(), 1, "nothing came of any of them");
 }
 
-/// What a memory kill looks like to those who search for it, now and after a restart.
+/// Exit status of memory kills in the YARN interface, before and after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn ends_are_kept_and_ids_stay() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -134,7 +134,7 @@ async fn ends_are_kept_and_ids_stay() {
     }
 }
 
-/// A node that is kept for a request is seen wherever reservations are shown.
+/// All views with reservations show a reservation.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_for_a_request_is_shown() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -153,7 +153,7 @@ async fn what_is_kept_for_a_request_is_shown() {
     assert_eq!((&queue["reservedContainers"], &queue["allocatedContainers"]), (&json!(1), &json!(1)));
 }
 
-/// Memory × time of all its containers, those that are over and those that live.
+/// Memory × time of all containers, live and ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn use_over_time_is_counted() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -321,7 +321,8 @@ async fn an_application_is_changed_while_it_lives() {
     assert_eq!(put("timeout", timeout("UNLIMITED")).await["timeout"]["expiryTime"], "UNLIMITED");
 }
 
-/// Every address of the resource manager that the page names is one that is answered, with the method it names.
+/// Every path of the resource manager in `docs/yarn.md` is served, with the method that the page
+/// names.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_names_addresses_that_are_there() {
     let dir = tempfile::tempdir().expect("a directory");

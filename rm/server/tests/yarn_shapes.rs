@@ -1,6 +1,8 @@
-//! Every answer of the interface for YARN's clients: its fields are those they read, and the whole is what it was.
+//! Every response of the YARN interface: it has the fields that YARN's clients read, and equals its
+//! golden file.
 //!
-//! `HEADROOM_UPDATE_GOLDEN=1` writes the files in `yarn_golden` anew; look at the difference before you commit it.
+//! `HEADROOM_UPDATE_GOLDEN=1` rewrites the files in `yarn_golden`; look at the difference before
+//! you commit it.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -56,7 +58,7 @@ fn words(list: &str) -> BTreeSet<&str> {
     list.split_whitespace().collect()
 }
 
-/// The object at `pointer` has these fields, no fewer and no more.
+/// Checks that the object at `pointer` has exactly these fields.
 fn has_fields(answer: &Value, pointer: &str, list: &str) {
     let object =
         answer.pointer(pointer).and_then(Value::as_object).unwrap_or_else(|| panic!("no object at {pointer} in {answer}"));
@@ -64,7 +66,7 @@ fn has_fields(answer: &Value, pointer: &str, list: &str) {
     assert_eq!(fields, words(list), "{pointer}");
 }
 
-/// Moments, durations and ports are what they happen to be.
+/// Replaces times, durations and ports, which differ between runs.
 fn settled(mut value: Value) -> Value {
     settle("", &mut value);
     value
@@ -76,7 +78,7 @@ fn settle(key: &str, value: &mut Value) {
         Value::Object(fields) => fields.iter_mut().for_each(|(key, value)| settle(key, value)),
         Value::Array(all) => all.iter_mut().for_each(|value| settle(key, value)),
         Value::Number(_) if moment.iter().any(|m| key.ends_with(m)) => *value = Value::from(0),
-        // What explanations say is tested where they are made.
+        // Other tests check the text of diagnostics.
         Value::String(text) if matches!(key, "dateTime" | "value" | "diagnostic") => text.clear(),
         Value::String(text) if text.starts_with("http://127.0.0.1:") && !text.contains(":9/") => {
             let path = text.splitn(4, '/').nth(3).unwrap_or_default();
@@ -98,7 +100,7 @@ fn golden(name: &str, answer: &Value) {
     assert_eq!(text, known, "{name}");
 }
 
-/// Name of the file, path, and at each pointer the lists of fields.
+/// Name of the file, path, and lists of fields by pointer.
 type Row = (&'static str, &'static str, &'static [(&'static str, &'static [&'static str])]);
 
 const TIMEOUT: &str = "type expiryTime remainingTimeInSeconds";
@@ -166,7 +168,8 @@ async fn every_answer_has_the_fields_that_clients_read() {
     let yarn = Yarn::new(&running.url);
     let mut node = FakeNode::join(&client, "n1", 1024).await;
     let mut master = FakeMaster::submit(&client, "job").await;
-    // It waits for a node that never comes: for one that waits for room, a node is kept after a while.
+    // The request waits for a node that does not exist. A request that only lacks free memory would
+    // get a reservation after a while.
     let big = headroom_wire::v1::am::Ask { nodes: vec![id("n9")], ..master.ask("big", mib(1000), 1) };
     master.sync(vec![master.ask("main", mib(256), 2), big]).await.expect("asks");
     let containers = node.until_orders(2).await;

@@ -1,6 +1,7 @@
-//! Who may come in, as it lies on disk: hashes of tokens, policies, and the key by which tokens of applications are made.
+//! Access data on disk: hashes of tokens, policies, and the key that derives application tokens.
 //!
-//! One record holds all of it, so that it is never seen half changed. No token is in it, only what tells one again.
+//! One record holds all of it, so that a reader never sees a partial change. It contains no tokens,
+//! only hashes that verify them.
 
 use headroom_types::{AppId, UnixMillis};
 use serde::{Deserialize, Serialize};
@@ -10,36 +11,36 @@ use crate::replay::ReplayError;
 /// Key of the one [`SavedAccess`] record.
 pub(crate) const ACCESS: &str = "access";
 
-/// All of it.
+/// All access data.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAccess {
-    /// Counts up with every change.
+    /// Increases with every change.
     pub generation: u64,
-    /// 32 bytes in hexadecimal digits, by which tokens of applications are made. Secret.
+    /// The key of application tokens: 32 bytes in hexadecimal digits. Secret.
     pub app_key: String,
-    /// Somebody has taken the first token; nobody can take it again.
+    /// Whether the first token was issued; it is issued only once.
     #[serde(default)]
     pub bootstrapped: bool,
-    /// Tokens that hold.
+    /// Valid tokens.
     #[serde(default)]
     pub tokens: Vec<SavedToken>,
-    /// What accounts may, where it is not the usual.
+    /// Rights of accounts that differ from the defaults.
     #[serde(default)]
     pub policies: Vec<SavedPolicy>,
-    /// Whom owners let come near their applications.
+    /// Accounts that may view or change single applications.
     #[serde(default)]
     pub shares: Vec<SavedShare>,
 }
 
-/// Whom the owner of one application lets come near it.
+/// The accounts that may view or change one application, as its owner set them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedShare {
-    /// Which.
+    /// The application.
     pub app: AppId,
-    /// Who may look: accounts, and groups with `@`.
+    /// Accounts that may view it, and groups with `@`.
     #[serde(default)]
     pub view: Vec<String>,
-    /// Who may change and end it.
+    /// Accounts and groups that may change and end it.
     #[serde(default)]
     pub change: Vec<String>,
 }
@@ -56,57 +57,56 @@ impl std::fmt::Debug for SavedAccess {
 /// One token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedToken {
-    /// How it is named.
+    /// The public name of the token.
     pub accessor: String,
-    /// SHA-256 of its secret, hexadecimal digits.
+    /// SHA-256 of its secret, in hexadecimal digits.
     pub hash: String,
-    /// What it is for.
+    /// Its purpose.
     pub for_whom: SavedFor,
-    /// What it is for, in the words of whoever made it.
+    /// The description by its author.
     #[serde(default)]
     pub about: String,
-    /// Who made it.
+    /// The account that created it.
     pub by: String,
-    /// When.
+    /// The time of its creation.
     pub created: UnixMillis,
-    /// Until then; for ever when it is nothing.
+    /// The time of its expiry; `None` is unlimited.
     #[serde(default)]
     pub expires: Option<UnixMillis>,
 }
 
-/// What a token is for.
+/// The purpose of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SavedFor {
-    /// Somebody works with the cluster.
+    /// Authenticates a user.
     User {
-        /// In whose name.
+        /// The user.
         user: String,
-        /// What they may.
+        /// The rights of the token.
         rights: Vec<String>,
     },
-    /// A host becomes a node, once.
+    /// Lets a host join as a node, once.
     Join {
-        /// Which node; any when it is nothing.
+        /// The node; `None` allows any.
         node: Option<String>,
-        /// At which names and addresses; where it calls from when there are none.
+        /// Names and addresses of the node; empty means the caller's address.
         names: Vec<String>,
     },
 }
 
-/// What an account or a group may.
+/// The rights of an account or group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedPolicy {
     /// `alice`, or `@etl` for a group.
     pub subject: String,
-    /// What they may.
+    /// The rights.
     pub rights: Vec<String>,
 }
 
-/// It among the records.
+/// The access data among the records.
 ///
-/// # Errors
-/// The record cannot be what was written.
+/// # Errors The record cannot be parsed.
 pub fn access(records: &[(String, Vec<u8>)]) -> Result<SavedAccess, ReplayError> {
     let Some((key, value)) = records.iter().find(|(key, _)| key == ACCESS) else { return Ok(SavedAccess::default()) };
     serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })

@@ -1,7 +1,8 @@
-//! The number of the last commit, in a file of its own.
+//! The number of the last commit, in a separate file.
 //!
-//! The database takes damage at the end of its log for a write that was cut short, and drops it without a word. This number says
-//! how far it must reach. It is written after each commit without a sync: it can be behind the database, never ahead.
+//! The database takes damage at the end of its log for a torn write and silently drops it. This
+//! number is the commit that the database must reach. It is written after each commit without a
+//! sync, so it can be behind the database, but never ahead.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
@@ -12,7 +13,7 @@ use crate::StoreError;
 
 /// Name of the file in the state directory.
 pub const NAME: &str = "last-commit";
-/// Length of its one line.
+/// Length of its single line. In bytes.
 const LENGTH: usize = 30;
 
 /// The open file.
@@ -23,7 +24,7 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// The number in the file of this state directory: `None` when there is no file, or nothing in it yet.
+    /// The number in the file of this state directory; `None` when the file is missing or empty.
     pub fn read(dir: &Path) -> Result<Option<u64>, StoreError> {
         let path = dir.join(NAME);
         let mut text = String::new();
@@ -39,20 +40,20 @@ impl Anchor {
         parse(&text).map(Some).ok_or_else(|| damaged(path, dir))
     }
 
-    /// Opens it for writing; what is in it stays until the first write.
+    /// Opens the file for writing; its content stays until the first write.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join(NAME);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
         Ok(Anchor { file: file.map_err(|source| StoreError::file(&path, source))?, path })
     }
 
-    /// The database reaches up to `commit`.
+    /// Records that the database reaches `commit`.
     pub fn write(&self, commit: u64) -> Result<(), StoreError> {
         let line = line(commit);
         self.file.write_all_at(line.as_bytes(), 0).map_err(|source| StoreError::file(&self.path, source))
     }
 
-    /// Makes the number itself durable.
+    /// Syncs the file.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.file.sync_data().map_err(|source| StoreError::file(&self.path, source))
     }

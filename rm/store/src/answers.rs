@@ -1,46 +1,47 @@
-//! Answers to calls that carry a key: kept so that a call that is sent again after a restart gets the answer it got before.
+//! Responses to idempotent calls, kept so that a call repeated after a restart gets the same
+//! response.
 //!
-//! The core knows nothing of them, and a cluster goes on without them. What they mean is the server's business.
+//! The core does not know them, and a cluster works without them. The server interprets them.
 
 use headroom_types::UnixMillis;
 use serde::{Deserialize, Serialize};
 
 use crate::replay::ReplayError;
 
-/// Keys of these records begin so.
+/// Prefix of the keys of these records.
 pub(crate) const ANSWERS: &str = "once/";
 
-/// One call and what came of it.
+/// One idempotent call and its response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedAnswer {
-    /// The caller's name for the call.
+    /// The caller's idempotency key.
     pub key: String,
-    /// Stands for method, address and body.
+    /// Hash of method, address and body.
     pub call: u64,
-    /// When it was answered.
+    /// The time of the response.
     pub at: UnixMillis,
     /// HTTP status.
     pub status: u16,
-    /// Headers by name, in the order they were sent.
+    /// Headers by name, in the order of the response.
     pub headers: Vec<(String, String)>,
-    /// What was sent.
+    /// The body of the response.
     pub body: String,
 }
 
-/// The record's key. A caller's key may have any plain character in it, and ours may not.
+/// The key of the record, in hexadecimal digits, because a caller's key may contain any printable
+/// character.
 pub(crate) fn record_key(key: &str) -> String {
     use std::fmt::Write as _;
     key.bytes().fold(ANSWERS.to_owned(), |mut hex, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
     })
 }
 
-/// All answers among the records, oldest first.
+/// All responses among the records, oldest first.
 ///
-/// # Errors
-/// The first record that cannot be what was written.
+/// # Errors The first record that cannot be parsed.
 pub fn answers(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedAnswer>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(ANSWERS));
     let mut all = ours.map(|(key, value)| read(key, value)).collect::<Result<Vec<_>, _>>()?;

@@ -1,7 +1,8 @@
-//! A whole state directory in one file, and back. For when no resource manager runs in it.
+//! Backup of a state directory to one file, and restore. No resource manager may run in the
+//! directory.
 //!
-//! Called by an operator through `rmctl`. Never changes the database it reads, and never writes over anything: what a restore
-//! replaces is moved aside.
+//! Operators call it through `rmctl`. It never changes the source database and never overwrites
+//! data: a restore moves replaced state aside.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -22,55 +23,55 @@ use crate::snapshot::{self, Header, Writer};
 use crate::suspect::{Suspect, beside, look_through};
 use crate::{Change, StoreError, anchor};
 
-/// In a directory where a restore has begun and not ended.
+/// Marker file of a directory whose restore has not finished.
 pub const REPLACING: &str = "replacing";
-/// Bytes of values that are written at once.
+/// Maximum bytes of values in one write.
 const BATCH: usize = 4 << 20;
 
-/// A backup that was written.
+/// The result of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
     /// The file.
     pub file: PathBuf,
-    /// Which database it is of.
+    /// The backend of its database.
     pub backend: StoreBackend,
-    /// Commits that it covers.
+    /// The number of its last commit.
     pub commit: u64,
-    /// Records in it, documents among them.
+    /// The number of records, with documents.
     pub records: usize,
-    /// Its size. Bytes.
+    /// Size of the file. In bytes.
     pub bytes: u64,
 }
 
-/// Whether what is in a directory may be moved aside.
+/// Whether existing state can be moved aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
     /// Only an empty directory is filled.
     No,
-    /// It is moved into a directory of its own beside the new database.
+    /// Existing state is moved into a new directory next to the new database.
     MoveAside,
 }
 
-/// A state directory that was filled.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Filled {
-    /// Which.
+    /// The directory.
     pub dir: PathBuf,
-    /// The database in it now.
+    /// The backend of its new database.
     pub backend: StoreBackend,
-    /// Commits that the file covered.
+    /// The number of the last commit in the file.
     pub commit: u64,
-    /// Records in it, documents among them.
+    /// The number of records, with documents.
     pub records: usize,
-    /// The latest life it knows of; the next start is the one after.
+    /// The epoch that was written; the next start uses the following one.
     pub epoch: Epoch,
-    /// The highest number of an application it knows of; the next one is the one after.
+    /// The application number that was written; the next application gets the following one.
     pub last_app: u32,
-    /// Where what was there before is now.
+    /// The directory with the replaced state; `None` if there was none.
     pub aside: Option<PathBuf>,
 }
 
-/// Writes the whole state of `dir` into the file `to`, which must not be there yet.
+/// Writes the whole state of `dir` into the file `to`, which must not exist yet.
 pub fn backup(dir: &Path, to: &Path) -> Result<Kept, StoreError> {
     let backend = present(dir)?.ok_or_else(|| StoreError::Nothing { dir: dir.to_owned() })?;
     let _lock = lock::take(dir, Duration::ZERO)?;
@@ -106,8 +107,8 @@ fn write(file: &File, whole: &Suspect) -> io::Result<()> {
     text.finish()
 }
 
-/// Fills the state directory `dir` from a backup or a snapshot. Numbers jump ahead, so that none that was given since the file was
-/// written is given again.
+/// Fills the state directory `dir` from a backup or snapshot. Numbers advance, so that no number
+/// given after the file was written is used twice.
 pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace) -> Result<Filled, StoreError> {
     let (header, kept) = verify(from)?;
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
@@ -120,7 +121,7 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
     }
     let known = numbers_in(dir);
     let meta = ahead(Meta { epoch: kept.epoch.max(known.epoch), last_app: kept.last_app.max(known.last_app) });
-    // A line that cannot be read is no reason to keep what is to be replaced.
+    // An unreadable anchor does not prevent the restore, because it is replaced.
     let acknowledged = Anchor::read(dir).ok().flatten().unwrap_or(0);
     let mut making = Making::begin(dir, backend, header.commit.max(acknowledged))?;
     fill(&mut making, from, meta)?;
@@ -135,7 +136,7 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
     Ok(Filled { dir: dir.to_owned(), backend, commit: header.commit, records: header.records, epoch, last_app, aside })
 }
 
-/// Reads all of the file before anything is changed.
+/// Reads the whole file before any change.
 fn verify(from: &Path) -> Result<(Header, Meta), StoreError> {
     let unusable = |what: String| {
         let advice = "Use another backup, or a snapshot-….jsonl of the state directory".to_owned();
@@ -172,12 +173,12 @@ fn fill(making: &mut Making, from: &Path, meta: Meta) -> Result<(), StoreError> 
     if let Some(error) = failed {
         return Err(error);
     }
-    // It was whole a moment ago.
+    // `verify` found the file complete before.
     walked.map_err(|what| StoreError::File { file: from.to_owned(), source: io::Error::other(what) })?;
     making.put(changes)
 }
 
-/// The highest numbers that what is in the directory knows of, as far as that can be read.
+/// The highest numbers in the present state of the directory, as far as it is readable.
 fn numbers_in(dir: &Path) -> Meta {
     let whole = present(dir).ok().flatten().and_then(|backend| look_through(dir, backend).ok());
     let of_database = whole.and_then(|whole| Some(replay(&whole.scan.records).ok()?.0));
@@ -189,7 +190,7 @@ fn numbers_in(dir: &Path) -> Meta {
     })
 }
 
-/// What belongs to a state in this directory.
+/// The files of a state in this directory.
 fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let databases = StoreBackend::ALL.map(|backend| place(dir, backend));
     let single = databases.into_iter().chain([dir.join(anchor::NAME), dir.join(REPLACING)]);
@@ -198,7 +199,8 @@ fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(found)
 }
 
-/// From the first move to the end of the restore a marker keeps a resource manager from starting with the half of it.
+/// Moves the state aside. From the first move to the end of the restore, a marker prevents the
+/// start of a resource manager with partial state.
 fn move_aside(dir: &Path, old: &[PathBuf]) -> Result<PathBuf, StoreError> {
     let marker = dir.join(REPLACING);
     let marked = File::create(&marker).and_then(|_| File::open(dir)?.sync_all());
@@ -214,7 +216,7 @@ fn move_aside(dir: &Path, old: &[PathBuf]) -> Result<PathBuf, StoreError> {
     Ok(aside)
 }
 
-/// A restore that was cut short left the marker.
+/// An error if the marker of an unfinished restore exists.
 pub(crate) fn refuse_unfinished(dir: &Path) -> Result<(), StoreError> {
     if !dir.join(REPLACING).exists() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What is in a state directory and what is wrong with it. For when no resource manager runs in it; changes nothing.
+//! Checks a state directory without changing it. No resource manager may run in it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,28 +15,28 @@ use crate::replay::replay;
 use crate::suspect::{Suspect, look_through};
 use crate::{StoreError, lock, snapshot};
 
-/// A state directory, looked through.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Which.
+    /// The directory.
     pub dir: PathBuf,
-    /// Its database; `None` when there is none.
+    /// The backend of its database; `None` without a database.
     pub backend: Option<StoreBackend>,
-    /// The latest life, when it can be read.
+    /// The latest epoch; `None` when it is not readable.
     pub epoch: Option<Epoch>,
-    /// The highest number given to an application.
+    /// The highest number of an application.
     pub last_app: Option<u32>,
     /// The last commit in the database.
     pub commit: Option<u64>,
-    /// The last commit that was acknowledged, as far as is written down.
+    /// The last acknowledged commit, from the anchor file.
     pub acknowledged: Option<u64>,
-    /// How many there are of each kind of record.
+    /// The number of records by kind.
     pub records: BTreeMap<String, usize>,
-    /// Of all documents together. Bytes.
+    /// Total size of all documents. In bytes.
     pub document_bytes: u64,
-    /// Copies of the records beside the database, the oldest first.
+    /// Snapshots next to the database, oldest first.
     pub snapshots: Vec<Copy>,
-    /// What is wrong; nothing when a resource manager can start with it.
+    /// Problems; empty when a resource manager can start with the state.
     pub problems: Vec<Problem>,
 }
 
@@ -45,24 +45,25 @@ pub struct Report {
 pub struct Copy {
     /// The file.
     pub file: PathBuf,
-    /// Commits that it covers.
+    /// The number of its last commit.
     pub commit: Option<u64>,
-    /// How many records it has.
+    /// Its number of records.
     pub records: Option<usize>,
-    /// What is wrong with it.
+    /// Its damage.
     pub wrong: Option<String>,
 }
 
-/// One thing that is wrong, and what to do about it.
+/// A problem and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The next step.
     pub advice: String,
 }
 
-/// Looks through `dir`. An error when it cannot be looked at: what is wrong with the state itself is in the report.
+/// Checks `dir`. It is an error only when the check is impossible; faults of the state are in the
+/// report.
 pub fn check(dir: &Path) -> Result<Report, StoreError> {
     let snapshots = if dir.is_dir() { snapshot::list(dir)? } else { Vec::new() };
     let backend = match present(dir) {
@@ -105,7 +106,7 @@ impl Report {
         self.backend = Some(backend);
         match look_through(&self.dir, backend) {
             Ok(whole) => self.whole(&whole, backend),
-            // These say nothing about the state.
+            // These errors are no evidence about the state.
             Err(error @ (StoreError::Full { .. } | StoreError::File { .. } | StoreError::Directory { .. })) => return Err(error),
             Err(error) => self.add(problem(error)),
         }
@@ -147,7 +148,7 @@ impl Report {
         self.problems.extend(told);
     }
 
-    /// Once: a line that cannot be read is also what the look at the database stumbles over.
+    /// Adds a problem once, because an unreadable anchor also fails the check of the database.
     fn add(&mut self, problem: Problem) {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
@@ -169,7 +170,7 @@ fn problem(error: StoreError) -> Problem {
     Problem { what: error.to_string(), advice: "Nothing was changed".into() }
 }
 
-/// What people call the records of a key.
+/// The displayed kind of the records of a key.
 fn kind(key: &str) -> &'static str {
     match key.split_once('/').map_or(key, |(kind, _)| kind) {
         "app" => "applications",

@@ -1,7 +1,7 @@
-//! Records in a database on this machine's disk.
+//! Records in a database on the local disk.
 //!
-//! Owned by the journal; documents are read beside it, from any thread. After a write that failed it takes no more: what is on
-//! the disk then is the affair of the next start.
+//! The journal owns it; other threads read documents concurrently. After a failed write it accepts
+//! no more writes, and the next start checks the disk.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,14 +23,14 @@ pub struct DiskStore {
     engine: Engine,
     pieces: BTreeMap<String, usize>,
     commit: u64,
-    /// None for a database that has not got its name yet.
+    /// None for a database that has no final name yet.
     anchor: Option<Anchor>,
     state: Health,
-    /// Held as long as the store lives: one process in a directory.
+    /// Held for the lifetime of the store: one process per directory.
     _lock: Option<File>,
 }
 
-/// Whether the database still does as it is told.
+/// Whether all writes have succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Good,
@@ -39,24 +39,25 @@ enum Health {
 }
 
 impl DiskStore {
-    /// Takes over an open database that was just looked through. Its commits go on from `commit`.
+    /// Wraps an open and scanned database. Its commits continue from `commit`.
     pub(crate) fn new(dir: &Path, database: &Path, engine: Engine, scan: Scan, commit: u64) -> Self {
         let (dir, database) = (dir.to_owned(), database.to_owned());
         DiskStore { dir, database, engine, pieces: scan.pieces, commit, anchor: None, state: Health::Good, _lock: None }
     }
 
-    /// From now on the directory knows of every commit, and belongs to this process.
+    /// From now on the directory records every commit and belongs to this process.
     pub(crate) fn in_use(self, lock: File) -> Result<Self, StoreError> {
         let anchor = Anchor::open(&self.dir)?;
         Ok(DiskStore { anchor: Some(anchor), _lock: Some(lock), ..self })
     }
 
-    /// Reads documents, from any thread.
+    /// A reader of documents, for any thread.
     pub fn documents(&self) -> Documents {
         Documents { dir: self.database.clone(), engine: self.engine.clone() }
     }
 
-    /// Entries to write and to remove. Takes note of the pieces of each record, so a batch that was planned must be written.
+    /// The entries to write and remove. It updates the piece counts, so a planned batch must be
+    /// written.
     fn plan(&mut self, changes: &[Change]) -> Vec<Entry> {
         let mut batch = Vec::new();
         for change in changes {
@@ -111,7 +112,7 @@ impl Store for DiskStore {
     }
 }
 
-/// Reads documents while the journal writes.
+/// A reader of documents, concurrent to the journal's writes.
 #[derive(Clone, Debug)]
 pub struct Documents {
     dir: PathBuf,
@@ -119,10 +120,10 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// The document of an application. Blocks on the disk.
+    /// The document of an application. Blocks on disk reads.
     pub fn get(&self, app: &AppId) -> Result<Option<Vec<u8>>, StoreError> {
         let key = crate::record::document_key(app);
-        // Read again when a commit came between two of its pieces.
+        // Retried, because a commit may occur between two of its pieces.
         let mut answer = self.read(&key);
         for _ in 0..3 {
             match answer {

@@ -1,6 +1,7 @@
-//! The databases under one roof: ordered entries, written in batches that are whole and durable.
+//! The supported databases: ordered entries, written in atomic and durable batches.
 //!
-//! Owned by [`crate::disk::DiskStore`]. Knows bytes only; what an entry means is the affair of [`crate::scan`].
+//! [`crate::disk::DiskStore`] owns it. It handles bytes only; [`crate::scan`] interprets the
+//! entries.
 
 use std::io;
 use std::ops::Bound;
@@ -12,9 +13,9 @@ use crate::StoreError;
 use crate::redb::RedbEngine;
 use crate::sled::SledEngine;
 
-/// One entry to write, or to remove when there are no bytes.
+/// One entry to write; `None` removes it.
 pub type Entry = (String, Option<Vec<u8>>);
-/// Keys from and up to.
+/// A range of keys.
 pub type Keys<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 /// All keys.
 pub const ALL_KEYS: Keys<'static> = (Bound::Unbounded, Bound::Unbounded);
@@ -28,22 +29,22 @@ pub enum Engine {
     Redb(RedbEngine),
 }
 
-/// A database could not be read or written.
+/// An error of reading or writing a database.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// sled's word for it.
+    /// An error of sled.
     #[error("{}", .0.to_string().trim_end_matches(" backtrace ()"))]
     Sled(#[from] ::sled::Error),
-    /// redb's word for it.
+    /// An error of redb.
     #[error("{0}")]
     Redb(Box<::redb::Error>),
-    /// Its file could not be synced.
+    /// The file could not be synced.
     #[error("{0}")]
     Sync(io::Error),
 }
 
 impl EngineError {
-    /// What the system said, when it was the system.
+    /// The system's error; `None` for other errors.
     pub fn io(&self) -> Option<&io::Error> {
         match self {
             EngineError::Sled(::sled::Error::Io(error)) | EngineError::Sync(error) => Some(error),
@@ -58,18 +59,18 @@ impl EngineError {
         }
     }
 
-    /// True when there was no room on the disk.
+    /// True when the disk is full.
     pub fn is_full(&self) -> bool {
         self.io().is_some_and(is_full)
     }
 }
 
-/// No space, or no more of it for this user.
+/// True for a full disk or an exceeded quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Where a backend keeps its database in a state directory: a directory for sled, a file for redb.
+/// The path of a backend's database in a state directory: a directory for sled, a file for redb.
 pub fn place(dir: &Path, backend: StoreBackend) -> PathBuf {
     match backend {
         StoreBackend::Sled => dir.join("store"),
@@ -77,7 +78,7 @@ pub fn place(dir: &Path, backend: StoreBackend) -> PathBuf {
     }
 }
 
-/// What is in a state directory: at most one database.
+/// The backend of the database in a state directory; two databases are an error.
 pub fn present(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
     let found: Vec<StoreBackend> = StoreBackend::ALL.into_iter().filter(|b| place(dir, *b).exists()).collect();
     match found[..] {
@@ -92,7 +93,7 @@ pub fn present(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
 }
 
 impl Engine {
-    /// Opens a database, or makes an empty one where there is none.
+    /// Opens a database, or creates an empty one.
     pub fn open(backend: StoreBackend, path: &Path) -> Result<Self, EngineError> {
         match backend {
             StoreBackend::Sled => SledEngine::open(path).map(Engine::Sled),
@@ -100,7 +101,8 @@ impl Engine {
         }
     }
 
-    /// Opens one that may be damaged, and has every page of it checked where the database can do that.
+    /// Opens a database that may be damaged, and checks every page where the database supports
+    /// that.
     pub fn open_suspect(backend: StoreBackend, path: &Path) -> Result<Self, EngineError> {
         match backend {
             StoreBackend::Sled => SledEngine::open(path).map(Engine::Sled),
@@ -108,7 +110,7 @@ impl Engine {
         }
     }
 
-    /// Writes all or nothing; durable when this returns.
+    /// Writes all entries or none; durable when this returns.
     pub fn write(&self, entries: Vec<Entry>) -> Result<(), EngineError> {
         match self {
             Engine::Sled(engine) => engine.write(entries),
@@ -116,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// One entry.
+    /// The value of one entry.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
         match self {
             Engine::Sled(engine) => engine.get(key),
@@ -124,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Shows entries in the order of their keys, until `see` has enough of it.
+    /// Passes entries to `see` in key order, until `see` returns an error.
     pub fn walk<E: From<EngineError>>(&self, keys: Keys<'_>, see: impl FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<(), E> {
         match self {
             Engine::Sled(engine) => engine.walk(keys, see),

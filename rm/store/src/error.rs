@@ -1,4 +1,4 @@
-//! What can go wrong with the state on disk. Each message names the place and the next step.
+//! Errors of the state on disk. Each message names the file or directory and the next step.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,135 +7,135 @@ use headroom_types::StoreBackend;
 
 use crate::engine::{EngineError, is_full};
 
-/// The state could not be opened, read or written.
+/// An error of opening, reading or writing the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The directory cannot be made or written to.
+    /// The directory cannot be created or written.
     #[error("the state directory {} cannot be used: {source}; give the user of the resource manager read and write rights to it", dir.display())]
     Directory {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another process holds it.
+    /// Another process holds the lock.
     #[error("the state directory {} is in use by another resource manager{}; stop that one, or name another directory", dir.display(), process(*pid))]
     Locked {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// Which process, when the kernel tells.
+        /// The pid of the holder; `None` when the kernel does not report it.
         pid: Option<u32>,
     },
-    /// No room is left on its disk.
+    /// The disk is full.
     #[error("the disk under the state directory {} is full ({source}); free some space there, for a start as much as the database has, and start again: all that was acknowledged is kept", dir.display())]
     Full {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// The system's word for it.
+        /// The system's error.
         source: io::Error,
     },
-    /// The other database is in it.
+    /// The directory contains the database of another backend.
     #[error("the state directory {} was written with store = \"{found}\" and is to be opened with \"{asked}\"; keep \"{found}\", or move it over: rmctl operator state backup --state {} --to FILE, then rmctl operator state restore --state {} --from FILE --store {asked} --replace", dir.display(), dir.display(), dir.display())]
     OtherBackend {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
-        /// What is there.
+        /// The present backend.
         found: StoreBackend,
-        /// What was asked for.
+        /// The requested backend.
         asked: StoreBackend,
     },
     /// An earlier write failed.
     #[error("the state in {} took no write since one failed; nothing more is accepted until the next start", dir.display())]
     Failed {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
     },
-    /// Something is there already.
+    /// The target exists already.
     #[error("{} {holds}, and nothing is written over; {advice}", place.display())]
     NotEmpty {
-        /// Which file or directory.
+        /// The file or directory.
         place: PathBuf,
-        /// What it has.
+        /// Its present content.
         holds: String,
-        /// What to do.
+        /// The next step.
         advice: String,
     },
-    /// There is no state in it.
+    /// The directory contains no state.
     #[error("there is no state in {}; name the directory that the resource manager was started with", dir.display())]
     Nothing {
-        /// Which.
+        /// The directory.
         dir: PathBuf,
     },
-    /// What is there is not what was written.
+    /// The content differs from the written one.
     #[error("the state in {} is damaged: {what}; nothing was changed. {advice}", file.display())]
     Corrupt {
-        /// Which file or directory.
+        /// The file or directory.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         what: String,
-        /// What to do.
+        /// The next step.
         advice: String,
     },
-    /// Written by a later version.
+    /// A later version wrote the state.
     #[error("the state in {} was written by a newer version (format {found}, this one knows {known}); start that version instead", file.display())]
     TooNew {
-        /// Which file or directory.
+        /// The file or directory.
         file: PathBuf,
         /// Its format.
         found: u32,
-        /// The latest format known here.
+        /// The latest format that this version supports.
         known: u32,
     },
-    /// A file beside the database could not be read or written.
+    /// A file next to the database could not be read or written.
     #[error("{}: {source}", file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// The database could not be written or read.
+    /// The database could not be read or written.
     #[error("the database in {} failed: {source}", dir.display())]
     Database {
-        /// Which.
+        /// The path of the database.
         dir: PathBuf,
-        /// Why.
+        /// The error of the engine.
         source: EngineError,
     },
-    /// A value is larger than what is accepted.
+    /// A value exceeds the maximum size.
     #[error("{key} has {length} bytes and may have at most {most}")]
     TooLarge {
         /// The record.
         key: String,
-        /// Its size.
+        /// Its size. In bytes.
         length: usize,
-        /// The bound.
+        /// The maximum. In bytes.
         most: usize,
     },
-    /// A record could not be turned into text.
+    /// A record could not be encoded.
     #[error("{key} cannot be written down: {source}")]
     Encode {
         /// The record.
         key: String,
-        /// Why.
+        /// The encoder's error.
         source: serde_json::Error,
     },
 }
 
 impl StoreError {
-    /// A file could not be read or written.
+    /// An error of reading or writing a file.
     pub(crate) fn file(file: &Path, source: io::Error) -> Self {
         if is_full(&source) {
             return StoreError::Full { dir: file.parent().unwrap_or(file).to_owned(), source };
         }
         StoreError::File { file: file.to_owned(), source }
     }
-    /// The state directory could not be made or written to.
+    /// An error of creating or writing the state directory.
     pub(crate) fn directory(dir: &Path, source: io::Error) -> Self {
         let dir = dir.to_owned();
         if is_full(&source) { StoreError::Full { dir, source } } else { StoreError::Directory { dir, source } }
     }
-    /// The database in `database`, in the state directory `dir`, could not be read or written.
+    /// An error of reading or writing `database` in the state directory `dir`.
     pub(crate) fn database(dir: &Path, database: &Path, source: EngineError) -> Self {
         match source.io() {
             Some(error) if is_full(error) => {

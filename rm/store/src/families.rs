@@ -1,44 +1,45 @@
-//! What tasks of earlier jobs have needed: one record for each user and name, so that the next job of that name need not find out again.
+//! Usage history of earlier jobs: one record per user and job name, for the sizes of the next job
+//! of that name.
 //!
-//! The core knows nothing of them, and a cluster goes on without them. How much is kept is the server's business.
+//! The core does not know it, and a cluster works without it. The server decides how much is kept.
 
 use headroom_types::{Name, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 use crate::replay::ReplayError;
 
-/// Keys of these records begin so.
+/// Prefix of the keys of these records.
 pub(crate) const FAMILIES: &str = "family/";
 
-/// One family.
+/// The usage history of one user's jobs of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedFamily {
-    /// Who submitted its jobs.
+    /// The user that submitted the jobs.
     pub user: String,
-    /// The name of its jobs.
+    /// The name of the jobs.
     pub name: Name,
-    /// Jobs that have taught something.
+    /// The number of jobs that contributed.
     pub runs: u32,
-    /// When the latest ended.
+    /// The end of the latest job.
     pub last: UnixMillis,
-    /// Its stages.
+    /// Its kinds of tasks.
     pub kinds: Vec<SavedKind>,
 }
 
-/// One stage.
+/// The history of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedKind {
-    /// Its name.
+    /// The name of the kind.
     pub name: String,
-    /// For each task: peak, first and last size in bytes, kills, runtime in milliseconds.
+    /// For each task: peak, first and last size in bytes, number of kills, runtime in milliseconds.
     pub tasks: Vec<[u64; 5]>,
 }
 
-/// The record's key. A user may be called anything, and keys are plain.
+/// The key of the record. The user is hexadecimal, because user names may contain any characters.
 pub(crate) fn record_key(user: &str, name: &Name) -> String {
     use std::fmt::Write as _;
     let mut key = user.bytes().fold(FAMILIES.to_owned(), |mut hex, byte| {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
     });
@@ -47,10 +48,9 @@ pub(crate) fn record_key(user: &str, name: &Name) -> String {
     key
 }
 
-/// All families among the records.
+/// All usage histories among the records.
 ///
-/// # Errors
-/// The first record that cannot be what was written.
+/// # Errors The first record that cannot be parsed.
 pub fn families(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedFamily>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(FAMILIES));
     ours.map(|(key, value)| serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source }))

@@ -1,25 +1,25 @@
-//! How a value lies in the database: a head with a checksum, and the rest in pieces.
+//! The layout of a value in the database: a head with a checksum, and the rest in pieces. Pure.
 //!
-//! Pure. Pieces are small because of the database: it keeps up to 17 entries in one page, and a page above 128 KiB goes to a
-//! file of its own that is never synced. 17 pieces stay below that.
+//! Pieces are small because of sled. It keeps up to 17 entries in one page, and writes a page above
+//! 128 KiB to a separate file that it never syncs. 17 pieces stay below that size.
 
-/// Bytes of a value in one entry.
+/// Maximum bytes of a value in one entry.
 pub const PIECE: usize = 6 << 10;
-/// Layout of the head.
+/// The version of the head's layout.
 const LAYOUT: u8 = 1;
-/// Layout, checksum, length.
+/// Size of layout, checksum and length. In bytes.
 const HEAD: usize = 1 + 4 + 4;
 
-/// Why a value is not what was written.
+/// The reason why a value differs from the written one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Shorter than its head.
+    /// It is shorter than its head.
     #[error("{0} is cut off")]
     Short(String),
-    /// A layout that this version does not know.
+    /// The layout is unknown to this version.
     #[error("{0} has the unknown layout {1}")]
     Layout(String, u8),
-    /// A piece is missing, or has another length.
+    /// A piece is missing or has another length.
     #[error("{0} has {1} bytes instead of {2}")]
     Length(String, usize, usize),
     /// A byte has changed.
@@ -32,7 +32,7 @@ pub fn piece_key(key: &str, n: usize) -> String {
     format!("{key}#{n:04}")
 }
 
-/// The record an entry belongs to, and whether the entry is its head.
+/// The key of an entry's record, and whether the entry is its head.
 pub fn owner(entry: &str) -> (&str, bool) {
     match entry.split_once('#') {
         Some((key, _)) => (key, false),
@@ -40,12 +40,12 @@ pub fn owner(entry: &str) -> (&str, bool) {
     }
 }
 
-/// Pieces that follow the head of a value of this length.
+/// The number of pieces after the head of a value of this length.
 pub fn pieces(length: usize) -> usize {
     length.div_ceil(PIECE).saturating_sub(1)
 }
 
-/// The entries of one record: the head first.
+/// The entries of one record, the head first.
 pub fn entries(key: &str, value: &[u8]) -> Vec<(String, Vec<u8>)> {
     let first = value.len().min(PIECE);
     let (head, rest) = value.split_at(first);
@@ -58,7 +58,7 @@ pub fn entries(key: &str, value: &[u8]) -> Vec<(String, Vec<u8>)> {
     std::iter::once((key.to_owned(), bytes)).chain(tail).collect()
 }
 
-/// How long the whole value is, by its head.
+/// The length of the whole value, from its head.
 pub fn length(key: &str, head: &[u8]) -> Result<usize, FrameError> {
     let layout = *head.first().ok_or_else(|| FrameError::Short(key.to_owned()))?;
     if layout != LAYOUT {
@@ -69,7 +69,7 @@ pub fn length(key: &str, head: &[u8]) -> Result<usize, FrameError> {
     usize::try_from(length).map_err(|_| FrameError::Short(key.to_owned()))
 }
 
-/// The value, put together from its head and the pieces in order.
+/// Assembles the value from its head and its pieces in order.
 pub fn value<'a>(key: &str, head: &[u8], rest: impl Iterator<Item = &'a [u8]>) -> Result<Vec<u8>, FrameError> {
     let length = length(key, head)?;
     let stored = head.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
@@ -86,7 +86,7 @@ pub fn value<'a>(key: &str, head: &[u8], rest: impl Iterator<Item = &'a [u8]>) -
     Ok(value)
 }
 
-/// Covers the key as well, so that a value under a wrong key is found out.
+/// The checksum also covers the key, so that a value under a wrong key is detected.
 fn checksum(key: &str, value: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key.as_bytes());

@@ -1,7 +1,7 @@
-//! Group commit: what a batch of events wants saved, written as one.
+//! Group commit: all records of a batch of events, written as one.
 //!
-//! Owned by the daemon's loop. Nothing that was appended is on disk before [`Journal::commit`] has returned; until then nothing
-//! that depends on it may leave the process.
+//! The loop of the daemon owns it. Appended records are on disk only after [`Journal::commit`] has
+//! returned. Before that, no message that depends on them may leave the process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,28 +23,29 @@ use crate::{Change, MAX_VALUE, Store, StoreError};
 pub struct Journal<S> {
     store: S,
     meta: Meta,
-    /// `None` removes. A later record of the same key takes the place of the earlier one.
+    /// Records of the next batch; `None` removes. A later record replaces an earlier one of the
+    /// same key.
     pending: BTreeMap<String, Option<Vec<u8>>>,
 }
 
 impl<S: Store> Journal<S> {
-    /// A journal that goes on from `meta`.
+    /// A journal that continues from `meta`.
     pub fn new(store: S, meta: Meta) -> Self {
         Journal { store, meta, pending: BTreeMap::new() }
     }
 
-    /// The store below; what was appended and not committed is dropped.
+    /// The underlying store; uncommitted records are dropped.
     pub fn into_store(self) -> S {
         self.store
     }
 
-    /// A new life begins with these numbers.
+    /// Begins a new epoch with these numbers.
     pub fn begin(&mut self, meta: Meta) -> Result<(), StoreError> {
         self.meta = meta;
         self.put(META.to_owned(), &meta)
     }
 
-    /// Takes in one thing that must survive.
+    /// Appends one change of the core that must survive.
     pub fn append(&mut self, save: &Save) -> Result<(), StoreError> {
         match save {
             Save::App { app, spec, submitted } => {
@@ -87,47 +88,48 @@ impl<S: Store> Journal<S> {
         }
     }
 
-    /// Takes in a document of an application: opaque bytes, at most [`MAX_VALUE`].
+    /// Appends a document of an application: opaque bytes, at most [`MAX_VALUE`].
     pub fn append_document(&mut self, app: &AppId, document: Vec<u8>) -> Result<(), StoreError> {
         self.put_bytes(record::document_key(app), document)
     }
 
-    /// Takes in an answer to a call with a key.
+    /// Appends the response to an idempotent call.
     pub fn append_answer(&mut self, answer: &SavedAnswer) -> Result<(), StoreError> {
         self.put(answers::record_key(&answer.key), answer)
     }
 
-    /// The answer to the call with this key is not needed any more.
+    /// Removes the response to the idempotent call with this key.
     pub fn drop_answer(&mut self, key: &str) {
         self.remove(answers::record_key(key));
     }
 
-    /// Takes in what is known of a family now.
+    /// Appends the present usage history of a user's jobs.
     pub fn append_family(&mut self, family: &SavedFamily) -> Result<(), StoreError> {
         self.put(families::record_key(&family.user, &family.name), family)
     }
 
-    /// The family is not remembered any more.
+    /// Removes the usage history of a user's jobs.
     pub fn drop_family(&mut self, user: &str, name: &Name) {
         self.remove(families::record_key(user, name));
     }
 
-    /// Takes in the cluster's profiles, all of them as they are now.
+    /// Appends all profiles of the cluster.
     pub fn append_profiles(&mut self, profiles: &SavedProfiles) -> Result<(), StoreError> {
         self.put(PROFILES.to_owned(), profiles)
     }
 
-    /// Takes in who may come in, all of it as it is now.
+    /// Appends all tokens, policies and shares.
     pub fn append_access(&mut self, access: &SavedAccess) -> Result<(), StoreError> {
         self.put(ACCESS.to_owned(), access)
     }
 
-    /// True when nothing waits to be written.
+    /// True when no record waits for a commit.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Makes all that was appended durable, at once and as a whole. After an error nothing may be assumed: stop.
+    /// Makes all appended records durable as a whole. After an error the state is unknown, so the
+    /// caller must stop.
     pub fn commit(&mut self) -> Result<(), StoreError> {
         if self.pending.is_empty() {
             return Ok(());
@@ -143,7 +145,7 @@ impl<S: Store> Journal<S> {
         self.store.commit(&changes)
     }
 
-    /// Writes a copy of all records but documents beside the database.
+    /// Writes a copy of all records except documents next to the database.
     pub fn snapshot(&mut self) -> Result<PathBuf, StoreError> {
         self.store.snapshot()
     }
@@ -170,7 +172,7 @@ impl<S: Store> Journal<S> {
 mod tests {
     use super::*;
 
-    /// Remembers what it was told to write.
+    /// A store that records the committed batches.
     #[derive(Debug, Default)]
     struct Written(Vec<Vec<Change>>);
 

@@ -1,10 +1,13 @@
-//! What the resource manager cannot rebuild from its nodes and masters: applications, attempts, ends, the epoch.
+//! State of the resource manager that its nodes and masters cannot restore: applications, attempts,
+//! ended containers, the epoch.
 //!
-//! Owned by the daemon's loop, one process at a time. A batch of records is durable when [`Store::commit`] returns, and whole or
-//! not there at all after a crash. What is damaged is refused and left as it was found.
+//! The loop of the daemon owns it; one process at a time uses it. A batch of records is durable
+//! when [`Store::commit`] returns. After a crash, a batch is present completely or not at all. A
+//! damaged database is refused and stays unchanged.
 //!
-//! *Architecture Invariant*: never keeps what a heartbeat brings. Records are types of their own: neither the core's nor the
-//! wire's, so each of the three can change alone.
+//! *Architecture Invariant*: the store never keeps data that heartbeats report. Records have their
+//! own types, separate from those of the core and the wire, so that each of the three can change
+//! alone.
 
 #![forbid(unsafe_code)]
 
@@ -43,32 +46,32 @@ pub use profiles::{SavedProfile, SavedProfiles};
 
 use std::path::PathBuf;
 
-/// Largest value accepted. Bytes.
+/// Maximum size of a value. In bytes.
 pub const MAX_VALUE: usize = 4 << 20;
 
-/// One change of the table of records.
+/// One change of the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The record is this now.
+    /// Sets the record to this value.
     Put {
         /// Its key: printable, without `#`.
         key: String,
         /// Its value.
         value: Vec<u8>,
     },
-    /// The record is gone.
+    /// Removes the record.
     Remove {
         /// Its key.
         key: String,
     },
 }
 
-/// Where records are kept.
+/// A durable set of records.
 pub trait Store: Send + std::fmt::Debug {
-    /// Makes all the changes or none; they are durable when this returns.
+    /// Makes all changes or none. They are durable when this returns.
     fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
-    /// Every record but documents, by key.
+    /// All records except documents, by key.
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
-    /// Writes every record but documents into one file beside the database.
+    /// Writes all records except documents into one file next to the database.
     fn snapshot(&mut self) -> Result<PathBuf, StoreError>;
 }

@@ -1,6 +1,7 @@
-//! One process in a state directory.
+//! The lock that allows one process per state directory.
 //!
-//! The lock is the kernel's, on a file that is never written to; it goes with the process, however that ends.
+//! It is a kernel lock on a file that is never written. The kernel releases it at any end of the
+//! process.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt as _;
@@ -11,10 +12,11 @@ use crate::StoreError;
 
 /// Name of the file in the state directory.
 pub const NAME: &str = "lock";
-/// Another process that is on its way out has this long to leave.
+/// Maximum wait for another process that is shutting down.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Takes the directory, waiting at most `patience` for another process to leave it. It is held as long as the file is open.
+/// Locks the directory. Waits at most `patience` for another process to release it. The lock is
+/// held while the file is open.
 pub fn take(dir: &Path, patience: Duration) -> Result<File, StoreError> {
     let unusable = |source| StoreError::directory(dir, source);
     let file = File::options().create(true).truncate(false).write(true).open(dir.join(NAME)).map_err(unusable)?;
@@ -29,14 +31,15 @@ pub fn take(dir: &Path, patience: Duration) -> Result<File, StoreError> {
     }
 }
 
-/// Who holds it, by the kernel's list of locks.
+/// The pid of the holder, from the kernel's list of locks.
 fn holder(file: &File) -> Option<u32> {
     let inode = file.metadata().ok()?.ino();
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| of_line(line, inode))
 }
 
-/// `1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234567 0 EOF`. A process that is not to be seen from here has the number 0.
+/// Parses `1: FLOCK ADVISORY WRITE 4711 fd:01:1234567 0 EOF`. A process in another pid namespace
+/// has the number 0.
 fn of_line(line: &str, inode: u64) -> Option<u32> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let at = words.iter().position(|w| *w == "FLOCK")?;

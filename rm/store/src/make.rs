@@ -1,4 +1,5 @@
-//! A new database: empty, or from the newest copy of the records. It gets its name when it is whole, and not before.
+//! Creates a database, empty or from the newest snapshot. It gets its final name only when it is
+//! complete.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,20 +15,20 @@ use crate::snapshot::{self, Snapshot};
 use crate::suspect::{beside, remove};
 use crate::{Change, Store, StoreError, anchor};
 
-/// Added to the name of a database that is being made.
+/// Suffix of the name of an incomplete database.
 const MAKING: &str = "new";
-/// Lives skipped after a start from a copy, which does not know of those that came after it.
+/// Epochs that are skipped after a start from a copy, because the copy lacks the later ones.
 pub const EPOCH_GAP: u32 = 1_000;
-/// Numbers of applications skipped for the same reason.
+/// Application numbers that are skipped for the same reason.
 pub const APP_GAP: u32 = 1_000_000;
 
-/// The numbers to go on with after a copy that may be old: none that was given since is given again.
+/// The numbers after a start from a copy that may be old, so that no later number is used twice.
 pub fn ahead(meta: Meta) -> Meta {
     let epoch = Epoch(meta.epoch.0.saturating_add(EPOCH_GAP));
     Meta { epoch, last_app: meta.last_app.saturating_add(APP_GAP) }
 }
 
-/// Makes the database of a directory that has none, and says in `notes` from what.
+/// Creates the database of a directory that has none, and adds its source to `notes`.
 pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -> Result<(), StoreError> {
     let acknowledged = Anchor::read(dir)?;
     let found = newest(dir, notes)?;
@@ -43,13 +44,13 @@ pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -
         }
         None => (vec![(META.to_owned(), encode(&Meta::default())?)], 0),
     };
-    // Commits are numbered on, so that the last number never goes back.
+    // Commit numbers continue, so that the last number never decreases.
     let mut making = Making::begin(dir, backend, commit.max(acknowledged.unwrap_or(0)))?;
     making.put(records.into_iter().map(|(key, value)| Change::Put { key, value }).collect())?;
     making.finish()
 }
 
-/// The records with the numbers [`ahead`] of those in them.
+/// The records with the numbers of `meta` advanced by [`ahead`].
 fn raised(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<(String, Vec<u8>)>, String> {
     for (_, value) in records.iter_mut().filter(|(key, _)| key == META) {
         let meta = serde_json::from_slice(value).map_err(|e| format!("record {META} cannot be read: {e}"))?;
@@ -63,12 +64,12 @@ fn unusable(file: &Path, what: String) -> StoreError {
     StoreError::Corrupt { file: file.to_owned(), what, advice: advice.into() }
 }
 
-/// The record of the numbers.
+/// The encoded `meta` record.
 pub(crate) fn encode(meta: &Meta) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(meta).map_err(|source| StoreError::Encode { key: META.to_owned(), source })
 }
 
-/// A database without its name yet.
+/// A database without its final name.
 #[derive(Debug)]
 pub(crate) struct Making {
     dir: PathBuf,
@@ -78,7 +79,8 @@ pub(crate) struct Making {
 }
 
 impl Making {
-    /// An empty one; what was left over of another is removed. Its commits go on from `commit`.
+    /// Begins an empty database and removes an earlier incomplete one. Its commits continue from
+    /// `commit`.
     pub(crate) fn begin(dir: &Path, backend: StoreBackend, commit: u64) -> Result<Self, StoreError> {
         let database = place(dir, backend);
         let path = beside(&database, MAKING);
@@ -87,11 +89,11 @@ impl Making {
         let store = DiskStore::new(dir, &path, engine, Scan::default(), commit);
         Ok(Making { dir: dir.to_owned(), path, database, store })
     }
-    /// Some of what it is to hold.
+    /// Writes some of its records.
     pub(crate) fn put(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
         self.store.commit(&changes)
     }
-    /// Closes it and gives it its name.
+    /// Closes it and gives it its final name.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
         let Making { dir, path, database, store } = self;
         drop(store);
@@ -100,7 +102,7 @@ impl Making {
     }
 }
 
-/// The newest snapshot that can be read. Those passed over are named.
+/// The newest readable snapshot. Skipped ones are added to `notes`.
 fn newest(dir: &Path, notes: &mut Vec<String>) -> Result<Option<(PathBuf, Snapshot)>, StoreError> {
     let mut wrong = None;
     for path in snapshot::list(dir)?.into_iter().rev() {
@@ -118,7 +120,7 @@ fn newest(dir: &Path, notes: &mut Vec<String>) -> Result<Option<(PathBuf, Snapsh
     }
 }
 
-/// There was a database once.
+/// An error: commits were acknowledged, but there is no database.
 fn lost(dir: &Path, commit: u64) -> StoreError {
     let advice = format!(
         "Put it back, or restore a backup: rmctl operator state restore --state {} --from FILE --replace; to begin with nothing, \

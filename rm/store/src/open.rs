@@ -1,4 +1,4 @@
-//! From a directory to a running journal, or one sentence that says why not.
+//! Opens a state directory for a running resource manager, or explains why it cannot.
 
 use std::fs;
 use std::path::Path;
@@ -26,25 +26,25 @@ use crate::suspect::look_through;
 /// A store ready for use.
 #[derive(Debug)]
 pub struct Opened {
-    /// Writes; the new epoch is durable.
+    /// The journal; the new epoch is durable.
     pub journal: Journal<DiskStore>,
-    /// What an earlier life saved.
+    /// The state that an earlier epoch saved.
     pub restored: Restored,
-    /// Answers that were given to calls with a key, oldest first.
+    /// Responses to idempotent calls, oldest first.
     pub answers: Vec<SavedAnswer>,
-    /// What tasks of earlier jobs have needed.
+    /// The usage history of earlier jobs.
     pub families: Vec<SavedFamily>,
-    /// The sizes that job files may name.
+    /// The named sizes for job files.
     pub profiles: SavedProfiles,
-    /// Who may come in.
+    /// Tokens, policies and shares.
     pub access: SavedAccess,
-    /// Reads documents.
+    /// The reader of documents.
     pub documents: Documents,
-    /// What an operator should know.
+    /// Notes for the operator.
     pub notes: Vec<String>,
 }
 
-/// Opens the state directory `dir`, and begins a new life in it.
+/// Opens the state directory `dir`, and begins a new epoch in it.
 pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
     let lock = lock::take(dir, lock::PATIENCE)?;
@@ -74,7 +74,7 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     Ok(Opened { journal, restored, answers, families, profiles, access, documents, notes })
 }
 
-/// The refusal, with what an operator can do about it.
+/// An error for a damaged database, with the next step of the operator.
 pub(crate) fn corrupt(dir: &Path, database: &Path, what: &dyn std::fmt::Display) -> StoreError {
     let usable = snapshot::list(dir).ok().and_then(|all| all.into_iter().rev().find(|path| snapshot::read(path).is_ok()));
     let then = match usable {

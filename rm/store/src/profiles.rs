@@ -1,7 +1,7 @@
-//! The cluster's profiles as they lie on disk: sizes that job files may name.
+//! The profiles of the cluster on disk: named sizes for job files.
 //!
-//! One record holds all of them, so that a set is never seen half changed. The core knows nothing of them: a job file that names one
-//! has its size written into it when it is submitted.
+//! One record holds all profiles, so that a reader never sees a partial change. The core does not
+//! know them: the size is written into a job file at submission.
 
 use headroom_types::{Name, Profile, UnixMillis};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub(crate) const PROFILES: &str = "profiles";
 /// All profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedProfiles {
-    /// Counts up with every change of any of them, and is never used twice.
+    /// Increases with every change and is never used twice.
     pub generation: u64,
     /// The profiles.
     pub profiles: Vec<SavedProfile>,
@@ -27,19 +27,18 @@ pub struct SavedProfile {
     pub name: Name,
     /// The size.
     pub size: Profile,
-    /// What it is for, in the words of whoever set it.
+    /// The description by its author.
     #[serde(default)]
     pub about: String,
-    /// The generation that gave it this size.
+    /// The generation that set this size.
     pub revision: u64,
-    /// When that was.
+    /// The time of that change.
     pub changed: UnixMillis,
 }
 
 /// The profiles among the records.
 ///
-/// # Errors
-/// The record cannot be what was written.
+/// # Errors The record cannot be parsed.
 pub fn profiles(records: &[(String, Vec<u8>)]) -> Result<SavedProfiles, ReplayError> {
     let Some((key, value)) = records.iter().find(|(key, _)| key == PROFILES) else { return Ok(SavedProfiles::default()) };
     serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })

@@ -1,6 +1,7 @@
-//! The tree of queues as it lies on disk, and its conversion from and to the core's plain data.
+//! The tree of queues on disk, and its conversion from and to the core's types.
 //!
-//! One record holds the whole tree, so that it is never seen half changed. Pure; what a tree may say is the core's affair.
+//! One record holds the whole tree, so that a reader never sees a partial change. Pure; the core
+//! validates the tree.
 
 use std::collections::BTreeMap;
 
@@ -11,97 +12,97 @@ use serde::{Deserialize, Serialize};
 /// The tree that was set at run time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queues {
-    /// Counts up with every change.
+    /// Increases with every change.
     pub generation: u64,
-    /// The root with all below it.
+    /// The root queue with all its descendants.
     pub root: Queue,
 }
 
-/// One queue with those in it. What is left out was not said.
+/// One queue with its children. Missing fields have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Queue {
-    /// What it can count on.
+    /// The guaranteed share.
     pub guaranteed: Share,
-    /// What it can never pass.
+    /// The maximum share.
     pub maximum: Share,
-    /// Against its siblings.
+    /// The weight against its siblings.
     pub weight: Option<u32>,
-    /// Higher is served first among siblings.
+    /// The priority among its siblings; a higher value comes first.
     pub priority: i32,
-    /// Among its applications.
+    /// The order of its applications.
     pub order: Order,
-    /// For one user. Thousandths.
+    /// Maximum share of one user. In thousandths.
     pub user_limit: Option<u32>,
-    /// For masters. Thousandths.
+    /// Maximum share of application masters. In thousandths.
     pub master_share: Option<u32>,
-    /// Most applications that run.
+    /// Maximum number of running applications.
     pub max_running: Option<u32>,
-    /// Most applications that have not ended.
+    /// Maximum number of applications that have not ended.
     pub max_apps: Option<u32>,
-    /// What it takes in and gives out.
+    /// Whether it accepts applications and grants containers.
     pub gate: Gate,
-    /// Whether containers may be taken from it.
+    /// Whether its containers can be preempted.
     pub preemptable: Option<bool>,
-    /// Longest life of an application. Milliseconds.
+    /// Maximum lifetime of an application. In milliseconds.
     pub max_lifetime_ms: Option<u64>,
-    /// The queues in it.
+    /// Its child queues.
     pub children: BTreeMap<Name, Queue>,
 }
 
-/// A share, for each resource by itself.
+/// A share, separate for each resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Share {
-    /// Of memory.
+    /// Memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Amount<Bytes>>,
-    /// Of processors.
+    /// Processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Amount<Cpus>>,
-    /// Of countable resources.
+    /// Countable resources.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<Name, Amount<u64>>,
 }
 
-/// How much of one resource.
+/// The amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Amount<T> {
-    /// Of the parent. Thousandths.
+    /// A part of the parent. In thousandths.
     Part(u32),
-    /// So much.
+    /// An absolute amount.
     Exactly(T),
 }
 
-/// Who goes first among the applications of one leaf.
+/// The order of the applications of one leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// First come, first served.
     #[default]
     Fifo,
-    /// Whoever has least.
+    /// The application with the smallest use comes first.
     Fair,
 }
 
-/// What a queue takes in and gives out.
+/// Whether a queue accepts applications and grants containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
-    /// Both.
+    /// It does both.
     #[default]
     Open,
-    /// Takes in.
+    /// It accepts applications and grants no containers.
     Paused,
-    /// Gives out.
+    /// It grants containers and accepts no applications.
     Draining,
-    /// Neither.
+    /// It does neither.
     Closed,
 }
 
 impl Queue {
-    /// For the disk.
+    /// Converts it from the core's type.
     pub fn of(queue: &spec::QueueSpec) -> Self {
         let spec::QueueSpec { guaranteed, maximum, weight, priority, order, user_limit, master_share, .. } = queue;
         let spec::QueueSpec { max_running, max_apps, gate, preemptable, max_lifetime_ms, children, .. } = queue;
@@ -130,7 +131,7 @@ impl Queue {
         }
     }
 
-    /// For the core.
+    /// Converts it to the core's type.
     pub fn spec(self) -> spec::QueueSpec {
         spec::QueueSpec {
             guaranteed: self.guaranteed.spec(),
@@ -209,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Nothing in it is as it would be if it were left out.
+    /// Each field differs from its default.
     fn told_in_full(gate: spec::Gate) -> spec::QueueSpec {
         spec::QueueSpec {
             guaranteed: share(),

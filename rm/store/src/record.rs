@@ -1,7 +1,7 @@
-//! The records as they lie on disk, and their conversion from and to the core's types.
+//! The records on disk, and their conversion from and to the core's types.
 //!
-//! Versioned by their kind: a field may be added with a default; anything else is a new kind beside the old one. Never read by
-//! anything but `replay`.
+//! The version is part of the kind: a field can be added with a default; any other change needs a
+//! new kind next to the old one. Only `replay` reads them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub const META: &str = "meta";
 /// Key of the one [`crate::queues::Queues`] record.
 pub const QUEUES: &str = "queues";
-/// Keys of documents begin so.
+/// Prefix of the keys of documents.
 pub const DOCUMENTS: &str = "job/";
 
 /// Key of an application's [`App`].
@@ -54,9 +54,9 @@ pub fn tags_key(node: &NodeId) -> String {
 /// Numbers that must never be used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// The latest life.
+    /// The latest epoch.
     pub epoch: Epoch,
-    /// The latest application.
+    /// The number of the latest application.
     pub last_app: u32,
 }
 
@@ -69,19 +69,19 @@ pub struct App {
     pub submitted: UnixMillis,
     /// Its queue.
     pub queue: QueuePath,
-    /// Higher goes first.
+    /// Priority; a higher value comes first.
     #[serde(default)]
     pub priority: i32,
-    /// Who submitted it.
+    /// The user that submitted it.
     #[serde(default)]
     pub user: String,
-    /// How long it may live. Milliseconds.
+    /// Maximum lifetime. In milliseconds.
     #[serde(default)]
     pub lifetime_ms: Option<u64>,
-    /// The key under which it may be sent again.
+    /// The idempotency key of its submission.
     #[serde(default)]
     pub key: Option<String>,
-    /// Its master's container; `None` when somebody else runs it.
+    /// The container of its master; `None` for an unmanaged application.
     #[serde(default)]
     pub master: Option<ManagedMaster>,
 }
@@ -91,7 +91,7 @@ pub struct App {
 pub struct ManagedMaster {
     /// Its size.
     pub resource: Resource,
-    /// Runs that may fail.
+    /// Maximum number of failed attempts.
     pub max_attempts: u32,
     /// Program and arguments.
     pub command: Vec<String>,
@@ -104,111 +104,111 @@ pub struct ManagedMaster {
     /// Files that the node fetches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fetch: Vec<FetchedFile>,
-    /// Heap budget. Bytes.
+    /// Heap budget. In bytes.
     #[serde(default)]
     pub heap: Option<Bytes>,
-    /// Exit codes that mean a full heap.
+    /// Exit codes that report a full heap.
     #[serde(default)]
     pub heap_exit_codes: Vec<i32>,
-    /// Time between SIGTERM and SIGKILL. Milliseconds.
+    /// Time between SIGTERM and SIGKILL. In milliseconds.
     #[serde(default)]
     pub stop_grace_ms: Option<u64>,
-    /// Most processes.
+    /// Maximum number of processes.
     #[serde(default)]
     pub max_processes: Option<u32>,
-    /// The program makes cgroups for tasks.
+    /// Whether the program creates cgroups for tasks.
     #[serde(default)]
     pub task_groups: bool,
 }
 
-/// Where an application is.
+/// The state of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Its stage.
     pub stage: Stage,
-    /// For people.
+    /// A message for the user.
     #[serde(default)]
     pub diagnostics: String,
-    /// Its current attempt.
+    /// The number of its current attempt.
     pub attempt: u32,
-    /// Attempts that failed by their own fault.
+    /// Failed attempts that were charged to the application.
     #[serde(default)]
     pub charged: u32,
-    /// Attempts lost otherwise.
+    /// Other lost attempts.
     #[serde(default)]
     pub uncharged: u32,
-    /// Container of the current attempt.
+    /// The container of the current attempt.
     #[serde(default)]
     pub master: Option<ContainerId>,
-    /// Where the latest attempt ran.
+    /// The node of the latest attempt.
     #[serde(default)]
     pub master_node: Option<NodeId>,
-    /// The master's size now.
+    /// The present size of the master.
     #[serde(default)]
     pub master_size: Option<Resource>,
-    /// The master's heap budget now. Bytes.
+    /// The present heap budget of the master. In bytes.
     #[serde(default)]
     pub master_heap: Option<Bytes>,
     /// When it ended.
     #[serde(default)]
     pub ended: Option<UnixMillis>,
-    /// Its leaf, once it was moved.
+    /// Its leaf queue, after a move.
     #[serde(default)]
     pub queue: Option<QueuePath>,
-    /// Its priority, once it was changed.
+    /// Its priority, after a change.
     #[serde(default)]
     pub priority: Option<i32>,
-    /// When its time is over.
+    /// The end of its lifetime.
     #[serde(default)]
     pub until: Option<UnixMillis>,
-    /// The latest runs of its master, the current one last.
+    /// The latest attempts of its master, the current one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<Run>,
 }
 
-/// One run of an application's master.
+/// One attempt of an application's master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Counts up from 1.
+    /// The number of the attempt; counts from 1.
     pub number: u32,
     /// Its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
-    /// Where it was.
+    /// Its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
     /// Size of its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
-    /// When it began.
+    /// Its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<UnixMillis>,
-    /// When it was over.
+    /// Its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<UnixMillis>,
-    /// What it came to.
+    /// Its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub came_to: Option<CameTo>,
-    /// How its container ended.
+    /// The exit reason of its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ExitReason>,
-    /// Its end counts against the attempts its application may have.
+    /// Whether it counts against the allowed attempts of the application.
     #[serde(default)]
     pub charged: bool,
-    /// How it failed, for people.
+    /// The reason of its failure, for the user.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
 
-/// What a run came to.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CameTo {
-    /// It did what it should.
+    /// It succeeded.
     Succeeded,
-    /// It did not.
+    /// It failed.
     Failed,
-    /// Somebody ended it.
+    /// It was killed on request.
     Killed,
 }
 
@@ -220,31 +220,31 @@ pub enum Stage {
     Accepted,
     /// Its master has registered.
     Running,
-    /// On its way to success.
+    /// The master reports success and is ending.
     FinishingSucceeded,
-    /// On its way to failure.
+    /// The master reports failure and is ending.
     FinishingFailed,
-    /// On its way out on request.
+    /// The application is being killed on request.
     FinishingKilled,
-    /// Over, and well.
+    /// It has ended successfully.
     Succeeded,
-    /// Over, and not well.
+    /// It has ended with a failure.
     Failed,
-    /// Over on request.
+    /// It was killed on request.
     Killed,
 }
 
-/// A container that is over.
+/// An ended container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Its id.
     pub container: ContainerId,
-    /// Where it was.
+    /// Its node.
     pub node: NodeId,
     /// Its request; `None` for a master.
     #[serde(default)]
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in.
+    /// The attempt of the master in which it was granted.
     #[serde(default = "first")]
     pub attempt: u32,
     /// Its size.
@@ -253,15 +253,15 @@ pub struct Ended {
     pub granted: UnixMillis,
     /// When it ended.
     pub ended: UnixMillis,
-    /// How.
+    /// Its exit reason.
     pub reason: ExitReason,
-    /// Its program's exit code.
+    /// The exit code of its program.
     #[serde(default)]
     pub exit_code: Option<i32>,
-    /// The most memory it had at once. Bytes.
+    /// Its peak memory. In bytes.
     #[serde(default)]
     pub peak: Option<Bytes>,
-    /// More than the reason says.
+    /// Details of the reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -270,62 +270,62 @@ fn first() -> u32 {
     1
 }
 
-/// A node to wait for after a restart.
+/// A node that the resource manager expects after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// Its name.
     pub id: NodeId,
 }
 
-/// What an operator decided about a node.
+/// An operator's decision to drain a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// For people.
+    /// A reason for the user.
     #[serde(default)]
     pub reason: String,
-    /// When what is left on it is stopped.
+    /// The time at which its remaining containers are stopped.
     #[serde(default)]
     pub until: Option<UnixMillis>,
-    /// What it is to be in the end.
+    /// Its state after the drain.
     pub then: Then,
-    /// Whether it is empty.
+    /// Whether its containers have ended.
     #[serde(default)]
     pub drained: bool,
 }
 
-/// What an operator says of a node.
+/// An operator's tags of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tags {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// It gets no new containers, for this reason.
+    /// The reason of its cordon: it gets no new containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<String>,
-    /// Words.
+    /// Labels.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<Name>,
-    /// Named values.
+    /// Attributes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, String>,
-    /// Only asks that tolerate them come.
+    /// Taints: only requests that tolerate them are placed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taints: BTreeMap<Name, String>,
 }
 
-/// What a node is once it has been drained.
+/// The state of a node after a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Then {
-    /// A member without work.
+    /// It stays in the cluster without containers.
     Stay,
-    /// No member.
+    /// It leaves the cluster.
     Decommission,
 }
 
 impl App {
-    /// For the disk.
+    /// Converts it from the core's types.
     pub fn of(id: &AppId, spec: &NewApp, submitted: UnixMillis) -> Self {
         let master = match &spec.master {
             Master::Unmanaged => None,
@@ -342,7 +342,7 @@ impl App {
             master,
         }
     }
-    /// For the core.
+    /// Converts it to the core's type.
     pub fn spec(self) -> NewApp {
         NewApp {
             name: self.id.name().clone(),
@@ -384,7 +384,7 @@ impl ManagedMaster {
 }
 
 impl State {
-    /// For the disk.
+    /// Converts it from the core's type.
     pub fn of(saved: &SavedState) -> Self {
         let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, .. } = saved.clone();
         let SavedState { master_heap, ended, queue, priority, until, runs, .. } = saved.clone();
@@ -406,7 +406,7 @@ impl State {
             runs: runs.into_iter().map(Run::of).collect(),
         }
     }
-    /// For the core.
+    /// Converts it to the core's type.
     pub fn saved(self) -> SavedState {
         SavedState {
             stage: self.stage.saved(),
@@ -476,13 +476,13 @@ impl Stage {
 }
 
 impl Ended {
-    /// For the disk.
+    /// Converts it from the core's type.
     pub fn of(finished: &Finished) -> Self {
         let Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
             finished.clone();
         Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
     }
-    /// For the core.
+    /// Converts it to the core's type.
     pub fn finished(self) -> Finished {
         let Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } = self;
         Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
@@ -490,7 +490,7 @@ impl Ended {
 }
 
 impl Mark {
-    /// For the disk.
+    /// Converts it from the core's types.
     pub fn of(node: &NodeId, mark: &NodeMark) -> Self {
         let NodeMark { reason, until, then, drained } = mark.clone();
         let then = match then {
@@ -499,7 +499,7 @@ impl Mark {
         };
         Mark { node: node.clone(), reason, until, then, drained }
     }
-    /// For the core.
+    /// Converts it to the core's types.
     pub fn mark(self) -> (NodeId, NodeMark) {
         let Mark { node, reason, until, then, drained } = self;
         let then = match then {
@@ -511,12 +511,12 @@ impl Mark {
 }
 
 impl Tags {
-    /// For the disk.
+    /// Converts it from the core's types.
     pub fn of(node: &NodeId, tags: &NodeTags) -> Self {
         let NodeTags { cordon, labels, attributes, taints } = tags.clone();
         Tags { node: node.clone(), cordon, labels, attributes, taints }
     }
-    /// For the core.
+    /// Converts it to the core's types.
     pub fn tags(self) -> (NodeId, NodeTags) {
         let Tags { node, cordon, labels, attributes, taints } = self;
         (node, NodeTags { cordon, labels, attributes, taints })

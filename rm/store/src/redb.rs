@@ -1,10 +1,12 @@
 //! Entries in redb 4.
 //!
-//! With `Durability::Immediate` a commit writes its pages beside the old ones, then the other of two commit slots with a checksum
-//! over all of it, and syncs the file with `fdatasync` before it returns; after a crash the slot whose checksum holds is taken.
-//! What redb leaves to others is the entry of its file in the directory (see [`mod@crate::open`]), and damage done to pages of a
-//! database that was closed in good order, which it trusts; a copy is therefore checked page by page before the original is
-//! opened.
+//! With `Durability::Immediate` a commit writes its pages next to the old ones. Then it writes the
+//! other of two commit slots, with a checksum over all of it. It syncs the file with `fdatasync`
+//! before it returns. After a crash, redb uses the slot with a valid checksum.
+//!
+//! redb does not sync the directory entry of its file (see [`mod@crate::open`]). It also does not
+//! detect damaged pages of a cleanly closed database. A copy is therefore checked page by page
+//! before the original is opened.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +17,7 @@ use ::redb::{Builder, Database, Durability, ReadableDatabase as _, TableDefiniti
 use crate::engine::{EngineError, Entry, Keys};
 
 const CACHE: usize = 32 << 20;
-/// Keys are bytes here too: redb itself would panic over a key that is not text.
+/// Keys are bytes, because redb panics on a key that is not UTF-8.
 const ENTRIES: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("entries");
 
 /// An open database.
@@ -35,12 +37,12 @@ fn wrong(error: impl Into<::redb::Error>) -> EngineError {
 }
 
 impl RedbEngine {
-    /// Opens or makes one.
+    /// Opens or creates a database.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         Self::create(Builder::new().set_cache_size(CACHE), path)
     }
 
-    /// Opens one and checks every page of it.
+    /// Opens a database and checks every page.
     pub fn open_suspect(path: &Path) -> Result<Self, EngineError> {
         Self::create(Builder::new().set_cache_size(CACHE).set_check_integrity_on_open(true), path)
     }
@@ -49,7 +51,7 @@ impl RedbEngine {
         Ok(RedbEngine { database: Arc::new(builder.create(path).map_err(wrong)?) })
     }
 
-    /// One transaction.
+    /// Writes all entries in one transaction.
     pub fn write(&self, entries: &[Entry]) -> Result<(), EngineError> {
         let mut transaction = self.database.begin_write().map_err(wrong)?;
         transaction.set_durability(Durability::Immediate).map_err(wrong)?;
@@ -65,7 +67,7 @@ impl RedbEngine {
         transaction.commit().map_err(wrong)
     }
 
-    /// One entry.
+    /// The value of one entry.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
         let mut found = None;
         let only = std::ops::Bound::Included(key.as_bytes());
@@ -76,7 +78,7 @@ impl RedbEngine {
         Ok(found)
     }
 
-    /// Entries as they were at one moment, in the order of their keys.
+    /// Passes the entries of one consistent view to `see`, in key order.
     pub fn walk<E: From<EngineError>>(
         &self,
         keys: Keys<'_>,
@@ -85,7 +87,7 @@ impl RedbEngine {
         let transaction = self.database.begin_read().map_err(wrong)?;
         let table = match transaction.open_table(ENTRIES) {
             Ok(table) => table,
-            // Nothing was ever written.
+            // The database was never written.
             Err(TableError::TableDoesNotExist(_)) => return Ok(()),
             Err(error) => return Err(wrong(error).into()),
         };

@@ -1,4 +1,4 @@
-//! From records back to what the core is started with. Pure.
+//! Converts records to the initial state of the core. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,37 +15,38 @@ use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
 use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State, Tags};
 
-/// A record that cannot be what was written.
+/// A record that differs from the written one.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// Its text means nothing.
+    /// Its text cannot be parsed.
     #[error("record {key} cannot be read: {source}")]
     Text {
         /// The record.
         key: String,
-        /// Why.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// Of a kind that does not exist.
+    /// Its kind is unknown.
     #[error("record {0} is of an unknown kind")]
     Kind(String),
-    /// One half of an application is not there.
+    /// The `app` or the `state` record of an application is missing.
     #[error("application number {0} has no {1} record")]
     Half(String, &'static str),
-    /// The tree of queues is not one that the core takes.
+    /// The core refuses the tree of queues.
     #[error("the saved tree of queues (generation {generation}) is refused: {problems}")]
     Queues {
-        /// Which tree.
+        /// The generation of the tree.
         generation: u64,
-        /// All that is wrong with it.
+        /// All problems of the tree.
         problems: String,
     },
-    /// The numbers are not there.
+    /// The `meta` record is missing.
     #[error("the record {META} is missing")]
     NoMeta,
 }
 
-/// All records, parsed: the numbers of the life that wrote them, and the start of the next one.
+/// Parses all records. Returns the numbers of the epoch that wrote them, and the initial state of
+/// the next epoch.
 pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayError> {
     let (mut meta, mut apps, mut states) = (None, BTreeMap::new(), BTreeMap::new());
     let mut finished: Vec<Finished> = Vec::new();
@@ -73,7 +74,7 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
         }
     }
     let meta = meta.ok_or(ReplayError::NoMeta)?;
-    // Damage is found here, wherever it is; who needs them reads them again.
+    // Parsed only to find damage; their users parse them again.
     answers(records)?;
     families(records)?;
     profiles(records)?;
@@ -101,7 +102,7 @@ fn tree(saved: Queues) -> Result<(u64, Tree), ReplayError> {
     Ok((generation, tree))
 }
 
-/// Applications in the order they ended, those that live last, as the core expects its history.
+/// Applications in the order of their ends, running ones last, as the core expects its history.
 fn pair(apps: BTreeMap<String, App>, mut states: BTreeMap<String, State>) -> Result<Vec<RestoredApp>, ReplayError> {
     let mut whole = Vec::with_capacity(apps.len());
     for (number, app) in apps {

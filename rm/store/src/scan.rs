@@ -1,7 +1,7 @@
-//! From entries to records: put together, checked, counted. A seal written with every batch counts commits and records, so that
-//! a part that vanished is noticed.
+//! Assembles, checks and counts records from entries. It only reads.
 //!
-//! Reads only.
+//! A seal that is written with every batch counts commits and records, so that missing parts are
+//! detected.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,65 +14,65 @@ use crate::record::DOCUMENTS;
 
 /// Key of the [`Seal`].
 pub const SEAL: &str = "seal";
-/// Latest layout of keys and values.
+/// The latest layout of keys and values.
 pub const FORMAT: u32 = 1;
 
-/// Written with every batch.
+/// The check record of every batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seal {
-    /// Layout of keys and values.
+    /// The layout of keys and values.
     pub format: u32,
-    /// Number of the commit.
+    /// The number of the commit.
     pub commit: u64,
-    /// Records in the database.
+    /// The number of records in the database.
     pub records: u64,
 }
 
-/// What a look at every entry found.
+/// The result of a complete scan.
 #[derive(Debug, Default)]
 pub struct Scan {
     /// The seal; `None` in a database that was never written.
     pub seal: Option<Seal>,
-    /// Entries of each record after its head.
+    /// The number of pieces of each record.
     pub pieces: BTreeMap<String, usize>,
-    /// All records but documents.
+    /// All records except documents.
     pub records: Vec<(String, Vec<u8>)>,
-    /// Of all documents together. Bytes.
+    /// Total size of all documents. In bytes.
     pub document_bytes: u64,
 }
 
-/// What is wrong with the database.
+/// A fault of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// It could not be read.
+    /// The database could not be read.
     #[error("{0}")]
     Database(#[from] EngineError),
-    /// A value.
+    /// A value is damaged.
     #[error("{0}")]
     Frame(#[from] frame::FrameError),
-    /// A key.
+    /// A key is not UTF-8.
     #[error("it holds a key that is not text")]
     Key,
-    /// A piece without its head.
+    /// A piece has no head.
     #[error("it holds a part of {0} out of its place")]
     Stray(String),
-    /// The seal.
+    /// The seal cannot be parsed.
     #[error("its seal cannot be read")]
     Seal,
-    /// A later layout.
+    /// The layout is of another version.
     #[error("it has format {0}")]
     Format(u32),
-    /// Records are missing.
+    /// The number of records differs from the seal.
     #[error("it holds {found} records instead of {sealed}")]
     Count {
-        /// In it.
+        /// The number of records in the database.
         found: u64,
-        /// As sealed.
+        /// The number in the seal.
         sealed: u64,
     },
 }
 
-/// Looks at every entry and compares the whole with its seal.
+/// Reads every entry and compares the records with the seal.
 pub fn scan(engine: &Engine) -> Result<Scan, ScanError> {
     let mut scan = Scan::default();
     records(engine, ALL_KEYS, |key, value, pieces| {
@@ -97,9 +97,9 @@ pub fn scan(engine: &Engine) -> Result<Scan, ScanError> {
     if found != sealed { Err(ScanError::Count { found, sealed }) } else { Ok(scan) }
 }
 
-/// Every record but documents and the seal, by key.
+/// All records except documents and the seal, by key.
 pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, ScanError> {
-    // Documents may be large, and the loop waits for this.
+    // Documents are skipped because they may be large, and the loop waits for this function.
     let after = after_documents();
     let before = (Bound::Unbounded, Bound::Excluded(DOCUMENTS.as_bytes()));
     let mut found = Vec::new();
@@ -114,7 +114,7 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
     Ok(found)
 }
 
-/// Every document, one after another, as long as `see` lets it go on.
+/// Passes the documents to `see` one after another, until it returns [`GoOn::No`].
 pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> GoOn) -> Result<(), ScanError> {
     let after = after_documents();
     let keys = (Bound::Included(DOCUMENTS.as_bytes()), Bound::Excluded(after.as_slice()));
@@ -127,12 +127,12 @@ pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> GoOn) -> R
     })
 }
 
-/// Whether more is to be shown.
+/// Whether the iteration continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoOn {
-    /// All there is.
+    /// Continue.
     Yes,
-    /// Nothing.
+    /// Stop.
     No,
 }
 
@@ -144,14 +144,14 @@ fn after_documents() -> Vec<u8> {
     after
 }
 
-/// A record that is being put together.
+/// A record during its assembly.
 struct Part {
     key: String,
     head: Vec<u8>,
     pieces: Vec<Vec<u8>>,
 }
 
-/// Puts records together from entries in the order of their keys. `see` is told key, value and pieces.
+/// Assembles records from entries in key order. Passes key, value and number of pieces to `see`.
 fn records(
     engine: &Engine,
     keys: Keys<'_>,

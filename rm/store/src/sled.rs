@@ -1,8 +1,8 @@
-//! Entries in sled 0.34, with its gaps closed.
+//! Entries in sled 0.34, with workarounds for its gaps.
 //!
-//! On Linux sled's `flush` hands its log to `sync_file_range`, which leaves file size and disk cache alone. So each write ends
-//! with an `fdatasync` of our own on the log file. Entries never reach the size at which sled writes files that it never syncs
-//! (see [`crate::frame`]).
+//! On Linux sled's `flush` calls `sync_file_range` on its log, which syncs neither file size nor
+//! disk cache. Each write here therefore ends with an `fdatasync` of the log file. Entries stay
+//! below the size at which sled writes files that it never syncs (see [`crate::frame`]).
 
 use std::fs::File;
 use std::path::Path;
@@ -14,21 +14,22 @@ use ::sled::{Batch, Config, Db, Mode};
 use crate::engine::{EngineError, Entry, Keys};
 
 const CACHE: u64 = 32 << 20;
-/// Segments are collected in this thread only: without it the log grows for ever.
+/// Interval of the background flush. Only that thread collects segments; without it the log grows
+/// without limit.
 const BACKGROUND_FLUSH_MS: u64 = 500;
-/// Threads of a database that was closed a moment ago may still hold its lock.
+/// Maximum wait for the lock, which threads of a database closed just before may still hold.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An open database.
 #[derive(Clone, Debug)]
 pub struct SledEngine {
     db: Db,
-    /// The log, to sync it.
+    /// The log file, for syncs.
     log: Arc<File>,
 }
 
 impl SledEngine {
-    /// Opens or makes one; waits a moment for its lock.
+    /// Opens or creates a database; waits for its lock.
     pub fn open(dir: &Path) -> Result<Self, EngineError> {
         let config = Config::new().path(dir).cache_capacity(CACHE).mode(Mode::LowSpace).flush_every_ms(Some(BACKGROUND_FLUSH_MS));
         let until = Instant::now() + LOCK_PATIENCE;
@@ -44,7 +45,7 @@ impl SledEngine {
         Ok(SledEngine { db, log: Arc::new(log) })
     }
 
-    /// One batch, flushed, and synced.
+    /// Writes one batch, flushes and syncs it.
     pub fn write(&self, entries: Vec<Entry>) -> Result<(), EngineError> {
         let mut batch = Batch::default();
         for (key, bytes) in entries {
@@ -58,12 +59,12 @@ impl SledEngine {
         self.log.sync_data().map_err(EngineError::Sync)
     }
 
-    /// One entry.
+    /// The value of one entry.
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.db.get(key)?.map(|bytes| bytes.to_vec()))
     }
 
-    /// Entries in the order of their keys.
+    /// Passes entries to `see` in key order.
     pub fn walk<E: From<EngineError>>(
         &self,
         keys: Keys<'_>,

@@ -1,8 +1,9 @@
-//! A copy of the records as text, one JSON object a line, to start from when the database is lost.
+//! Snapshots: copies of the records as text, one JSON object per line, for a start without a
+//! database.
 //!
-//! Snapshots are written beside the database while it is open: to a temporary file, synced, renamed. Three are kept. Documents
-//! are left out of them: they may be large, and a cluster goes on without them. A backup is the same text with documents, in a
-//! file of the operator's choice.
+//! They are written next to the open database: to a temporary file, which is synced and renamed.
+//! Three are kept. They exclude documents, which may be large and which a cluster does not need. A
+//! backup is the same text with documents, in a file that the operator chooses.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -13,39 +14,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::StoreError;
 
-/// Latest layout of the file.
+/// The latest layout of the file.
 const FORMAT: u32 = 1;
-/// How many are kept.
+/// The number of snapshots that are kept.
 const KEEP: usize = 3;
 const PREFIX: &str = "snapshot-";
 const SUFFIX: &str = ".jsonl";
 
-/// What a snapshot holds.
+/// The content of a snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Commits that it covers.
+    /// The number of its last commit.
     pub commit: u64,
     /// The records by key.
     pub records: Vec<(String, Vec<u8>)>,
 }
 
-/// The first line of the text.
+/// The first line of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     headroom_snapshot: u32,
-    /// Commits that it covers.
+    /// The number of its last commit.
     pub commit: u64,
-    /// How many records follow.
+    /// The number of records that follow.
     pub records: usize,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Footer {
-    /// Of all lines before this one.
+    /// Checksum of all lines before this one.
     crc32: u32,
 }
 
-/// Writes one, and removes those that are too many.
+/// Writes a snapshot, and removes the oldest ones beyond the limit.
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, StoreError> {
     let path = dir.join(format!("{PREFIX}{:020}{SUFFIX}", snapshot.commit));
     let temporary = dir.join(format!("{PREFIX}new"));
@@ -56,22 +57,23 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<PathBuf, StoreError> {
     Ok(path)
 }
 
-/// Makes a file that is there as a whole or not at all: `fill` writes it under the name `temporary`, then it is synced and renamed.
+/// Writes a file completely or not at all: `fill` writes to `temporary`, which is then synced and
+/// renamed.
 pub(crate) fn whole(temporary: &Path, path: &Path, fill: impl FnOnce(&File) -> io::Result<()>) -> Result<(), StoreError> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    // What is submitted may hold secrets.
+    // Submitted data may contain secrets.
     let file = File::options().create(true).truncate(true).write(true).mode(0o600).open(temporary);
     let written = file.and_then(|file| fill(&file).and_then(|()| file.sync_all()));
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let named = written.and_then(|()| fs::rename(temporary, path)).and_then(|()| File::open(dir)?.sync_all());
     named.map_err(|source| {
-        // On a full disk the half that was written takes room that others need. What cannot be removed is written over next time.
+        // Frees space on a full disk. A file that cannot be removed is overwritten next time.
         let _ = fs::remove_file(temporary);
         StoreError::file(temporary, source)
     })
 }
 
-/// All snapshots in a directory, the oldest first.
+/// All snapshots in a directory, oldest first.
 pub fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let unreadable = |source| StoreError::directory(dir, source);
     let mut found = Vec::new();
@@ -86,7 +88,7 @@ pub fn list(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     Ok(found)
 }
 
-/// Reads one. The text says what is wrong with it.
+/// Reads a snapshot. The error text describes the damage.
 pub fn read(path: &Path) -> Result<Snapshot, String> {
     let mut records = Vec::new();
     let header = walk(path, |key, value| {
@@ -96,22 +98,24 @@ pub fn read(path: &Path) -> Result<Snapshot, String> {
     Ok(Snapshot { commit: header.commit, records })
 }
 
-/// The text of one.
+/// Writes the text of a snapshot.
 pub fn compose(out: impl Write, snapshot: &Snapshot) -> io::Result<()> {
     let mut text = Writer::begin(out, snapshot.commit, snapshot.records.len())?;
     snapshot.records.iter().try_for_each(|(key, value)| text.record(key, value))?;
     text.finish()
 }
 
-/// Shows every record of a file. Only when this returns without an error, what was shown is what was written.
+/// Passes every record of a file to `see`. The records are valid only if this returns without an
+/// error.
 pub fn walk(path: &Path, see: impl FnMut(String, Vec<u8>) -> Result<(), String>) -> Result<Header, String> {
     walk_text(BufReader::new(File::open(path).map_err(|e| e.to_string())?), see)
 }
 
-/// The same of a text.
+/// Like [`walk`], for an open text.
 pub fn walk_text(mut lines: impl BufRead, mut see: impl FnMut(String, Vec<u8>) -> Result<(), String>) -> Result<Header, String> {
     let (mut header, mut found, mut hasher) = (None::<Header>, 0, crc32fast::Hasher::new());
-    // The last line is not like the others, and which is the last is known when no other follows.
+    // The last line has another format, and is recognised by the end of the text, so one line is
+    // held back.
     let mut held: Option<Vec<u8>> = None;
     loop {
         let mut line = Vec::new();
@@ -152,8 +156,8 @@ fn first(text: &str) -> Result<Header, String> {
     Ok(header)
 }
 
-/// A record is `{"key":"node/n1","value":{…}}`, with the value as it lies in the database, to the byte; or with `"hex"` instead
-/// when it is no JSON.
+/// Parses a record: `{"key":"node/n1","value":{…}}`, with the exact bytes of the value in the
+/// database. A value that is not JSON is stored as `"hex"`.
 fn record(text: &str) -> Result<(String, Vec<u8>), String> {
     #[derive(Deserialize)]
     struct Line {
@@ -180,14 +184,14 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// Writes the text, line by line.
+/// Writes the text line by line.
 pub(crate) struct Writer<W> {
     out: W,
     hasher: crc32fast::Hasher,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins with the header.
+    /// Writes the header.
     pub(crate) fn begin(mut out: W, commit: u64, records: usize) -> io::Result<Self> {
         let header = serde_json::to_string(&Header { headroom_snapshot: FORMAT, commit, records })?;
         out.write_all(header.as_bytes())?;
@@ -195,7 +199,7 @@ impl<W: Write> Writer<W> {
         hasher.update(header.as_bytes());
         Ok(Writer { out, hasher })
     }
-    /// One record.
+    /// Writes one record.
     pub(crate) fn record(&mut self, key: &str, value: &[u8]) -> io::Result<()> {
         let json = !value.contains(&b'\n') && serde_json::from_slice::<IgnoredAny>(value).is_ok();
         let line = match std::str::from_utf8(value) {
@@ -208,7 +212,7 @@ impl<W: Write> Writer<W> {
         self.hasher.update(line.as_bytes());
         self.out.write_all(line.as_bytes())
     }
-    /// Ends with the checksum.
+    /// Writes the checksum.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let footer = serde_json::to_string(&Footer { crc32: self.hasher.finalize() })?;
         self.out.write_all(format!("\n{footer}\n").as_bytes())?;

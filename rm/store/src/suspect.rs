@@ -1,5 +1,7 @@
-//! A database that may be damaged, looked through by way of a copy: both databases repair what they take for a torn write while
-//! they open, and what is damaged must stay as it is. Only when the copy is whole, the original is touched.
+//! Checks a database that may be damaged, through a copy.
+//!
+//! Both databases repair presumed torn writes while they open, but damaged data must stay
+//! unchanged. The original is opened only when the copy is complete.
 
 use std::fs;
 use std::io;
@@ -15,17 +17,17 @@ use crate::engine::{Engine, place};
 use crate::open::corrupt;
 use crate::scan::{FORMAT, Scan, ScanError, Seal, scan};
 
-/// Added to the name of a database for its copy.
+/// Suffix of the name of a copy.
 const CHECKED: &str = "check";
-/// A copy that is not looked through by then never will be.
+/// Maximum duration of the check of a copy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A copy that was found whole. It is removed with this value.
+/// A copy that was found complete. Dropping this value removes it.
 #[derive(Debug)]
 pub struct Suspect {
-    /// What is in it.
+    /// The result of the scan.
     pub scan: Scan,
-    /// The last commit.
+    /// The seal with the last commit.
     pub seal: Seal,
     engine: Option<Engine>,
     copy: PathBuf,
@@ -40,13 +42,14 @@ impl Suspect {
 
 impl Drop for Suspect {
     fn drop(&mut self) {
-        // Closed before its files go. What cannot be removed now is removed before the next look.
+        // Closes the database before its files are removed. Files that remain are removed before
+        // the next check.
         self.engine = None;
         let _ = remove(&self.copy);
     }
 }
 
-/// Looks through a copy of the database in `dir` and compares it with the last commit that was acknowledged.
+/// Checks a copy of the database in `dir` and compares it with the last acknowledged commit.
 pub fn look_through(dir: &Path, backend: StoreBackend) -> Result<Suspect, StoreError> {
     let database = place(dir, backend);
     let acknowledged = Anchor::read(dir)?;
@@ -83,7 +86,7 @@ fn refuse(dir: &Path, database: &Path, fault: Fault) -> StoreError {
     }
 }
 
-/// What can be wrong with a database as a whole.
+/// A fault of a database as a whole.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error("{0}")]
@@ -98,8 +101,8 @@ enum Fault {
     Endless,
 }
 
-/// Opens and scans in a thread of its own: databases panic over some kinds of damage. What they would print about that is kept
-/// quiet, because the caller says it better.
+/// Opens and scans in a separate thread, because databases panic on some damage. The panic message
+/// is suppressed, because the caller reports the fault.
 fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
     let (send, receive) = mpsc::sync_channel(1);
     let hook = std::panic::take_hook();
@@ -110,7 +113,7 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
             let found = scan(&engine)?;
             Ok::<_, ScanError>((engine, found))
         });
-        // Nobody waits any more when this fails.
+        // Fails only after the receiver's timeout.
         let _ = send.send(looked);
     });
     let looked = thread.ok().and_then(|_| receive.recv_timeout(PATIENCE).ok());
@@ -122,7 +125,7 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
     }
 }
 
-/// `store.redb` and `store` with `what` at the end.
+/// The path of a database with a suffix, such as `store.redb.check` or `store.check`.
 pub(crate) fn beside(database: &Path, what: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".");
@@ -130,7 +133,7 @@ pub(crate) fn beside(database: &Path, what: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Removes a database of either kind; none is fine too.
+/// Removes a database of either backend; a missing one is no error.
 pub(crate) fn remove(database: &Path) -> Result<(), StoreError> {
     let removed = match fs::symlink_metadata(database) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(database),

@@ -1,4 +1,4 @@
-//! A state directory looked at, kept in one file and put back, while nobody uses it.
+//! Tests of check, backup and restore of a state directory without a resource manager.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -30,7 +30,7 @@ fn app(n: u32) -> AppId {
     AppId::new("job".parse().expect("name"), n)
 }
 
-/// Runs some applications up to number `last`.
+/// Runs applications up to number `last`.
 fn live(dir: &Path, backend: StoreBackend, last: u32) {
     let mut opened = open(dir, backend).expect("opens");
     let spec = NewApp {
@@ -69,7 +69,7 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
     opened.journal.commit().expect("commits");
 }
 
-/// Text, JSON, and bytes that are neither.
+/// Text, JSON, or bytes that are neither.
 fn document(n: u32) -> Vec<u8> {
     match n % 3 {
         0 => format!("{{\"z\":{n},\"a\":[1.50]}}").into_bytes(),
@@ -174,7 +174,7 @@ fn a_restore_that_was_cut_short_is_run_again(backend: StoreBackend) {
     let (dir, file) = (place_.path().join("state"), place_.path().join("backup"));
     live(&dir, backend, 3);
     backup(&dir, &file).expect("writes");
-    // As after the first move.
+    // The state after the first move of a restore.
     fs::write(dir.join(REPLACING), b"").expect("writes");
     fs::create_dir(dir.join("replaced-1")).expect("makes");
     fs::rename(place(&dir, backend), dir.join("replaced-1").join("moved")).expect("moves");
@@ -218,7 +218,7 @@ fn a_check_counts_and_names_what_is_wrong(backend: StoreBackend) {
     assert_eq!(counts, [Some(3), Some(3), Some(1), Some(1), None]);
     assert_eq!(report.document_bytes, (1..=3).map(|n| u64::try_from(document(n).len()).expect("small")).sum::<u64>());
     assert_eq!((report.snapshots.len(), report.problems.len()), (1, 0));
-    // A snapshot that is damaged, then a database.
+    // First the snapshot is damaged, then the database.
     let newest = snapshot::list(&dir).expect("lists").pop().expect("one");
     fs::write(&newest, b"half").expect("writes");
     let report = check(&dir).expect("looks");

@@ -1,4 +1,5 @@
-//! A damaged state directory: refused in one sentence, left as it was, and a way back from the snapshot.
+//! Tests of damaged state directories: the refusal, the unchanged files, and the start from a
+//! snapshot.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -35,7 +36,7 @@ fn app(n: u32) -> headroom_types::AppId {
     headroom_types::AppId::new("job".parse().expect("name"), n)
 }
 
-/// A directory with some hundred commits in it.
+/// A directory with 150 commits.
 fn filled(backend: StoreBackend) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let mut opened = open(dir.path(), backend).expect("opens");
@@ -49,7 +50,7 @@ fn filled(backend: StoreBackend) -> tempfile::TempDir {
     dir
 }
 
-/// The file with the bytes.
+/// The data file of the database.
 fn data(dir: &Path, backend: StoreBackend) -> PathBuf {
     match backend {
         StoreBackend::Sled => place(dir, backend).join("db"),
@@ -123,7 +124,7 @@ fn another_program_s_file_instead_of_a_database(backend: StoreBackend) {
     assert!(refused(dir.path(), backend).contains("is damaged"));
 }
 
-/// Wherever the file ends: all is there, or nothing is opened.
+/// Cuts the file at many places: either all records are present, or the open is refused.
 fn a_torn_tail(backend: StoreBackend) {
     let dir = filled(backend);
     let whole = fs::read(data(dir.path(), backend)).expect("reads");
@@ -148,7 +149,7 @@ fn a_missing_file(backend: StoreBackend) {
     let dir = filled(backend);
     fs::remove_file(data(dir.path(), backend)).expect("removes");
     match backend {
-        // Its directory is still there.
+        // The directory of sled still exists.
         StoreBackend::Sled => assert!(refused(dir.path(), backend).contains("is damaged")),
         StoreBackend::Redb => {
             let opened = open(dir.path(), backend).expect("goes on from the snapshot");
@@ -180,7 +181,7 @@ fn commits_that_vanished_from_the_end(backend: StoreBackend) {
     assert!(refused(dir.path(), backend).contains("was acknowledged"));
 }
 
-/// Wherever a byte is changed: all is there, or nothing is opened. Never a part.
+/// Changes a byte at many places: either all records are present, or the open is refused.
 fn one_flipped_byte_anywhere(backend: StoreBackend) {
     let dir = filled(backend);
     let file = data(dir.path(), backend);

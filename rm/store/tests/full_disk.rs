@@ -1,6 +1,7 @@
-//! A disk without room, and one that cannot be written: an error that names the place and the way out, and nothing lost.
+//! Tests of a full or read-only disk: the error names the directory and the next step, and no data
+//! is lost.
 //!
-//! Each story runs again in a mount namespace of its own, on a small tmpfs that goes with it.
+//! Each scenario runs again in a separate mount namespace, on a small tmpfs.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -23,12 +24,13 @@ on_every_backend!(
     a_directory_that_cannot_be_written_is_named,
 );
 
-/// Names the small disk to the test inside.
+/// Passes the small disk to the inner test.
 const DISK: &str = "HEADROOM_TEST_DISK";
-/// Taken away to make room.
+/// A file that is removed to free space.
 const BALLAST: &str = "ballast";
 
-/// Runs this test again where `DISK` is a tmpfs of 24 MiB, most of it ballast, and gives that to `story`.
+/// Runs this test again with a tmpfs of 24 MiB at `DISK`, most of it ballast, and passes that to
+/// `story`.
 #[allow(clippy::print_stdout)] // the runner counts what was skipped
 fn on_a_small_disk(name: &str, backend: StoreBackend, story: impl FnOnce(&Path)) {
     if let Some(disk) = std::env::var_os(DISK) {
@@ -62,7 +64,7 @@ fn document(n: usize) -> Vec<u8> {
     (0..20_000).map(byte).collect()
 }
 
-/// Commits until it cannot. How many were acknowledged, and what was said then.
+/// Commits until an error. Returns the number of acknowledged commits and the error.
 fn fill(opened: &mut Opened) -> (usize, StoreError) {
     for n in 0.. {
         opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
@@ -81,7 +83,7 @@ fn assert_names_the_place_and_the_way_out(error: &StoreError, dir: &Path) {
     assert!(error.source().is_some());
 }
 
-/// All that was acknowledged, and at most the one batch of which nobody knows.
+/// Asserts that all acknowledged batches are present, and at most one unacknowledged batch.
 fn assert_has(opened: &Opened, acked: usize) {
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
     have.sort_unstable();
@@ -147,7 +149,7 @@ fn a_snapshot_that_does_not_fit_leaves_the_older_ones(backend: StoreBackend) {
     });
 }
 
-/// Bytes that are free, as `df` tells.
+/// Free bytes, by `df`.
 fn free_bytes(disk: &Path) -> usize {
     let told = Command::new("df").args(["--output=avail", "-B1"]).arg(disk).output().expect("df runs");
     let text = String::from_utf8(told.stdout).expect("text");

@@ -1,4 +1,4 @@
-//! A process that is killed in the middle of its commits: whatever it was told is durable is there.
+//! Tests of a process that is killed between commits: all acknowledged commits are present.
 
 #![allow(missing_docs)] // tests are read, not imported
 
@@ -15,7 +15,7 @@ use backends::on_every_backend;
 
 on_every_backend!(every_acknowledged_batch_survives_a_kill, a_kill_in_a_snapshot_leaves_whole_ones_only);
 
-/// Names the directory to a process that is to be killed.
+/// Passes the directory to the process that is killed.
 const CHILD: &str = "HEADROOM_TEST_STORE";
 
 fn app(n: usize) -> AppId {
@@ -26,7 +26,7 @@ fn document(n: usize) -> Vec<u8> {
     vec![b'0' + u8::try_from(n % 10).expect("small"); 1000 + 7919 * (n % 9)]
 }
 
-/// Commits without end and says so after each.
+/// Commits without end and prints a line after each commit.
 fn commit_for_ever(dir: &Path, backend: StoreBackend) -> ! {
     let mut opened = open(dir, backend).expect("opens");
     let mut out = std::io::stdout();
@@ -41,7 +41,7 @@ fn commit_for_ever(dir: &Path, backend: StoreBackend) -> ! {
     }
 }
 
-/// This test again, as a process of its own in `dir`.
+/// Starts this test as a separate process in `dir`.
 fn start(name: &str, backend: StoreBackend, dir: &Path) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", &format!("{backend}::{name}"), "--nocapture"])
@@ -77,7 +77,7 @@ fn every_acknowledged_batch_survives_a_kill(backend: StoreBackend) {
     }
 }
 
-/// Commits one node and writes a snapshot, again and again.
+/// Commits one node and writes a snapshot, without end.
 fn snapshot_for_ever(dir: &Path, backend: StoreBackend) -> ! {
     let mut opened = open(dir, backend).expect("opens");
     let mut out = std::io::stdout();
@@ -114,7 +114,7 @@ fn number(line: &str) -> Option<usize> {
     line.split("acked ").nth(1)?.parse().ok()
 }
 
-/// All up to `acked` is there, at most one more, and nothing in between is missing. Answers how many there are.
+/// Asserts that all nodes up to `acked` are present, and at most one more. Returns their number.
 fn verify(dir: &Path, acked: usize, backend: StoreBackend) -> usize {
     let opened = open(dir, backend).expect("opens after a kill");
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();

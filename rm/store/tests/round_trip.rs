@@ -1,4 +1,4 @@
-//! What is saved comes back, whole, in the next life.
+//! Tests that all saved records are restored in the next epoch.
 
 #![allow(missing_docs)] // tests are read, not imported
 

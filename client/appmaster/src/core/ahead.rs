@@ -1,5 +1,6 @@
-//! What a task would be given if memory ended it again and again: the rest of its ladder, as far as that can be told before. Told to people
-//! and to nobody else: what is given is decided when it happened, upon what was seen then.
+//! The sizes that a task would get after further memory failures: the rest of its ladder, as far as
+//! it can be predicted. These sizes are for display only. Each actual size is decided after the
+//! failure, from the measurements of that failure.
 
 use headroom_config::Memory;
 use headroom_types::{Bytes, Dimension, ExitReason};
@@ -12,11 +13,11 @@ use crate::policy::learn::After;
 use crate::policy::{Case, Next, Size, Spent, decide};
 use crate::taskset::TaskKey;
 
-/// Longest ladder.
+/// Maximum number of predicted sizes.
 const MOST: usize = 8;
 
 impl Core {
-    /// Heap and overhead of each further size of a task that has been started and has not ended.
+    /// Heap and overhead of each further size of a task that has started and has not ended.
     pub(super) fn ahead(&self, key: TaskKey) -> Vec<Bytes> {
         let Some(task) = self.tasks.get(key).filter(|task| !task.attempts.is_empty()) else { return Vec::new() };
         match task.row_state() {
@@ -33,7 +34,7 @@ impl Core {
         sizes
     }
 
-    /// What would follow if memory ended it at this size, in the way it did last.
+    /// The size after one more memory failure at this size, in the dimension of the last failure.
     fn next_size(&self, key: TaskKey, size: &Size, spent: Spent) -> Option<Size> {
         let (stage, set, task) = (self.stage_of(key)?, self.set_of(key)?, self.tasks.get(key)?);
         let dimension = match stage.runtime.memory() {

@@ -1,4 +1,5 @@
-//! The only place where lasting state changes: one record at a time, live and on replay alike.
+//! Application of records: the only place where durable state changes, in live operation and in
+//! replay alike.
 
 use headroom_types::{Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, Growth};
@@ -13,7 +14,7 @@ use crate::record::Record;
 use crate::spec::{self, Parsed};
 use crate::taskset::{Change, GaveWay, State, TaskKey, on};
 
-/// An executor that has never said hello is given up after this long.
+/// Timeout for the first hello of a new executor.
 const FIRST_HELLO: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Core {
@@ -71,7 +72,7 @@ impl Core {
         }
     }
 
-    /// The purpose of a request id, when it is one of this job's.
+    /// The purpose of a request id, if the id belongs to this job.
     pub(super) fn purpose(&self, request: &RequestId) -> Option<Purpose> {
         match spec::purpose_of(&self.job, request)? {
             Parsed::Set(set) => Some(Purpose::Set(set)),
@@ -79,7 +80,7 @@ impl Core {
         }
     }
 
-    /// The request, made when it is not there yet.
+    /// The request with this id; creates it if it does not exist.
     pub(super) fn request_mut(&mut self, id: &RequestId) -> Option<&mut Request> {
         let purpose = self.purpose(id)?;
         let memory = self.container_memory(purpose);
@@ -175,7 +176,7 @@ impl Core {
         self.unblock();
     }
 
-    /// Whether the attempt could be launched, for what is known of its node.
+    /// Records for the node whether the attempt could be launched there.
     fn note_launch(&mut self, key: TaskKey, row: &AttemptRow, account: Account, seat: Option<Seat>) {
         let launched = Launched::Task(key.stage);
         if is_of_the_node(row, account) {
@@ -186,7 +187,7 @@ impl Core {
         }
     }
 
-    /// What a decision changes in the task itself; the change of state that goes with it.
+    /// Changes the task by the decision and returns the state change that belongs to it.
     fn decided(&mut self, now: Now, key: TaskKey, row: &AttemptRow, next: &Next) -> Change {
         let replaying = self.phase == Phase::Replaying;
         let Some(task) = self.tasks.get_mut(key) else { return Change::GivenUp };
@@ -238,7 +239,7 @@ impl Core {
         self.view.touch(key);
     }
 
-    /// With its first attempt the size of a task is lasting.
+    /// Makes the size of a task durable with its first attempt.
     fn settle_size(&mut self, key: TaskKey, row: &AttemptRow) {
         let own = |container| matches!(self.fleet.executors.get(container).map(|e| e.purpose), Some(Purpose::Own(_)));
         let place = if own(&row.container) { Place::Own } else { Place::Shared };
@@ -249,7 +250,7 @@ impl Core {
         self.resize(key, &size);
     }
 
-    /// Another size for a task, which waits where that belongs.
+    /// Changes the size of a task and moves it to the matching queue.
     pub(super) fn resize(&mut self, key: TaskKey, size: &Size) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
@@ -260,7 +261,7 @@ impl Core {
         self.enqueue(key);
     }
 
-    /// Another priority for a task, which waits where that belongs.
+    /// Changes the priority of a task and moves it in its queue.
     fn apply_ranked(&mut self, key: TaskKey, priority: i32) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
@@ -287,7 +288,7 @@ impl Core {
         self.view.touch(key);
     }
 
-    /// Moves a task through its life, and keeps queues, stages and figures in step.
+    /// Changes the state of a task and keeps queues, stages and statistics consistent.
     pub(super) fn change(&mut self, key: TaskKey, change: Change) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
@@ -318,7 +319,8 @@ impl Core {
         }
     }
 
-    /// Puts a task where its state and size belong: a queue, or among those with a container of their own.
+    /// Puts a task where its state and size belong: into a queue, or among the tasks with their own
+    /// container.
     fn enqueue(&mut self, key: TaskKey) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get(key) else { return };
@@ -345,7 +347,7 @@ impl Core {
         }
     }
 
-    /// Lets every stage begin whose predecessors are done.
+    /// Starts every stage whose predecessors are done.
     pub(super) fn unblock(&mut self) {
         let done: Vec<&Name> = self
             .job
@@ -370,7 +372,7 @@ impl Core {
         }
     }
 
-    /// True when elsewhere is wanted and this container is not elsewhere.
+    /// True when the task avoids this container or its node.
     pub(super) fn is_avoided(&self, key: TaskKey, container: &ContainerId) -> bool {
         let (Some(task), Some(executor)) = (self.tasks.get(key), self.fleet.executors.get(container)) else { return false };
         task.avoid.container.as_ref() == Some(container)

@@ -1,4 +1,5 @@
-//! What the resource manager is asked for: the whole of it, every time. Sending it again changes nothing.
+//! The requests to the resource manager, always as the complete list. Sending the list again
+//! changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +11,13 @@ use crate::executors::{Purpose, Wanted};
 use crate::spec::{self, Greeting};
 
 impl Core {
-    /// Every request that is worth a container, as an ask. Those of escalated tasks go first.
+    /// All open requests in wire form. Requests for own containers have a higher priority than
+    /// those of sets, which grows with the rung.
     pub fn asks(&self, greeting: &Greeting) -> Vec<Ask> {
         self.fleet.open().iter().filter_map(|w| self.ask(w, greeting)).collect()
     }
 
-    /// Requests that are worth nothing more.
+    /// Ids of requests that need no further containers.
     pub fn spent_requests(&self) -> Vec<RequestId> {
         self.fleet.wanted().into_iter().filter(|w| w.count == w.settled).map(|w| w.request).collect()
     }
@@ -37,7 +39,8 @@ impl Core {
                 let task = self.tasks.get(key)?;
                 let memory = match spec::purpose_of(&self.job, &wanted.request)? {
                     spec::Parsed::Own { rung, .. } if rung == task.size.rung => task.size.memory(),
-                    // An earlier rung's container that is being stopped: its size does not matter any more.
+                    // The container of an earlier rung that is being stopped: its size does not
+                    // matter any more.
                     spec::Parsed::Own { .. } | spec::Parsed::Set(_) => task.size.memory(),
                 };
                 let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10).saturating_add(task.priority);
@@ -49,7 +52,7 @@ impl Core {
         let set = self.set_of_purpose(wanted.purpose)?;
         let files = match wanted.purpose {
             Purpose::Own(key) if set.program.is_none() => self.stage_of(key)?.files.clone(),
-            // A program of the job's may be a file that another stage names.
+            // A program of the job may be a file that another stage names.
             Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
         };
         let mut placement = self.preference(wanted.purpose, &avoid);

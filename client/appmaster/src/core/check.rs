@@ -1,4 +1,4 @@
-//! What must hold after every event. Called by every test and by the simulation.
+//! Invariants that hold after every event. Every test and the simulation call this check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::spec;
 use crate::taskset::{State, Task, TaskKey};
 
 impl Core {
-    /// Panics with the name of what does not hold.
+    /// Panics with the name of a violated invariant.
     pub fn assert_invariants(&self) {
         assert!(self.illegal.is_empty(), "illegal changes: {:?}", self.illegal);
         let mut seated: BTreeMap<&TaskAttemptId, TaskKey> = BTreeMap::new();
@@ -62,7 +62,8 @@ impl Core {
         assert!(task.sized || task.attempts.is_empty(), "{id}: what has begun has a size that is written down");
     }
 
-    /// An executor is drained for an escalated task whose container is waited for, for no other one, and begins nothing.
+    /// Checks drained executors. Each one is drained for exactly one escalated task whose container
+    /// is requested, and starts no tasks.
     fn check_drained(&self) {
         if !matches!(self.phase, super::Phase::Working) {
             return;

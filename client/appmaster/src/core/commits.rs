@@ -1,12 +1,12 @@
-//! The output of a fenced task: the attempt that ended well is written down, then its directory becomes the task's output, and only then
-//! the task is done.
+//! The commit of the output of a fenced task. The successful attempt is recorded first, then its
+//! directory becomes the task's output, and only then the task is done.
 //!
 //! ```text
 //!  ended well ──► Committing (journal) ──► rename ──► Ended, done (journal)
-//!                      └── the master is restarted: asked for once more ──┘
+//!                      └── after a restart of the master: requested again ──┘
 //! ```
 //!
-//! An attempt that is not the open one never gets here, so an earlier one that is late has no way to commit.
+//! Only the open attempt of a task reaches this code, so a late earlier attempt cannot commit.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ use crate::record::Record;
 use crate::taskset::TaskKey;
 
 impl Core {
-    /// The directory that an attempt of a fenced stage writes into.
+    /// The directory into which an attempt of a fenced stage writes.
     pub(super) fn attempt_dir(&self, stage: &StageSpec, attempt: &TaskAttemptId) -> Option<PathBuf> {
         Some(output::attempt_dir(stage.output.as_deref()?, &self.setup.writer, attempt))
     }
@@ -35,13 +35,13 @@ impl Core {
         self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::Fenced && stage.output.is_some())
     }
 
-    /// This attempt it is.
+    /// Selects this attempt as the one whose output is committed.
     pub(super) fn commit(&mut self, now: Now, key: TaskKey, row: AttemptRow, need: Option<Need>, out: &mut Vec<Effect>) {
         self.record(now, Record::Committing { task: key, row: Box::new(row), need }, out);
         out.extend(self.commit_effect(key, self.setup.turn));
     }
 
-    /// Commits that an earlier run had decided upon, and whose end it did not see.
+    /// Requests again the commits that an earlier run decided and did not see completed.
     pub(super) fn commit_again(&self, out: &mut Vec<Effect>) {
         let turn = match self.setup.turn {
             Turn::First | Turn::Again => Turn::Again,
@@ -58,7 +58,7 @@ impl Core {
         Some(Effect::Commit { task: key, attempt, commit: Commit { task, from, to, turn } })
     }
 
-    /// Its place in the executor is free; the attempt stays open until its output is there.
+    /// Frees the slots of the attempt; the attempt stays open until its output is in place.
     pub(super) fn apply_committing(&mut self, key: TaskKey, row: &AttemptRow, need: Option<Need>) {
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             executor.seats.remove(&row.attempt);
@@ -70,7 +70,8 @@ impl Core {
         self.view.touch(key);
     }
 
-    /// One that is told twice, or of an attempt that is not the one, changes nothing.
+    /// Processes the result of a commit. A repeated result, or one of another attempt, changes
+    /// nothing.
     pub(super) fn on_committed(
         &mut self,
         now: Now,

@@ -1,18 +1,23 @@
-//! Room for held tasks on a node that is full.
+//! Memory for frozen tasks on a full node.
 //!
 //! ```text
-//!  the resource manager refuses a larger container ──► short ──┬─► an executor of this job there runs dry in time: it leaves
-//!                                                              ├─► all that this job runs there is held, or half of the
-//!                                                              │   oldest hold is over: somebody is evicted
-//!                                                              └─► nobody may give way, or the hold ends: let go, the kernel decides
+//!  the resource manager refuses a larger container
+//!   ├─► an executor of this job on that node ends in time: it is drained
+//!   ├─► all tasks of this job on that node are frozen, or half of the oldest freeze
+//!   │   has passed: attempts are evicted
+//!   └─► no attempt may be evicted, or the freeze ends: the task is unfrozen, and the
+//!       kernel decides
 //! ```
 //!
-//! One at a time on each node, for the task that is held longest. [`contention::choose`] says who is evicted; the held task itself
-//! when another one is held beside it and that costs less. Who gave way runs again, uncharged, with what it had reached, in a
-//! container that is not asked for before the task it made room for has its memory or is held no longer.
+//! Each node makes room for one task at a time, the one that has been frozen longest.
+//! [`contention::choose`] selects the attempts to evict. It may select the frozen task itself if
+//! another task on the node is frozen and that eviction costs less. An evicted attempt runs again
+//! without charge, with the size that it had reached. Its container is requested only after the
+//! task for which it was evicted has its memory or is no longer frozen.
 //!
-//! The resource manager is asked again at each step and after each pause. Holds end, every task gives way at most once, and a
-//! drained executor ends with its tasks: nothing here waits for ever.
+//! The master asks the resource manager again at each step and after each pause. Every wait is
+//! bounded: freezes end, each task is evicted at most once, and a drained executor ends with its
+//! tasks.
 
 use std::collections::BTreeSet;
 
@@ -28,13 +33,14 @@ use crate::policy::{Account, Elsewhere, Next, Place, Size};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
-/// Refusals before a node counts as full: a size that was being changed, or a program that was about to run, is over by then.
+/// Refusals before a node counts as full. A size change in progress, or a program that is about to
+/// run, ends before that many.
 const REFUSALS: u32 = 2;
 
-/// No moment at all.
+/// A time that never comes.
 const NEVER: Tick = Tick(u64::MAX);
 
-/// A held task that its node has no room for.
+/// A frozen task for which its node has no free memory.
 #[derive(Clone, Debug)]
 struct Waiter {
     container: ContainerId,
@@ -48,12 +54,13 @@ struct Waiter {
 struct Group {
     container: ContainerId,
     attempts: Vec<(TaskAttemptId, TaskKey)>,
-    /// Its container leaves with them.
+    /// Their container ends with them.
     leaves: bool,
 }
 
 impl Core {
-    /// Makes room on nodes that are too full for what held tasks need; follows from the state, after every event.
+    /// Makes room on nodes that are too full for the needs of frozen tasks. Derived from the state
+    /// after every event.
     pub(super) fn make_room_for_growth(&mut self, now: Now, out: &mut Vec<Effect>) {
         let held = |e: &Executor| e.resizing.is_some() && e.seats.values().any(|seat| seat.held.is_some());
         let short: BTreeSet<NodeId> = self.fleet.executors.values().filter(|e| held(e)).map(|e| e.node.clone()).collect();
@@ -70,22 +77,24 @@ impl Core {
         }
     }
 
-    /// When [`Core::make_room_for_growth`] has something to do, if nothing else happens.
+    /// Time at which [`Core::make_room_for_growth`] has work if no other event occurs.
     pub(super) fn next_contention_check(&self) -> Option<Tick> {
         self.fleet.contention.values().map(|c| c.evict_at).filter(|at| *at < NEVER).min()
     }
 
-    /// True when an executor of this set has left for a held task and is not to be replaced yet.
+    /// True when an executor of this set has left for a frozen task and must not be replaced yet.
     pub(super) fn withholds_for_growth(&self, set: usize) -> bool {
         self.fleet.contention.values().any(|contention| contention.sets.contains(&set))
     }
 
-    /// True when the container of this task waits until the task that it gave way to has its memory.
+    /// True when the container of this task waits until the task for which it was evicted has its
+    /// memory.
     pub(super) fn waits_for_contention(&self, key: TaskKey) -> bool {
         self.fleet.contention.values().any(|contention| contention.evicted.contains(&key))
     }
 
-    /// Held tasks whose containers were refused to be larger, by node; on each node, the one that is held longest first.
+    /// Frozen tasks whose containers were refused a larger size, by node. On each node, the one
+    /// that has been frozen longest is first.
     fn waiters(&self, now: Now) -> Vec<(NodeId, Waiter)> {
         let mut all = Vec::new();
         for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.stays()) {
@@ -104,13 +113,14 @@ impl Core {
         all
     }
 
-    /// What was told to make room has not yet done so. What has is forgotten, and the resource manager is asked again at once.
+    /// True when a drain or an eviction on this node is still in progress. When it has completed,
+    /// its entry is removed and the resource manager is asked again at once.
     fn is_room_on_its_way(&mut self, now: Now, node: &NodeId) -> bool {
         let Some(contention) = self.fleet.contention.get(node) else { return false };
         let Some(makes_room) = &contention.makes_room else { return false };
         let executor = self.fleet.executors.get(&makes_room.container);
         let runs = |e: &Executor| makes_room.attempts.iter().any(|attempt| e.seats.contains_key(attempt));
-        // One that is to run dry does not while a task in it is held itself.
+        // An executor with a frozen task does not drain.
         let drains = makes_room.attempts.is_empty();
         let stuck = executor.is_some_and(|e| drains && e.seats.values().any(|seat| seat.held.is_some()));
         if !stuck && executor.is_some_and(|e| makes_room.leaves || runs(e)) {
@@ -146,13 +156,14 @@ impl Core {
             None if self.all_is_held(node) => self.let_one_go(now, node, out),
             None => {}
         }
-        // Not looked at again before something has changed.
+        // The next check of this node waits for a change.
         if let Some(contention) = self.fleet.contention.get_mut(node) {
             contention.evict_at = NEVER;
         }
     }
 
-    /// All that runs there is held, and whoever may give way has done so before: the newest is left to the kernel and its ladder.
+    /// Unfreezes the newest task on a node where all tasks are frozen and none may be evicted. The
+    /// kernel and the ladder decide on that task.
     fn let_one_go(&mut self, now: Now, node: &NodeId, out: &mut Vec<Effect>) {
         let here = self.fleet.executors.iter().filter(|(_, e)| e.node == *node);
         let seats = here.flat_map(|(id, e)| e.seats.iter().map(move |(attempt, seat)| (id, attempt, seat.task)));
@@ -163,14 +174,14 @@ impl Core {
         }
     }
 
-    /// True when nothing of this job goes on there, and at least two tasks wait for each other's memory.
+    /// True when every task of this job on the node is frozen, and there are at least two.
     fn all_is_held(&self, node: &NodeId) -> bool {
         let seats = || self.fleet.executors.values().filter(|e| e.node == *node).flat_map(|e| e.seats.values());
         seats().count() > 1 && seats().all(|seat| seat.held.is_some())
     }
 
-    /// An executor beside the held task's own whose tasks will end before the hold does, by the mean of those that ended. Nothing is
-    /// lost by draining it.
+    /// An executor on the node, other than that of the frozen task, whose tasks end before the
+    /// freeze does. The estimate is the mean run time of ended tasks. A drain of it loses no work.
     fn runs_dry_in_time(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Option<ContainerId> {
         let left = waiter.held.until.since(now.tick);
         let may = |e: &Executor| {
@@ -194,7 +205,8 @@ impl Core {
         self.run_dry(now, container, &format!("{} more of {}", waiter.needs, waiter.attempt), out);
     }
 
-    /// Who is evicted for the task that is held longest; that one itself where it is cheaper and another one is held beside it.
+    /// The attempts to evict for the task that has been frozen longest. They may be that task
+    /// itself if this is cheaper and another task is frozen there.
     fn who_gives_way(&self, now: Now, node: &NodeId, waiters: &[Waiter]) -> Option<(Group, Waiter)> {
         let first = waiters.first()?;
         let others = self.groups(now, node, first);
@@ -208,8 +220,8 @@ impl Core {
         chosen.map(|(candidate, waiter)| (candidate.who, waiter.clone()))
     }
 
-    /// What could be evicted on a node, the oldest first: single tasks beside the held one in its executor, and everything in other
-    /// containers, which leave then.
+    /// Candidates for eviction on a node, the oldest first: single tasks in the executor of the
+    /// frozen one, and all tasks of another container, which then ends.
     fn groups(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Vec<Candidate<Group>> {
         let mut all = Vec::new();
         for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.node == *node && e.stays() && e.ended.is_none()) {
@@ -253,7 +265,8 @@ impl Core {
         (newest, Candidate { who: Group { container: container.clone(), attempts, leaves }, lost, frees, gave_way })
     }
 
-    /// Written down before anybody is told, so that it happens once, whoever is started again in between.
+    /// Evicts a group of attempts. The record precedes the stop message, so that an eviction
+    /// happens once even if the master or an executor restarts in between.
     fn evict(&mut self, now: Now, node: &NodeId, group: &Group, waiter: &Waiter, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get(&group.container) else { return };
         let (purpose, needs) = (executor.purpose, waiter.needs);
@@ -279,7 +292,8 @@ impl Core {
         }
     }
 
-    /// The size that who gives way begins anew with: what it had reached, and where it is held the step it waits for.
+    /// The size of an evicted task for its next attempt: the size that it had reached or, if it is
+    /// frozen, the step for which it waits.
     fn size_after_eviction(&self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, key: TaskKey) -> Option<Size> {
         let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
         let wished = self.wish(now, container, attempt).filter(|_| seat.held.is_some()).and_then(|(_, wish)| wish.ok());
@@ -288,12 +302,12 @@ impl Core {
             Some(profile) => Size { profile, slots: 1, place: Place::Own, ..reached },
             None => reached,
         };
-        // A container of its own leaves when its task asks for another rung's.
+        // A task's own container ends when the task requests the container of another rung.
         let rung = if size.place == Place::Own { size.rung.saturating_add(1) } else { size.rung };
         Some(Size { rung, ..size })
     }
 
-    /// What becomes of a task whose attempt has given way.
+    /// The decision on a task whose attempt was evicted.
     pub(super) fn after_giving_way(&self, key: TaskKey, row: &AttemptRow) -> Option<(Account, Next)> {
         let gave_way = self.tasks.get(key)?.gave_way.as_ref().filter(|gave_way| gave_way.attempt == row.attempt.attempt)?;
         if row.reason != Some(ExitReason::Stopped) {
@@ -304,7 +318,8 @@ impl Core {
         Some((Account::Taken, Next::Again { size, wait_ms: 0, elsewhere: Elsewhere::Node, why }))
     }
 
-    /// An executor is back: the word that an attempt gives way may have been lost with its line.
+    /// Repeats the stop messages of evicted attempts after an executor reconnects: they may have
+    /// been lost with the connection.
     pub(super) fn stop_evicted(&self, container: &ContainerId, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get(container) else { return };
         for (attempt, seat) in &executor.seats {

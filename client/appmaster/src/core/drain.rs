@@ -1,17 +1,21 @@
-//! Room for the container of an escalated task, made by executors of its own job.
+//! Drains of executors of the same job, which make room for the container of an escalated task.
 //!
 //! ```text
-//!  container asked for ──drain_after──► one executor takes no more ──its tasks end──► it leaves, and is not replaced
-//!  (own_waits)                          tasks (drained)                               until the container is granted
+//!  container requested (own_waits)
+//!   └─drain_after──► one executor takes no more tasks (drained)
+//!      └─its tasks end──► it ends, and is not replaced until the container is granted
 //! ```
 //!
-//! One executor at a time for each request, those that have waited longest first, and no more at once than half of the executors or
-//! two. Where one is not enough, the next one follows on the same node. Where all of that leads to no grant, the executors come back,
-//! and the next drain for that request waits twice as long. The note of the task says at each step what it waits for.
+//! Each request drains one executor at a time. The requests that have waited longest come first. At
+//! most half of the executors, or two, drain at once. If one executor is not enough, the next one
+//! follows on the same node. If the drains lead to no grant, the executors are replaced, and the
+//! next drain for that request waits twice as long. At each step, the note of the task states the
+//! reason for its wait.
 //!
-//! [`Core::next_drain`] and [`Core::run_dry`] choose and empty an executor for any task that waits for memory of a node.
+//! [`Core::next_drain`] and [`Core::run_dry`] choose and drain an executor for any task that waits
+//! for memory of a node.
 //!
-//! Nothing here lasts: a master that takes over measures the waits from its start.
+//! None of this state is durable: a master that takes over measures the waits from its own start.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,15 +29,17 @@ use crate::executors::{DrainedRoom, Executor, OwnWait, Purpose};
 use crate::ledger;
 use crate::taskset::TaskKey;
 
-/// From the end of a drained executor to the grant: its node reports the end, the resource manager grants.
+/// Timeout from the end of a drained executor to the grant. In this time its node reports the end
+/// and the resource manager grants the container.
 const GRANT_PATIENCE: Duration = Duration::from_secs(2);
-/// The same where what has left is less than the task needs, and only free memory of the node could make up for it.
+/// The same timeout if the drained executors freed less than the task needs, so that only other
+/// free memory of the node can complete the room.
 const SHORT_PATIENCE: Duration = Duration::from_millis(200);
-/// Where there is room, the grant comes sooner than that.
+/// Minimum delay of a drain. Where memory is free, the grant arrives sooner than that.
 const LEAST_DELAY: Duration = Duration::from_millis(50);
-/// First pause of a request for which executors were drained in vain; it doubles.
+/// First pause after the drains for a request failed; the pause doubles each time.
 const FAILED_DRAIN_PAUSE: Duration = Duration::from_secs(30);
-/// Most doublings of that pause.
+/// Maximum number of doublings of that pause.
 const MOST_DOUBLINGS: u32 = 5;
 
 /// An executor that could make room.
@@ -41,7 +47,7 @@ struct Candidate<'a> {
     container: &'a ContainerId,
     node: &'a NodeId,
     memory: Bytes,
-    /// Until it runs dry, by the mean run time of tasks.
+    /// Estimated time until its tasks have ended, by the mean run time of tasks.
     remaining: Duration,
 }
 
@@ -79,13 +85,14 @@ impl Core {
         self.drain_first(now, out);
     }
 
-    /// True when executors that left this set make room for an escalated task and are not to be replaced.
+    /// True when executors of this set left to make room for an escalated task and must not be
+    /// replaced.
     pub(super) fn withholds(&self, set: usize) -> bool {
         let mut of_drained = self.fleet.drained.keys().filter_map(|request| self.fleet.own_waits.get(request));
         of_drained.any(|wait| self.is_placed_alike(wait.task, set))
     }
 
-    /// When [`Core::make_room`] has something to do, if nothing else happens.
+    /// Time at which [`Core::make_room`] has work if no other event occurs.
     pub(super) fn next_drain_check(&self) -> Option<Tick> {
         let grant_due =
             |(request, drained): (&RequestId, &DrainedRoom)| Some(drained.gone_at?.plus(self.grant_patience(request, drained)));
@@ -94,7 +101,8 @@ impl Core {
         self.fleet.drained.iter().filter_map(grant_due).chain(begins).min()
     }
 
-    /// How many executors may be drained at once: the tasks that do not wait keep half of them.
+    /// Maximum number of executors that drain at once. At least half of them stay available for
+    /// tasks that do not wait, except in a very small set.
     fn most_drains(&self) -> usize {
         let in_sets = self.fleet.executors.values().filter(|e| matches!(e.purpose, Purpose::Set(_))).count();
         (in_sets / 2).max(2)
@@ -105,7 +113,8 @@ impl Core {
         if needs.is_some_and(|needs| needs > drained.freed) { SHORT_PATIENCE } else { GRANT_PATIENCE }
     }
 
-    /// Which containers of escalated tasks are waited for, and since when.
+    /// Updates the list of escalated tasks' containers that are requested and not granted, each
+    /// with its start time.
     fn note_own_waits(&mut self, now: Now) {
         let there: BTreeSet<&RequestId> =
             self.fleet.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
@@ -131,14 +140,15 @@ impl Core {
         }
     }
 
-    /// What the task waits for, for people.
+    /// Sets the displayed note of a task.
     fn note(&mut self, key: TaskKey, note: String) {
         let Some(task) = self.tasks.get_mut(key).filter(|task| task.note != note) else { return };
         task.note = note;
         self.view.touch(key);
     }
 
-    /// The end of a container of one task makes room on its node: what was drained in vain beside it may not be so now.
+    /// Ends the pauses of failed drains when a task's own container has ended: its memory may now
+    /// complete the room.
     fn end_pauses(&mut self, now: Tick) {
         let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_));
         let live: BTreeSet<ContainerId> = self.fleet.executors.iter().filter(|(_, e)| own(e)).map(|(id, _)| id.clone()).collect();
@@ -150,8 +160,9 @@ impl Core {
         self.fleet.own_live = live;
     }
 
-    /// Short tasks make room sooner: their executors run dry sooner, and a second would be many of them. As long as no task has ended
-    /// well, what is known is how long the killed attempt ran.
+    /// The delay before a drain for this task. Short tasks get a shorter delay, because their
+    /// executors run dry sooner. Until a task has succeeded, the run time of the killed attempt is
+    /// the estimate.
     fn drain_delay(&self, key: TaskKey) -> Duration {
         let killed = || self.tasks.get(key)?.attempts.last().map(ledger::runtime_ms);
         let run = self.ledger.mean_task_time().or_else(|| killed().map(Duration::from_millis));
@@ -159,7 +170,8 @@ impl Core {
         run.map_or(wished, |run| wished.min((run / 2).max(LEAST_DELAY)))
     }
 
-    /// For the requests that have waited longest; of those that began together, the one with the higher rung.
+    /// Starts drains for the requests that have waited longest. Of requests with the same start,
+    /// the higher rung comes first.
     fn drain_first(&mut self, now: Now, out: &mut Vec<Effect>) {
         let due = self.fleet.own_waits.iter().filter(|(_, wait)| wait.drain_at <= now.tick);
         let due = due.filter(|(request, _)| !self.fleet.drained.contains_key(*request));
@@ -178,7 +190,8 @@ impl Core {
         }
     }
 
-    /// There are no more executors to drain than those that others wait for. It is looked at again whenever something happens.
+    /// Marks a request for which no executor is left to drain, because other requests drain them.
+    /// Every event checks it again.
     fn take_turns(&mut self, request: &RequestId, first: TaskKey) {
         let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
         wait.takes_turns = true;
@@ -187,7 +200,8 @@ impl Core {
         self.note(key, format!("waits for executors of its own job, one is being drained for {first} first"));
     }
 
-    /// What has left was not enough: the next one on its node, if any is left there.
+    /// Drains the next executor on the same node after the freed memory was not enough, or pauses
+    /// the request.
     fn drain_further(&mut self, now: Now, request: &RequestId, before: &DrainedRoom, out: &mut Vec<Effect>) {
         let Some(wait) = self.fleet.own_waits.get(request).copied() else { return };
         match self.next_drain(now, wait.task, self.own_memory(wait.task), Some(&before.node)) {
@@ -224,7 +238,8 @@ impl Core {
         self.run_dry(now, container, &format!("{memory} of {task}"), out);
     }
 
-    /// An executor begins no more tasks and leaves when those in it have ended: to leave at once would lose what they have done.
+    /// Drains an executor: it starts no more tasks and ends after those in it. An immediate end
+    /// would lose their work.
     pub(super) fn run_dry(&mut self, now: Now, container: &ContainerId, what_for: &str, out: &mut Vec<Effect>) {
         let message = format!("{container} takes no more tasks and leaves, to make room for {what_for}");
         self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
@@ -232,8 +247,9 @@ impl Core {
         self.heed_warnings(now, out);
     }
 
-    /// The executor to drain so that a task gets what it `needs`: on the node that can make the room with the fewest of them, the one
-    /// that runs dry first, the newest of those. `None` where none may be drained.
+    /// The executor to drain so that a task gets the memory that it `needs`. It is on the node that
+    /// makes room with the fewest executors. There, it is the one that runs dry first and, among
+    /// equals, the newest. `None` if none may be drained.
     pub(super) fn next_drain(&self, now: Now, key: TaskKey, needs: Bytes, node: Option<&NodeId>) -> Option<ContainerId> {
         let mut by_node: BTreeMap<&NodeId, Vec<Candidate<'_>>> = BTreeMap::new();
         for candidate in self.drain_candidates(now, key).filter(|c| node.is_none_or(|node| node == c.node)) {
@@ -251,8 +267,8 @@ impl Core {
         best.first().map(|c| c.container.clone())
     }
 
-    /// Executors that could make room for a task where it may go; those on nodes that it avoids, and those that are kept free for
-    /// another task, only where there are no others.
+    /// Executors that could make room for a task on nodes where it may run. Executors on nodes that
+    /// it avoids, and reserved executors, are included only if there are no others.
     fn drain_candidates<'a>(&'a self, now: Now, key: TaskKey) -> impl Iterator<Item = Candidate<'a>> {
         let avoided = move |e: &Executor| {
             let task = self.tasks.get(key);
@@ -274,7 +290,7 @@ impl Core {
         })
     }
 
-    /// How long the tasks of an executor will still run, by the mean of those that have ended.
+    /// Estimated remaining time of the tasks in an executor, by the mean run time of ended tasks.
     pub(super) fn remaining(&self, now: Now, executor: &Executor) -> Duration {
         let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
         let left = |key: TaskKey| {
@@ -284,19 +300,19 @@ impl Core {
         executor.seats.values().map(|seat| left(seat.task)).max().unwrap_or(Duration::ZERO)
     }
 
-    /// True when executors of this set are placed by the rules that hold for the task too.
+    /// True when executors of this set have the same placement rules as the task's set.
     fn is_placed_alike(&self, key: TaskKey, set: usize) -> bool {
         let (own, other) = (self.set_of(key), self.job.executors.get(set));
         own.zip(other).is_some_and(|(own, other)| own.place == other.place)
     }
 }
 
-/// Milliseconds are exact enough for people.
+/// Formats a wait with a resolution of one millisecond.
 fn in_words(wait: Duration) -> String {
     format!("{:?}", Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)))
 }
 
-/// What a container gives back when it leaves.
+/// The memory that a container frees when it ends.
 fn memory_of(executor: &Executor) -> Bytes {
     executor.resource.as_ref().map_or(executor.base, |has| has.memory)
 }

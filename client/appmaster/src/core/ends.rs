@@ -1,4 +1,5 @@
-//! The end of an attempt as its executor told it: classified, decided, written down, acknowledged.
+//! The end of an attempt as its executor reports it: classified, decided, recorded and
+//! acknowledged.
 
 use headroom_config::{Memory, Runtime};
 use headroom_types::exit::{Sample, TaskReport};
@@ -17,11 +18,12 @@ use crate::policy::{Account, Bound, Case, Next, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
-/// Most points of a timeline that are kept in an attempt's row.
+/// Maximum number of timeline points in an attempt's row.
 const MOST_POINTS: usize = 128;
 
 impl Core {
-    /// A report that is late, or comes twice, is acknowledged and changes nothing.
+    /// Processes the report of an ended attempt. A late or repeated report is acknowledged and
+    /// changes nothing.
     pub(super) fn on_ended(&mut self, now: Now, container: &ContainerId, report: &TaskReport, out: &mut Vec<Effect>) {
         let seat = self.fleet.executors.get(container).and_then(|e| e.seats.get(&report.attempt));
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
@@ -60,7 +62,7 @@ impl Core {
         self.end_attempt(now, key, row, End { class, fate: Fate::Own, need }, out);
     }
 
-    /// Decides upon an attempt that has ended, and writes both down.
+    /// Decides on an attempt that has ended, and records both.
     pub(super) fn end_attempt(
         &mut self,
         now: Now,
@@ -126,26 +128,26 @@ impl Core {
     }
 }
 
-/// An end as far as it is known.
+/// The classification of an attempt's end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
-    /// What it means.
+    /// Class of the end.
     pub(super) class: Class,
-    /// The attempt's part in it.
+    /// The attempt's part in the end of its container.
     pub(super) fate: Fate,
-    /// What the task needed; only where it ended well.
+    /// Measured need of the task; only after a success.
     pub(super) need: Option<Need>,
 }
 
 impl End {
-    /// An end that tells nothing of what was needed.
+    /// An end without a measured need.
     pub(super) fn of(class: Class, fate: Fate) -> End {
         End { class, fate, need: None }
     }
 }
 
-/// What a task that ended well needed. Page cache is no need: where the samples say how much of the largest use was cache, it is left
-/// out.
+/// The measured need of a task that succeeded. Page cache is not part of the need: if the samples
+/// show how much of the peak was cache, it is subtracted.
 fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Need> {
     let peak = row.peak?;
     let most = report.timeline.iter().max_by_key(|sample| sample.current);
@@ -164,12 +166,13 @@ fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Nee
     }
 }
 
-/// True when it had stayed within its own size, as far as anybody saw.
+/// True when the attempt stayed within its own size, as far as the measurements show.
 fn within(row: &AttemptRow) -> bool {
     row.peak.is_none_or(|peak| peak <= row.profile.memory())
 }
 
-/// A limit that page cache fills is answered by another turn, whatever sub-cause stands first.
+/// The treatment to record. A limit that was full of page cache is answered with a retry, whatever
+/// sub-cause the diagnosis lists first.
 fn recorded(applied: AppliedTreatment, account: Account) -> AppliedTreatment {
     match account {
         Account::Spike => AppliedTreatment { treatment: Treatment::Retry, quantity: None, remedy: None, ..applied },
@@ -191,7 +194,7 @@ fn decision(next: &Next) -> String {
     }
 }
 
-/// Few enough points: a master keeps the rows of all attempts for as long as it lives.
+/// A timeline with few points. The master keeps the rows of all attempts until it ends.
 pub(super) fn thinned(timeline: &[Sample]) -> Vec<Sample> {
     Sample::thinned(timeline, MOST_POINTS)
 }

@@ -1,4 +1,4 @@
-//! The end of a container: what becomes of the attempts in it that had no report of their own.
+//! The end of a container, and the decisions on its attempts that have no report of their own.
 
 use headroom_types::{Bytes, Charge, ContainerId, ExitReason, ExitReport, TaskAttemptId};
 use headroom_wire::v1::job::{AttemptRow, TaskState};
@@ -14,11 +14,12 @@ use crate::policy::collateral::class_of_container;
 use crate::record::Record;
 use crate::taskset::{Task, TaskKey};
 
-/// After so many times in a row that containers of a request ended before an executor in them said hello, its tasks are given up.
+/// Containers of a request that may end in a row before their executor sends a hello; then the
+/// tasks of the request are given up.
 const MOST_UNUSED: u32 = 5;
 
 impl Core {
-    /// A container has ended, and nothing more will be heard from it.
+    /// Processes the end of a container after which no further message of it is expected.
     pub(super) fn container_gone(&mut self, now: Now, container: &ContainerId, report: &ExitReport, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get(container).cloned() else { return };
         match report.reason.charge() {
@@ -32,7 +33,7 @@ impl Core {
         self.forget_container(now, container, &executor, Some(report.reason), out);
     }
 
-    /// Closes what is still open in an executor as lost through no fault of the tasks.
+    /// Closes the open attempts of an executor as lost without a failure of the tasks.
     pub(super) fn lose_attempts(
         &mut self,
         now: Now,
@@ -50,7 +51,8 @@ impl Core {
         }
     }
 
-    /// Takes a container out of the books. One that ended before any executor in it said hello counts against its request.
+    /// Removes a container from the state. A container that ended before its first hello counts as
+    /// unused for its request.
     pub(super) fn forget_container(
         &mut self,
         now: Now,
@@ -67,7 +69,7 @@ impl Core {
         if failed {
             self.shun(now, &executor.node, before, &format!("an executor of {request} was not ready: {why}"));
         }
-        // One that is there may still say hello, and then the job goes on with it.
+        // An executor that still exists may send a hello, and then the job continues with it.
         let alone = !self.fleet.of_request(&request).any(|(_, e)| e.stays());
         let hopeless = unused && alone && self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MOST_UNUSED);
         if hopeless {
@@ -85,7 +87,8 @@ impl Core {
     }
 
     fn died_of_memory(&mut self, now: Now, executor: &Executor, report: &ExitReport, out: &mut Vec<Effect>) {
-        // Nobody has seen these run: the start may never have arrived, and cannot be what filled the memory then.
+        // These attempts were never reported as running. Their start may not have arrived, and they
+        // cannot have filled the memory.
         let mut unseen = executor.clone();
         unseen.seats.retain(|_, seat| !seat.started);
         let lost = (ExitReason::AncestorOom, Class::Transient);
@@ -127,14 +130,15 @@ impl Core {
         }
     }
 
-    /// What the limit of an executor leaves for tasks.
+    /// The memory of an executor's limit that is available to tasks.
     fn room_of(&self, executor: &Executor) -> Bytes {
         let memory = self.memory_of(executor);
         let reserve = self.set_of_purpose(executor.purpose).map_or(Bytes::ZERO, |s| s.reserve);
         memory.saturating_sub(reserve)
     }
 
-    /// True when at least 19 in 20 of the stage's finished tasks used no more than `size`. Without any, nothing is known.
+    /// True when at least 19 in 20 of the stage's finished tasks used no more than `size`; false
+    /// while none has finished.
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
         let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
@@ -146,7 +150,8 @@ impl Core {
 
     fn failure_of(&self, key: TaskKey, row: &AttemptRow, report: &ExitReport) -> MemoryFailure {
         let runtime = self.stage_of(key).map(|s| s.runtime).unwrap_or_default();
-        // The container's evidence is about all its tasks: only the reason is taken from it, the figures are the task's own.
+        // The container's evidence describes all its tasks. Only the reason comes from it; the
+        // numbers are those of the task.
         let facts =
             Facts { reason: report.reason, dimension: None, evidence: None, timeline: &[], profile: &row.profile, runtime };
         match classify(&facts) {
@@ -162,7 +167,8 @@ impl Core {
     }
 }
 
-/// Ends that say something of the node, when they come before the executor is ready.
+/// True for reasons that indicate a fault of the node when the container ends before its executor
+/// is ready.
 fn failed_at_once(reason: ExitReason) -> bool {
     match reason {
         ExitReason::LaunchFailed | ExitReason::Exit { .. } | ExitReason::Signal { .. } => true,
@@ -180,7 +186,8 @@ fn failed_at_once(reason: ExitReason) -> bool {
     }
 }
 
-/// An executor that crashed by itself took its tasks with it; for them that is a kill from outside.
+/// The reason recorded for the attempts of an ended executor. A crash of the executor counts as an
+/// external kill of its tasks.
 fn lost_as(reason: ExitReason) -> ExitReason {
     match reason.charge() {
         Charge::Free => reason,
@@ -188,7 +195,7 @@ fn lost_as(reason: ExitReason) -> ExitReason {
     }
 }
 
-/// The row with the peak that its task cgroup kept.
+/// The row with the peak that the task's cgroup recorded.
 fn with_facts(mut row: AttemptRow, report: &ExitReport, attempt: &TaskAttemptId) -> AttemptRow {
     if let Some(group) = report.tasks.iter().find(|t| t.name == attempt.file_name()) {
         let seen = group.facts.peak.unwrap_or(group.facts.current);

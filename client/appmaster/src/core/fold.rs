@@ -1,11 +1,13 @@
-//! Rows of tasks that ended well become counts, so that a long job does not take more and more memory and bandwidth.
+//! Folding of rows: rows of succeeded tasks become counts, so that memory and bandwidth of a long
+//! job stay bounded.
 //!
 //! ```text
-//!  ended well at its first attempt, beyond the first 10,000 tasks ──row reported once──► counted in `folded`, attempts dropped
+//!  succeeded at the first attempt, beyond the first 10,000 tasks
+//!    ──row reported once──► counted in `folded`, attempts dropped
 //! ```
 //!
-//! Nothing here lasts: a master that takes over has all attempts from its journal, and reports and drops them again. A patch that
-//! could not be sent gives the attempts back.
+//! None of this state is durable: a master that takes over reads all attempts from its journal, and
+//! reports and drops them again. A patch that could not be sent restores its attempts.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +17,14 @@ use headroom_wire::v1::job::{FoldedTasks, TaskRow};
 use super::Core;
 use crate::taskset::{State, TaskKey};
 
-/// So many tasks of a job, counted in the order of its stages, always have a row, and the first one of each stage has.
+/// Number of tasks that always keep a row, counted in the order of the stages. The first task of
+/// each stage keeps its row as well.
 const FIRST_ROWS: u32 = 10_000;
 
 /// Tasks without a row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Folded {
-    /// By stage and index, the largest use of memory.
+    /// Peak memory by stage and task index.
     tasks: BTreeMap<usize, BTreeMap<u32, Option<Bytes>>>,
 }
 
@@ -31,19 +34,20 @@ impl Folded {
         self.tasks.get(&key.stage).is_some_and(|of_stage| of_stage.contains_key(&key.index))
     }
 
-    /// What a task used that has no row any more.
+    /// Peak memory of a task that has no row any more.
     pub(super) fn peak(&self, key: TaskKey) -> Option<Bytes> {
         *self.tasks.get(&key.stage)?.get(&key.index)?
     }
 }
 
 impl Core {
-    /// A row that is about to be reported for the last time: its attempts are dropped, and it is counted. `None` when it stays.
+    /// Folds a row that is about to be reported for the last time: drops the attempts and counts
+    /// the task. Returns `None` if the row stays.
     pub(super) fn fold(&mut self, key: TaskKey, row: &TaskRow) -> Option<TaskId> {
         let before: u32 = self.job.stages.iter().take(key.stage).fold(0, |sum, stage| sum.saturating_add(stage.count));
         let plain = row.rung == 1 && row.attempts.len() == 1 && row.attempts.iter().all(|a| a.grown.is_empty());
         let task = self.tasks.get_mut(key).filter(|task| task.state == State::Done && plain)?;
-        // The first task of each stage shows what its tasks begin with.
+        // The first task of each stage shows the initial size of its tasks.
         if key.index == 0 || before.saturating_add(key.index) < FIRST_ROWS {
             return None;
         }
@@ -53,7 +57,7 @@ impl Core {
         Some(row.task.clone())
     }
 
-    /// The patch with the row could not be sent.
+    /// Restores the attempts of a row whose patch could not be sent.
     pub(super) fn unfold(&mut self, key: TaskKey, row: &TaskRow) {
         let was = self.folded.tasks.get_mut(&key.stage).and_then(|of_stage| of_stage.remove(&key.index));
         if let Some(task) = self.tasks.get_mut(key).filter(|_| was.is_some()) {
@@ -61,7 +65,7 @@ impl Core {
         }
     }
 
-    /// How many tasks of each stage have no row.
+    /// Number of tasks without a row, by stage.
     pub(super) fn folded(&self) -> Vec<FoldedTasks> {
         let of = |(stage, tasks): (&usize, &BTreeMap<u32, Option<Bytes>>)| {
             let done = u32::try_from(tasks.len()).unwrap_or(u32::MAX);

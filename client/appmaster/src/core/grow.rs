@@ -1,17 +1,19 @@
-//! More memory for a task that runs: from its executor's word that it is near its limit to its new one.
+//! Growth of a running task, from the pressure message of its executor to the confirmed new limit.
 //!
 //! ```text
-//!  Pressure ──► room in its executor ───────────────────────► written down ──► told to the executor ──► confirmed
-//!           │                                                     ▲
-//!           ├─► no room: the container is to be larger ──► Resized ┘
-//!           │          ▲                              ├──► refused: asked again as long as it is held; room is made on its node
-//!           │          └──────────────────────────────┘    (see `contention`); then let go
-//!           └─► the policy has no more, or its node cannot ──► let go: the kernel decides, the ladder goes on
+//!  Pressure ──► memory in its executor ──────────► recorded ──► sent to executor ──► confirmed
+//!           │                                         ▲
+//!           ├─► none: a larger container ──► Resized ─┘
+//!           │          ▲            ├──► refused: requested again while the task is frozen;
+//!           │          └────────────┘    room is made on its node (see `contention`)
+//!           └─► the policy or the node allows no more ──► unfrozen: the kernel decides, and the
+//!                                                         ladder continues
 //! ```
 //!
-//! What a task was given beyond the size it was placed with is taken from free slots of its executor, or from what its container
-//! was enlarged by; a container that has more than its tasks need gives it back. Only what was given is lasting state: a task that
-//! is held when its master is started again says so again.
+//! Memory that a task gets beyond its initial size comes from free slots of its executor, or from
+//! the enlargement of its container. A container with more memory than its tasks need returns it.
+//! Only granted growth is durable state: a task that is frozen when its master restarts is reported
+//! again.
 
 use std::time::Duration;
 
@@ -26,17 +28,18 @@ use crate::policy::{Place, Size, grow};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
-/// A larger container that nothing was heard of is asked for again after this long.
+/// Interval after which a larger container is requested again if no answer arrived.
 const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// A container that cannot be larger just now, because its program is about to run or its size is being changed, is tried again.
+/// First pause after a refusal that may be brief: the program is about to run, or the size is being
+/// changed.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
-/// So often where the node could not; each time twice as long later.
+/// Maximum number of attempts after refusals of the node; the pause doubles each time.
 const MOST_TRIES: u32 = 3;
-/// Most doublings of that pause while there is no room: 1.6 s.
+/// Maximum number of doublings of that pause while there is no free memory: 1.6 s.
 const MOST_DOUBLINGS: u32 = 5;
 
 impl Core {
-    /// A task is held near its limit.
+    /// Processes the message that a task is frozen near its limit.
     pub(super) fn on_pressure(
         &mut self,
         now: Now,
@@ -48,7 +51,7 @@ impl Core {
         let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| self.job.hold_of(stage));
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(attempt)).copied() else { return };
         if limit < seat.memory {
-            // It was given more, and the message was lost.
+            // The task already has more memory, and the message to the executor was lost.
             out.push(send(container, ToExecutor::Resize { attempt: attempt.clone(), limit: seat.memory }));
             return;
         }
@@ -63,7 +66,7 @@ impl Core {
         }
     }
 
-    /// An executor has given a task another limit, or could not.
+    /// Processes the result of a limit change in an executor.
     pub(super) fn on_limit_set(&mut self, now: Now, container: &ContainerId, set: &LimitSet, out: &mut Vec<Effect>) {
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(&set.attempt)).copied() else { return };
         if set.limit < seat.memory && set.error.is_some() {
@@ -85,7 +88,7 @@ impl Core {
         }
     }
 
-    /// The resource manager, or its node, has told what size a container has.
+    /// Processes the size of a container as the resource manager or its node reports it.
     pub(super) fn on_container_size(&mut self, container: &ContainerId, resource: Resource) {
         if let Some(executor) = self.fleet.executors.get_mut(container) {
             executor.resource = Some(resource);
@@ -94,7 +97,7 @@ impl Core {
         }
     }
 
-    /// A container keeps its size, for good or for now.
+    /// Processes a refused change of a container's size, which may be final or temporary.
     pub(super) fn on_resize_refused(&mut self, now: Now, container: &ContainerId, refusal: &SizeRefusal, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         let grows = executor.resource.as_ref().zip(executor.resizing).is_some_and(|(has, wanted)| has.memory < wanted.to);
@@ -129,7 +132,8 @@ impl Core {
         }
     }
 
-    /// Gives more to those that wait for it and asks for what is missing; follows from the state, after every event.
+    /// Gives more memory to frozen tasks and requests the missing memory. Derived from the state
+    /// after every event.
     pub(super) fn grow_held(&mut self, now: Now, out: &mut Vec<Effect>) {
         for container in self.fleet.growing.clone() {
             let missing = self.give_what_is_there(now, &container, out);
@@ -140,7 +144,7 @@ impl Core {
         }
     }
 
-    /// Gives back what containers were enlarged by and their tasks do not need any more.
+    /// Returns memory by which containers were enlarged and that their tasks do not need any more.
     pub(super) fn shrink_back(&mut self, now: Now, out: &mut Vec<Effect>) {
         for container in self.fleet.growing.clone() {
             let Some(executor) = self.fleet.executors.get_mut(&container) else {
@@ -162,7 +166,7 @@ impl Core {
         }
     }
 
-    /// What those who still wait need beyond what is there.
+    /// Grants growth from the memory at hand; returns the memory that is still missing.
     fn give_what_is_there(&mut self, now: Now, container: &ContainerId, out: &mut Vec<Effect>) -> Bytes {
         let mut missing = Bytes::ZERO;
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
@@ -196,7 +200,7 @@ impl Core {
         missing.saturating_sub(spare)
     }
 
-    /// Its executor does not hold it any longer.
+    /// Ends the freeze of a task that its executor no longer keeps frozen.
     pub(super) fn hold_is_over(&mut self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, held: Held) {
         let Some(seat) = self.seat_mut(container, attempt) else { return };
         let (task, memory) = (seat.task, seat.memory);
@@ -208,7 +212,7 @@ impl Core {
         self.view.touch(task);
     }
 
-    /// There is no room for what the held tasks of a container need: said once of each.
+    /// Reports, once for each frozen task of a container, that there is no free memory for it.
     fn tell_short(&mut self, now: Now, container: &ContainerId, why: &str) {
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
         for (attempt, seat) in seats {
@@ -224,14 +228,15 @@ impl Core {
         }
     }
 
-    /// What the running attempt of a task is held for, for people.
+    /// The displayed state of the freeze of a task's running attempt.
     pub(super) fn held_task(&self, key: TaskKey) -> Option<HeldTask> {
         let row = self.tasks.get(key)?.open_attempt()?;
         let held = self.fleet.executors.get(&row.container)?.seats.get(&row.attempt)?.held?;
         Some(HeldTask { since: held.at, more: held.short? })
     }
 
-    /// Asks for another size of a container, now and then until there is an answer. What is not known cannot be changed.
+    /// Requests another size of a container, periodically until there is an answer. A container of
+    /// unknown size is left unchanged.
     fn ask_for_size(&mut self, now: Now, container: &ContainerId, wanted: Bytes, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         let Some(has) = executor.resource.clone().filter(|_| executor.stays()) else {
@@ -247,7 +252,7 @@ impl Core {
         out.push(Effect::Resize { container: container.clone(), resource: Resource { memory: wanted, ..has } });
     }
 
-    /// What the policy wants a held task to have.
+    /// The profile that the policy proposes for a frozen task, or the reason for no growth.
     pub(super) fn wish(
         &self,
         now: Now,
@@ -296,8 +301,8 @@ impl Core {
         Some(self.tasks.get(key)?.open_attempt()?.profile.clone())
     }
 
-    /// The size that an attempt which has ended leaves to the next one: what grew in shared slots needs more of them, or a container
-    /// of its own.
+    /// The size that an ended attempt passes on to the next one. A task that grew in shared slots
+    /// needs more slots, or its own container.
     pub(super) fn size_after(&self, key: TaskKey) -> Option<Size> {
         let (task, set) = (self.tasks.get(key)?, self.set_of(key)?);
         let size = task.size.clone();
@@ -309,12 +314,12 @@ impl Core {
         Some(if slots <= set.slots { Size { slots, ..size } } else { Size { slots: 1, place: Place::Own, ..size } })
     }
 
-    /// Memory of a container as it is; as it was asked for when that is not known.
+    /// Current memory of a container; the requested memory if the current one is unknown.
     pub(super) fn memory_of(&self, executor: &Executor) -> Bytes {
         executor.resource.as_ref().map_or_else(|| self.container_memory(executor.purpose), |r| r.memory)
     }
 
-    /// What a container of this purpose has at first, and what a slot of it is worth.
+    /// Initial memory of a container of this purpose, and the memory of one of its slots.
     pub(super) fn base_of(&self, purpose: Purpose) -> (Bytes, Bytes) {
         let share = match purpose {
             Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, headroom_config::ExecutorSpec::share),

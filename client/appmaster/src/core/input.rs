@@ -1,4 +1,5 @@
-//! What attempts read and where that is: planned against read, local against remote, and what a remote input takes.
+//! Inputs of attempts: planned and read bytes, local and remote data, and the memory that a remote
+//! input takes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,26 +13,29 @@ use crate::executors::Purpose;
 use crate::spec;
 use crate::taskset::{Task, TaskKey};
 
-/// A container waits so long for a node that holds its task's input.
+/// Timeout for a container on a node that holds its task's input. Milliseconds.
 const WAIT_FOR_LOCAL_MS: u64 = 3000;
-/// Most nodes that are preferred at once; who names more has no preference.
+/// Maximum number of preferred nodes. A request that would name more has no preference.
 const MOST_PREFERRED: usize = 64;
-/// Programs read so much for themselves: code, settings, pipes. Bytes.
+/// Bytes that a program reads for itself: code, settings, pipes.
 const OF_ITS_OWN: Bytes = Bytes::from_mib(4);
 
-/// What the ratio of what was read to what was planned is told from: the last attempts of a kind.
+/// Number of attempts of a kind, the most recent ones, from which the ratio of read to planned
+/// bytes is computed.
 const REMEMBERED: usize = 64;
-/// Fewer tell nothing.
+/// Minimum number of attempts for such a ratio.
 const ENOUGH: usize = 3;
 
-/// The sizes of all inputs: as planned, and how far what was read lies from that. Lasting state of the core.
+/// The sizes of all inputs: the planned sizes and the ratios of read to planned bytes. Durable
+/// state of the core.
 #[derive(Clone, Debug)]
 pub(super) struct Inputs {
-    /// For each stage, that of each task; empty where nothing was told or measured.
+    /// For each stage, the size for each task; empty if it is neither stated nor measured.
     planned: Vec<Vec<Option<Bytes>>>,
-    /// For each stage, the first one of the same kind.
+    /// For each stage, the index of the first stage of the same kind.
     kind_of: Vec<usize>,
-    /// For each kind, what was read as a ratio to what was planned; 1 where there is no gap. The oldest first.
+    /// For each kind, the ratios of read to planned bytes, the oldest first; 1 where there is no
+    /// gap.
     ratios: BTreeMap<usize, VecDeque<f64>>,
 }
 
@@ -39,32 +43,34 @@ impl Inputs {
     pub(super) fn new(planned: Vec<Vec<Option<Bytes>>>, kind_of: Vec<usize>) -> Inputs {
         Inputs { planned, kind_of, ratios: BTreeMap::new() }
     }
-    /// The inputs of a stage were measured.
+    /// Records the measured inputs of a stage.
     pub(super) fn measured(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
         if let Some(planned) = self.planned.get_mut(stage) {
             *planned = sizes.to_vec();
         }
     }
-    /// True for a stage whose inputs were neither told nor measured.
+    /// True for a stage whose inputs are neither stated nor measured.
     pub(super) fn are_unknown(&self, stage: usize) -> bool {
         self.planned.get(stage).is_some_and(Vec::is_empty)
     }
-    /// As the job file tells, or as it was measured.
+    /// The input size of a task, stated in the job file or measured.
     pub(super) fn planned(&self, key: TaskKey) -> Option<Bytes> {
         self.planned.get(key.stage)?.get(usize::try_from(key.index).ok()?).copied().flatten()
     }
-    /// What a task will read as far as its kind tells: where most of it reads twice what was planned, twice what is planned.
+    /// The bytes that a task is expected to read: the planned size times the median ratio of its
+    /// kind.
     pub(super) fn expected(&self, key: TaskKey) -> Option<Bytes> {
         let planned = self.planned(key)?;
         let ratio = self.kind_of.get(key.stage).and_then(|kind| self.ratios.get(kind)).map_or(1.0, median);
         Some(if (ratio - 1.0).abs() < f64::EPSILON { planned } else { times(planned, ratio) })
     }
-    /// What a task of a finished attempt has read: as it was seen where it lies far from the plan, else as planned.
+    /// The input size of a finished attempt: the read bytes if they differ much from the plan, else
+    /// the planned size.
     pub(super) fn actual(&self, key: TaskKey, row: &AttemptRow) -> Option<Bytes> {
         let seen = row.input.as_ref().and_then(far_from_planned);
         self.planned(key).map(|planned| seen.unwrap_or(planned))
     }
-    /// An attempt has ended well.
+    /// Records the ratio of an attempt that succeeded.
     pub(super) fn ended(&mut self, key: TaskKey, row: &AttemptRow) {
         let (Some(kind), Some(input)) = (self.kind_of.get(key.stage), &row.input) else { return };
         let Some(planned) = input.planned.filter(|_| input.read.is_some()) else { return };
@@ -76,8 +82,9 @@ impl Inputs {
     }
 }
 
-/// What was read, where that lies far from the plan and tells of the input. Who reads no more than programs read for themselves maps its
-/// input, or has others read it: such a figure is the same for a large input and a small one.
+/// The read bytes, if they differ much from the plan and describe the input. A program that reads
+/// less than [`OF_ITS_OWN`] maps its input or lets other processes read it; its number is then the
+/// same for large and small inputs.
 fn far_from_planned(input: &AttemptInput) -> Option<Bytes> {
     input.read.filter(|read| input.gap.is_some() && *read > OF_ITS_OWN)
 }
@@ -97,7 +104,7 @@ fn times(planned: Bytes, ratio: f64) -> Bytes {
 }
 
 impl Core {
-    /// What a task is to read; `None` where nobody said. Bytes.
+    /// The input size of a task; `None` if it is unknown. Bytes.
     pub(super) fn planned_input(&self, key: TaskKey) -> Option<Bytes> {
         self.learning.inputs().planned(key).filter(|input| !input.is_zero())
     }
@@ -110,7 +117,7 @@ impl Core {
         stage.input_hosts.as_ref().map(hosts).unwrap_or_default()
     }
 
-    /// Where a task's input is for an attempt on this node.
+    /// Location of a task's input for an attempt on this node.
     pub(super) fn locality(&self, key: TaskKey, node: &NodeId) -> Option<Locality> {
         match self.stage_of(key)?.input_locality? {
             InputLocality::Remote => Some(Locality::Remote),
@@ -122,13 +129,13 @@ impl Core {
         }
     }
 
-    /// What is known of an attempt's input when it is placed.
+    /// The known properties of an attempt's input when it is placed.
     pub(super) fn input_on(&self, key: TaskKey, node: &NodeId) -> Option<AttemptInput> {
         let (planned, locality) = (self.planned_input(key), self.locality(key, node));
         (planned.is_some() || locality.is_some()).then_some(AttemptInput { planned, read: None, locality, gap: None })
     }
 
-    /// What an attempt has read, beside what was planned.
+    /// Adds the read bytes of an attempt to its row, and the gap to the planned bytes.
     pub(super) fn note_read(&self, key: TaskKey, row: &mut AttemptRow, read: Option<Bytes>) {
         // Measured files may be known only after the attempt was placed.
         let planned = self.planned_input(key);
@@ -142,8 +149,8 @@ impl Core {
         input.gap = input.planned.zip(read).and_then(|(planned, read)| gap(planned, read, whole));
     }
 
-    /// What the next size of an attempt that was killed has to hold more: its input, when that came over the network into a managed
-    /// runtime and no size of the task's has held it yet. Bytes.
+    /// Additional memory for the size after a kill: the input, if it came over the network into a
+    /// managed runtime and no earlier size included it. Bytes.
     pub(super) fn remote_input(&self, key: TaskKey, row: &AttemptRow) -> Bytes {
         let (Some(stage), Some(task)) = (self.stage_of(key), self.tasks.get(key)) else { return Bytes::ZERO };
         if stage.input_locality != Some(InputLocality::Local) || !is_managed(stage) {
@@ -157,14 +164,15 @@ impl Core {
         row.input.as_ref().and_then(|input| input.planned.max(input.read)).unwrap_or_default()
     }
 
-    /// What the first size of a task holds more than its stage states: an input that is remote wherever it runs, in a managed runtime. Bytes.
+    /// Additional memory for the first size of a task: an input that is remote on every node, in a
+    /// managed runtime. Bytes.
     pub(super) fn first_charge(&self, key: TaskKey) -> Bytes {
         let remote = |stage: &&StageSpec| stage.input_locality == Some(InputLocality::Remote) && is_managed(stage);
         self.stage_of(key).filter(remote).and_then(|_| self.planned_input(key)).unwrap_or_default()
     }
 
-    /// First sizes of a stage whose inputs are known now and come over the network, for those that have not begun and start with what
-    /// was stated.
+    /// Recomputes the first sizes of a stage after its remote inputs became known, for tasks that
+    /// have not started and have the stated size.
     pub(super) fn charge_first(&mut self, stage: usize) {
         for key in self.tasks.keys_of(stage).collect::<Vec<_>>() {
             let charge = self.first_charge(key);
@@ -177,7 +185,7 @@ impl Core {
         }
     }
 
-    /// Where containers of this purpose would rather be: where the input of their tasks is.
+    /// Preferred nodes for containers of this purpose: those that hold the input of their tasks.
     pub(super) fn preference(&self, purpose: Purpose, avoid: &BTreeSet<NodeId>) -> Placement {
         let keys: Vec<TaskKey> = match purpose {
             Purpose::Own(key) => vec![key],
@@ -208,12 +216,13 @@ fn is_managed(stage: &StageSpec) -> bool {
     stage.runtime.memory() == Memory::HeapAndOverhead
 }
 
-/// True when its input came over the network.
+/// True when the input came over the network.
 fn is_remote(row: &AttemptRow) -> bool {
     row.input.as_ref().is_some_and(|input| input.locality == Some(Locality::Remote))
 }
 
-/// More than half as much again, or less than two thirds. One that did not come to its end may have read too little.
+/// The gap between planned and read bytes: more than 1.5 times as many, or fewer than two thirds.
+/// An attempt that was killed may have read too little, so it shows no gap of the second kind.
 fn gap(planned: Bytes, read: Bytes, whole: bool) -> Option<InputGap> {
     let far = |less: Bytes, more: Bytes| more > less.mul_ratio(3, 2).saturating_add(OF_ITS_OWN);
     if far(planned, read) {

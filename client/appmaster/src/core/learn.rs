@@ -1,14 +1,15 @@
-//! What tasks start with in a job that learns: which of those that have not begun may begin, at which size, and why.
+//! Sizes of tasks in a job that learns: which waiting tasks may start, with which size and for
+//! which reason.
 //!
 //! ```text
-//!                     ends, kills                     a turn in the queue, or a place in the line
-//!  records ──► sizer ──────────────► sizes of those ──────────────────────────────────────────────► Placed | Moved
-//!                                    that have not begun (nothing lasting)                           (lasting)
+//!                     ends, kills                     a turn in the queue, or in the line
+//!  records ──► sizer ──────────────► sizes of tasks ──────────────────────────────► Placed | Moved
+//!                                    that have not started (not durable)           (durable)
 //! ```
 //!
-//! What was learned is lasting state and changes only by applying records. The size of a task that has not begun follows from it,
-//! and is worked out anew after a restart; it is written down with the task's first attempt, or when a container of its own is
-//! asked for.
+//! Learned data is durable state and changes only by applying records. The size of a task that has
+//! not started is derived from it and computed again after a restart. It is recorded with the
+//! task's first attempt, or when the task's own container is requested.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,33 +33,37 @@ use crate::record::{KnownStage, Record};
 use crate::spec;
 use crate::taskset::{State, TaskKey};
 
-/// Each task is sized when its turn comes; all that wait besides, after every end while they are few, else after a part of the others.
+/// Each task is sized when its turn comes. All waiting tasks are sized again after every end while
+/// they are few, else after a fraction of the others.
 const FEW: u32 = 64;
 const RESIZED_AFTER: u32 = 4;
-/// A container of its own takes about a second to start: a task that runs shorter than this stays where it is. Seconds.
+/// Minimum run time for which an own container is worthwhile, since it takes about a second to
+/// start. A shorter task stays in its executor. Seconds.
 const WORTH_A_START: f64 = 10.0;
-/// A kill tells more than an end.
+/// Weight of a kill, in ends: a kill contains more information than a success.
 const KILL: u32 = 8;
 
-/// What a job has learned, and who waits for a size.
+/// The learned data of a job, and the tasks that wait for a size.
 #[derive(Clone, Debug)]
 pub(super) struct Learning {
     how: Sizes,
     sizer: Sizer,
-    /// For each stage, the first one of the same kind.
+    /// For each stage, the index of the first stage of the same kind.
     kind_of: Vec<usize>,
     inputs: Inputs,
-    /// Stages whose inputs are being measured. Nothing lasting.
+    /// Stages whose inputs are being measured. Not durable.
     measuring: BTreeSet<usize>,
-    /// For each kind, the tasks that have begun, or have a container of their own asked for, and are neither done nor given up.
+    /// For each kind, the number of tasks that have started, or whose own container is requested,
+    /// and that are not final.
     begun: BTreeMap<usize, usize>,
-    /// For each kind, how much was learned since those that wait were sized. Nothing lasting.
+    /// For each kind, the amount of new information since the waiting tasks were sized. Not
+    /// durable.
     news: BTreeMap<usize, u32>,
-    /// Tasks that have not begun, and will have a container of their own.
+    /// Tasks that have not started and will have their own container.
     line: BTreeSet<TaskKey>,
-    /// What earlier jobs needed has been taken in.
+    /// The usage history of earlier jobs has been included.
     informed: bool,
-    /// What of all that was told.
+    /// Learned sizes that were reported as events.
     pub(super) told: Told,
 }
 
@@ -83,7 +88,8 @@ impl Learning {
             told: Told::default(),
         }
     }
-    /// Tasks run where no limit can be raised: one that is too small costs an attempt.
+    /// Lets the sizer expect kills: these tasks run where no limit can be raised, so that a limit
+    /// that is too small costs an attempt.
     pub(super) fn expect_kills(&mut self) {
         self.sizer.expect_kills();
     }
@@ -104,18 +110,18 @@ impl Learning {
         let news = self.news.entry(kind).or_default();
         *news = news.saturating_add(how_much);
     }
-    /// A stage may begin: all of its tasks want a size.
+    /// Marks all tasks of a stage that may start for sizing.
     pub(super) fn unblocked(&mut self, stage: usize) {
         if self.acts() {
             self.learned(stage, u32::MAX);
         }
     }
-    /// A task has begun. Told only where sizes follow from what is learned.
+    /// Counts a task that has started. Called only where sizes depend on learned data.
     pub(super) fn begins(&mut self, key: TaskKey) {
         let begun = self.begun_mut(key);
         *begun = begun.saturating_add(1);
     }
-    /// A task that had begun is done, or given up.
+    /// Uncounts a started task that has become final.
     pub(super) fn is_over(&mut self, key: TaskKey) {
         let begun = self.begun_mut(key);
         *begun = begun.saturating_sub(1);
@@ -135,7 +141,8 @@ impl Learning {
 }
 
 impl Core {
-    /// What each task would start with if it started now, whether it has or not; for tests and for comparisons.
+    /// The size that each task would start with now, whether it has started or not; for tests and
+    /// comparisons.
     pub fn first_sizes(&mut self) -> Vec<(TaskId, Size, String)> {
         let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
         let one = |key: TaskKey| {
@@ -145,12 +152,12 @@ impl Core {
         keys.into_iter().filter_map(one).collect()
     }
 
-    /// The files that the tasks of a stage read; `None` for one whose directory is not known.
+    /// The files that the tasks of a stage read; `None` for a file whose directory is unknown.
     pub fn input_files(&self, stage: usize) -> Vec<Option<PathBuf>> {
         spec::input_files(&self.job, stage, self.setup.base_dir.as_deref())
     }
 
-    /// The inputs of a stage were measured.
+    /// Processes the measured inputs of a stage.
     pub(super) fn on_inputs(&mut self, now: Now, stage: usize, sizes: Vec<Option<Bytes>>, out: &mut Vec<Effect>) {
         if self.learning.measuring.remove(&stage) {
             self.record(now, Record::Inputs { stage, sizes }, out);
@@ -166,8 +173,10 @@ impl Core {
         }
     }
 
-    /// What earlier jobs have needed goes before what this one learns, once. The families know peaks: of a managed runtime they do not tell
-    /// how much of it was heap, and of a task with a measured input not what it belonged to, so those stages begin as if nothing were known.
+    /// Includes the usage history of earlier jobs, once, before the job's own measurements. The
+    /// history contains peaks only. A peak does not separate the heap of a managed runtime, and
+    /// does not name the measured input that it belonged to. Stages of these two kinds start
+    /// without history.
     pub(super) fn on_known(&mut self, now: Now, family: &Family, out: &mut Vec<Effect>) {
         if self.learning.how == Sizes::Stated || self.learning.informed || self.outcome().is_some() {
             return;
@@ -190,7 +199,7 @@ impl Core {
         for known in stages {
             let Some(spec) = self.job.stages.get(known.stage) else { continue };
             for (n, (peak, runtime_ms)) in (0..).zip(&known.tasks) {
-                // Numbers that no task of this job has.
+                // Task numbers that no task of this job has.
                 let ask = Ask {
                     kind: spec.kind().as_str(),
                     memory: spec.runtime.memory(),
@@ -204,7 +213,7 @@ impl Core {
         }
     }
 
-    /// An attempt has ended: what that teaches.
+    /// Learns from an attempt that has ended.
     pub(super) fn learn(&mut self, key: TaskKey, row: &AttemptRow, account: Account, need: Option<Need>, next: &Next) {
         let Some(stage) = self.job.stages.get(key.stage) else { return };
         let learning = &mut self.learning;
@@ -217,7 +226,8 @@ impl Core {
             Account::Success => {
                 ask.input = learning.inputs.actual(key, row);
                 learning.inputs.ended(key, row);
-                // Journals from before tell the peak only, which says it all where there is one quantity.
+                // Older journals contain only the peak, which is the complete need of a runtime
+                // with one quantity of memory.
                 let whole = |rest| Need { heap: None, rest };
                 if let Some(need) = need.or_else(|| row.peak.map(whole)) {
                     learning.sizer.ended(&ask, &need, runtime_s(row));
@@ -244,13 +254,14 @@ impl Core {
         }
     }
 
-    /// What is known for a task that was killed for want of memory.
+    /// Learned data for the next size of a task that was killed for memory.
     pub(super) fn known_after(&mut self, key: TaskKey, row: &AttemptRow, failures: u32) -> After {
         let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else { return After::Unknown };
         if !self.learning.acts() {
             return After::Unknown;
         }
-        // Heap and overhead are learned apart, and so the first kill for one says as much whatever there was for the other.
+        // Heap and overhead are learned separately. The first kill of one dimension therefore has
+        // the same meaning whatever happened in the other.
         let failures = match stage.runtime.memory() {
             Memory::One => failures,
             Memory::HeapAndOverhead => {
@@ -263,7 +274,7 @@ impl Core {
         self.learning.sizer.after_kill(&ask, dimension, &row.profile, failures)
     }
 
-    /// Asks for what is to be measured, and sizes those that wait once enough was learned.
+    /// Requests measurements of inputs, and sizes the waiting tasks again after enough was learned.
     pub(super) fn size_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
         for (stage, spec) in self.job.stages.iter().enumerate() {
             let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
@@ -296,7 +307,7 @@ impl Core {
         }
     }
 
-    /// Gives a task that has not begun the size that is right now.
+    /// Gives a task that has not started the size that results from the current data.
     pub(super) fn size_now(&mut self, key: TaskKey) {
         if !self.is_open(key) {
             return;
@@ -310,13 +321,13 @@ impl Core {
         }
     }
 
-    /// True for a task that waits and whose size is not written down yet.
+    /// True for a waiting task whose size is not recorded yet.
     pub(super) fn is_open(&self, key: TaskKey) -> bool {
         let waits = |task: &&crate::taskset::Task| !task.sized && matches!(task.state, State::Pending { .. });
         self.tasks.get(key).as_ref().is_some_and(waits)
     }
 
-    /// False while few of its kind may run, because little is known of it.
+    /// False while only a few tasks of its kind may run, because little is known about it.
     pub(super) fn may_begin(&self, key: TaskKey) -> bool {
         let Some(stage) = self.job.stages.get(key.stage) else { return true };
         let kind = self.learning.kind_of.get(key.stage).copied().unwrap_or(key.stage);
@@ -324,14 +335,14 @@ impl Core {
         self.learning.sizer.may_start(stage.kind().as_str(), stage.runtime.memory(), begun)
     }
 
-    /// The size a task would start with, and why.
+    /// The size that a task would start with, and the reason.
     pub(super) fn learned_size(&mut self, key: TaskKey) -> Option<(Size, String)> {
         let (stage, set) = (self.job.stages.get(key.stage)?, self.job.executors.get(*self.set_of.get(key.stage)?)?);
         let cap = self.cap(set);
         let ask = Learning::ask(stage, &self.learning.inputs, key);
         let told = self.learning.sizer.first(&ask);
         let long = self.learning.sizer.runtime_s(ask.kind, ask.memory) >= WORTH_A_START;
-        // What was learned has seen what inputs take.
+        // Learned sizes already include the memory that inputs take.
         let size = if told.learned {
             seated(stage, set, (&told.profile, long), cap)
         } else {
@@ -340,7 +351,8 @@ impl Core {
         Some((size, told.why))
     }
 
-    /// Asks for containers of their own for those who wait in the line, as many at once as their executors have memory for.
+    /// Requests own containers for the tasks in the line, as many at once as the memory of their
+    /// executor set allows.
     pub(super) fn admit(&mut self, now: Now, out: &mut Vec<Effect>) {
         let mut after = None;
         while let Some(key) = self.next_in_line(after) {
@@ -361,7 +373,8 @@ impl Core {
         self.learning.line.range((after.map_or(Unbounded, Excluded), Unbounded)).next().copied()
     }
 
-    /// True when first attempts in containers of their own take what the job stated for the executors of their stage.
+    /// True when first attempts in their own containers take the memory that the job states for the
+    /// executors of their stage.
     fn own_is_full(&self, key: TaskKey) -> bool {
         let Some(set) = self.set_of(key) else { return true };
         let beside = self.own.iter().filter(|other| self.set_of.get(other.stage) == self.set_of.get(key.stage));
@@ -373,7 +386,7 @@ impl Core {
         taken > stated && beside.len() >= slots
     }
 
-    /// What a learner that only watches would have given to the first attempt of a task.
+    /// The size that a learner in shadow mode would have given to the first attempt of a task.
     pub(super) fn shadow(&mut self, key: TaskKey) -> Option<Shadow> {
         if self.learning.how != Sizes::Shadow || self.tasks.get(key).is_none_or(|task| !task.attempts.is_empty()) {
             return None;
@@ -382,7 +395,8 @@ impl Core {
         Some(Shadow { profile: size.profile, why, outcome: None })
     }
 
-    /// Why nothing of the job is given more, once memory failures have cost what they may.
+    /// The reason why no task of the job gets more memory, once memory failures have spent the
+    /// budget.
     pub(super) fn budget_spent(&self) -> Option<String> {
         let (budget, extra) = (self.job.retry.budget?, self.ledger.extra_byte_ms());
         (extra > budget.byte_ms()).then(|| {
@@ -391,7 +405,8 @@ impl Core {
         })
     }
 
-    /// Why nothing of a task's stage is given more, once too many of it had to be.
+    /// The reason why no task of this stage gets more memory, once too many of its tasks had to get
+    /// more.
     pub(super) fn breaker(&self, stage: usize) -> Option<String> {
         let (most, tasks) = (self.job.retry.breaker?, self.tasks.stages().get(stage)?);
         let spec = self.job.stages.get(stage)?;
@@ -403,10 +418,10 @@ impl Core {
     }
 }
 
-/// A stage is not called badly sized for fewer tasks than that.
+/// Minimum number of escalated tasks for which a stage is called badly sized.
 const LEAST_ESCALATED: u32 = 5;
 
-/// What became of it, had it had the size of its shadow.
+/// Sets the outcome that the attempt would have had with the size of its shadow.
 pub(super) fn judge(row: &mut AttemptRow, account: Account, need: Option<Need>) {
     let given = row.profile.memory();
     let Some(shadow) = &mut row.shadow else { return };

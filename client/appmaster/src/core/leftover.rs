@@ -1,8 +1,9 @@
 //! Containers in which ended tasks left memory behind.
 //!
-//! Files on a tmpfs or shared memory stay charged to the container after the task that made them. A container that has less room for its
-//! next task than that needs takes no more tasks: it leaves when nothing runs in it, and another one is asked for. Nothing here lasts: an
-//! executor tells it again on every new connection.
+//! Files on a tmpfs and shared memory stay charged to the container after their task has ended. A
+//! container that therefore has too little memory for its next task takes no more tasks. It ends
+//! when no task runs in it, and a replacement is requested. None of this state is durable: an
+//! executor reports it again on every new connection.
 
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, Reason};
@@ -13,19 +14,19 @@ use crate::executors::Purpose;
 use crate::taskset::TaskKey;
 
 impl Core {
-    /// How much ended tasks have left in a container.
+    /// Processes the memory that ended tasks left in a container.
     pub(super) fn on_leftover(&mut self, container: &ContainerId, left: Unattributed) {
         if let Some(executor) = self.fleet.executors.get_mut(container) {
             executor.left = left;
         }
     }
 
-    /// Executors whose next task would not find its memory take no more of them.
+    /// Retires executors whose next task would not have enough memory.
     pub(super) fn retire_filled(&mut self, now: Now) {
         let filled = |(container, e): (&ContainerId, &crate::executors::Executor)| {
             let Purpose::Set(set) = e.purpose else { return None };
             if e.left.memory.is_zero() || !e.stays() || e.warning.is_some() {
-                return None; // nearly always
+                return None; // the most frequent case
             }
             let reserve = self.job.executors.get(set)?.reserve;
             let (next, needs) = self.next_in(set)?;
@@ -45,7 +46,7 @@ impl Core {
         }
     }
 
-    /// The task of a set that is begun next, and its memory.
+    /// The task of a set that starts next, and its memory.
     fn next_in(&self, set: usize) -> Option<(TaskKey, Bytes)> {
         let key = self.queues.get(set)?.ready().next()?;
         Some((key, self.tasks.get(key)?.size.memory()))

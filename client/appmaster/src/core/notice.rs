@@ -1,9 +1,10 @@
-//! Warnings of the resource manager: a container that will be taken, a node that is being emptied.
+//! Warnings of the resource manager: a container that will be preempted, a node that is being
+//! drained.
 //!
-//! What runs there may end by itself; nothing new is begun, the executor leaves as soon as nothing runs in it, and another one is
-//! asked for before it is gone. An attempt that is ended all the same is nobody's failure: it is charged to no budget and runs
-//! again at the same size. Warnings are no lasting state: a master that is started again and does not hear of one loses nothing but
-//! the time it would have saved.
+//! Tasks in a warned container may finish; no new task starts there. The executor ends as soon as
+//! no task runs in it, and a replacement is requested in advance. An attempt that is ended
+//! nevertheless is not a failure: it is not charged and runs again with the same size. Warnings are
+//! not durable: a restarted master that misses one loses only the time that it would have saved.
 
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason, Tick, UnixMillis};
 
@@ -13,7 +14,7 @@ use crate::executors::Warning;
 use crate::policy::classify::Class;
 
 impl Core {
-    /// A container will be taken for somebody with a better claim.
+    /// Processes the warning that a container will be preempted.
     pub(super) fn on_preempt_soon(&mut self, now: Now, container: &ContainerId, at: UnixMillis, why: &str) {
         let until = now.tick.plus(at.since(now.unix));
         if self.warn(container, Some(until)) {
@@ -24,7 +25,7 @@ impl Core {
         }
     }
 
-    /// A node is to be empty by then.
+    /// Processes the warning that a node must be empty by this time.
     pub(super) fn on_node_draining(&mut self, now: Now, node: &NodeId, until: Option<UnixMillis>) {
         let there: Vec<ContainerId> =
             self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone()).collect();
@@ -38,7 +39,7 @@ impl Core {
         }
     }
 
-    /// The end of a task under such a warning, or by what was warned of.
+    /// The class of a task's end under such a warning, or by the announced preemption.
     pub(super) fn class_of_loss(&self, container: &ContainerId, reason: ExitReason, class: Class) -> Class {
         let warned = self.fleet.executors.get(container).is_some_and(|e| e.warning.is_some());
         let by_platform = matches!(reason, ExitReason::Stopped | ExitReason::NodeLost);
@@ -46,7 +47,7 @@ impl Core {
         if taken && class == Class::Transient { Class::Taken } else { class }
     }
 
-    /// Warned executors in which nothing runs go at once, and warnings that did not come true are forgotten.
+    /// Ends warned executors without tasks at once, and removes warnings that did not come true.
     pub(super) fn heed_warnings(&mut self, now: Now, out: &mut Vec<Effect>) {
         let mut idle: Vec<ContainerId> = Vec::new();
         for (id, executor) in &mut self.fleet.executors {
@@ -59,7 +60,7 @@ impl Core {
         idle.iter().for_each(|container| self.leave(container, out));
     }
 
-    /// False when nothing new was learned.
+    /// Stores the warning of a container. Returns false if it changes nothing.
     pub(super) fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
         let Some(executor) = self.fleet.executors.get_mut(container).filter(|e| e.stays()) else { return false };
         let warning = Warning { until };

@@ -1,8 +1,9 @@
-//! What somebody wants done with one task: it ends for good, it is tried again, or its next attempt gets another size.
+//! Orders for one task: cancel it, retry it, change its priority, or change the size of its next
+//! attempt.
 //!
-//! Orders come through the resource manager's stream of updates and may come twice. Only what lasts is written down: a task that is
-//! to end while an attempt of it runs stays marked until that attempt has ended, whoever ends it and however often this master is
-//! started again in between.
+//! Orders arrive in the resource manager's stream of updates and may arrive twice. Only durable
+//! consequences are recorded. A cancelled task with a running attempt stays marked until that
+//! attempt has ended, across restarts of this master.
 
 use headroom_config::Idempotent;
 use headroom_types::{Bytes, ContainerId, ExitReason, TaskOrder, TaskWish};
@@ -25,12 +26,13 @@ impl Core {
             (TaskWish::Cancel, State::Blocked | State::Pending { .. }) => self.give_up_on_request(now, key, order, out),
             (TaskWish::Cancel, State::Running { .. }) => self.cancel_running(now, key, order, out),
             (TaskWish::Retry { attempt }, State::Running { .. }) => self.retry(key, attempt, out),
-            // It will be tried anyway.
+            // The task runs again in any case.
             (TaskWish::Retry { .. }, State::Blocked | State::Pending { .. }) => {}
             (TaskWish::Resize { memory }, State::Blocked | State::Pending { .. }) => {
                 self.resize_on_request(now, key, memory, order, out)
             }
-            // What runs has its size; whoever looked before the order came has been told so.
+            // A running attempt keeps its size; the API rejects such an order unless the attempt
+            // started after the check.
             (TaskWish::Resize { .. }, State::Running { .. }) => {}
             (TaskWish::Rank { priority }, State::Blocked | State::Pending { .. } | State::Running { .. }) => {
                 self.rank(now, key, priority, order, out)
@@ -59,7 +61,7 @@ impl Core {
         self.stop_attempt(key, out);
     }
 
-    /// The attempt that runs ends by somebody's wish, and the next one is charged to no budget.
+    /// Ends the running attempt on request; the next one is not charged.
     fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<Effect>) {
         if self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::No) {
             if let Some(task) = self.tasks.get_mut(key) {
@@ -76,7 +78,7 @@ impl Core {
         self.stop_attempt(key, out);
     }
 
-    /// Ends the attempt that runs; what becomes of the task is decided when it has.
+    /// Stops the running attempt; the decision on the task follows its end.
     pub(super) fn stop_attempt(&self, key: TaskKey, out: &mut Vec<Effect>) {
         let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else { return };
         out.push(send(&row.container, ToExecutor::Stop { attempt: row.attempt.clone() }));
@@ -94,7 +96,8 @@ impl Core {
         self.tell_moved(now, key, &why);
     }
 
-    /// What becomes of a task after an end that somebody has asked for. What ended well is done all the same.
+    /// The decision on a task whose attempt ended by an order. A task that succeeded nevertheless
+    /// is done.
     pub(super) fn as_ordered(&self, key: TaskKey, row: &AttemptRow, (account, next): (Account, Next)) -> (Account, Next) {
         let Some(task) = self.tasks.get(key).filter(|_| next != Next::Done) else { return (account, next) };
         if let Some(message) = &task.cancelled {
@@ -111,7 +114,8 @@ impl Core {
         (Account::Taken, Next::Again { size: task.size.clone(), wait_ms: 0, elsewhere: Elsewhere::No, why })
     }
 
-    /// An executor is back: the word that something was to end may have been lost with its line.
+    /// Repeats the stop messages of cancelled tasks after an executor reconnects: they may have
+    /// been lost with the connection.
     pub(super) fn stop_cancelled(&self, container: &ContainerId, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get(container) else { return };
         let cancelled = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| task.cancelled.is_some());

@@ -1,4 +1,4 @@
-//! Which waiting task goes into which free slots, and how a wide one gets its room.
+//! Placement of waiting tasks in free slots, and reservation of executors for wide tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::record::Record;
 use crate::spec::{self, Attempt};
 use crate::taskset::{Queue, State, Task, TaskKey};
 
-/// How long a wide task waits for slots to come free together before it gets a container of its own.
+/// Timeout after which a wide task that waits for slots gets its own container.
 pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// An executor with room.
+/// An executor with free slots.
 #[derive(Clone, Debug)]
 struct Room {
     container: ContainerId,
@@ -26,14 +26,15 @@ struct Room {
     reserved: Option<TaskKey>,
 }
 
-/// How many more executors may be kept from other work: half of them, and at least one.
+/// Number of executors that may still be reserved: half of them, and at least one.
 fn reservations_left(rooms: &[Room]) -> usize {
     let reserved = rooms.iter().filter(|r| r.reserved.is_some()).count();
     (rooms.len() / 2).max(1).saturating_sub(reserved)
 }
 
 impl Core {
-    /// When the next task that waits for slots to come free together has waited long enough. Escalated tasks come first.
+    /// Time at which the next task that waits for slots reaches its timeout. Escalated tasks come
+    /// first.
     pub(super) fn next_patience_end(&self) -> Option<Tick> {
         let escalated =
             self.queues.iter().flat_map(|q| q.ready().map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1)));
@@ -76,7 +77,8 @@ impl Core {
             } else if slots > 1 {
                 self.wait_wide(now, next.key, &mut rooms, out);
             }
-            // What follows has the size of its stage, and neither room nor reservation is left for any of it.
+            // All following tasks have the size of their stage, and neither slots nor a reservation
+            // are left for any of them.
             if next.is_among_the_last() && self.no_room_left(set, &rooms) {
                 break;
             }
@@ -92,18 +94,20 @@ impl Core {
     }
 
     fn rooms(&self, set: usize) -> Vec<Room> {
-        // More than there may be from now on: the newest begin nothing new.
+        // Of more executors than the set may have now, the newest start no new tasks.
         let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
-        // Excluded nodes are for jobs that have no other one.
+        // Excluded nodes are used only if the job has no other node.
         let elsewhere = self.fleet.staying(set).any(|(_, e)| !self.fleet.collateral.is_excluded(&e.node));
         let allowed = |e: &Executor| !elsewhere || !self.fleet.collateral.is_excluded(&e.node);
         let up = self.fleet.staying(set).take(most).filter(|(_, e)| self.fleet.takes_work(e) && allowed(e));
         up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
     }
 
-    /// The room on a node that holds its input, else that with most free slots, among those that are not reserved for another task and not to be avoided. A task that
-    /// failed by itself waits for another executor as long as there is one. One that was lost with its executor waits for nobody: where no
-    /// other room is free, an executor that came to that node later will do.
+    /// The best executor for a task: one that is reserved for it, else one on a node that holds its
+    /// input, else the one with the most free slots. Executors that are reserved for other tasks or
+    /// to be avoided do not count. A task that failed by itself waits for another executor as long
+    /// as one exists. A task that was lost with its executor does not wait: if no other slot is
+    /// free, a later executor on that node is accepted.
     fn best_room<'r>(&self, key: TaskKey, rooms: &'r [Room]) -> Option<&'r Room> {
         let task = self.tasks.get(key)?;
         let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
@@ -121,8 +125,9 @@ impl Core {
         other.or_else(|| fits().filter(|r| !elsewhere || later(r)).max_by_key(worth))
     }
 
-    /// No executor has enough free slots: one is kept from taking other work until it has. The patience of an escalated task
-    /// ends; one that was wide from the start waits for its executors like all of its stage.
+    /// Reserves an executor for a task for which no executor has enough free slots. The wait of an
+    /// escalated task ends after a timeout. A task that was wide from the start waits for the
+    /// executors like all tasks of its stage.
     fn wait_wide(&mut self, now: Now, key: TaskKey, rooms: &mut [Room], out: &mut Vec<Effect>) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let slots = task.size.slots;
@@ -140,7 +145,7 @@ impl Core {
             return;
         }
         let able = |id: &ContainerId| self.fleet.executors.get(id).is_some_and(|e| e.slots >= slots);
-        // One where it will not be placed is kept for it only where there is no other.
+        // An executor in which the task will not be placed is reserved only if there is no other.
         let worth = |r: &&mut Room| (!self.is_avoided(key, &r.container), r.free);
         let best = rooms.iter_mut().filter(|r| r.reserved.is_none() && able(&r.container)).max_by_key(worth);
         let Some(room) = best else { return };
@@ -155,7 +160,7 @@ impl Core {
         self.view.touch(key);
     }
 
-    /// Tasks that have waited long enough, whether an executor is there or not.
+    /// Moves tasks whose wait has reached its timeout, whether an executor is available or not.
     fn end_patience(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
         let waited = |task: &Task| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_PATIENCE);
         let escalated = self.queues.get(set).into_iter().flat_map(Queue::ready);
@@ -164,7 +169,8 @@ impl Core {
         due.into_iter().for_each(|key| self.fall_to_own(now, key, out));
     }
 
-    /// The same size in a container of its own. When none could ever be had, it waits for slots once more.
+    /// Moves a task to its own container with the same size. If no node can ever hold that
+    /// container, the wait for slots starts again.
     fn fall_to_own(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) {
         let Some(task) = self.tasks.get(key) else { return };
         let size = Size { place: Place::Own, slots: 1, ..task.size.clone() };
@@ -179,7 +185,7 @@ impl Core {
         self.tell_moved(now, key, &why);
     }
 
-    /// Writes the attempt down and tells the executor.
+    /// Records the attempt and sends the start to the executor.
     pub(super) fn place(&mut self, now: Now, key: TaskKey, container: &ContainerId, out: &mut Vec<Effect>) {
         let shadow = self.shadow(key);
         let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else { return };
@@ -214,7 +220,8 @@ impl Core {
         out.extend(self.start_message(key));
     }
 
-    /// The start of a task's open attempt. Sent again when the executor does not know it.
+    /// The start message of a task's open attempt. It is sent again if the executor does not know
+    /// the attempt.
     pub(super) fn start_message(&self, key: TaskKey) -> Option<Effect> {
         let (stage, task) = (self.stage_of(key)?, self.tasks.get(key)?);
         let open = task.open_attempt()?;
@@ -226,7 +233,8 @@ impl Core {
         Some(send(&open.container, ToExecutor::Start(Box::new(start))))
     }
 
-    /// Whether a container for this task alone could ever be had; `None` when that is not known.
+    /// Whether the cluster can ever provide a container for this task alone; `None` if that is
+    /// unknown.
     pub(super) fn own_fits(&self, key: TaskKey, memory: headroom_types::Bytes) -> Option<bool> {
         let (stage, set) = (self.stage_of(key)?, self.set_of(key)?);
         let rung = self.tasks.get(key)?.size.rung;
@@ -234,7 +242,8 @@ impl Core {
         self.largest.as_ref().map(|largest| needs.fits(largest))
     }
 
-    /// Asks for a container for each task that needs one of its own, and starts those whose container is ready.
+    /// Requests a container for each task that needs its own, and starts the tasks whose container
+    /// is ready.
     pub(super) fn own_containers(&mut self, now: Now, out: &mut Vec<Effect>) {
         let keys: Vec<TaskKey> = self.own.iter().copied().collect();
         let ready: BTreeMap<RequestId, ContainerId> =
@@ -258,7 +267,7 @@ impl Core {
         self.leave_unneeded_own(out);
     }
 
-    /// When the next task may start whose own container is there already.
+    /// Time at which the next task may start whose own container is ready already.
     pub(super) fn next_own_start(&self) -> Option<Tick> {
         let there = self.fleet.ready_own();
         let start = |key: &TaskKey| {
@@ -277,7 +286,7 @@ impl Core {
         })
     }
 
-    /// Own containers whose task is done, was given up, or has moved to another rung.
+    /// Ends own containers whose task is final or has moved to another rung.
     fn leave_unneeded_own(&mut self, out: &mut Vec<Effect>) {
         let needed = |purpose: Purpose, id: &RequestId| match purpose {
             Purpose::Set(_) => true,
@@ -286,7 +295,7 @@ impl Core {
                 task.is_some_and(|t| spec::own_request(&t.id, t.size.rung).as_ref() == Some(id))
             }
         };
-        // Most requests of a long job are over for good: nothing lives of them, and nothing is wanted.
+        // Most requests of a long job are finished: they have no live container and request none.
         let live: BTreeSet<&RequestId> = self.fleet.executors.values().map(|e| &e.request).collect();
         let open = |id: &RequestId, r: &Request| r.wanted > 0 || r.hold_until > Tick(0) || live.contains(id);
         let over: Vec<RequestId> = self
@@ -299,7 +308,7 @@ impl Core {
         for id in over {
             if let Some(request) = self.fleet.requests.get_mut(&id) {
                 request.wanted = 0;
-                // Nobody waits for it, so nothing is due when the wait would be over.
+                // No task waits for it, so no timer is due at the end of the wait.
                 request.hold_until = Tick(0);
             }
             let leave: Vec<ContainerId> = self.fleet.of_request(&id).filter(|(_, e)| e.stays()).map(|(c, _)| c.clone()).collect();

@@ -1,4 +1,5 @@
-//! What the resource manager tells: grants, ends, refusals, and who lives after a restart.
+//! Updates of the resource manager: grants, ends, refusals, and the containers that are alive after
+//! a restart.
 
 use std::time::Duration;
 
@@ -13,13 +14,13 @@ use crate::policy::{Cause, Place};
 use crate::record::Record;
 use crate::taskset::{State, Task, TaskKey};
 
-/// After a restart of this master, executors may take this long to come back before their tasks run again.
+/// Timeout for executors to reconnect after a restart of this master; then their tasks run again.
 pub(super) const REATTACH: Duration = Duration::from_secs(10);
-/// After a restart of the resource manager, its nodes may take this long to come back.
+/// Timeout for nodes to return after a restart of the resource manager.
 const NODES_RETURN: Duration = Duration::from_secs(30);
-/// The last words of an executor whose end is known already may take this long.
+/// Timeout for the final task reports of an executor whose container end is known already.
 const LAST_WORDS: Duration = Duration::from_secs(2);
-/// A refusal that contradicts what was known before must last this long.
+/// Minimum duration of a refusal that contradicts earlier knowledge.
 const REFUSAL_LASTS: Duration = Duration::from_secs(10);
 
 impl Core {
@@ -65,7 +66,9 @@ impl Core {
         }
     }
 
-    /// A run since then wrote another journal, for what it was given is there: ends were told to that one, and nobody tells them again.
+    /// Drops containers that ended under another run of the master. A live container of such a run
+    /// shows that it wrote another journal. Container ends were reported to that run and are not
+    /// repeated.
     fn forget_ended_elsewhere(&mut self, now: Now, alive: &[Granted], out: &mut Vec<Effect>) {
         if !alive.iter().any(|granted| self.is_stranger(granted.attempt)) {
             return;
@@ -78,7 +81,8 @@ impl Core {
         }
     }
 
-    /// A journal from before runs were written down was written by all there were.
+    /// Records the application attempts of this journal. A journal of an older version, without
+    /// such records, was written by all attempts up to this one.
     fn join_runs(&mut self, now: Now, out: &mut Vec<Effect>) {
         let this = self.setup.attempt;
         let first = if self.started && self.runs.is_empty() { this.min(1) } else { this };
@@ -87,12 +91,14 @@ impl Core {
         }
     }
 
-    /// It was given to a run of the master whose journal, and with it the secret, is not here: no executor in it can ever say hello.
+    /// True when the container was granted to an application attempt whose journal is not
+    /// available. The secret is in that journal, so no executor in this container can ever send a
+    /// valid hello.
     fn is_stranger(&self, attempt: u32) -> bool {
         attempt != 0 && !self.runs.contains(&attempt)
     }
 
-    /// What a node once offered may come back, so the largest ever seen counts.
+    /// Keeps the largest container size ever reported, because a node that left may return.
     fn learn_largest(&mut self, largest: Resource) {
         if !largest.memory.is_zero() && self.largest.as_ref().is_none_or(|known| known.memory < largest.memory) {
             self.largest = Some(largest);
@@ -152,7 +158,7 @@ impl Core {
         let container = report.container.clone();
         self.fleet.strays.remove(&container);
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
-            // What the executor said last may still be on its way on the other line.
+            // The final reports of the executor may still be on their way over the task channel.
             let waits = executor.line == Line::Up && !executor.seats.is_empty() && executor.ended.is_none();
             if waits {
                 executor.ended = Some((report, now.tick.plus(LAST_WORDS), cursor));
@@ -185,7 +191,8 @@ impl Core {
         }
     }
 
-    /// A container for one task may have been asked for larger than anything there is: then it is asked for as large as there is.
+    /// Reduces an own container that was requested larger than any node to the largest possible
+    /// size.
     fn shrink_request(&mut self, now: Now, id: &RequestId, purpose: Purpose, out: &mut Vec<Effect>) -> bool {
         let Purpose::Own(key) = purpose else { return false };
         if !self.shrink_to_cap(now, key, out) {
@@ -200,7 +207,7 @@ impl Core {
         true
     }
 
-    /// Gives up every waiting task that depends on a request that cannot be served.
+    /// Gives up every waiting task that depends on an infeasible request.
     pub(super) fn give_up_request(&mut self, now: Now, purpose: Purpose, cause: Cause, sentence: &str, out: &mut Vec<Effect>) {
         let keys = match purpose {
             Purpose::Own(key) => vec![key],

@@ -1,8 +1,9 @@
-//! What is told of learned sizes: an event when what a kind of tasks begins with has moved by more than a tenth since it was told.
+//! Reports of learned sizes: an event when the initial size of a kind has changed by more than a
+//! tenth since the last report.
 //!
-//! One task of the kind stands for all of them, always the same one: its input is what it is, so when its size moves, something was
-//! learned. It is looked at when those that wait are sized anew, and told only while some of them do. A size that settles down is told a
-//! few times in a job however many tasks there are.
+//! One fixed task represents its kind: its input is constant, so a change of its size shows that
+//! something was learned. The check runs when waiting tasks are sized again, and reports only while
+//! some wait. A converging size therefore causes a few events in a job of any length.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use crate::event::Now;
 use crate::spec;
 use crate::taskset::TaskKey;
 
-/// A size that has moved by less than this part of what was told is not told anew.
+/// Inverse of the minimum relative change that is reported: a tenth.
 const WORTH_TELLING: u64 = 10;
 
-/// What was told. Nothing lasting: a master that goes on where another one ended begins with what is so then.
+/// Reported sizes. Not durable: a master that takes over starts with the sizes of that moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     /// For each kind, by its first stage. Bytes.
@@ -25,14 +26,14 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// An earlier run of this master has told what is known now.
+    /// Takes the current sizes as reported by an earlier run of this master.
     pub(super) fn resume(&mut self) {
         self.resumed = true;
     }
 }
 
 impl Core {
-    /// Those that wait have been sized anew, and there are some.
+    /// Reports the learned size of a kind after its waiting tasks were sized again.
     pub(super) fn tell_learned(&mut self, now: Now, kind: usize) {
         let first = TaskKey { stage: kind, index: 0 };
         let Some((size, why)) = self.learned_size(first) else { return };

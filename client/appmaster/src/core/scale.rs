@@ -1,8 +1,10 @@
-//! Another number of executors while the job runs: what somebody wants instead of `count` in the job file.
+//! Orders that change the number of executors of a running job, in place of `count` in the job
+//! file.
 //!
-//! It is written down, so that a master that is started again goes on with it; the job file stays as it is. More are asked for when there
-//! is work for them. Of fewer, the newest begin nothing new and leave when nothing runs in them any more: nobody is stopped for it.
-//! What the job file keeps at least is lowered with it. Containers of escalated tasks are counted apart, as ever.
+//! The number is recorded, so that a restarted master keeps it; the job file stays unchanged. More
+//! executors are requested only when there is work for them. If there are too many, the newest
+//! start no new tasks and end when no task runs in them; no task is stopped. The minimum of the job
+//! file is lowered with the number. Own containers of escalated tasks are counted separately.
 
 use headroom_types::{ContainerId, Reason, ScaleOrder};
 
@@ -42,7 +44,7 @@ impl Core {
         self.view.tell(now, Reason::JobScaled, job, message);
     }
 
-    /// The newest executors of a set beyond what it may have: those that begin nothing new.
+    /// The newest executors of a set beyond its maximum number: they start no new tasks.
     pub(super) fn surplus(&self, set: usize) -> Vec<ContainerId> {
         let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
         self.fleet.staying(set).skip(most).map(|(id, _)| id.clone()).collect()

@@ -1,4 +1,4 @@
-//! How many shared executors are kept and asked for, and what happens when time passes.
+//! The number of shared executors to keep and to request, and the consequences of passed deadlines.
 
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ use crate::record::Record;
 use crate::spec;
 use crate::taskset::{State, TaskKey};
 
-/// An executor whose line is down may take this long to come back.
+/// Timeout for an executor to reconnect.
 pub(super) const DOWN_PATIENCE: Duration = Duration::from_secs(60);
-/// A container that was told to end may take this long to be reported before it is taken for gone.
+/// Timeout for the report of the end of a container that was ordered to end; then the container
+/// counts as gone.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Core {
-    /// Memory of one container of this purpose.
+    /// Memory of one container of this purpose. Bytes.
     pub(super) fn container_memory(&self, purpose: Purpose) -> Bytes {
         match purpose {
             Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, |s| s.profile.memory()),
@@ -42,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Tells an executor to end as soon as nothing runs in it.
+    /// Orders an executor to end as soon as no task runs in it.
     pub(super) fn leave(&mut self, container: &ContainerId, out: &mut Vec<Effect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         executor.leaving = true;
@@ -52,7 +53,8 @@ impl Core {
         }
     }
 
-    /// Lines that stayed silent, reservations that ran out, and ends whose last words did not come.
+    /// Processes passed deadlines: lost connections, reservations, and container ends whose final
+    /// task reports did not arrive.
     pub(super) fn pass_deadlines(&mut self, now: Now, out: &mut Vec<Effect>) {
         let due: Vec<(ContainerId, Executor)> = self
             .fleet
@@ -89,7 +91,7 @@ impl Core {
         }
     }
 
-    /// Gives up what no node could ever hold, as soon as the largest node is known.
+    /// Gives up infeasible requests as soon as the largest node is known.
     pub(super) fn give_up_impossible(&mut self, now: Now, out: &mut Vec<Effect>) {
         let Some(largest) = self.largest.clone() else { return };
         for set in 0..self.job.executors.len() {
@@ -116,8 +118,9 @@ impl Core {
         }
     }
 
-    /// A size that was decided before the largest node was known, as after a restart, can be beyond every node although the task
-    /// has never had the largest one. Then it gets that. So does one that would fit but for what its input takes.
+    /// Reduces a size that exceeds every node to the largest possible one, if the task has never
+    /// had that. Such a size results from a decision before the largest node was known, for example
+    /// after a restart, or from an added input.
     pub(super) fn shrink_to_cap(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) -> bool {
         let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else { return false };
         let cap = self.cap(set).task;
@@ -136,7 +139,7 @@ impl Core {
         true
     }
 
-    /// Asks for as many shared executors as there is work for, and sends home those without any.
+    /// Requests as many shared executors as there is work for, and ends idle ones.
     pub(super) fn size_sets(&mut self, now: Now, out: &mut Vec<Effect>) {
         let own_waits = self.fleet.own_missing();
         self.note_idle(now.tick);
@@ -147,16 +150,17 @@ impl Core {
             let most =
                 |slots: u64| u32::try_from(slots.div_ceil(u64::from(spec.slots.max(1)))).unwrap_or(u32::MAX).min(spec.count);
             let now_needed = self.slots_needed(set);
-            // A container that is waited for may need what is only kept.
+            // A container that is waited for may need the memory of executors that are only kept.
             let (least, patience) = if own_waits { (0, Duration::ZERO) } else { (spec.min, spec.idle) };
             let ask = most(now_needed).max(least);
-            // Executors that only later stages need give way to a container that is waited for: those stages may need its task.
+            // Executors that only later stages need make room for an awaited container: those
+            // stages may depend on its task.
             let later = if own_waits { 0 } else { self.slots_needed_later(set) };
             let keep = most(now_needed.saturating_add(later)).max(ask);
             let staying = self.fleet.staying(set);
             let staying: Vec<(ContainerId, Option<Tick>)> = staying.map(|(c, e)| (c.clone(), e.idle_since)).collect();
             let surplus = staying.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
-            // The newest go first.
+            // The newest end first.
             let idle = staying.iter().rev().filter_map(|(c, since)| Some((c, since.as_ref()?.plus(patience)))).take(surplus);
             let (due, waiting): (Vec<_>, Vec<_>) = idle.partition(|(_, at)| *at <= now.tick);
             let leave: Vec<ContainerId> = due.into_iter().map(|(c, _)| c.clone()).collect();
@@ -164,13 +168,13 @@ impl Core {
             self.fleet.idle_until = self.fleet.idle_until.into_iter().chain(until).min();
             leave.iter().for_each(|container| self.leave(container, out));
             let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
-            // What an executor left behind for an escalated task is not taken by the next executor.
+            // Memory that drained executors freed for another task is not taken by a new executor.
             let most = if self.withholds(set) || self.withholds_for_growth(set) { live } else { u32::MAX };
             self.want(now, &id, ask.max(live.min(keep)).min(most), live);
         }
     }
 
-    /// Since when nothing runs in an executor, and none is kept free for somebody.
+    /// Updates for each executor the time since when it has neither tasks nor a reservation.
     fn note_idle(&mut self, now: Tick) {
         for executor in self.fleet.executors.values_mut() {
             let idle = executor.seats.is_empty() && executor.reserved.is_none();
@@ -190,17 +194,17 @@ impl Core {
         request.wanted = if held { live.min(wanted) } else { wanted };
     }
 
-    /// Slots that shared tasks take or wait for now.
+    /// Slots that shared tasks occupy or wait for.
     fn slots_needed(&self, set: usize) -> u64 {
         let waiting = self.queues.get(set).map_or(0, crate::taskset::Queue::slots);
         let of_set = self.fleet.executors.values().filter(|e| e.purpose == Purpose::Set(set) && e.stays());
-        // What may be left to run where it is until it is done needs no other place.
+        // A task that may finish in its warned container needs no other slot.
         let moves = |e: &&Executor| e.warning.is_none_or(|warning| warning.until.is_some());
         let running: u64 = of_set.filter(moves).map(|e| u64::from(e.used())).sum();
         waiting.saturating_add(running)
     }
 
-    /// Slots that stages which have not begun will ask for.
+    /// Slots that stages which have not started will need.
     fn slots_needed_later(&self, set: usize) -> u64 {
         let stages = self.job.stages.iter().enumerate().zip(self.tasks.stages());
         let later = stages.filter(|((i, _), s)| !s.begun && self.set_of.get(*i) == Some(&set));

@@ -1,9 +1,11 @@
-//! Nodes on which launches fail: a directory that is missing there, a full disk, a program of another release.
+//! Exclusion of nodes on which launches fail, for example for a missing directory, a full disk, or
+//! a program of another release.
 //!
-//! That is the node's fault as long as others can: a task's first failed launch on a node is not charged to it, and it goes there again only
-//! when no other executor is left. For the whole job nothing is begun on the node for a while, twice as long after each further round;
-//! executors that are there leave as soon as nothing runs in them, and others are asked for elsewhere. Several launches that fail
-//! together are one round.
+//! Such a failure counts as the node's while other nodes succeed. The first failed launch of a task
+//! on a node is not charged to it. The task returns to that node only if no other executor is left.
+//! The whole job starts nothing on the node for a while, twice as long after each further round.
+//! Executors there end as soon as no task runs in them, and replacements are requested on other
+//! nodes. Several launches that fail together are one round.
 
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason};
 use headroom_wire::v1::job::AttemptRow;
@@ -16,7 +18,7 @@ use crate::policy::collateral::{Consequence, MAX_PER_NODE};
 use crate::policy::{Account, backoff};
 use crate::taskset::TaskKey;
 
-/// A task is not charged for the first failed launch on so many nodes.
+/// Maximum number of nodes for which the first failed launch of a task is not charged.
 const MOST_UNCHARGED: usize = 5;
 
 /// True when the attempt was not started, for a reason that may lie with its node.
@@ -29,7 +31,8 @@ pub(super) fn is_of_the_node(row: &AttemptRow, account: Account) -> bool {
 }
 
 impl Core {
-    /// A failed launch is charged to the task from the second one on the same node on.
+    /// The class of a failed launch. It is charged to the task from the second one on the same
+    /// node.
     pub(super) fn class_of_launch(&self, key: TaskKey, row: &AttemptRow, reason: ExitReason, class: Class) -> Class {
         let Some(task) = self.tasks.get(key) else { return class };
         let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MOST_UNCHARGED;
@@ -37,7 +40,7 @@ impl Core {
         if free && new { Class::Taken } else { class }
     }
 
-    /// Launches on the node have failed more often in a row than `before`.
+    /// Excludes the node if launches there have failed more often in a row than `before`.
     pub(super) fn shun(&mut self, now: Now, node: &NodeId, before: u32, what: &str) {
         let Some(shunned) = self.fleet.shunned.get(node).copied() else { return };
         self.fleet.shut(node, now.tick);
@@ -52,7 +55,7 @@ impl Core {
         }
     }
 
-    /// What `rmctl why` says of a task that may have to wait for the node.
+    /// Extends the note of a task, as `rmctl why` shows it, with the exclusion of the node.
     pub(super) fn note_shunned(&mut self, key: TaskKey, node: &NodeId) {
         let wait = backoff(self.fleet.failures(node)).as_secs();
         if let Some(task) = self.tasks.get_mut(key).filter(|task| !task.is_final()) {
@@ -61,7 +64,7 @@ impl Core {
         }
     }
 
-    /// The records do not say when the waits of an earlier run of the master were over: they begin anew.
+    /// Restarts the exclusions after a restart of the master: the records do not contain their end.
     pub(super) fn shun_again(&mut self, now: Now) {
         for (node, launched) in self.fleet.shunned.iter().map(|(node, s)| (node.clone(), s.launched)).collect::<Vec<_>>() {
             self.fleet.shut(&node, now.tick);
@@ -75,7 +78,8 @@ impl Core {
         }
     }
 
-    /// An attempt was killed for an outer limit. A container or node on which that happens again is left for good.
+    /// Reacts to a kill for an outer limit. A container or node where this repeats is not used
+    /// again.
     pub(super) fn leave_after_collateral(&mut self, now: Now, row: &AttemptRow) {
         let Consequence { retire, exclude } = self.fleet.collateral.last_consequence();
         if retire {
@@ -91,7 +95,8 @@ impl Core {
         }
     }
 
-    /// Executors on the node leave as soon as nothing runs in them, where it is tasks that they cannot start.
+    /// Ends idle executors on the node, and busy ones when they become idle, if the failed launches
+    /// are those of tasks.
     fn empty(&mut self, node: &NodeId, launched: Launched) {
         match launched {
             Launched::Executor => return,
@@ -100,7 +105,7 @@ impl Core {
         self.leave_node(node);
     }
 
-    /// Executors on the node leave as soon as nothing runs in them.
+    /// Ends the executors on the node as soon as no task runs in them.
     fn leave_node(&mut self, node: &NodeId) {
         let there = self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone());
         for container in there.collect::<Vec<ContainerId>>() {
@@ -108,7 +113,7 @@ impl Core {
         }
     }
 
-    /// Nodes that containers should rather not be on.
+    /// Nodes that containers should avoid.
     pub(super) fn shunned_nodes(&self) -> impl Iterator<Item = &NodeId> {
         self.fleet.shunned.keys().chain(self.fleet.collateral.excluded())
     }

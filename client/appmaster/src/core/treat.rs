@@ -1,4 +1,5 @@
-//! The treatment of an end: what its diagnosis asks for, the leaks that only several attempts show, and what the job file orders.
+//! The treatment of an end: the reaction to its diagnosis, leaks that only several attempts show,
+//! and the treatments that the job file orders.
 
 use headroom_config::Memory;
 use headroom_types::{AppliedTreatment, Charge, Dimension, Remedy, SubCause, Treatment};
@@ -14,8 +15,8 @@ use crate::policy::treatment::{Finding, Treated, asked, treatment};
 use crate::taskset::{Task, TaskKey};
 
 impl Core {
-    /// What is done about the end in `row`, and what the end means then: a failure that is to be answered with more memory is one of
-    /// memory. A leak becomes the first row of the diagnosis.
+    /// The treatment of the end in `row`, and the resulting class. A failure whose treatment is
+    /// more memory becomes a memory failure. A leak becomes the first row of the diagnosis.
     pub(super) fn treat(&self, key: TaskKey, row: &mut AttemptRow, class: Class, fate: Fate) -> (Class, Option<Treated>) {
         let listens = self.job.mode == Mode::Headroom && !matches!(fate, Fate::Innocent | Fate::Unknown { .. });
         let (true, Some(stage), Some(set)) = (listens, self.stage_of(key), self.set_of(key)) else { return (class, None) };
@@ -44,14 +45,15 @@ impl Core {
         (answered(class, treated.as_ref(), (by_order, quantity)), treated)
     }
 
-    /// What is known of the size that a refused request needs.
+    /// The next rung that a refused memory request needs, if it is known.
     pub(super) fn known_of_request(row: &AttemptRow, treated: Option<&Treated>) -> Option<After> {
         let applied = treated?.applied;
         let grows = applied.cause == SubCause::ImpossibleRequest && applied.treatment == Treatment::Grow;
         asked(row).filter(|_| grows).map(After::Rung)
     }
 
-    /// The leak that the attempts of a task show, with the one that has just ended. What another task of its stage has needed is no leak.
+    /// The leak that the attempts of a task show, including the one that has just ended. Memory
+    /// that another task of the stage needed as well is no leak.
     fn leaked(&self, key: TaskKey, row: &AttemptRow) -> Option<headroom_types::Diagnosis> {
         let task = self.tasks.get(key)?;
         let of_memory = |row: &&AttemptRow| row.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
@@ -60,14 +62,14 @@ impl Core {
         leak::diagnose(&rows).filter(|_| !self.another_needed(key, row))
     }
 
-    /// Why a running attempt that grows as a leak does gets no more.
+    /// The reason for no growth of a running attempt whose memory grows like a leak.
     pub(super) fn leaks_while_it_grows(&self, now: Now, key: TaskKey, row: &AttemptRow) -> Option<String> {
         let allowed = self.job.treatments.get(&SubCause::Leak).is_some_and(|treatment| *treatment == Treatment::Grow);
         let listens = self.job.mode == Mode::Headroom && !allowed;
         leak::grows_like_a_leak(row, now.unix).filter(|_| listens && !self.another_needed(key, row))
     }
 
-    /// True when a task of its stage that is done has needed half of what this attempt has.
+    /// True when a finished task of the stage has needed at least half of this attempt's memory.
     fn another_needed(&self, key: TaskKey, row: &AttemptRow) -> bool {
         let half = row.profile.memory().mul_ratio(1, 2);
         let done = self.tasks.iter().filter(|(other, task)| other.stage == key.stage && task.row_state() == TaskState::Done);
@@ -75,7 +77,7 @@ impl Core {
     }
 }
 
-/// What an end means when its treatment is known.
+/// The class of an end after its treatment is known.
 fn answered(class: Class, treated: Option<&Treated>, (by_order, quantity): (bool, Dimension)) -> Class {
     let Some(applied) = treated.map(|treated| treated.applied) else { return class };
     match (class, applied.treatment) {
@@ -96,7 +98,7 @@ fn answered(class: Class, treated: Option<&Treated>, (by_order, quantity): (bool
     }
 }
 
-/// Remedies that the next attempt of a task runs with: those of all its attempts so far.
+/// Remedies for the next attempt of a task: those of all its attempts so far.
 pub(super) fn remedies(task: &Task) -> Vec<Remedy> {
     let mut all: Vec<Remedy> = task.attempts.iter().filter_map(|row| row.treatment?.remedy).collect();
     all.sort_unstable();
@@ -104,7 +106,7 @@ pub(super) fn remedies(task: &Task) -> Vec<Remedy> {
     all
 }
 
-/// True when the end says nothing of the size that its task needs.
+/// True when the end contains no information about the size that its task needs.
 pub(super) fn says_nothing_of_size(applied: Option<AppliedTreatment>) -> bool {
     applied.is_some_and(|applied| match applied.treatment {
         Treatment::Grow | Treatment::Unknown => false,

@@ -1,4 +1,4 @@
-//! What is told of the job: changed rows, figures, and events in words.
+//! Reports of the job to the resource manager: changed rows, statistics and events.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use crate::ledger::changes_size;
 use crate::policy::{Account, Cause, Next, Place, Size};
 use crate::taskset::{State, TaskKey, TaskSets};
 
-/// Most weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
+/// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
 const MOST_WEIGHT: usize = 5000;
-/// Most events in one patch.
+/// Maximum number of events in one patch.
 const EVENTS_AT_ONCE: usize = 1000;
-/// Most events that wait to be told.
+/// Maximum number of events that wait to be reported.
 const MOST_EVENTS: usize = 10_000;
 
-/// What was not told yet.
+/// Changes that are not reported yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     dirty: BTreeSet<TaskKey>,
@@ -39,7 +39,7 @@ impl View {
     pub(super) fn forget_events(&mut self) {
         self.events.clear();
     }
-    /// As much attention as the reason wants by itself; one that may want either wants a look here.
+    /// Adds an event with the level of its reason; a reason that may be either is a warning here.
     pub(super) fn tell(&mut self, now: Now, reason: Reason, object: String, message: String) {
         let level = match reason.weight() {
             Weight::Normal => EventLevel::Normal,
@@ -56,12 +56,12 @@ impl View {
 }
 
 impl Core {
-    /// True when something waits to be told.
+    /// True when changes wait to be reported.
     pub fn has_news(&self) -> bool {
         !self.view.dirty.is_empty() || !self.view.events.is_empty() || self.view.full
     }
 
-    /// The next piece of what was not told yet. Give it back with [`Core::put_back`] when it could not be told.
+    /// The next patch of unreported changes. Pass it to [`Core::put_back`] if it could not be sent.
     pub fn take_patch(&mut self) -> JobPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(EVENTS_AT_ONCE)).collect();
@@ -79,7 +79,7 @@ impl Core {
         JobPatch { full, totals, tasks: rows, folded, events }
     }
 
-    /// The patch could not be told.
+    /// Restores a patch that could not be sent.
     pub fn put_back(&mut self, patch: JobPatch) {
         self.view.full |= patch.full;
         for row in &patch.tasks {
@@ -160,7 +160,8 @@ impl Core {
         self.view.tell(now, Reason::TaskMoved, task.clone(), format!("{task}: {why}"));
     }
 
-    /// The first attempt of a stage that reads far from what was planned is told; the others are counted.
+    /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
+    /// ones are only counted.
     pub(super) fn tell_gap(&mut self, now: Now, key: TaskKey, row: &AttemptRow) {
         let Some((planned, read, gap)) = row.input.as_ref().and_then(|i| Some((i.planned?, i.read?, i.gap?))) else { return };
         let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else { return };
@@ -194,7 +195,7 @@ impl Core {
         if self.causes.contains(&Cause::Memory) { Ending::MemoryExhausted } else { Ending::Failed }
     }
 
-    /// How the job ended, when nothing can run any more.
+    /// The outcome of the job when no task can run any more.
     pub(super) fn final_outcome(&self) -> Outcome {
         let totals = self.ledger.totals();
         if totals.done == totals.tasks {
@@ -216,7 +217,7 @@ impl Core {
         Outcome { ending: self.failed_ending(), diagnostics }
     }
 
-    /// Tasks of stages that could not begin say why.
+    /// Notes the reason on tasks of stages that never started.
     pub(super) fn note_tasks_never_run(&mut self) {
         let failed: Vec<String> = self
             .job
@@ -236,7 +237,7 @@ impl Core {
         }
     }
 
-    /// The last event of a job.
+    /// Adds the last event of a job.
     pub fn tell_finished(&mut self, now: Now, outcome: &Outcome) {
         let level = if outcome.ending == Ending::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
         let name = self.job.name.to_string();
@@ -244,20 +245,20 @@ impl Core {
     }
 }
 
-/// How much of a patch an attempt takes.
+/// The weight of an attempt in a patch.
 fn weight(row: &AttemptRow) -> usize {
     let evidence = if row.evidence.is_some() { 25 } else { 0 };
     let shadow = if row.shadow.is_some() { 3 } else { 0 };
     6 + evidence + shadow + 5 * row.diagnosis.len() + row.timeline.len() + row.log_tail.len() / 100
 }
 
-/// The sub-cause and what is done about it: ` · tmpfs → remedy tmp_on_disk`.
+/// The sub-cause and its treatment: ` · tmpfs → remedy tmp_on_disk`.
 fn treated(row: &AttemptRow) -> String {
     row.treatment.map(|treated| format!(" · {} → {treated}", treated.cause)).unwrap_or_default()
 }
 
-/// What ran out, in words: ` (off-heap)`.
-/// A runtime whose heap is full ends by itself; all others are killed at their limit.
+/// The memory failure for an event message, such as ` (off-heap)`. A runtime whose heap is full
+/// ends by itself; other programs are killed at their limit.
 fn fate(row: &AttemptRow, reason: &ExitReason) -> String {
     if *reason == ExitReason::HeapOom && row.treatment.is_some_and(|treated| treated.cause == SubCause::OwnLimit) {
         return "out of heap at a limit of its own".to_owned();
@@ -282,7 +283,7 @@ fn plural(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// `64 → 128 MiB`, or with both units where they differ.
+/// `64 → 128 MiB`, or both units if they differ.
 fn arrow(from: headroom_types::Bytes, to: headroom_types::Bytes) -> String {
     let (from, to) = (from.to_string(), to.to_string());
     match (from.rsplit_once(' '), to.rsplit_once(' ')) {

@@ -1,50 +1,51 @@
-//! Who is behind the death of a shared executor.
+//! Attribution of the death of a shared executor to its tasks.
 //!
-//! The smallest set of tasks whose removal would have kept the executor under its limit, largest overshoot first. The others ran
-//! within their size, or so little beyond it that the kernel's own memory explains that, and are not charged.
+//! The blamed tasks are the smallest set whose removal would have kept the executor under its
+//! limit, the largest overshoot first. The other tasks stayed within their sizes, or exceeded them
+//! by no more than kernel memory explains, and are not charged.
 
 use headroom_types::Bytes;
 use headroom_types::exit::GroupFacts;
 
-/// What a task may be charged with beyond its size without being suspected for that alone; a sixty-fourth of its size where that is
+/// Overshoot that does not by itself make a task a suspect; a sixty-fourth of its size if that is
 /// more. Bytes.
 const SLIGHT: Bytes = Bytes::from_mib(2);
 
-/// Whether an attempt is charged although nothing is known of it.
+/// Whether an attempt without measurements is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charged {
-    /// It is.
+    /// It is charged.
     Yes,
-    /// Tasks of its kind fit their share, so it is not.
+    /// It is not charged, because tasks of its kind fit their share.
     No,
 }
 
-/// A task's part in the end of its attempt.
+/// The part of a task in the end of its attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The end is its own: it has a report of its own.
+    /// The attempt has its own report.
     Own,
-    /// Its executor died, and it is behind it.
+    /// Its executor died, and this task is blamed.
     Blamed,
-    /// Its executor died for another task.
+    /// Its executor died, and another task is blamed.
     Innocent,
-    /// Its executor died, and no figure tells who is behind it.
+    /// Its executor died, and no measurement shows the cause.
     Unknown {
-        /// Whether it is charged all the same.
+        /// Whether the attempt is charged nevertheless.
         charged: Charged,
     },
 }
 
-/// One task that ran when its executor died.
+/// A task that ran when its executor died.
 #[derive(Clone, Copy, Debug)]
 pub struct Suspect {
     /// Its size. Bytes.
     pub size: Bytes,
-    /// The most it was seen to use. Bytes.
+    /// Its measured peak. Bytes.
     pub peak: Option<Bytes>,
-    /// Its own cgroup was at its own limit, and something in it was killed.
+    /// True if its own cgroup reached its own limit and a process in it was killed.
     pub at_own_limit: bool,
-    /// Nine in ten tasks of its kind that are done used no more than its size.
+    /// True if at least 19 in 20 finished tasks of its stage used no more than its size.
     pub kind_fits: bool,
 }
 
@@ -52,41 +53,48 @@ impl Suspect {
     fn overshoot(&self) -> Bytes {
         self.peak.unwrap_or_default().saturating_sub(self.size)
     }
-    /// So little beyond its size that the kernel's own memory for it explains that: stacks, page tables, sockets.
+    /// True when its overshoot is small enough to be kernel memory of the task: stacks, page
+    /// tables, sockets.
     fn is_slight(&self) -> bool {
         self.overshoot() <= SLIGHT.max(self.size.mul_ratio(1, 64))
     }
-    /// What it is counted with: an unknown use counts as its size.
+    /// The memory that counts for it; its size if the peak is unknown.
     fn counted(&self) -> Bytes {
         self.peak.unwrap_or(self.size)
     }
 }
 
-/// True when counters prove that a task's own limit was hit and something in it was killed for that.
+/// True when counters prove that a task's own limit was reached and a process in it was killed for
+/// that.
 pub fn at_own_limit(facts: &GroupFacts) -> bool {
     let killed = facts.local.oom_kill > 0 || facts.local.oom_group_kill > 0 || facts.events.oom_kill > 0;
-    // On cgroup v1 there is no count of `oom`; the limit that was hit shows in `failcnt`, kept as `max`.
+    // On cgroup v1 there is no count of `oom`; a reached limit shows in `failcnt`, which is kept as
+    // `max`.
     let limit_hit = facts.local.oom > 0 || facts.local.max > 0;
     killed && limit_hit
 }
 
-/// One fate for each suspect, in their order. `room` is what the executor's limit leaves for tasks.
+/// One fate for each suspect, in their order. `room` is the part of the executor's limit that is
+/// available to tasks.
 pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<Fate> {
     if suspects.iter().any(|s| s.at_own_limit) {
         return suspects.iter().map(|s| if s.at_own_limit { Fate::Blamed } else { Fate::Innocent }).collect();
     }
-    // Whoever was alone in it needs no figures: without this, one that dies before it is measured would be run again for ever.
+    // A single task needs no measurement. Otherwise a task that dies before its first measurement
+    // would run again without end.
     if suspects.len() == 1 {
         return vec![Fate::Blamed];
     }
     let mut order: Vec<usize> = (0..suspects.len()).filter(|i| !suspects[*i].overshoot().is_zero()).collect();
     order.sort_by_key(|i| (suspects[*i].is_slight(), std::cmp::Reverse(suspects[*i].overshoot()), *i));
     let mut sum = suspects.iter().fold(Bytes::ZERO, |sum, s| sum.saturating_add(s.counted()));
-    // At the moment of death the limit is what they come to together, so a sum near it says that tasks filled it.
+    // At the time of death the usage equals the limit. A sum near the limit therefore shows that
+    // tasks filled it.
     let nearly_full = room.mul_ratio(15, 16);
     let mut fates = vec![Fate::Innocent; suspects.len()];
     for (nth, i) in order.iter().enumerate() {
-        // Samples miss the last moment, so the largest overshoot is blamed even when the sum seems to fit, unless it is next to nothing.
+        // Samples miss the last moment. The largest overshoot is therefore blamed even if the sum
+        // seems to fit, unless the overshoot is slight.
         let explained = if suspects[*i].is_slight() && nth == 0 { sum < nearly_full } else { nth > 0 && sum <= room };
         if explained {
             break;

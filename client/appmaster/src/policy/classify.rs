@@ -1,4 +1,5 @@
-//! What an end means for the policy: the closed reason of a report, and which quantity must grow.
+//! Classification of an end for the policy: from the closed reason of a report to the quantity that
+//! must grow.
 
 use headroom_config::{Memory, Runtime};
 use headroom_types::exit::Sample;
@@ -6,56 +7,56 @@ use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
 
 use super::collateral::is_outer;
 
-/// What an end means.
+/// The class of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It did what it should.
+    /// The task succeeded.
     Success,
-    /// The task's own failure, and no matter of memory.
+    /// The task's own failure, not related to memory.
     Plain,
-    /// Not the task's fault.
+    /// Not caused by the task.
     Transient,
-    /// The platform took its place for somebody else, or emptied its node.
+    /// The platform preempted its container, or drained its node.
     Taken,
-    /// It was killed for a limit around several containers, or for the memory of the host.
+    /// The task was killed for a limit around several containers, or for the memory of the host.
     Collateral,
-    /// It stayed within its own size and was killed for its executor's limit.
+    /// The task stayed within its own size and was killed for its executor's limit.
     Bystander,
-    /// The task's own memory failure, as far as its report can tell.
+    /// The task's own memory failure, according to its report.
     Memory(MemoryFailure),
 }
 
 /// A memory failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryFailure {
-    /// Which quantity ran out.
+    /// The quantity that ran out.
     pub dimension: Dimension,
-    /// Off-heap memory seen; a lower bound. Bytes.
+    /// Measured off-heap memory; a lower bound. Bytes.
     pub off_heap: Bytes,
-    /// Heap in use, told by the runtime; `None` where it did not. Bytes.
+    /// Heap in use as the runtime reported it; `None` without such a report. Bytes.
     pub live: Option<Bytes>,
-    /// Page cache explains the full limit, so the same size may do.
+    /// Page cache explains the full limit, so the same size may be enough.
     pub spike: bool,
 }
 
-/// The facts of an end that the class depends on.
+/// The facts of an end that determine its class.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The closed reason.
     pub reason: ExitReason,
-    /// Which quantity ran out, as the reporter saw it.
+    /// The quantity that ran out, as the reporter determined it.
     pub dimension: Option<Dimension>,
-    /// What it was decided from, when there was a report.
+    /// The evidence of the report, if there was a report.
     pub evidence: Option<&'a Evidence>,
-    /// Memory from birth to death.
+    /// Memory samples from the start to the end.
     pub timeline: &'a [Sample],
     /// Size of the attempt.
     pub profile: &'a Profile,
-    /// What manages its memory.
+    /// The manager of its memory.
     pub runtime: Runtime,
 }
 
-/// Classifies an end.
+/// Returns the class of an end.
 pub fn classify(facts: &Facts<'_>) -> Class {
     match facts.reason.charge() {
         Charge::Success => Class::Success,
@@ -68,12 +69,14 @@ pub fn classify(facts: &Facts<'_>) -> Class {
     }
 }
 
-/// True when there is no such program, or none that can be executed: that is how the task was written, not what became of its node.
+/// True when the program does not exist or cannot be executed. Such a failure comes from the task's
+/// definition, not from its node.
 fn program_is_wrong(evidence: Option<&Evidence>) -> bool {
     evidence.is_some_and(|e| e.exit_code.is_some())
 }
 
-/// True when the outer limit that was hit is that of the task's own executor, so that another task is behind it.
+/// True when the reached outer limit is that of the task's own executor, so that another task is
+/// the cause.
 fn hit_by_container(evidence: Option<&Evidence>) -> bool {
     evidence.is_some_and(|e| e.outer.iter().any(|o| o.level == "container" && (o.local.oom > 0 || o.local.max > 0)))
 }
@@ -83,7 +86,8 @@ fn failure(facts: &Facts<'_>) -> MemoryFailure {
     MemoryFailure { dimension: dimension(facts), off_heap: off_heap(facts), live, spike: spike(facts) }
 }
 
-/// A program without a managed heap has one quantity, whatever the reporter called it.
+/// The quantity that ran out. A program without a managed heap has only one, whatever the reporter
+/// named.
 fn dimension(facts: &Facts<'_>) -> Dimension {
     match facts.runtime.memory() {
         Memory::One => Dimension::Native,
@@ -101,7 +105,7 @@ fn heap_is_full(facts: &Facts<'_>) -> bool {
     heap.is_some_and(|h| h.used.mul_ratio(100, 95) >= facts.profile.heap)
 }
 
-/// The most that was charged beyond what the heap had taken.
+/// The largest charged memory beyond the committed heap.
 fn off_heap(facts: &Facts<'_>) -> Bytes {
     let peak = facts.evidence.and_then(|e| e.own.peak).unwrap_or_else(|| facts.profile.memory());
     match facts.evidence.and_then(|e| e.heap) {
@@ -110,9 +114,10 @@ fn off_heap(facts: &Facts<'_>) -> Bytes {
     }
 }
 
-/// The kernel killed it at its own limit, and the last sample before saw the limit full with a good part of it page cache. Cache
-/// stays charged after the kill while the program's own memory is gone, so what was read then must agree. What a runtime says of
-/// its own heap has nothing to do with cache.
+/// True when the kernel killed the task at its own limit, and page cache explains the kill. The
+/// last sample must show a full limit with a large part of page cache. Cache stays charged after
+/// the kill while the program's own memory is gone, so the reading after the kill must agree.
+/// Failures that a runtime reports of its own heap are unrelated to cache.
 fn spike(facts: &Facts<'_>) -> bool {
     let by_kernel = matches!(facts.reason, ExitReason::TaskOom | ExitReason::OverheadOom);
     let (Some(evidence), Some(last)) = (facts.evidence, facts.timeline.last()) else { return false };

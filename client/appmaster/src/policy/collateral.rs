@@ -1,9 +1,12 @@
-//! Kills for the limit of a cgroup around several containers, or for the memory of the host: neither the task nor its executor used too
-//! much. The task waits longer after each, and a place where it happens again is left.
+//! Kills for the limit of a cgroup around several containers, or for the memory of the host.
+//! Neither the task nor its executor used too much. The task waits longer after each such kill, and
+//! a place with repeated kills is no longer used.
 //!
-//! A container that has seen [`MAX_PER_CONTAINER`] such kills takes no more tasks and ends; a node that has seen [`MAX_PER_NODE`] is
-//! excluded for the rest of the job. Kills that come close together have one cause, and count once. A task is charged only for kills on a node
-//! that was excluded before the attempt began, while the job has no executor on another node, and after [`MAX_PER_TASK`] kills.
+//! A container with [`MAX_PER_CONTAINER`] such kills takes no more tasks and ends. A node with
+//! [`MAX_PER_NODE`] is excluded for the rest of the job. Kills in quick succession have one cause
+//! and count once. A kill is charged to the task in two cases: on a node that was excluded before
+//! the attempt started, while the job has no executor on another node, and after [`MAX_PER_TASK`]
+//! kills.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,27 +16,27 @@ use headroom_types::{ContainerId, ExitReason, NodeId, UnixMillis};
 use super::classify::Class;
 use super::{Case, Elsewhere, Next, backoff};
 
-/// An executor leaves after so many.
+/// Number of kills after which an executor ends.
 pub const MAX_PER_CONTAINER: u32 = 2;
-/// A node is excluded after so many.
+/// Number of kills after which a node is excluded.
 pub const MAX_PER_NODE: u32 = 3;
-/// From then on a task is charged wherever it is killed.
+/// Number of kills after which further ones are charged to the task on every node.
 pub const MAX_PER_TASK: u32 = 20;
-/// Kills on one node within this time of the first have one cause.
+/// Time within which kills on one node have the same cause as the first of them.
 const SAME_CAUSE: Duration = Duration::from_secs(2);
 
 /// Kills in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kills {
     count: u32,
-    /// When the first of the last cause was.
+    /// Time of the first kill of the last cause.
     last: UnixMillis,
-    /// When it came to the most that is allowed.
+    /// Time at which the maximum was reached.
     full: Option<UnixMillis>,
 }
 
 impl Kills {
-    /// True when this one was the last that is allowed.
+    /// Counts a kill. True when it reaches the maximum.
     fn add(&mut self, at: UnixMillis, most: u32) -> bool {
         if self.count > 0 && at.since(self.last) < SAME_CAUSE {
             return false;
@@ -46,25 +49,25 @@ impl Kills {
     }
 }
 
-/// What follows from a kill, besides that its task waits.
+/// The consequences of a kill for its container and node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Consequence {
-    /// Its container takes no more tasks and ends.
+    /// The container takes no more tasks and ends.
     pub retire: bool,
-    /// Its node is excluded, from now on.
+    /// The node is excluded from now on.
     pub exclude: bool,
 }
 
 /// Whether the job has an executor on a node that is not excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherPlace {
-    /// It has.
+    /// It has one.
     There,
-    /// It has not.
+    /// It has none.
     Missing,
 }
 
-/// All such kills of a job. Comes out the same from the records.
+/// All such kills of a job. The records reproduce it exactly.
 #[derive(Clone, Debug, Default)]
 pub struct Collateral {
     nodes: BTreeMap<NodeId, Kills>,
@@ -73,7 +76,7 @@ pub struct Collateral {
 }
 
 impl Collateral {
-    /// An attempt was killed.
+    /// Counts a killed attempt and returns the consequences.
     pub fn killed(&mut self, node: &NodeId, container: &ContainerId, at: UnixMillis) -> Consequence {
         let none = Kills { count: 0, last: at, full: None };
         let retire = self.containers.entry(container.clone()).or_insert(none).add(at, MAX_PER_CONTAINER);
@@ -82,22 +85,22 @@ impl Collateral {
         self.last
     }
 
-    /// What followed from the last kill.
+    /// The consequences of the last kill.
     pub fn last_consequence(&self) -> Consequence {
         self.last
     }
 
-    /// A container is gone.
+    /// Removes a container that has ended.
     pub fn forget(&mut self, container: &ContainerId) {
         self.containers.remove(container);
     }
 
-    /// True when the job leaves the node.
+    /// True when the node is excluded.
     pub fn is_excluded(&self, node: &NodeId) -> bool {
         self.nodes.get(node).is_some_and(|kills| kills.full.is_some())
     }
 
-    /// Nodes that the job leaves.
+    /// Excluded nodes.
     pub fn excluded(&self) -> impl Iterator<Item = &NodeId> {
         self.nodes.iter().filter(|(_, kills)| kills.full.is_some()).map(|(node, _)| node)
     }
@@ -107,7 +110,7 @@ impl Collateral {
         self.containers.iter().filter(|(_, kills)| kills.full.is_some()).map(|(container, _)| container)
     }
 
-    /// What the end of an attempt means that began at `started`, of a task that was killed so often before.
+    /// The class of an attempt's end, from its start time and the earlier kills of its task.
     pub fn class(&self, node: &NodeId, started: UnixMillis, (elsewhere, kills): (OtherPlace, u32), class: Class) -> Class {
         let excluded = self.nodes.get(node).and_then(|kills| kills.full);
         let forced = elsewhere == OtherPlace::Missing && excluded.is_some_and(|full| started >= full);
@@ -115,12 +118,12 @@ impl Collateral {
     }
 }
 
-/// What the end of a container means for the tasks in it that had no report of their own.
+/// The class of a container's end, for its tasks without reports of their own.
 pub fn class_of_container(reason: ExitReason) -> Class {
     if is_outer(reason) { Class::Collateral } else { Class::Transient }
 }
 
-/// True when memory beyond the container ran out.
+/// True when memory outside of the container ran out.
 pub fn is_outer(reason: ExitReason) -> bool {
     match reason {
         ExitReason::AncestorOom | ExitReason::NodeOom => true,
@@ -139,7 +142,7 @@ pub fn is_outer(reason: ExitReason) -> bool {
     }
 }
 
-/// The task waits for longer each time, and goes to another node where there is one.
+/// The next attempt: after a wait that grows with each kill, and on another node if there is one.
 pub(super) fn again(case: &Case<'_>) -> Next {
     let wait = backoff(case.spent.collateral.saturating_add(1));
     let why = format!("not its fault ({}): same size on another node in {} s, not charged", case.reason, wait.as_secs());
@@ -155,7 +158,8 @@ mod tests {
         (node.parse().expect("a node"), format!("job.1.e1.c{container}").parse().expect("a container"))
     }
 
-    /// Kills at these seconds, by node and container; what followed from each.
+    /// Applies kills at these times in seconds, by node and container; returns the consequences of
+    /// each.
     fn play(kills: &[(u64, &str, u32)]) -> (Collateral, Vec<(bool, bool)>) {
         let mut all = Collateral::default();
         let one = |(s, node, container): &(u64, &str, u32)| {

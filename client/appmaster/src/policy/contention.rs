@@ -1,7 +1,9 @@
-//! Which running tasks give way where a node has no room for what held tasks need.
+//! Selection of running tasks to evict on a node that has too little free memory for its frozen
+//! tasks.
 //!
-//! An eviction costs the work that its tasks have done. It is chosen so that the least is lost for each byte that helps; what
-//! would be freed beyond the need is worth nothing. A task that gave way once is never chosen again, so that every task gets on.
+//! An eviction costs the work that its tasks have done. The selection minimises the lost work for
+//! each useful byte; memory beyond the need counts as useless. A task is evicted at most once, so
+//! that every task makes progress.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -11,18 +13,19 @@ use headroom_types::Bytes;
 /// Tasks that could be evicted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate<T> {
-    /// Who they are.
+    /// Identity of the tasks.
     pub who: T,
-    /// Run time that is lost with them, summed.
+    /// Sum of the run times that would be lost.
     pub lost: Duration,
-    /// What the held task could be given when they are gone. Bytes.
+    /// Memory that their eviction makes available to the frozen task. Bytes.
     pub frees: Bytes,
-    /// One of them has given way before.
+    /// True if one of them has been evicted before.
     pub gave_way: bool,
 }
 
-/// The candidate to evict so that `needs` can be given; `None` where nobody can, or all of them together would not free enough.
-/// One that frees enough alone is preferred. Of two that are alike the later one is taken: list the oldest first.
+/// The candidate to evict so that `needs` bytes become available. `None` if none may be evicted, or
+/// if all together would free too little. A candidate that frees enough alone is preferred. Of
+/// equal candidates the last one is chosen: list the oldest first.
 pub fn choose<T>(candidates: &[Candidate<T>], needs: Bytes) -> Option<&Candidate<T>> {
     let able: Vec<&Candidate<T>> = candidates.iter().filter(|c| !c.gave_way && !c.frees.is_zero()).collect();
     let all = able.iter().fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.frees));
@@ -33,8 +36,8 @@ pub fn choose<T>(candidates: &[Candidate<T>], needs: Bytes) -> Option<&Candidate
     alone.or_else(|| able.iter().copied().rev().min_by(|a, b| by_loss(a, b, needs)))
 }
 
-/// Another one, or the held task itself for the next one that is held beside it: that with less run time lost. Of two alike it is
-/// the other one.
+/// The cheaper of two evictions: another task, or the frozen task itself in favour of the next
+/// frozen one. It is the one that loses less run time; of equal ones, the other task.
 pub fn cheaper<C>(other: Option<C>, own: Option<C>, lost: impl Fn(&C) -> Duration) -> Option<C> {
     match (other, own) {
         (Some(other), Some(own)) => Some(if lost(&own) < lost(&other) { own } else { other }),
@@ -42,7 +45,7 @@ pub fn cheaper<C>(other: Option<C>, own: Option<C>, lost: impl Fn(&C) -> Duratio
     }
 }
 
-/// Work lost per useful byte.
+/// Compares two candidates by lost work per useful byte.
 fn by_loss<T>(a: &Candidate<T>, b: &Candidate<T>, needs: Bytes) -> Ordering {
     let useful = |c: &Candidate<T>| u128::from(c.frees.min(needs).get());
     let cost = |this: &Candidate<T>, other: &Candidate<T>| this.lost.as_millis().saturating_mul(useful(other));

@@ -1,5 +1,5 @@
-//! Mode `databricks`: size classes. Killed for memory, a task goes to a container of the next class, twice the size, up to the
-//! largest there is; both quantities grow alike.
+//! Mode `databricks`: size classes. After a memory kill, a task moves to a container of the next
+//! class, twice the size, up to the largest possible one. Both quantities grow in proportion.
 
 use super::{Case, Growth, headroom, ladder};
 

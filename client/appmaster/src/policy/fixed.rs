@@ -1,4 +1,5 @@
-//! Mode `fixed`: the same size again, a fixed number of times. What Spark does by itself; kept to compare with.
+//! Mode `fixed`: the same size again, a fixed number of times. This is Spark's default behaviour,
+//! kept for comparison.
 
 use super::{Case, Growth, tries};
 

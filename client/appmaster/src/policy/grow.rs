@@ -1,8 +1,9 @@
-//! How much more a running task is given when it comes near its limit.
+//! The size of a growth step for a running task near its limit.
 //!
-//! Steps are half as large again, not twice: a step costs milliseconds and no work, so it need not look far ahead. Only what can grow
-//! while the program runs does: all of a native program's memory, and what is outside the heap of a managed runtime, whose
-//! heap was fixed when it began.
+//! A step adds half of the size instead of doubling it: a step costs milliseconds and no work, so
+//! that it need not plan far ahead. Only memory that can grow while the program runs is raised: the
+//! memory of a native program, and the memory outside the heap of a managed runtime, whose heap is
+//! fixed at its start.
 
 pub use headroom_config::job::grow::is_part_of;
 use headroom_config::{Memory, Runtime};
@@ -11,27 +12,27 @@ use headroom_wire::v1::job::Mode;
 
 use super::{Cap, ladder};
 
-/// Most steps of one attempt. From 64 MiB they lead beyond any machine.
+/// Maximum number of steps of one attempt. From 64 MiB they exceed the memory of any machine.
 const MOST_STEPS: usize = 24;
-/// The least that a step gives.
+/// Minimum size of a step.
 const LEAST: Bytes = Bytes::from_mib(8);
 
 /// A running task near its limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Pressed<'a> {
-    /// How the job's memory failures are answered.
+    /// The mode of the job.
     pub mode: Mode,
-    /// What the attempt has now.
+    /// Current profile of the attempt.
     pub profile: &'a Profile,
-    /// What manages its memory.
+    /// The manager of its memory.
     pub runtime: Runtime,
-    /// The largest size a task can be given.
+    /// The largest size that a task can get.
     pub cap: Cap,
-    /// How often it was given more already.
+    /// Number of earlier growth steps.
     pub steps: usize,
 }
 
-/// The size it should have instead, or why it gets no more, for people.
+/// The next profile, or the reason for no growth, for display.
 pub fn next(pressed: &Pressed<'_>) -> Result<Profile, String> {
     if !is_part_of(pressed.mode) {
         return Err(format!("mode {} gives nothing more to what runs", pressed.mode.as_str()));
@@ -52,7 +53,7 @@ pub fn next(pressed: &Pressed<'_>) -> Result<Profile, String> {
     Ok(filled(pressed.runtime, profile, wanted))
 }
 
-/// `profile` with all of `memory`, and the heap of a managed runtime as it is.
+/// `profile` enlarged to `memory`, with the heap of a managed runtime unchanged.
 pub fn filled(runtime: Runtime, profile: &Profile, memory: Bytes) -> Profile {
     match runtime.memory() {
         Memory::One => ladder::with_heap_filling(profile, memory),

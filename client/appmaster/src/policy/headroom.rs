@@ -1,8 +1,10 @@
-//! Mode `headroom`: only the task that needs it, only in the dimension that ran out.
+//! Mode `headroom`: only the task that needs more gets more, and only in the dimension that ran
+//! out.
 //!
-//! First the cheap step: twice the slots of an executor that is there already. Then a container of its own, half as large again,
-//! then twice, then four times. One jump to the cap instead of a last small step; killed there, the need is genuine. Where something
-//! is known of the task's kind, that takes the place of the factors: first what holds all that was seen of it, then the cap.
+//! The first step is cheap: twice the slots of an existing executor. The next steps are own
+//! containers of 1.5 times, twice and four times the previous size. The last step goes directly to
+//! the cap; a kill there proves a genuine need. Where sizes of the task's kind are known, they
+//! replace the factors: first the size that holds every observed need, then the cap.
 
 use headroom_config::Memory;
 use headroom_types::{Bytes, Dimension, Profile};
@@ -35,8 +37,8 @@ pub(super) fn grow(case: &Case<'_>, failure: MemoryFailure) -> Growth {
     }
 }
 
-/// The same memory with more of what ran out, where the other quantity has much that it does not use: a heap of which less than 45 % is
-/// live keeps half as much again as that, an overhead of which less was seen likewise.
+/// The same memory, divided differently, if the quantity that did not run out has much unused
+/// memory. If less than 45 % of that quantity was in use, it keeps 1.5 times its use.
 fn parted_anew(case: &Case<'_>, failure: MemoryFailure) -> Option<Profile> {
     let profile = &case.size.profile;
     let little = |used: Bytes, had: Bytes| used.mul_ratio(100, 45) < had;
@@ -58,7 +60,7 @@ fn climb(case: &Case<'_>, failure: MemoryFailure, cap: Bytes) -> Growth {
     let size = case.size;
     let failures = case.spent.memory + 1;
     let last_chance = failures + 1 >= case.retry.memory_attempts;
-    // Whoever took a whole executor with it is not put beside others again.
+    // A task that is blamed for the death of an executor does not share one again.
     let cheap = failures == 1 && size.place == Place::Shared && case.fate != Fate::Blamed;
     if cheap && let Some(grown) = cheap_step(case, failure) {
         return grown;
@@ -72,7 +74,7 @@ fn climb(case: &Case<'_>, failure: MemoryFailure, cap: Bytes) -> Growth {
     learned(own(case, profile), case.known)
 }
 
-/// Says what a size rests on, where it rests on something.
+/// Adds to the reason of a size that it is based on observations, if it is.
 fn learned(growth: Growth, known: After) -> Growth {
     match (growth, known) {
         (Growth::To(size, why), After::Rung(_)) => Growth::To(size, format!("{why}, which holds all that was seen of its kind")),
@@ -83,7 +85,7 @@ fn learned(growth: Growth, known: After) -> Growth {
     }
 }
 
-/// Heap and overhead together that the next attempt should have, rounded, not capped.
+/// Heap and overhead for the next attempt, rounded and not capped. Bytes.
 fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
     let profile = &case.size.profile;
     if let After::Rung(rung) = case.known {
@@ -111,17 +113,17 @@ fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
     }
 }
 
-/// The overhead it had, and what it fetches from other hosts beside it.
+/// The previous overhead plus the input that the task fetches from other hosts.
 fn with_input(case: &Case<'_>) -> Bytes {
     case.size.profile.overhead.saturating_add(case.remote_input)
 }
 
-/// The least that follows a size that was not enough, whatever is known.
+/// The minimum size after one that was too small, independent of observations.
 fn more(had: Bytes) -> Bytes {
     ladder::rounded(had.mul_ratio(11, 10))
 }
 
-/// `profile` with the dimension that ran out grown so that both make `memory`.
+/// `profile` with the dimension that ran out enlarged, so that both add up to `memory`.
 fn fill(profile: &Profile, dimension: Dimension, memory: Bytes) -> Profile {
     match dimension {
         Dimension::Heap | Dimension::Native => ladder::with_heap_filling(profile, memory),
@@ -129,12 +131,12 @@ fn fill(profile: &Profile, dimension: Dimension, memory: Bytes) -> Profile {
     }
 }
 
-/// More slots of an executor that is there already, when it has them.
+/// More slots of an existing executor, if it has them.
 fn cheap_step(case: &Case<'_>, failure: MemoryFailure) -> Option<Growth> {
     let (size, set) = (case.size, case.set);
     let wanted = wanted(case, failure, 1);
     let (slots, memory) = match case.runtime.memory() {
-        // Twice the share is no step towards what is known to be needed; as many slots as hold it are.
+        // With a known need, the step is the number of slots that hold it, not twice the share.
         Memory::One if case.known != After::Unknown => {
             let slots = set.slots_for(wanted).max(size.slots);
             (slots, wanted.max(set.share().mul_ratio(u64::from(slots), 1)))
@@ -154,7 +156,7 @@ fn cheap_step(case: &Case<'_>, failure: MemoryFailure) -> Option<Growth> {
     Some(learned(Growth::To(Size { profile, slots, rung, place: Place::Shared }, why), case.known))
 }
 
-/// A container of its own.
+/// A step to the task's own container.
 pub(super) fn own(case: &Case<'_>, profile: Profile) -> Growth {
     let rung = case.size.rung + 1;
     let why = format!("rung {rung}: {profile} in a container of its own");

@@ -1,37 +1,38 @@
-//! Arithmetic of the ladder: the next size, in one dimension or in proportion, rounded and capped.
+//! Arithmetic of the ladder: the next size in one dimension or in proportion, rounded and capped.
 
 use headroom_types::{Bytes, Profile};
 
-/// Sizes are rounded up to this below 1 GiB.
+/// Rounding step below 1 GiB.
 const FINE: Bytes = Bytes::from_mib(8);
-/// Sizes are rounded up to this from 1 GiB on.
+/// Rounding step from 1 GiB on.
 const COARSE: Bytes = Bytes::from_mib(64);
 
-/// A size rounded up so that profiles stay few.
+/// A size rounded up, so that few different profiles exist.
 pub fn rounded(size: Bytes) -> Bytes {
     let step = if size >= Bytes::from_gib(1) { COARSE } else { FINE };
     size.round_up(step)
 }
 
-/// `profile` with `heap` changed so that heap and overhead make `memory`. At least 1 byte of heap is left.
+/// `profile` with `heap` changed so that heap and overhead add up to `memory`. If no heap would
+/// remain, both change in proportion.
 pub fn with_heap_filling(profile: &Profile, memory: Bytes) -> Profile {
     let heap = memory.saturating_sub(profile.overhead);
     if heap.is_zero() { in_proportion(profile, memory) } else { Profile { heap, ..profile.clone() } }
 }
 
-/// `profile` with `overhead` changed so that heap and overhead make `memory`.
+/// `profile` with `overhead` changed so that heap and overhead add up to `memory`.
 pub fn with_overhead_filling(profile: &Profile, memory: Bytes) -> Profile {
     Profile { overhead: memory.saturating_sub(profile.heap), ..profile.clone() }
 }
 
-/// `profile` with both quantities changed alike so that they make `memory`.
+/// `profile` with both quantities scaled so that they add up to `memory`.
 pub fn in_proportion(profile: &Profile, memory: Bytes) -> Profile {
     let heap = memory.mul_ratio(profile.heap.get(), profile.memory().get());
     Profile { heap, overhead: memory.saturating_sub(heap), ..profile.clone() }
 }
 
-/// Overhead after an off-heap kill: twice, and well above what was seen. The fixed step of 256 MiB is not allowed to more than
-/// double what was seen, so that small tasks stay small.
+/// Overhead after an off-heap kill: twice the old one, and well above the measured use. The fixed
+/// step of 256 MiB is limited to the measured use, so that small tasks stay small.
 pub fn next_overhead(overhead: Bytes, seen: Bytes) -> Bytes {
     let step = Bytes::from_mib(256).min(seen);
     overhead.mul_ratio(2, 1).max(seen.mul_ratio(3, 2)).max(seen.saturating_add(step))

@@ -1,28 +1,30 @@
-//! Leaks: a program that grows at the same pace through every size that it is given.
+//! Leak detection: a leaking program grows at the same pace through every size that it gets.
 //!
-//! One attempt tells nothing: a program that loads its data grows steadily too. A leak fills several sizes, the last of them far larger
-//! than the first, each at the same pace and without a rest.
+//! One attempt is no proof, because a program that loads its data grows steadily too. A leak fills
+//! several sizes, the last of them much larger than the first, at the same pace and without a
+//! pause.
 
 use headroom_types::exit::Sample;
 use headroom_types::{Bytes, Certainty, Diagnosis, SubCause, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, Growth};
 
-/// So many times its first size a task has to fill, attempt by attempt, before that is called a leak.
+/// Minimum ratio of the last size to the first for a leak over several attempts.
 const FACTOR: u64 = 4;
-/// So many times where one attempt was given more and more while it ran: that is one life, which says less.
+/// The same ratio for one attempt that grew while it ran, which is weaker evidence.
 const FACTOR_OF_ONE: u64 = 8;
-/// Fewer sizes than this say nothing.
+/// Minimum number of sizes for a diagnosis.
 const MIN_SIZES: usize = 3;
-/// Fewer samples of one life say nothing of its shape.
+/// Minimum number of samples to determine the shape of an attempt's growth.
 const MIN_SAMPLES: usize = 8;
-/// A shorter life says nothing of a pace. Milliseconds.
+/// Minimum run time to determine a pace. Milliseconds.
 const MIN_LIFE_MS: u64 = 1000;
-/// Largest distance from a straight line, of what was reached. Per cent.
+/// Maximum distance of a sample from a straight line, relative to the peak. Per cent.
 const MAX_DISTANCE: u64 = 15;
-/// The fastest pace is at most so many times the slowest.
+/// Maximum ratio of the fastest pace to the slowest.
 const MAX_SPREAD: u64 = 2;
 
-/// The row for a task that has filled every one of its sizes steadily; `rows` are its attempts that memory ended, the first one first.
+/// The diagnosis of a task that has filled each of its sizes steadily. `rows` are its attempts that
+/// ended by memory failures, the first one first.
 pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
     let (first, last) = (rows.first()?, rows.last()?);
     let began = first.grown.first().map_or_else(|| first.profile.memory(), |step| step.from);
@@ -41,7 +43,8 @@ pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
     Some(Diagnosis::new(SubCause::Leak, Certainty::Likely, cause, fix).at_the_price_of("none"))
 }
 
-/// Why a running attempt gets no more where it runs: its steps were all filled at the same pace. `now` is the present moment.
+/// The reason for no further growth of a running attempt whose steps were all filled at the same
+/// pace. `now` is the current time.
 pub fn grows_like_a_leak(row: &AttemptRow, now: UnixMillis) -> Option<String> {
     let began = row.grown.first()?.from;
     let paces = pace_of_growth(&row.grown, now)?;
@@ -49,7 +52,8 @@ pub fn grows_like_a_leak(row: &AttemptRow, now: UnixMillis) -> Option<String> {
     Some(format!("it grows steadily by {pace} a second through {} sizes, as a leak does", row.grown.len() + 1))
 }
 
-/// Bytes a second of each step, from the moment it was given to the moment it was full.
+/// Bytes per second of each growth step, from the time at which it was granted to the time at which
+/// it was full.
 fn pace_of_growth(grown: &[Growth], full: UnixMillis) -> Option<Vec<u64>> {
     let ends = grown.iter().skip(1).map(|step| step.at).chain([full]);
     let paces: Vec<u64> =
@@ -66,15 +70,16 @@ fn pace(bytes: Bytes, ms: u64) -> Option<u64> {
     bytes.get().saturating_mul(1000).checked_div(ms)
 }
 
-/// Bytes a second of a life that grew in a straight line; `None` for any other.
+/// Bytes per second of an attempt that grew linearly; `None` for any other.
 fn steady(timeline: &[Sample]) -> Option<u64> {
     let fullest = timeline.iter().map(|sample| sample.current).max()?;
     let end = timeline.iter().find(|sample| sample.current == fullest)?.at_ms;
     let whole = end.checked_sub(timeline.first()?.at_ms).filter(|life| *life >= MIN_LIFE_MS)?;
-    // What a runtime takes to start is no part of the shape.
+    // The memory that a runtime takes to start is not part of the shape.
     let begin = end - whole.saturating_mul(7) / 8;
     let mut points: Vec<&Sample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
-    // Looked at after the kill and before its end was seen: it had given back a part by then.
+    // A sample between the kill and its detection: the process had already freed a part of its
+    // memory.
     if let [.., before, dying, _] = points.as_slice()
         && dying.current < before.current
     {
@@ -91,7 +96,7 @@ fn steady(timeline: &[Sample]) -> Option<u64> {
     (points.len() >= MIN_SAMPLES && points.iter().all(straight)).then(|| pace(grown, life))?
 }
 
-/// The slowest pace, when the fastest is not much faster.
+/// The slowest pace, if the fastest is not much faster.
 fn same_pace(paces: &[u64]) -> Option<Bytes> {
     let (least, most) = (*paces.iter().min()?, *paces.iter().max()?);
     (least > 0 && most <= least.saturating_mul(MAX_SPREAD)).then_some(Bytes::new(least))
@@ -158,7 +163,7 @@ mod tests {
         assert!(!found(&close), "it may need a little more");
     }
 
-    /// As an interpreter lives that has 10 MiB before the first line of its program runs.
+    /// Like an interpreter that uses 10 MiB before the first line of its program runs.
     #[test]
     fn what_a_runtime_takes_to_start_does_not_matter() {
         let starts = |at: u64| if at == 0 { 1 } else { at.max(10) };
@@ -166,7 +171,7 @@ mod tests {
         assert!(found(&all));
     }
 
-    /// The sample between the kill and the moment when it is seen.
+    /// The sample between the kill and its detection.
     #[test]
     fn what_a_dying_process_has_given_back_does_not_matter() {
         let dying = |mib: u64| -> Vec<Sample> {

@@ -1,7 +1,8 @@
-//! What becomes of a task whose attempt has ended: facts in, one decision out.
+//! The decision on a task whose attempt has ended: a pure function from facts to one decision.
 //!
-//! Each way of answering a memory failure is a small module behind [`Mode`]; all of them see the same facts, classified by the
-//! same [`classify`]. Owned by nobody, remembers nothing: the budgets already spent are part of the facts.
+//! Each mode is a small module behind [`Mode`]. All modes use the same facts, classified by the
+//! same [`classify`]. The policy has no owner and no state: the spent budgets are part of the
+//! facts.
 //!
 //! *Architecture Invariant*: no clock, no files, no state.
 
@@ -36,26 +37,26 @@ use classify::Class;
 use learn::After;
 use treatment::Treated;
 
-/// Where an attempt runs.
+/// The place where an attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// In slots of a shared executor.
     Shared,
-    /// In a container asked for this task alone.
+    /// In a container that was requested for this task alone.
     Own,
 }
 
-/// What an attempt is given.
+/// The size of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// Heap, overhead, processors.
     pub profile: Profile,
-    /// Slots of the executor that it takes; 1 in a container of its own.
+    /// Occupied slots of the executor; 1 in an own container.
     pub slots: u32,
-    /// 1 for the size of its stage.
+    /// The rung; 1 for the size of the stage.
     pub rung: u32,
-    /// Where.
+    /// The place.
     pub place: Place,
 }
 
@@ -66,94 +67,98 @@ impl Size {
     }
 }
 
-/// What a task has used of its three budgets.
+/// The spent part of a task's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Attempts that ended as a memory failure of the task's own.
+    /// Attempts that ended with the task's own memory failure.
     pub memory: u32,
     /// Attempts that ended as a plain failure.
     pub plain: u32,
-    /// Attempts that were lost through no fault of the task.
+    /// Attempts that were lost without a failure of the task.
     pub transient: u32,
-    /// Attempts at the same size after a kill that page cache explains.
+    /// Attempts with the same size after a kill that page cache explains.
     pub spikes: u32,
     /// Attempts that were killed for an outer limit. Not a budget: each makes the next wait longer.
     #[serde(default)]
     pub collateral: u32,
 }
 
-/// To which budget an end goes.
+/// The budget to which an end is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Account {
-    /// None: it did what it should.
+    /// None: the task succeeded.
     Success,
-    /// Memory failures of its own.
+    /// The task's own memory failures.
     Memory,
-    /// A memory failure at its own limit that page cache explains; counted, and tried once more at the same size.
+    /// A memory failure at the task's own limit that page cache explains; counted, and retried once
+    /// with the same size.
     Spike,
     /// Plain failures.
     Plain,
-    /// Lost through no fault of the task.
+    /// Lost without a failure of the task.
     Transient,
     /// Lost to another task's memory failure.
     Innocent,
-    /// None: the platform took its place for somebody else, or emptied its node.
+    /// None: the platform preempted the container, or drained the node.
     Taken,
-    /// None: it was killed for an outer limit.
+    /// None: the task was killed for an outer limit.
     Collateral,
 }
 
 /// The facts about an end.
 #[derive(Clone, Debug)]
 pub struct Case<'a> {
-    /// How the job's memory failures are answered.
+    /// The mode of the job.
     pub mode: Mode,
     /// The task, for messages.
     pub task: &'a str,
-    /// How it ended.
+    /// The reason of the end.
     pub reason: ExitReason,
-    /// What that means.
+    /// The class of that reason.
     pub class: Class,
-    /// Its part in the death of its executor.
+    /// The part of the task in the death of its executor.
     pub fate: Fate,
-    /// What the attempt was given.
+    /// The size of the attempt.
     pub size: &'a Size,
     /// The executors of its stage.
     pub set: &'a ExecutorSpec,
-    /// What manages the task's memory.
+    /// The manager of the task's memory.
     pub runtime: Runtime,
     /// Whether an attempt may be repeated.
     pub idempotent: Idempotent,
     /// The budgets.
     pub retry: &'a RetrySpec,
-    /// What was spent of them before this end.
+    /// The part of the budgets that was spent before this end.
     pub spent: Spent,
-    /// The largest size a task can be given.
+    /// The largest size that a task can get.
     pub cap: Cap,
-    /// What is known of its kind, for a memory failure in a job that learns.
+    /// Learned data of its kind, for a memory failure in a job that learns.
     pub known: After,
-    /// What came over the network into a managed runtime, and no size of the task has held yet. Bytes.
+    /// Input that came over the network into a managed runtime and that no earlier size included.
+    /// Bytes.
     pub remote_input: Bytes,
-    /// Its stage is marked badly sized: nothing of it is given more. For people, why.
+    /// The reason for no more memory, if its stage is marked badly sized or the job's budget is
+    /// spent.
     pub bound: Option<Bound<'a>>,
-    /// What the diagnosis of this end asks for; `None` where there is none, and in other modes than `headroom`.
+    /// The treatment that the diagnosis of this end suggests. `None` without a diagnosis, and in
+    /// modes other than `headroom`.
     pub treated: Option<&'a Treated>,
 }
 
-/// The largest size a task can be given, and what sets it.
+/// The largest size that a task can get, and the origin of this cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
     /// Heap and overhead of one task. Bytes.
     pub task: Bytes,
-    /// Memory of the largest container any node could give; `None` when it is not known. Bytes.
+    /// Memory of the largest container of any node; `None` if unknown. Bytes.
     pub largest: Option<Bytes>,
-    /// True when the job's own `retry.cap` is what limits.
+    /// True if the job's own `retry.cap` is the cap.
     pub by_job: bool,
 }
 
 impl Cap {
-    /// What limits, in words.
+    /// The origin of the cap, for messages.
     pub fn words(&self) -> String {
         match (self.by_job, self.largest) {
             (true, _) => format!("the job's retry.cap of {}", self.task),
@@ -163,68 +168,68 @@ impl Cap {
     }
 }
 
-/// What becomes of the task.
+/// The decision on a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Next {
-    /// It is done.
+    /// The task is done.
     Done,
-    /// It runs again.
+    /// The task runs again.
     Again {
-        /// With this.
+        /// The size of the next attempt.
         size: Size,
-        /// Not before this long. Milliseconds.
+        /// Minimum wait. Milliseconds.
         wait_ms: u64,
-        /// Not where it ran, while there is another place.
+        /// The place to avoid, as long as another one exists.
         elsewhere: Elsewhere,
-        /// For people.
+        /// The reason, for display.
         why: String,
     },
-    /// It is given up.
+    /// The task is given up.
     GiveUp {
-        /// What kind of end it is.
+        /// The cause.
         cause: Cause,
-        /// Names the task, the size and what to do.
+        /// The message; contains the task, the size and the remedy.
         message: String,
     },
 }
 
-/// Where a repeated attempt should not run.
+/// The place that a repeated attempt must avoid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Elsewhere {
-    /// Anywhere.
+    /// None.
     No,
-    /// On another executor.
+    /// The executor; another one is used.
     Executor,
-    /// On another node.
+    /// The node; another one is used.
     Node,
 }
 
-/// Why a task was given up.
+/// The cause for which a task was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Killed at the largest size it can have, or at the end of the mode's ladder.
+    /// Killed at the largest possible size, or at the end of the mode's ladder.
     Memory,
-    /// It failed by itself too often.
+    /// Failed too often by itself.
     Plain,
-    /// It was lost too often through no fault of its own.
+    /// Lost too often without a failure of its own.
     Transient,
-    /// It must not run twice.
+    /// Must not run twice.
     NotIdempotent,
-    /// No node could ever give it room.
+    /// Infeasible: no node can ever hold it.
     NeverFits,
-    /// Somebody asked for that.
+    /// Cancelled by an order.
     Cancelled,
 }
 
-/// Why nothing is given more any longer, in words.
+/// The reason why tasks get no more memory, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound<'a> {
-    /// Too much of the task's stage had to be given another size.
+    /// Too many tasks of the stage had to get another size.
     Stage(&'a str),
-    /// Memory failures have cost the job what they may.
+    /// Memory failures have spent the job's budget.
     Budget(&'a str),
 }
 
@@ -245,11 +250,11 @@ impl<'a> Bound<'a> {
 /// A step of a mode's ladder.
 pub(crate) enum Growth {
     To(Size, String),
-    /// Nothing larger is left.
+    /// The ladder has no larger size.
     Top(String),
 }
 
-/// Decides. The account says which budget the end was charged to.
+/// Returns the decision, and the account to which the end is charged.
 pub fn decide(case: &Case<'_>) -> (Account, Next) {
     let account = account(case);
     if account != Account::Success && case.idempotent == Idempotent::No && !case.reason.eq(&ExitReason::LaunchFailed) {
@@ -288,7 +293,7 @@ fn account(case: &Case<'_>) -> Account {
         Class::Bystander => Account::Innocent,
         Class::Memory(failure) => match case.fate {
             Fate::Innocent => match case.mode {
-                // Spark counts the loss of an executor by memory against every task on it.
+                // Spark counts the loss of an executor by memory as a failure of every task on it.
                 Mode::Fixed => Account::Memory,
                 Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar => Account::Innocent,
             },
@@ -317,7 +322,7 @@ fn not_again(case: &Case<'_>) -> Next {
     Next::GiveUp { cause: Cause::NotIdempotent, message }
 }
 
-/// 1 s after the first failure, twice as long after each further one, 30 s at most.
+/// The wait after failures: 1 s after the first, doubled after each further one, at most 30 s.
 pub(crate) fn backoff(failures: u32) -> Duration {
     Duration::from_secs(1u64 << failures.saturating_sub(1).min(5)).min(Duration::from_secs(30))
 }
@@ -342,7 +347,8 @@ fn plain(case: &Case<'_>) -> Next {
     Next::Again { size: case.size.clone(), wait_ms, elsewhere: Elsewhere::Executor, why }
 }
 
-/// Attempts that count against `max_attempts`, with this one. Spark's rule counts every failure of the task.
+/// Attempts that count against `max_attempts`, including this one. Spark's rule counts every
+/// failure of the task.
 fn tries(case: &Case<'_>) -> u32 {
     match case.mode {
         Mode::Fixed => case.spent.plain + case.spent.memory + 1,
@@ -388,7 +394,7 @@ fn memory(case: &Case<'_>) -> Next {
     let Class::Memory(failure) = case.class else { return Next::Done };
     let spent = case.spent.memory + 1 >= case.retry.memory_attempts;
     let growth = match case.mode {
-        // Spark's rule has a budget of its own.
+        // Spark's rule has its own budget.
         Mode::Fixed => fixed::grow(case),
         Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if spent => exhausted(case),
         Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.bound.is_some() => {
@@ -410,7 +416,7 @@ fn exhausted(case: &Case<'_>) -> Growth {
     Growth::Top(format!("that was memory failure {} of {}", case.spent.memory + 1, case.retry.memory_attempts))
 }
 
-/// The message of a task that was killed for memory and gets no further try.
+/// The message of a task that was killed for memory and is not retried.
 fn genuine(case: &Case<'_>, dimension: Dimension, why: &str) -> String {
     let what = match dimension {
         Dimension::Heap => format!("a heap above {}", case.size.profile.heap),

@@ -1,5 +1,6 @@
-//! Mode `pinterest`: twice the processors, and so twice the share, on an executor that is there; then executors of two, three and
-//! four times the size; then it fails. Both quantities grow alike.
+//! Mode `pinterest`: twice the processors, and thus twice the share, on an existing executor; then
+//! executors of two, three and four times the size; then the task fails. Both quantities grow in
+//! proportion.
 
 use headroom_types::Bytes;
 

@@ -1,12 +1,13 @@
-//! Where a task of a learned size goes: slots of a shared executor, or a container of its own.
+//! The place of a task with a learned size: slots of a shared executor, or its own container.
 
 use headroom_config::{ExecutorSpec, Memory, StageSpec};
 use headroom_types::Profile;
 
 use super::{Cap, Place, Size, ladder};
 
-/// Where a task of this size goes: into as many slots as it needs, or a container of its own. In an executor with one slot it would
-/// leave what it does not need to nobody, so that much less means a container of its own too, unless it does not even run long.
+/// The size and place of a task: as many slots as it needs, or its own container. In an executor
+/// with one slot, the unused memory of the task would be wasted. A long task with a much smaller
+/// size therefore gets its own container as well.
 pub fn seated(stage: &StageSpec, set: &ExecutorSpec, (wanted, long): (&Profile, bool), cap: Cap) -> Size {
     let profile = if wanted.memory() > cap.task { ladder::with_heap_filling(wanted, cap.task) } else { wanted.clone() };
     let slots = set.slots_for(profile.memory()).max(stage.cpus_per_task);
@@ -14,7 +15,7 @@ pub fn seated(stage: &StageSpec, set: &ExecutorSpec, (wanted, long): (&Profile, 
     if slots > set.slots || alone {
         return Size { profile, slots: 1, rung: 1, place: Place::Own };
     }
-    // What is left over in its slots is of no use to others.
+    // Other tasks cannot use the remaining memory of its slots.
     let there = set.share().mul_ratio(u64::from(slots), 1).min(cap.task);
     let stated = &stage.profile;
     let roomy = match stage.runtime.memory() {

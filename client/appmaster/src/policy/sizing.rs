@@ -1,9 +1,12 @@
-//! Sizes from what tasks of a kind needed: the learners of each quantity behind one face, for masters that run jobs.
+//! Sizes from the observed needs of tasks of a kind: one interface to the learners of all
+//! quantities.
 //!
-//! A native program has one quantity; the heap of a managed runtime and what is beside it are learned apart, and a kill for one of
-//! them says nothing about the other. Owned by the core, which changes it only by applying records.
+//! A native program has one quantity. The heap and the overhead of a managed runtime are learned
+//! separately, and a kill for one of them contains no information about the other. The core owns
+//! this state and changes it only by applying records.
 //!
-//! *Architecture Invariant*: no clock, no files; the same observations in the same order give the same sizes.
+//! *Architecture Invariant*: no clock, no files; the same observations in the same order give the
+//! same sizes.
 
 use headroom_config::Memory;
 use headroom_types::{Bytes, Dimension, Profile};
@@ -16,37 +19,38 @@ use super::learn::rungs::Prices;
 use super::learn::{After, Asks, Learner, Source};
 use super::tovar::Needs;
 
-/// A task that asks for a size.
+/// A task that needs a size.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// Its kind.
     pub kind: &'a str,
-    /// Its quantities.
+    /// The quantities of its runtime.
     pub memory: Memory,
-    /// Size of its input; `None` where it is not known. Bytes.
+    /// Size of its input; `None` if unknown. Bytes.
     pub input: Option<Bytes>,
     /// The size of its stage.
     pub stated: &'a Profile,
-    /// A number of its own.
+    /// Unique number of the task.
     pub task: u64,
 }
 
-/// What a finished task needed.
+/// The measured need of a finished task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
-    /// Heap of a managed runtime, where it told. Bytes.
+    /// Heap of a managed runtime, if it was reported. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap: Option<Bytes>,
-    /// All else: everything where there is no managed heap. Page cache is no need. Bytes.
+    /// All other memory; the complete need without a managed heap. Page cache does not count.
+    /// Bytes.
     pub rest: Bytes,
 }
 
 impl Need {
-    /// All of it. Bytes.
+    /// The sum of both. Bytes.
     pub fn memory(&self) -> Bytes {
         self.heap.unwrap_or_default().saturating_add(self.rest)
     }
-    /// Whether a size would have held it.
+    /// True if a size would have been enough.
     pub fn fits(&self, size: &Profile) -> bool {
         match self.heap {
             Some(heap) => heap <= size.heap && self.rest <= size.overhead,
@@ -55,25 +59,25 @@ impl Need {
     }
 }
 
-/// A first size, and why.
+/// A first size, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// The size.
     pub profile: Profile,
-    /// False where nothing speaks against the size of the stage.
+    /// False if it is the stated size of the stage.
     pub learned: bool,
-    /// For people.
+    /// The reason, for display.
     pub why: String,
 }
 
-/// Whose rule gives first sizes.
+/// The rule that determines first sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Headroom,
     Tovar,
 }
 
-/// All kinds of a job.
+/// The learned sizes of all kinds of a job.
 #[derive(Clone, Debug)]
 pub struct Sizer {
     way: Whose,
@@ -84,7 +88,8 @@ pub struct Sizer {
 }
 
 impl Sizer {
-    /// Knows nothing. `grows`: tasks at their limit are given more where they run, so that a size that is too small costs little.
+    /// A sizer without observations. `grows`: tasks at their limit get more memory while they run,
+    /// so that a size that is too small costs little.
     pub fn new(mode: Mode, grows: bool) -> Sizer {
         let way = match mode {
             Mode::Tovar => Whose::Tovar,
@@ -95,14 +100,16 @@ impl Sizer {
         Sizer { way, native: learner(), heap: learner(), overhead: learner(), needs: Needs::default() }
     }
 
-    /// From now on a size that is too small costs an attempt, whatever [`Sizer::new`] was told.
+    /// From now on a size that is too small costs an attempt, regardless of `grows` in
+    /// [`Sizer::new`].
     pub fn expect_kills(&mut self) {
         for learner in [&mut self.native, &mut self.heap, &mut self.overhead] {
             learner.set_prices(Prices::default());
         }
     }
 
-    /// True when one more task of this kind may begin beside `begun` others that have not ended.
+    /// True when one more task of this kind may start in addition to `begun` others that have not
+    /// ended.
     pub fn may_start(&self, kind: &str, memory: Memory, begun: usize) -> bool {
         match (self.way, memory) {
             (Whose::Tovar, _) => true,
@@ -113,7 +120,7 @@ impl Sizer {
         }
     }
 
-    /// How long tasks of a kind run in the mean. Seconds; 0 where none has ended.
+    /// Mean run time of the tasks of a kind. Seconds; 0 while none has ended.
     pub fn runtime_s(&self, kind: &str, memory: Memory) -> f64 {
         match memory {
             Memory::One => self.native.runtime_s(kind),
@@ -121,7 +128,7 @@ impl Sizer {
         }
     }
 
-    /// The size that a task starts with.
+    /// The first size of a task.
     pub fn first(&mut self, ask: &Ask<'_>) -> Told {
         match (self.way, ask.memory) {
             (Whose::Tovar, _) => match self.needs.first(ask.kind) {
@@ -154,7 +161,8 @@ impl Sizer {
         }
     }
 
-    /// What is known of what a task needs that was killed at `size`, for the `failures`th time, for want of `dimension`.
+    /// Learned data about the need of a task that was killed at `size`, for the `failures`th time,
+    /// because `dimension` ran out.
     pub fn after_kill(&mut self, ask: &Ask<'_>, dimension: Dimension, size: &Profile, failures: u32) -> After {
         let (learner, had, stated) = match self.way {
             Whose::Tovar => return After::Unknown,
@@ -163,7 +171,7 @@ impl Sizer {
         learner.after_kill(&asks(ask, stated), had, failures)
     }
 
-    /// A task has ended well.
+    /// Learns from a task that succeeded.
     pub fn ended(&mut self, ask: &Ask<'_>, need: &Need, runtime_s: f64) {
         self.needs.ended(ask.kind, need.memory(), runtime_s);
         match (ask.memory, need.heap) {
@@ -174,25 +182,26 @@ impl Sizer {
                 self.heap.ended(&asks(ask, ask.stated.heap), ask.task, heap, runtime_s);
                 self.overhead.ended(&asks(ask, ask.stated.overhead), ask.task, need.rest, runtime_s);
             }
-            // What its heap took is not known, and so neither is the rest.
+            // The use of its heap is unknown, and therefore the rest as well.
             (Memory::HeapAndOverhead, None) => self.dropped(ask),
         }
     }
 
-    /// A task was killed at this size for want of `dimension`.
+    /// Learns from a task that was killed at this size because `dimension` ran out.
     pub fn killed(&mut self, ask: &Ask<'_>, dimension: Dimension, size: &Profile) {
         let (learner, had, stated) = self.of(ask, dimension, size);
         learner.killed(&asks(ask, stated), ask.task, had);
     }
 
-    /// A task that was killed will not run again: what it would have needed will never be known.
+    /// Drops a killed task that will not run again: its need will never be known.
     pub fn dropped(&mut self, ask: &Ask<'_>) {
         for learner in [&mut self.native, &mut self.heap, &mut self.overhead] {
             learner.dropped(ask.kind, ask.task);
         }
     }
 
-    /// Who learns this quantity, how much of it `size` has, and how much the stage states.
+    /// The learner of this quantity, the amount of it in `size`, and the amount that the stage
+    /// states.
     fn of(&mut self, ask: &Ask<'_>, dimension: Dimension, size: &Profile) -> (&mut Learner, Bytes, Bytes) {
         match (ask.memory, dimension) {
             (Memory::One, _) => (&mut self.native, size.memory(), ask.stated.memory()),
@@ -216,7 +225,7 @@ fn stated(ask: &Ask<'_>) -> Told {
     }
 }
 
-/// The first size of one quantity; `None` for the stated one.
+/// The first size of one quantity; `None` for the stated size.
 fn one(learner: &mut Learner, ask: &Ask<'_>, stated: Bytes) -> Option<(Bytes, String)> {
     let first = learner.first(&asks(ask, stated));
     let why = match first.source {

@@ -1,4 +1,4 @@
-//! One table for each mode, and what every decision keeps.
+//! One table for each mode, and the properties of every decision.
 
 use super::classify::{Class, MemoryFailure};
 use super::*;
@@ -268,8 +268,8 @@ fn the_last_message_names_task_size_and_remedy() {
 }
 
 proptest! {
-    /// Safety: a size never shrinks, never passes the cap, and the other dimension is never touched.
-    /// Liveness: every ladder ends within the budget.
+    /// Safety: a size never shrinks, never exceeds the cap, and leaves the other dimension
+    /// unchanged. Liveness: every ladder ends within the budget.
     #[test]
     fn every_ladder_rises_and_ends(
         heap in 1u64..512, overhead in 0u64..512, cap in 64u64..8192, mode in 0usize..6, heaps in any::<bool>(), jvm in any::<bool>(),
@@ -300,7 +300,8 @@ proptest! {
     }
 }
 
-/// Two quantities at the cap: what the other one has and does not need is given before the task is given up.
+/// Two quantities at the cap: memory that the other quantity does not need is moved before the task
+/// is given up.
 #[test]
 fn at_the_largest_size_the_quantity_that_ran_out_gets_what_the_other_does_not_use() {
     let parted = |dimension, live, off_heap| {

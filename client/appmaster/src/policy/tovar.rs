@@ -1,5 +1,5 @@
-//! Mode `tovar`: two sizes. The first is the one with the least expected waste over what was seen of the kind; killed there, a
-//! task gets the largest there is.
+//! Mode `tovar`: two sizes. The first has the least expected waste over the observed needs of the
+//! kind. After a kill, a task gets the largest possible size.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ pub(super) fn grow(case: &Case<'_>) -> Growth {
     headroom::own(case, ladder::in_proportion(&size.profile, cap))
 }
 
-/// What finished tasks of each kind needed. As many as a job has tasks.
+/// The needs of finished tasks of each kind. Grows with the number of tasks of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Sorted, with their runtimes in seconds.
+    /// Sorted by need, with run times in seconds.
     kinds: BTreeMap<String, Vec<(Bytes, f64)>>,
-    /// First sizes that were worked out from them.
+    /// Cached first sizes.
     firsts: BTreeMap<String, Bytes>,
 }
 
 impl Needs {
-    /// A task has ended well.
+    /// Adds the need of a task that succeeded.
     pub fn ended(&mut self, kind: &str, peak: Bytes, runtime_s: f64) {
         let needs = self.kinds.entry(kind.to_owned()).or_default();
         let at = needs.partition_point(|(need, _)| *need < peak);
@@ -33,8 +33,8 @@ impl Needs {
         self.firsts.remove(kind);
     }
 
-    /// The first size with the least expected waste when a retry gets the largest need that was seen; `None` for a kind of which
-    /// nothing was seen.
+    /// The first size with the least expected waste, if a retry gets the largest observed need.
+    /// `None` for a kind without observations.
     pub fn first(&mut self, kind: &str) -> Option<Bytes> {
         if let Some(first) = self.firsts.get(kind) {
             return Some(*first);
@@ -46,7 +46,7 @@ impl Needs {
         let mut best: Option<(f64, Bytes)> = None;
         for (need, time) in needs {
             fits += time;
-            // all pay for the first size; those that do not fit pay for the largest too
+            // all tasks pay for the first size; those that do not fit pay for the largest too
             let cost = need.as_gib_f64() * all + most * (all - fits);
             if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, *need));

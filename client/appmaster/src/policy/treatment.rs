@@ -1,6 +1,8 @@
-//! What is done about the sub-cause of a failure: the table of [`headroom_types::treatment`], the evidence, and what a job file orders.
+//! The treatment of a sub-cause: the table of [`headroom_types::treatment`], the evidence, and the
+//! orders of a job file.
 //!
-//! Part of mode `headroom` alone: the other modes stand for what others do, and those know no sub-causes.
+//! Used in mode `headroom` only. The other modes imitate other systems, which do not distinguish
+//! sub-causes.
 
 use headroom_config::Runtime;
 use headroom_types::treatment::usual;
@@ -9,24 +11,24 @@ use headroom_wire::v1::job::AttemptRow;
 
 use super::{Account, Case, Cause, Elsewhere, Next, again};
 
-/// What the treatment depends on.
+/// The facts that determine a treatment.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding<'a> {
     /// The first sub-cause of the diagnosis.
     pub cause: SubCause,
-    /// Which quantity ran out.
+    /// The quantity that ran out.
     pub quantity: Dimension,
-    /// What manages the task's memory.
+    /// The manager of the task's memory.
     pub runtime: Runtime,
-    /// What a refused allocation asked for, beside what was in use. Bytes.
+    /// Total memory with the refused allocation included. Bytes.
     pub asked: Option<Bytes>,
-    /// Memory of the largest container that any node could give. Bytes.
+    /// Memory of the largest container of any node. Bytes.
     pub largest: Option<Bytes>,
-    /// Remedies that the attempt ran with.
+    /// Remedies that were active in the attempt.
     pub tried: &'a [Remedy],
-    /// Page cache explains a full limit, for the first time.
+    /// True if page cache explains a full limit, for the first time.
     pub cache_alone: bool,
-    /// What the job file orders for this sub-cause.
+    /// The treatment that the job file orders for this sub-cause.
     pub ordered: Option<Treatment>,
 }
 
@@ -62,13 +64,13 @@ pub fn treatment(finding: &Finding<'_>) -> AppliedTreatment {
     }
 }
 
-/// True when the host refused what another node has.
+/// True when the host refused an amount that another node has.
 fn some_node_has(finding: &Finding<'_>) -> bool {
     let fits = |asked: Bytes| finding.largest.is_some_and(|largest| asked <= largest);
     finding.cause == SubCause::ImpossibleRequest && finding.asked.is_some_and(fits)
 }
 
-/// Whether a runtime takes a remedy from its environment.
+/// Whether a runtime accepts a remedy in its environment.
 fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
     match (remedy, runtime) {
         (Remedy::OneArena, Runtime::Native | Runtime::Jvm | Runtime::Node | Runtime::Python) => true,
@@ -80,30 +82,31 @@ fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
     }
 }
 
-/// The treatment of a task's failure, with the words that go with it.
+/// The treatment of a task's failure, with its description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Treated {
-    /// What is done.
+    /// The treatment.
     pub applied: AppliedTreatment,
-    /// What was found and what cures it, for people.
+    /// The cause and the cure, for display.
     pub words: String,
 }
 
 impl Treated {
-    /// The treatment of the first sub-cause in the diagnosis of `row`. `None` where nothing was diagnosed.
+    /// The treatment of the first sub-cause in the diagnosis of `row`. `None` without a diagnosis.
     pub fn of(row: &AttemptRow, finding: impl FnOnce(SubCause) -> AppliedTreatment) -> Option<Treated> {
         let first = row.diagnosis.first()?;
         Some(Treated { applied: finding(first.name), words: format!("{}. To cure it: {}", first.cause, first.fix) })
     }
 }
 
-/// What an attempt needs in all with the one request that was refused. Bytes.
+/// Total need of an attempt with the one request that was refused. Bytes.
 pub fn asked(row: &AttemptRow) -> Option<Bytes> {
     let asked = row.diagnosis.first()?.asked?;
     Some(asked.saturating_add(row.peak.unwrap_or_default()))
 }
 
-/// What follows from the treatment; `None` where the policy for the account decides: it grows, or goes elsewhere.
+/// The decision that follows from the treatment. `None` if the policy for the account decides, as
+/// for growth and for another node.
 pub(super) fn next(case: &Case<'_>, account: Account) -> Option<Next> {
     let treated = case.treated?;
     let (cause, left) = match account {

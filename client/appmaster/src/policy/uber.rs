@@ -1,5 +1,5 @@
-//! Mode `uber`: a task that failed, and every task that was on the lost executor, gets a whole executor of the same size. Killed
-//! alone on a whole one is final.
+//! Mode `uber`: a failed task, and every task on the lost executor, gets a whole executor of the
+//! same size. A kill of a task that runs alone on a whole executor is final.
 
 use super::{Case, Growth, Place, Size, ladder};
 

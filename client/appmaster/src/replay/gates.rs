@@ -1,4 +1,4 @@
-//! What the house asks of its own mode on recorded tasks, and whether that is met.
+//! Requirements on mode `headroom` for recorded tasks, and whether they are met.
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
@@ -8,21 +8,21 @@ use super::load::TraceLoad;
 use super::trace::Task;
 use super::{ClusterShape, Row, Shared, run};
 
-/// One demand.
+/// One requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gate {
     /// `G1` to `G5`.
     pub name: &'static str,
-    /// What is asked, for people.
+    /// The requirement, for display.
     pub asks: &'static str,
-    /// Whether it is so.
+    /// True if it is met.
     pub met: bool,
-    /// The figures, for people.
+    /// The measured values, for display.
     pub says: String,
 }
 
-/// All that can be told from these rows: those of each dataset, and the totals. A demand beside another mode is made only where that was
-/// replayed too.
+/// The requirements that these rows allow to check: those of each dataset, and the totals. A
+/// comparison with another mode is made only if that mode was replayed too.
 pub(super) fn all(rows: &[Row], totals: &[Row]) -> Vec<Gate> {
     let Some(ours) = totals.iter().find(|row| row.mode == Mode::Headroom) else { return Vec::new() };
     let mut gates = vec![none_lost(rows, ours), few_kills(ours)];
@@ -64,7 +64,8 @@ struct Executors {
     name: &'static str,
     asks: &'static str,
     of: fn(&Row) -> &Shared,
-    /// Whether so many of ours are few enough beside so many of mode uber.
+    /// True if the first number, of mode headroom, is low enough compared with the second, of mode
+    /// uber.
     enough: fn(u64, u64) -> bool,
 }
 
@@ -76,7 +77,8 @@ const SIXTEEN: Executors = Executors {
 };
 const TIGHT: Executors = Executors {
     name: "G3 tight",
-    // Who dies with the first executor of a kind that nobody knew is nobody's choice: there, as many are no more.
+    // Tasks that die with the first executor of an unknown kind die in every mode: equal numbers
+    // are allowed.
     enough: |a, b| a <= b,
     asks: "the same where one task in ten does not fit its share: fewer in all, and more on no trace",
     of: |row| &row.tight,
@@ -126,7 +128,7 @@ fn apart(ours: &Row) -> Option<Gate> {
     })
 }
 
-/// What is larger than any node, among many of its kind that are not.
+/// A task larger than any node, among many of its kind that are not.
 fn giant() -> Gate {
     let task = |peak| Task { kind: "part".into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 };
     let mut tasks = vec![task(Bytes::from_mib(700)); 500];

@@ -1,15 +1,18 @@
-//! Attempts at their limit in a replay: they grow where they run, are held until their node has memory, or are killed.
+//! Attempts at their limit in a replay: they grow in place, are frozen until their node has free
+//! memory, or are killed.
 //!
 //! ```text
-//!  at the limit ──► the policy has no more ─────────────────────────► killed
+//!  at the limit ──► the policy allows no more ───────────────────────► killed
 //!        │
-//!        ├─► its node has the memory ───────────────────────────────► grown
-//!        └─► held ──► memory becomes free on the node ──────────────► grown
-//!              ├─► after half the hold, or when the whole node is held: others give way ──► grown
-//!              └─► the hold ends ───────────────────────────────────► killed
+//!        ├─► its node has free memory ───────────────────────────────► grown
+//!        └─► frozen ──► memory becomes free on the node ─────────────► grown
+//!              ├─► after half the freeze, or with the whole node frozen:
+//!              │   other attempts are evicted ───────────────────────► grown
+//!              └─► the freeze ends ──────────────────────────────────► killed
 //! ```
 //!
-//! Memory that becomes free on a node with held attempts goes to them before anything new is placed there.
+//! Memory that becomes free on a node with frozen attempts goes to them before any new attempt
+//! starts there.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -19,31 +22,31 @@ use headroom_types::Bytes;
 use super::run::{Happening, NextSize, Run, Sizes, asks, moment, seconds, ticks};
 use crate::policy::contention::{Candidate, cheaper, choose};
 
-/// How long an attempt is held at most: what a stage says that does not say it. Ticks.
+/// Maximum freeze of an attempt: the default of a stage. Ticks.
 pub(super) const HOLD: u64 = 30_000_000;
-/// After this part of its hold others give way to it. Ticks.
+/// Part of the freeze after which other attempts are evicted. Ticks.
 pub(super) const CONTENTION_AFTER: u64 = HOLD / 2;
 
-/// An attempt is held at its limit.
+/// The freeze of an attempt at its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReplayHold {
-    /// The size it needs.
+    /// The size that it needs.
     to: Bytes,
-    /// Steps of growth up to that size.
+    /// Growth steps up to that size.
     steps: u64,
-    /// Since when. Ticks.
+    /// Start of the freeze. Ticks.
     since: u64,
 }
 
 impl ReplayHold {
-    /// How long it has lasted. Seconds.
+    /// Duration so far. Seconds.
     pub(super) fn seconds(self, now: u64) -> f64 {
         seconds(now - self.since)
     }
 }
 
 impl Run<'_> {
-    /// An attempt has come to its limit.
+    /// Processes an attempt that has reached its limit.
     pub(super) fn on_limit(&mut self, n: usize, now: u64) {
         let Some((to, steps)) = self.size_to_grow_to(n) else { return self.kill(n, now) };
         let Some(run) = self.running.get_mut(&n) else { return };
@@ -58,14 +61,14 @@ impl Run<'_> {
         }
     }
 
-    /// The hold of an attempt has ended without more memory.
+    /// Kills an attempt whose freeze ends without more memory.
     pub(super) fn on_hold_over(&mut self, n: usize, now: u64) {
         if self.running.get(&n).is_some_and(|run| run.hold.is_some()) {
             self.kill(n, now);
         }
     }
 
-    /// An attempt has been held for long: others give way.
+    /// Evicts other attempts for one that has been frozen for long.
     pub(super) fn on_contention(&mut self, n: usize, now: u64) {
         let Some(run) = self.running.get(&n).filter(|run| run.hold.is_some()) else { return };
         let node = run.node;
@@ -73,8 +76,9 @@ impl Run<'_> {
         self.grow_held(node, now);
     }
 
-    /// Grows the held attempts of a node for which there is memory, the longest held first. Where every attempt is held, nothing
-    /// becomes free by itself: some give way at once, and where none may, the newest is killed.
+    /// Grows the frozen attempts of a node for which there is free memory, the longest frozen
+    /// first. If every attempt is frozen, no memory becomes free by itself: some are evicted at
+    /// once or, if none may be, the newest is killed.
     pub(super) fn grow_held(&mut self, node: usize, now: u64) {
         loop {
             for n in self.nodes.held_on(node).to_vec() {
@@ -97,7 +101,7 @@ impl Run<'_> {
         }
     }
 
-    /// Grows a held attempt if its node has the memory.
+    /// Grows a frozen attempt if its node has the memory.
     fn grow(&mut self, n: usize, now: u64) {
         let (Some(task), Some(run)) = (self.tasks.get(n), self.running.get_mut(&n)) else { return };
         let Some(hold) = run.hold.filter(|hold| self.nodes.grow(run.node, hold.to.saturating_sub(run.size))) else { return };
@@ -111,7 +115,8 @@ impl Run<'_> {
         self.events.push(Reverse((now + ticks(rest), n, run.serial, Happening::End)));
     }
 
-    /// Makes attempts give way to one that is held, one after the other until it grows. False when none does.
+    /// Evicts attempts for a frozen one, one after the other until it grows. False when none may be
+    /// evicted.
     fn evict_for(&mut self, n: usize, node: usize, now: u64) -> bool {
         let mut any = false;
         while let Some(evicted) = self.to_evict(n, node, now) {
@@ -122,7 +127,8 @@ impl Run<'_> {
         any
     }
 
-    /// The next to give way: another one on the node, or the held one itself where another is held beside it and less work is lost.
+    /// The next attempt to evict: another one on the node, or the frozen one itself if another is
+    /// frozen there and less work is lost.
     fn to_evict(&self, n: usize, node: usize, now: u64) -> Option<usize> {
         let candidate = |id: usize| {
             let run = self.running.get(&id)?;
@@ -138,13 +144,14 @@ impl Run<'_> {
         cheaper(other, own, |one| one.lost).map(|one| one.who)
     }
 
-    /// Memory that a held attempt needs beyond what is free on its node.
+    /// Memory that a frozen attempt needs beyond the free memory of its node.
     fn missing(&self, n: usize, node: usize) -> Option<Bytes> {
         let run = self.running.get(&n)?;
         Some(run.hold?.to.saturating_sub(run.size).saturating_sub(self.nodes.free_on(node)))
     }
 
-    /// Ends an attempt whose task waits for a container elsewhere, of the size it had reached.
+    /// Ends an attempt; its task waits for a container elsewhere, with the size that it had
+    /// reached.
     fn evict(&mut self, n: usize, now: u64) {
         let Some(run) = self.leave(n, now) else { return };
         self.sums.evictions += 1;
@@ -154,7 +161,7 @@ impl Run<'_> {
         self.wait_again(n, now);
     }
 
-    /// A size that is enough, with the steps up to it; `None` where the policy has no more.
+    /// A size that is enough, with the growth steps up to it; `None` if the policy allows no more.
     fn size_to_grow_to(&mut self, n: usize) -> Option<(Bytes, u64)> {
         let whole = self.nodes.memory();
         let (task, run) = (self.tasks.get(n)?, self.running.get(&n)?);

@@ -1,4 +1,4 @@
-//! When the tasks of a replay are submitted, and on how many nodes they run.
+//! The load of a replay: submission times of tasks, and the number of nodes.
 
 use headroom_types::Bytes;
 
@@ -6,38 +6,40 @@ use super::ClusterShape;
 use super::run::ticks;
 use super::trace::Task;
 
-/// A trace takes so many times its longest task at least, so that the utilisation between its first and its last tasks counts.
+/// Minimum duration of a trace in multiples of its longest task, so that the utilisation between
+/// its first and last tasks dominates.
 const LONGEST_RUNS: f64 = 10.0;
-/// Memory of a node that nobody stated, in sizes of the largest task.
+/// Default memory of a node, in multiples of the largest task.
 const LARGEST_TASKS: u64 = 8;
 
-/// The nodes of one run and its submissions.
+/// Nodes and submission times of one run.
 #[derive(Clone, Debug)]
 pub(super) struct TraceLoad {
     /// The nodes.
     pub(super) cluster: ClusterShape,
-    /// When each task is submitted. Ticks; empty where all are at the beginning.
+    /// Submission time of each task. Ticks; empty if all are submitted at the start.
     pub(super) submitted: Vec<u64>,
 }
 
-/// What the caller stated of the nodes.
+/// The properties of the nodes that the caller stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatedNodes {
-    /// Their number and their memory.
+    /// Number and memory.
     Nodes,
-    /// Their memory.
+    /// Memory.
     Memory,
-    /// Nothing.
+    /// None.
     Nothing,
 }
 
 impl TraceLoad {
-    /// All tasks are submitted at the beginning.
+    /// A load that submits all tasks at the start.
     pub(super) fn at_once(cluster: ClusterShape) -> TraceLoad {
         TraceLoad { cluster, submitted: Vec::new() }
     }
 
-    /// Tasks are submitted at an even pace, at which what they need is this part of the memory of the nodes.
+    /// A load that submits tasks at a constant rate, at which their need is this part of the nodes'
+    /// memory.
     pub(super) fn paced(tasks: &[Task], utilization: f64, cluster: ClusterShape, stated: StatedNodes) -> TraceLoad {
         let work: f64 = tasks.iter().map(need_over_time).sum();
         let longest = tasks.iter().map(|task| task.runtime_s).fold(0.0, f64::max);
@@ -65,12 +67,12 @@ impl TraceLoad {
     }
 }
 
-/// GiB·s.
+/// Memory need of a task over its run time. GiB·s.
 fn need_over_time(task: &Task) -> f64 {
     task.peak.as_gib_f64() * task.runtime_s
 }
 
-/// A power of two, in GiB.
+/// The default memory of a node: a power of two, in GiB.
 fn usual_memory(tasks: &[Task]) -> Bytes {
     let largest = tasks.iter().map(|task| task.peak).max().unwrap_or(Bytes::ZERO).mul_ratio(LARGEST_TASKS, 1);
     let gib = largest.div_ceil(Bytes::from_gib(1)).max(1);

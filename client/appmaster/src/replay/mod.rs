@@ -1,8 +1,9 @@
-//! What-if replay: recorded tasks run again on nodes that do not exist, under each way of giving them memory.
+//! What-if replay: recorded tasks run again on simulated nodes, in each mode.
 //!
-//! One task is one container. Tasks start in the order they were submitted, each as soon as there is room. A task whose need is
-//! above its size comes to its limit at a moment drawn from how real kills were spread, the same for every mode. There it grows, or
-//! it is killed and its mode gives the next size. The yardstick is a run in which every need is known beforehand.
+//! One task is one container. Tasks start in the order of their submission, each as soon as there
+//! is free memory. A task whose need exceeds its size reaches its limit at a time drawn from the
+//! distribution of real kills, equal for every mode. There it grows, or it is killed and its mode
+//! gives the next size. The reference is a run in which every need is known in advance.
 
 mod executors;
 mod gates;
@@ -32,83 +33,85 @@ pub use parts::Parted;
 
 pub use ways::SHARE;
 
-/// The name of the rows that stand for all datasets of a replay.
+/// The dataset name of rows that sum up all datasets of a replay.
 pub const TOTAL: &str = "total";
 
-/// How a replay went. Memory over time in GiB·h.
+/// Results of a replay. Memory over time in GiB·h.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Which tasks; [`TOTAL`] for all.
+    /// The dataset; [`TOTAL`] for the sum.
     pub dataset: String,
-    /// Which way.
+    /// The mode.
     pub mode: Mode,
-    /// Whether sizes grew in place.
+    /// True if sizes grew in place.
     pub growth: bool,
     /// Memory used divided by memory allocated.
     pub maq: f64,
-    /// Kills for every thousand tasks.
+    /// Kills per thousand tasks.
     pub kills_per_1000: f64,
     /// Tasks that were given up.
     pub lost: u64,
-    /// Of them, those that some host could have held.
+    /// Given-up tasks that some host could have held.
     pub lost_avoidable: u64,
-    /// Time until the last task ended, beside a run in which every need was known.
+    /// Time until the last task ended, divided by that of a run with known needs.
     pub makespan_ratio: f64,
-    /// Allocated in all.
+    /// Allocated memory over time.
     pub allocated_gib_h: f64,
-    /// Allocated and not used.
+    /// Allocated and unused memory over time.
     pub wasted_gib_h: f64,
     /// Tasks.
     pub tasks: u64,
-    /// Sizes that were raised while a task ran.
+    /// Growth steps of running tasks.
     pub grown: u64,
-    /// The same tasks in shared executors: four slots that share 16 GiB.
+    /// Results with shared executors: four slots share 16 GiB.
     pub shared: Shared,
-    /// The same where the executors of each trace are so small that one task in ten does not fit its share.
+    /// Results with shared executors that are so small that one task in ten does not fit its share.
     pub tight: Shared,
-    /// The same tasks with a heap and an overhead, in mode `headroom` and beside one knob; only in rows of that mode.
+    /// Results with separate heap and overhead, and with one knob for both; only in rows of mode
+    /// `headroom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Parted>,
-    /// What the house asks of itself; only in the row of all datasets in mode `headroom`.
+    /// Requirements of the project; only in the row of all datasets in mode `headroom`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
     /// Kills.
     pub kills: u64,
-    /// Attempts that did not start as soon as their task was submitted or its attempt before had ended.
+    /// Attempts that did not start directly after their submission or after the end of the previous
+    /// attempt.
     pub waits: u64,
-    /// How long they waited in all. Seconds.
+    /// Total time of these waits. Seconds.
     pub wait_s: f64,
-    /// Of all attempts, 99 in a hundred waited no longer. Seconds.
+    /// 99th percentile of the waits of all attempts. Seconds.
     pub wait_p99_s: f64,
-    /// Attempts that were held near their limit because their node had no memory for them.
+    /// Attempts that were frozen near their limit because their node had no free memory.
     pub held: u64,
-    /// How long they were held in all. Seconds.
+    /// Total time of freezes. Seconds.
     pub held_s: f64,
-    /// Attempts that gave way to one that was held, and ran again elsewhere.
+    /// Attempts that were evicted for a frozen one and ran again elsewhere.
     pub evictions: u64,
-    /// Time until the last task ended; in the row of all datasets their sum. Seconds.
+    /// Time until the last task ended; the sum in the row of all datasets. Seconds.
     pub makespan_s: f64,
-    /// Memory that tasks needed, as a part of the memory of all nodes until the last task ended.
+    /// Needed memory divided by the memory of all nodes until the last task ended.
     pub utilization: f64,
-    /// The utilisation for which submissions were paced.
+    /// The target utilisation of a paced submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_utilization: Option<f64>,
-    /// Nodes; 0 in the row of all datasets where each had another number.
+    /// Number of nodes; 0 in the row of all datasets if the numbers differ.
     pub nodes: usize,
-    /// Memory of each; 0 where it differs. Bytes.
+    /// Memory of each node; 0 if it differs. Bytes.
     pub node_memory: Bytes,
-    /// Processors of each.
+    /// Processors of each node.
     pub node_cpus: u32,
 }
 
 /// The nodes of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterShape {
-    /// How many.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Processors of each.
+    /// Processors of each node.
     pub cpus: u32,
-    /// Memory of each.
+    /// Memory of each node.
     pub memory: Bytes,
 }
 
@@ -118,19 +121,19 @@ impl Default for ClusterShape {
     }
 }
 
-/// Whether tasks at their limit are given more memory where they run, in the modes that do so.
+/// Whether tasks at their limit grow in place, in modes that support this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrowthChoice {
-    /// They are.
+    /// They grow.
     On,
     /// They are killed.
     Off,
-    /// Both, one after the other.
+    /// Both variants, one after the other.
     Both,
 }
 
 impl GrowthChoice {
-    /// The runs of a mode.
+    /// The growth variants of a mode.
     fn of(self, mode: Mode) -> &'static [bool] {
         match self {
             _ if !grow::is_part_of(mode) => &[false],
@@ -141,24 +144,25 @@ impl GrowthChoice {
     }
 }
 
-/// What is replayed.
+/// The parameters of a replay.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// In which modes.
+    /// Modes.
     pub modes: Vec<Mode>,
-    /// With growth or without.
+    /// Growth variants.
     pub growth: GrowthChoice,
-    /// On which nodes.
+    /// Nodes.
     pub cluster: ClusterShape,
-    /// What the caller stated of them: with `utilizations`, the trace gives the rest.
+    /// The properties of the nodes that the caller stated; with `utilizations`, the trace
+    /// determines the others.
     pub stated: StatedNodes,
-    /// Parts of the memory of the nodes that tasks need, 0 to 1: a run for each, in which tasks are submitted at an even pace. Where there is
-    /// none, all tasks are submitted at the beginning.
+    /// Target utilisations of the nodes' memory, 0 to 1. Each causes a run with submissions at a
+    /// constant rate. If empty, all tasks are submitted at the start.
     pub utilizations: Vec<f64>,
 }
 
 impl Scenario {
-    /// The loads of a trace, each with the utilisation it was made for.
+    /// The loads of a trace, each with its target utilisation.
     fn loads(&self, tasks: &[trace::Task]) -> Vec<(Option<f64>, TraceLoad)> {
         if self.utilizations.is_empty() {
             return vec![(None, TraceLoad::at_once(self.cluster))];
@@ -166,22 +170,23 @@ impl Scenario {
         let paced = |of: &f64| (Some(*of), TraceLoad::paced(tasks, *of, self.cluster, self.stated));
         self.utilizations.iter().map(paced).collect()
     }
-    /// Each mode with growth and without, as far as asked for.
+    /// Each mode with its requested growth variants.
     fn variants(&self) -> Vec<(Mode, bool)> {
         self.modes.iter().flat_map(|mode| self.growth.of(*mode).iter().map(|growth| (*mode, *growth))).collect()
     }
 }
 
-/// How far a replay is.
+/// Progress of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Tasks that have ended, over all modes, and with the runs that measure what is best.
+    /// Tasks that have ended, over all modes and the reference runs.
     pub tasks: u64,
-    /// All of them.
+    /// Total number of tasks.
     pub of: u64,
 }
 
-/// Replays every dataset in every mode and at every utilisation of the scenario; the last rows are the totals. `progress` receives how far it is.
+/// Replays every dataset in every mode and at every utilisation of the scenario; the last rows are
+/// the totals. `progress` receives the progress.
 pub fn replay(datasets: &[trace::Dataset], scenario: &Scenario, progress: &mut dyn FnMut(Done)) -> Vec<Row> {
     let variants = scenario.variants();
     let loads = scenario.utilizations.len().max(1);
@@ -192,7 +197,7 @@ pub fn replay(datasets: &[trace::Dataset], scenario: &Scenario, progress: &mut d
     let mut totals: Vec<Total> = Vec::new();
     for dataset in datasets {
         let tasks = &dataset.tasks;
-        // All of these tasks are submitted at the beginning, whatever the pace of the others.
+        // These runs submit all tasks at the start, independent of the target utilisation.
         let sides: Vec<Sides> = variants.iter().map(|variant| Sides::of(tasks, *variant, scenario.cluster)).collect();
         let mut places = 0..;
         for (target, load) in scenario.loads(tasks) {
@@ -225,7 +230,7 @@ fn count(tasks: usize) -> u64 {
     u64::try_from(tasks).unwrap_or(u64::MAX)
 }
 
-/// The same tasks in shared executors, and with two quantities.
+/// Additional results: shared executors, and separate quantities.
 #[derive(Clone, Copy, Debug)]
 struct Sides {
     shared: Shared,
@@ -246,7 +251,7 @@ impl Sides {
     }
 }
 
-/// A mode over all datasets.
+/// The sum of a mode over all datasets.
 struct Total {
     variant: (Mode, bool),
     target: Option<f64>,

@@ -1,9 +1,12 @@
-//! Heap and overhead as two quantities, beside one knob that sets both.
+//! Heap and overhead as two quantities, compared with one knob that sets both.
 //!
-//! A trace has one quantity, so each need is parted by a rule that is **made up**: by its kind, six in ten keep within what the 10 % rule
-//! gives, one in four has 15 to 40 % of its need outside the heap, the others 50 to 80 %; of each task a fifth more or less of that. The knob is what
-//! Spark has when nothing else is set: the heap, a tenth of it more for all else, and twice as much of both after a kill. It starts from
-//! the request, or the share of a slot; learned beside it, it starts from what the kind turned out to need of the knob.
+//! A trace has one quantity, so each need is divided by a rule that is **made up**. Six in ten
+//! kinds stay within the 10 % rule. One kind in four has 15 to 40 % of its need outside the heap,
+//! and the others 50 to 80 %. Each task deviates from its kind by up to a fifth.
+//!
+//! The knob is Spark's default: the heap, plus a tenth of it for all other memory, and both doubled
+//! after a kill. It starts from the request, or the share of a slot. The learned knob starts from
+//! the value that the kind turned out to need.
 
 use std::collections::BTreeMap;
 
@@ -21,20 +24,20 @@ use crate::policy::learn::{Asks, Learner};
 use crate::policy::sizing::{Ask, Need, Sizer};
 use crate::policy::{Cap, Case, Next, Place, Size, Spent, decide};
 
-/// What one knob and two quantities have given in all.
+/// Results of one knob and of two quantities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Parted {
-    /// One knob, as stated and doubled. GiB·h.
+    /// One knob, stated and doubled. GiB·h.
     pub one_knob_gib_h: f64,
-    /// One knob that is learned. GiB·h.
+    /// One knob, learned. GiB·h.
     pub one_knob_learned_gib_h: f64,
-    /// Heap and overhead, learned apart. GiB·h.
+    /// Heap and overhead, learned separately. GiB·h.
     pub apart_gib_h: f64,
     /// Kills with the one knob.
     pub one_knob_kills: u64,
     /// Kills with two quantities.
     pub apart_kills: u64,
-    /// Tasks that were lost with two quantities, although some host could have held them.
+    /// Tasks that were lost with two quantities although some host could have held them.
     pub apart_lost_avoidable: u64,
 }
 
@@ -49,29 +52,29 @@ impl Parted {
     }
 }
 
-/// How both quantities are set.
+/// The rule that sets both quantities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// The heap is set, a tenth of it is added, both are doubled.
+    /// The heap is set, a tenth of it is added, and both are doubled after a kill.
     OneKnob,
-    /// The same, and what a kind needed of the knob is learned.
+    /// The same, with a learned value of the knob.
     OneKnobLearned,
-    /// Each is learned, and raised, by itself.
+    /// Each quantity is learned and raised separately.
     Apart,
 }
 
-/// A rule at work.
+/// The state of a rule.
 #[derive(Debug)]
 pub(super) struct Parts {
     rule: Rule,
     knob: Learner,
     sizer: Sizer,
     set: Option<(ExecutorSpec, RetrySpec)>,
-    /// What each task has now.
+    /// Current profile of each task.
     has: BTreeMap<usize, Profile>,
-    /// How often it was killed for each quantity.
+    /// Kills of each task by quantity.
     kills: BTreeMap<(usize, Dimension), u32>,
-    /// What it is stated with.
+    /// Stated profile of each task.
     stated: BTreeMap<usize, Profile>,
 }
 
@@ -85,7 +88,7 @@ impl Parts {
         Parts { rule, knob, sizer, set, has: BTreeMap::new(), kills: BTreeMap::new(), stated: BTreeMap::new() }
     }
 
-    /// The first size of both together; `None`: not now.
+    /// The first size of both together; `None` if the task may not start now.
     pub(super) fn first(&mut self, n: usize, task: &Task, running: usize) -> Option<Bytes> {
         let stated = of_knob(task.request.unwrap_or(SHARE).mul_ratio(10, 11));
         let has = match self.rule {
@@ -110,7 +113,7 @@ impl Parts {
         Some(memory)
     }
 
-    /// What it was told to have at most: nothing larger than a host.
+    /// Limits a profile to the memory of a host.
     pub(super) fn cut(&mut self, n: usize, whole: Bytes) {
         if let Some(has) = self.has.get_mut(&n).filter(|has| has.memory() > whole) {
             *has = crate::policy::ladder::in_proportion(has, whole);
@@ -160,7 +163,7 @@ impl Parts {
         self.sizer.killed(&ask, dimension, has);
         let (set, retry) = self.set.as_ref()?;
         let size = Size { profile: has.clone(), slots: 1, rung: failures, place: Place::Own };
-        // Killed for one quantity it has seen no more of the other than it was given.
+        // At a kill for one quantity, the use of the other is at most its size.
         let (live, off_heap) = (Some(heap.min(has.heap)), overhead.min(has.overhead));
         let (_, next) = decide(&Case {
             mode: Mode::Headroom,
@@ -206,7 +209,7 @@ impl Parts {
     }
 }
 
-/// A heap, and a tenth of it for all else.
+/// A heap, and a tenth of it for all other memory.
 fn of_knob(heap: Bytes) -> Profile {
     Profile { heap, overhead: heap.mul_ratio(1, 10), cpus: Cpus::from_cores(1) }
 }
@@ -223,7 +226,7 @@ fn number(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// A need in heap and overhead.
+/// A need, divided into heap and overhead.
 pub(super) fn parts(n: usize, task: &Task) -> (Bytes, Bytes) {
     let of_kind =
         task.kind.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));

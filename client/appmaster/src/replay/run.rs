@@ -1,4 +1,4 @@
-//! One replay: an event queue, nodes, and a mode that gives sizes.
+//! One replay: an event queue, nodes, and a source of sizes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -16,16 +16,16 @@ use super::ways::Giver;
 use crate::policy::grow;
 use crate::policy::learn::Asks;
 
-/// Steps of time: a microsecond.
+/// Ticks per second: one tick is a microsecond.
 const TICKS: f64 = 1e6;
 
-/// Waiting tasks for which there is no room that are looked at before the others wait for the next event.
+/// Maximum number of waiting tasks without free memory that are examined before the next event.
 const LOOKED_AT: usize = 32;
 
-/// Ended tasks between two reports of progress.
+/// Number of ended tasks between two progress reports.
 const REPORTED_EVERY: u64 = 64;
 
-/// What a task waits or runs with.
+/// The size with which a task waits or runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NextSize {
     pub(super) size: Bytes,
@@ -38,15 +38,15 @@ pub(super) struct Running {
     pub(super) node: usize,
     /// Distinguishes it from other attempts of its task.
     pub(super) serial: u64,
-    /// Ticks.
+    /// Start time. Ticks.
     pub(super) began: u64,
-    /// Since when it has this size. Ticks.
+    /// Time of its last change of size. Ticks.
     pub(super) resized: u64,
     pub(super) size: Bytes,
-    /// Its end is that it comes to its limit.
+    /// True if it ends by reaching its limit.
     pub(super) at_limit: bool,
     pub(super) hold: Option<ReplayHold>,
-    /// Sizes that it had before, each times how long. GiB·s.
+    /// Memory over time with earlier sizes. GiB·s.
     pub(super) before: f64,
 }
 
@@ -55,58 +55,59 @@ pub(super) struct Running {
 pub(super) enum Happening {
     /// A task is submitted.
     Submission,
-    /// An attempt ends well or comes to its limit.
+    /// An attempt succeeds or reaches its limit.
     End,
-    /// An attempt has been held so long that others give way.
+    /// An attempt has been frozen so long that other attempts are evicted.
     Contention,
-    /// An attempt is not held any longer.
+    /// The freeze of an attempt ends.
     HoldOver,
 }
 
-/// How sizes are given.
+/// The source of sizes.
 #[derive(Debug)]
 pub(super) enum Sizes {
-    /// Every need is known.
+    /// Known needs.
     Oracle,
-    /// By a mode.
+    /// A mode.
     Mode(Box<Giver>),
-    /// Heap and overhead.
+    /// A rule for heap and overhead.
     Parts(Box<Parts>),
 }
 
-/// A replay under way.
+/// A replay in progress.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     pub(super) tasks: &'a [Task],
     pub(super) nodes: Nodes,
     pub(super) sizes: Sizes,
     pub(super) growth: bool,
-    /// Tasks that run again, then the new ones of each kind.
+    /// First the tasks that run again, then the new tasks of each kind.
     waiting: Vec<BTreeSet<usize>>,
-    /// Places of the kinds in `waiting`.
+    /// Indexes of the kinds in `waiting`.
     lines: BTreeMap<&'a str, usize>,
-    /// Since when each task waits. Ticks.
+    /// Start of each task's wait. Ticks.
     waits_since: Vec<u64>,
     pub(super) next_sizes: BTreeMap<usize, NextSize>,
     pub(super) running: BTreeMap<usize, Running>,
-    /// Tasks that have given way.
+    /// Tasks that were evicted.
     pub(super) evicted: BTreeSet<usize>,
     of_kind: BTreeMap<&'a str, usize>,
     pub(super) events: BinaryHeap<Reverse<(u64, usize, u64, Happening)>>,
     serial: u64,
-    /// Tasks that have ended or were given up.
+    /// Number of tasks that have ended or were given up.
     ended: u64,
-    /// When the last attempt ended. Ticks.
+    /// End of the last attempt. Ticks.
     last_end: u64,
     pub(super) sums: Sums,
 }
 
-/// The time until the last task ends when every need is known. Seconds.
+/// Time until the last task ends if every need is known. Seconds.
 pub(super) fn ideal(tasks: &[Task], load: &TraceLoad, progress: &mut dyn FnMut(u64)) -> f64 {
     Run::new(tasks, Sizes::Oracle, false, load).go(progress).makespan
 }
 
-/// A replay in one mode; `ideal` is what [`ideal`] returned. `progress` receives the number of tasks that have ended.
+/// A replay in one mode. `ideal` is the result of [`ideal`]. `progress` receives the number of
+/// ended tasks.
 pub(super) fn run(
     tasks: &[Task],
     (mode, growth): (Mode, bool),
@@ -118,13 +119,13 @@ pub(super) fn run(
     Sums { ideal, ..Run::new(tasks, Sizes::Mode(Box::new(Giver::new(mode, growth))), growth, load).go(progress) }
 }
 
-/// The memory that a rule for heap and overhead takes, and its kills.
+/// Memory and kills of a rule for heap and overhead.
 pub(super) fn parted(tasks: &[Task], rule: Rule, load: &TraceLoad) -> Given {
     let sums = Run::new(tasks, Sizes::Parts(Box::new(Parts::new(rule))), false, load).go(&mut |_| {});
     Given { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
 }
 
-/// What was given, and what it led to.
+/// Allocated memory and its results.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Given {
     pub(super) gib_h: f64,
@@ -179,7 +180,7 @@ impl<'a> Run<'a> {
             }
             self.place(now);
         }
-        // These do not fit any node.
+        // These tasks do not fit any node.
         let lost: Vec<usize> = self.waiting.iter().flatten().copied().collect();
         lost.into_iter().for_each(|n| self.lose(n));
         let cluster = self.nodes.shape();
@@ -197,7 +198,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A task waits for a node once more, before the new ones.
+    /// Puts a task back in the queue, before the new ones.
     pub(super) fn wait_again(&mut self, n: usize, now: u64) {
         if let Some(since) = self.waits_since.get_mut(n) {
             *since = now;
@@ -207,8 +208,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts what there is room for, in order: those that run again and the new ones of each kind are lines of their own, and
-    /// the head of a line that is first in order is looked at next.
+    /// Starts waiting tasks for which there is free memory, in order. Tasks that run again, and the
+    /// new tasks of each kind, form separate queues. The next task is the first in order among the
+    /// heads of the queues.
     fn place(&mut self, now: u64) {
         let mut failed: Vec<(u32, Bytes)> = Vec::new();
         let mut heads: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
@@ -222,7 +224,7 @@ impl<'a> Run<'a> {
             }
             let Some(task) = self.tasks.get(n) else { continue };
             let cpus = self.nodes.cpus_of(task.cpus);
-            // none of this line may start now
+            // no task of this queue may start now
             let Some(size) = self.size_of(n, task) else { continue };
             let after = self.waiting.get(line).and_then(|waiting| waiting.range(n + 1..).next());
             heads.extend(after.map(|next| Reverse((*next, line))));
@@ -280,7 +282,7 @@ impl<'a> Run<'a> {
         if what == Happening::Submission {
             return self.submit(n);
         }
-        // Another attempt runs in the meantime, or none.
+        // The event belongs to an earlier attempt.
         let Some(run) = self.running.get(&n).filter(|run| run.serial == serial) else { return };
         match what {
             Happening::Submission => {}
@@ -291,7 +293,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the attempt of a task, and returns it.
+    /// Ends the attempt of a task and returns it.
     pub(super) fn leave(&mut self, n: usize, now: u64) -> Option<Running> {
         let task = self.tasks.get(n)?;
         let run = self.running.remove(&n)?;
@@ -317,7 +319,7 @@ impl<'a> Run<'a> {
         self.grow_held(run.node, now);
     }
 
-    /// Kills an attempt at its limit; its mode says what comes next.
+    /// Kills an attempt at its limit; its mode gives the next size.
     pub(super) fn kill(&mut self, n: usize, now: u64) {
         let (Some(task), Some(run)) = (self.tasks.get(n), self.leave(n, now)) else { return };
         self.sums.kills += 1;
@@ -357,7 +359,8 @@ pub(super) fn asks(task: &Task) -> Asks<'_> {
     Asks { kind: &task.kind, input: task.input, request: task.request }
 }
 
-/// The part of its run after which an attempt stands at its limit: spread as real kills were, half of them before 52 in a hundred.
+/// The fraction of its run after which an attempt reaches its limit. It follows the distribution of
+/// real kills: half of them before 0.52.
 pub(super) fn moment(task: usize, failures: u32) -> f64 {
     const QUARTILES: [f64; 5] = [0.0, 0.11, 0.52, 0.86, 1.0];
     let mut x =
@@ -373,7 +376,7 @@ pub(super) fn moment(task: usize, failures: u32) -> f64 {
     from + (to - from) * within
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // traces are of hours, not of ages
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // traces last hours, far below the range
 pub(super) fn ticks(seconds: f64) -> u64 {
     (seconds * TICKS).ceil() as u64
 }

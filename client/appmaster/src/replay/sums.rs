@@ -1,4 +1,4 @@
-//! The figures of one replay, and their sum over datasets.
+//! The counters of one replay, and their sum over datasets.
 
 use headroom_wire::v1::job::Mode;
 
@@ -14,23 +14,23 @@ pub(super) struct Sums {
     pub(super) lost_avoidable: u64,
     pub(super) grown: u64,
     pub(super) evictions: u64,
-    /// Attempts that were held for memory that their node did not have.
+    /// Attempts that were frozen because their node had no free memory.
     pub(super) held: u64,
-    /// How long. Seconds.
+    /// Total time of freezes. Seconds.
     pub(super) held_s: f64,
-    /// How long each attempt that did not start at once waited for a node. Seconds.
+    /// Wait of each attempt that did not start at once. Seconds.
     pub(super) waits: Vec<f64>,
     /// Attempts.
     pub(super) attempts: u64,
-    /// GiB·s.
+    /// Needed memory over time. GiB·s.
     pub(super) used: f64,
-    /// GiB·s.
+    /// Allocated memory over time. GiB·s.
     pub(super) allocated: f64,
     /// Memory of the nodes until the last task ended. GiB·s.
     pub(super) capacity: f64,
-    /// Seconds.
+    /// Time until the last task ended. Seconds.
     pub(super) makespan: f64,
-    /// The same where every need is known. Seconds.
+    /// The same time with known needs. Seconds.
     pub(super) ideal: f64,
 }
 
@@ -53,7 +53,8 @@ impl Sums {
         self.ideal += other.ideal;
     }
 
-    /// The row of these figures, without those of shared executors. The nodes of a total are those of the caller.
+    /// The row of these counters, without shared executors. The nodes of a total come from the
+    /// caller.
     #[allow(clippy::cast_precision_loss)] // counts of tasks
     pub(super) fn row(&self, dataset: &str, mode: Mode, growth: bool, cluster: ClusterShape) -> Row {
         let ratio = |a: f64, b: f64| if b > 0.0 { thousandths(a / b) } else { 0.0 };
@@ -90,7 +91,7 @@ impl Sums {
         }
     }
 
-    /// Of all attempts, 99 in a hundred waited no longer for a node. Seconds.
+    /// 99th percentile of the waits of all attempts. Seconds.
     fn wait_p99(&self) -> f64 {
         let longer = usize::try_from(self.attempts / 100).unwrap_or(usize::MAX);
         let mut waits = self.waits.clone();

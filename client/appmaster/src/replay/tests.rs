@@ -30,7 +30,7 @@ fn what_learns_wastes_less_than_a_share_for_all_and_loses_nobody() {
     let (ours, fixed) = (row(&rows, Mode::Headroom), row(&rows, Mode::Fixed));
     assert_eq!((ours.lost, fixed.lost, fixed.kills_per_1000), (0, 0, 0.0));
     assert!(ours.maq > 2.0 * fixed.maq, "{ours:?} {fixed:?}");
-    // eight rounds, of which the first two are spent on learning
+    // eight rounds, of which the first two serve to learn
     assert!(ours.makespan_ratio < 1.6 && ours.kills_per_1000 < 35.0, "{ours:?}");
 }
 
@@ -50,7 +50,7 @@ fn growth_in_place_ends_kills_where_there_is_room() {
     assert!(kills(true) < kills(false) / 10.0 + 0.001);
 }
 
-/// Gate 5: what is larger than any node has cost three attempts when that is known, whatever is known of its kind.
+/// Gate 5: a task larger than any node costs three attempts, whatever is known of its kind.
 #[test]
 fn a_partition_larger_than_any_node_costs_three_attempts() {
     for others in [0u32, 5, 500] {
@@ -79,7 +79,8 @@ fn what_no_host_can_hold_is_lost_and_not_avoidable() {
     assert_eq!((row(&rows, Mode::Headroom).lost, row(&rows, Mode::Headroom).lost_avoidable), (1, 0));
 }
 
-/// Gate 3, on a trace made for it: those who are beside a heavy task die with it, once, and are not charged for it.
+/// Gate 3, on a trace made for it: tasks in the executor of a heavy task die with it, once, and are
+/// not charged.
 #[test]
 fn in_shared_executors_the_innocent_die_less_often_than_where_everybody_is_marked() {
     let tasks: Vec<Task> = (0..800).map(|n| task("skew", if n % 10 == 0 { 13_000 } else { 1500 })).collect();
@@ -104,7 +105,7 @@ fn who_fits_a_slot_is_left_alone_in_shared_executors() {
     }
 }
 
-/// Gate 4: a kind that needs much beside its heap makes the one knob turn the heap.
+/// Gate 4: a kind with much memory outside its heap makes the one knob raise the heap.
 #[test]
 fn two_quantities_take_less_than_one_knob() {
     let tasks: Vec<Task> = (0..400).map(|n| task(&format!("kind-{}", n % 10), 1000 + n % 300)).collect();
@@ -129,7 +130,7 @@ fn a_folder_that_is_no_trace_is_refused_with_the_place() {
     assert!(message(dir.path()).contains("a.csv"));
 }
 
-/// 40 tasks of 2 GiB of which some grow to 6, on nodes that hold four and a half of them.
+/// Tasks of 2 GiB, some of which grow to 6 GiB, on nodes that hold four and a half of them.
 fn crowded() -> (Vec<Task>, ClusterShape) {
     let tasks = (0..400).map(|n| task("skew", if n % 8 == 0 { 6000 } else { 1950 + n % 50 })).collect();
     (tasks, ClusterShape { nodes: 4, cpus: 16, memory: Bytes::from_gib(9) })
@@ -148,7 +149,7 @@ fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
     assert!(with.utilization > 0.3 && with.utilization < 1.0, "{with:?}");
 }
 
-/// Both need more at the same time and neither would end: one gives way at once.
+/// Both need more memory at the same time and neither would end: one is evicted at once.
 #[test]
 fn a_node_on_which_all_are_held_does_not_stand_still() {
     let tasks: Vec<Task> = (0..200).map(|n| task("twins", if n < 100 { 1000 } else { 3500 })).collect();
@@ -178,7 +179,8 @@ fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
     }
 }
 
-/// Tasks that die with their executor where only that has a limit are held and given more where each has its own.
+/// Tasks die with their executor if only that has a limit. With their own limits they are frozen
+/// and grow.
 #[test]
 fn in_tight_executors_growth_kills_fewer() {
     let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
@@ -190,7 +192,7 @@ fn in_tight_executors_growth_kills_fewer() {
     assert!(with.grown > 0 && without.grown == 0, "{with:?} {without:?}");
 }
 
-/// Where executors fill the nodes, there is no memory to enlarge them by.
+/// If executors fill the nodes, no memory is left to enlarge them.
 #[test]
 fn full_nodes_hold_the_growth_of_executors() {
     let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();

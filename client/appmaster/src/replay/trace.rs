@@ -1,4 +1,4 @@
-//! Recorded tasks, read from a folder of comma-separated files.
+//! Recorded tasks, read from comma-separated files.
 
 use std::path::{Path, PathBuf};
 
@@ -10,19 +10,19 @@ use serde::Deserialize;
 pub struct Task {
     /// Its kind.
     pub kind: String,
-    /// Size of its input; `None` where it was not recorded.
+    /// Size of its input; `None` if it was not recorded.
     pub input: Option<Bytes>,
-    /// What it needed at most.
+    /// Peak memory.
     pub peak: Bytes,
-    /// How long it ran. Seconds.
+    /// Run time. Seconds.
     pub runtime_s: f64,
-    /// What was asked for it; `None` where it was not recorded.
+    /// Requested memory; `None` if it was not recorded.
     pub request: Option<Bytes>,
     /// Processors.
     pub cpus: u32,
 }
 
-/// Tasks that were recorded together, in the order they were submitted.
+/// Tasks that were recorded together, in the order of their submission.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
     /// Its name.
@@ -31,18 +31,18 @@ pub struct Dataset {
     pub tasks: Vec<Task>,
 }
 
-/// Why a folder cannot be replayed.
+/// The reason why a folder cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The folder cannot be read.
     #[error("cannot read the folder {path}: {source}")]
     Folder {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// There is nothing in it.
+    /// The folder has no trace.
     #[error(
         "no .csv file in {0}; a trace has the columns dataset, task_type, seq, input_bytes, peak_mem_bytes, runtime_s, user_mem_bytes and cpus"
     )]
@@ -52,19 +52,19 @@ pub enum TraceError {
         "{path}: {source}; a trace has the columns dataset, task_type, seq, input_bytes, peak_mem_bytes, runtime_s, user_mem_bytes and cpus"
     )]
     Row {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// Which row, and why.
+        /// The row and the cause.
         source: csv::Error,
     },
-    /// A row says what cannot be.
+    /// A row has an impossible value.
     #[error("{path}, line {line}: {what}")]
     Value {
-        /// Which file.
+        /// The path.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
 }
@@ -81,10 +81,10 @@ struct Row {
     cpus: f64,
 }
 
-/// Tasks by dataset, each with its place in the order.
+/// Tasks by dataset, each with its sequence number.
 type Found = Vec<(String, Vec<(u64, Task)>)>;
 
-/// Most processors of a task that are believed.
+/// Maximum number of processors of a task; larger values are reduced.
 const MOST_CPUS: f64 = 1024.0;
 
 /// Reads one file, or every `.csv` file of a folder in the order of their names.
@@ -162,7 +162,7 @@ fn read_rows<R: std::io::Read>(mut reader: csv::Reader<R>, path: &Path, found: &
     Ok(())
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked to be below 2^60
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked: below 2^60
 fn known(size: f64) -> Option<Bytes> {
     (size >= 1.0).then_some(Bytes::new(size as u64))
 }

@@ -1,4 +1,4 @@
-//! What each mode gives a task: its first size, and what comes after a kill.
+//! The sizes of each mode: the first size of a task, and the next one after a kill.
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
@@ -7,16 +7,16 @@ use crate::policy::learn::rungs::Prices;
 use crate::policy::learn::{Asks, Learner};
 use crate::policy::tovar::Needs;
 
-/// Share of a slot where nothing else is known.
+/// Default share of a slot.
 pub const SHARE: Bytes = Bytes::from_gib(4);
-/// Slots of an executor, in the modes that have shared ones.
+/// Slots of an executor, in modes with shared executors.
 pub(super) const SLOTS: u64 = 4;
-/// Attempts of a task at one size.
+/// Maximum number of attempts of a task at one size.
 const TRIES: u32 = 4;
-/// Attempts of a task that may be killed for memory.
+/// Maximum number of attempts of a task that are killed for memory.
 const MOST: u32 = 6;
 
-/// A mode at work.
+/// The state of a mode.
 #[derive(Debug)]
 pub(super) struct Giver {
     mode: Mode,
@@ -30,7 +30,8 @@ impl Giver {
         Giver { mode, learner: Learner::new(SHARE, prices), needs: Needs::default() }
     }
 
-    /// The first size. `running` tasks of its kind run already; `None`: not now.
+    /// The first size. `running` tasks of its kind run already; `None` if the task may not start
+    /// now.
     pub(super) fn first(&mut self, asks: &Asks<'_>, running: usize) -> Option<Bytes> {
         Some(match self.mode {
             Mode::Headroom => {
@@ -59,11 +60,11 @@ impl Giver {
             Mode::Databricks => (failures < MOST).then(|| size.mul_ratio(2, 1)),
             Mode::Tovar => (failures < TRIES).then_some(largest),
         };
-        // at the largest it was alone: nothing is left
+        // a task at the largest size ran alone: no larger size is left
         next.filter(|_| size < largest || self.mode == Mode::Fixed).map(|next| next.min(largest))
     }
 
-    /// The size of a task that stands at its limit and may be given more.
+    /// The size of a growth step for a task at its limit.
     pub(super) fn grown(&mut self, asks: &Asks<'_>, size: Bytes, largest: Bytes) -> Option<Bytes> {
         (size < largest).then(|| self.learner.grown(asks, size).min(largest))
     }

@@ -1,4 +1,4 @@
-//! The directories for outputs, before a master begins and after its job is over.
+//! Claim and release of output directories, before a master starts and after its job has ended.
 
 use std::path::PathBuf;
 
@@ -9,18 +9,18 @@ use headroom_types::AppId;
 use super::{RunError, answered};
 use crate::output::{self, Beginning, OutputError, Owner, Turn};
 
-/// Where a job stands with its directories.
+/// The result of claiming the output directories of a job.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// Who they belong to; `None` for a job that needs none.
+    /// The owner; `None` for a job without outputs.
     pub(super) owner: Option<Owner>,
-    /// What its commits may find.
+    /// The commits that may have happened before.
     pub(super) turn: Turn,
-    /// Why the job cannot be begun.
+    /// The reason why the job cannot start.
     pub(super) refused: Option<String>,
 }
 
-/// Takes them. One that belongs to an application which is over is taken from it.
+/// Claims the output directories of a job. A directory of an ended application is cleaned up first.
 pub(super) async fn claim(
     client: &Client,
     url: &str,
@@ -44,7 +44,7 @@ pub(super) async fn claim(
     let (turn, refused) = match claimed {
         Ok(turn) => (turn, None),
         Err(error) if beginning == Beginning::New => (Turn::First, Some(error.in_words())),
-        // A job that has begun goes on: what cannot be put in its place says so when its time comes.
+        // A running job continues: a commit that fails reports its own error.
         Err(error) => {
             tracing::warn!(error = error.in_words(), "the directory of the outputs cannot be looked at, going on");
             (Turn::First, None)
@@ -53,7 +53,8 @@ pub(super) async fn claim(
     Ok(Claim { owner: Some(owner), turn, refused })
 }
 
-/// True when the resource manager knows the owner, and that it is over: what it left is gone then.
+/// True when the resource manager knows the owner and reports it as ended; then its files are
+/// removed.
 async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> bool {
     let Ok(owner) = owner.parse::<Owner>() else { return false };
     let over = client.app(&owner.app).await.is_ok_and(|view| view.submitted == owner.submitted && view.state.is_final());
@@ -65,14 +66,14 @@ async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> boo
     over
 }
 
-/// Gives them back.
+/// Releases the output directories.
 pub(super) async fn release(job: JobSpec, owner: Option<Owner>) {
     if let Some(owner) = owner {
         beside(move || output::release(&job, &owner)).await;
     }
 }
 
-/// Runs what may wait for a file system beside the runtime's threads.
+/// Runs blocking work outside of the runtime's threads.
 async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,

@@ -1,6 +1,8 @@
-//! Outputs on their way into their places: carried out beside the loop, a few at a time, and tried again while the file system refuses.
+//! Commits of outputs: carried out outside of the loop, a few at a time, and retried while the file
+//! system fails.
 //!
-//! Owned by the loop. Each ends in exactly one event; one that is cut off with its master is asked for again by the next run.
+//! The loop owns them. Each commit ends with exactly one event. The next run requests a commit
+//! again that was interrupted with its master.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +16,9 @@ use crate::event::Event;
 use crate::output::{self, Commit, OutputError, Turn};
 use crate::taskset::TaskKey;
 
-/// Commits at once.
+/// Maximum number of concurrent commits.
 const AT_ONCE: usize = 8;
-/// The pauses between tries.
+/// Pauses between tries.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
     Duration::from_millis(500),
@@ -25,7 +27,7 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(10),
 ];
 
-/// Commits under way.
+/// Commits in progress.
 pub(super) struct Commits {
     running: JoinSet<Event>,
     room: Arc<Semaphore>,
@@ -38,7 +40,7 @@ impl Default for Commits {
 }
 
 impl Commits {
-    /// One more.
+    /// Starts a commit.
     pub(super) fn begin(&mut self, task: TaskKey, attempt: TaskAttemptId, commit: Commit) {
         let room = Arc::clone(&self.room);
         self.running.spawn(async move {
@@ -53,7 +55,7 @@ impl Commits {
         });
     }
 
-    /// What became of the next one; `None` while there is none.
+    /// The result of the next completed commit; `None` while there is none.
     pub(super) async fn next(&mut self) -> Option<Event> {
         match self.running.join_next().await? {
             Ok(event) => Some(event),
@@ -61,7 +63,7 @@ impl Commits {
         }
     }
 
-    /// Lets those that are under way come to their end.
+    /// Waits for the commits in progress, at most for `time`.
     pub(super) async fn last(&mut self, time: Duration) {
         let all = async { while self.running.join_next().await.is_some() {} };
         if timeout(time, all).await.is_err() {

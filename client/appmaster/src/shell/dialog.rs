@@ -1,4 +1,5 @@
-//! What is said to the resource manager, and when: registration, one sync a second and at once on a change, and the end.
+//! The session with the resource manager: registration, a synchronisation each second and at once
+//! after a change, and the report of the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,50 +17,51 @@ use crate::rm_link::{Call, From, RmEvent, RmLink};
 use crate::run::RunError;
 use crate::spec::Greeting;
 
-/// The usual time between two syncs.
+/// Interval between two synchronisations.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// News of the job is told no more often than this.
+/// Minimum interval between reports of the job.
 const NEWS: Duration = Duration::from_millis(200);
-/// A resource manager that never answered is waited for this long.
+/// Timeout for the first answer of the resource manager.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
-/// The end of a job is told for this long to a resource manager that does not answer.
+/// Maximum time for which the end of a job is reported to a resource manager that does not answer.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 
-/// Where the conversation stands.
+/// The phase of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It does not know this run yet.
+    /// The resource manager does not know this run yet.
     Registering,
-    /// It does.
+    /// This run is registered.
     Known(Epoch),
-    /// It was told the end, or does not want to hear it.
+    /// The end was reported, or the resource manager refused the report.
     Over,
 }
 
-/// The conversation with the resource manager.
+/// The session with the resource manager.
 pub(super) struct Dialog {
     link: RmLink,
     greeting: Greeting,
     attempt: AttemptId,
     stage: Stage,
-    /// A call is under way.
+    /// A call is in progress.
     waiting: bool,
     next: Instant,
     backoff: Backoff,
     last_sync: Option<Instant>,
     silent_since: Instant,
     ever_known: bool,
-    /// What it was asked for in this epoch.
+    /// Requests that the resource manager accepted in this epoch.
     asked: BTreeMap<RequestId, Ask>,
-    /// The asks of the sync under way.
+    /// The requests of the synchronisation in progress.
     asking: Vec<Ask>,
-    /// Requests that are told again although nothing has changed, until a sync is answered that acknowledges so much: the resource
-    /// manager counts an end once more when it is acknowledged, until it hears the master's own count with it. What a sync without
-    /// an answer told may or may not have been taken in.
+    /// Requests that are sent again although they are unchanged, until a synchronisation is
+    /// answered that acknowledges this cursor. The resource manager counts an acknowledged end
+    /// again until it receives the master's own count. A synchronisation without an answer may or
+    /// may not have been processed.
     owed: BTreeMap<RequestId, u64>,
-    /// What the sync under way acknowledges.
+    /// The cursor that the synchronisation in progress acknowledges.
     acking: u64,
-    /// The patch of the end under way.
+    /// The patch of the report of the end in progress.
     last_patch: Option<JobPatch>,
 }
 
@@ -92,7 +94,7 @@ impl Dialog {
         self.link.call(Call::Register(body));
     }
 
-    /// When to speak next; `None` while an answer is awaited.
+    /// Time of the next call; `None` while an answer is pending.
     pub(super) fn due(&self) -> Option<Instant> {
         (!self.waiting && self.stage != Stage::Over).then_some(self.next)
     }
@@ -101,18 +103,18 @@ impl Dialog {
         self.stage == Stage::Over
     }
 
-    /// Wishes have changed: speak at once.
+    /// Makes a call due at once, because requests have changed.
     pub(super) fn hurry(&mut self) {
         self.next = Instant::now();
     }
 
-    /// The job's view has changed: speak soon.
+    /// Makes a call due soon, because the job's view has changed.
     pub(super) fn has_news(&mut self) {
         let soon = self.last_sync.map_or_else(Instant::now, |at| at + NEWS);
         self.next = self.next.min(soon);
     }
 
-    /// Another size for a container; the answer is told by an event only when it is a refusal.
+    /// Requests another size of a container; only a refusal is reported by an event.
     pub(super) fn resize(&self, container: ContainerId, resource: Resource) {
         self.link.resize(container, resource);
     }
@@ -123,14 +125,15 @@ impl Dialog {
         self.silent_since = Instant::now();
     }
 
-    /// What it was asked for may not be so any more: everything is told again.
+    /// Marks all requests to be sent again, because the resource manager may not have the last
+    /// ones.
     fn forget_asked(&mut self) {
         for request in std::mem::take(&mut self.asked).into_keys() {
             self.owed.entry(request).or_insert(0);
         }
     }
 
-    /// No use was made of the last call: later again.
+    /// Schedules a retry of the last call.
     fn again_later(&mut self) {
         self.waiting = false;
         self.next = Instant::now() + self.backoff.wait();
@@ -142,7 +145,7 @@ impl Dialog {
 }
 
 impl Shell {
-    /// The time to speak has come.
+    /// Makes the call that is due.
     pub(super) fn speak(&mut self) {
         match self.dialog.stage {
             Stage::Registering => self.dialog.register(),
@@ -227,7 +230,7 @@ impl Shell {
                 if self.dialog.stage == Stage::Known(epoch) && !self.dialog.waiting {
                     self.dialog.register();
                 } else if self.dialog.stage == Stage::Known(epoch) {
-                    // The answer under way goes to a stage that is over: it will ask for a registration itself.
+                    // The answer in progress finds the new phase, and triggers the registration.
                     self.dialog.stage = Stage::Registering;
                 }
             }
@@ -243,7 +246,7 @@ impl Shell {
         d.answered();
         (d.stage, d.ever_known) = (Stage::Known(epoch), true);
         d.asked.clear();
-        d.owed.values_mut().for_each(|cursor| *cursor = 0); // another life counts its updates anew
+        d.owed.values_mut().for_each(|cursor| *cursor = 0); // a new epoch restarts the numbering of updates
         d.next = Instant::now();
         d.link.listen(From { epoch, cursor });
         if let Some(family) = known {

@@ -1,7 +1,8 @@
-//! What a trace of a job says: one span for the job, one in it for each task, and in that one for each attempt. Values only.
+//! The spans of a job's trace: one for the job, one in it for each task, and one in that for each
+//! attempt. Values only.
 //!
-//! Ids follow from the journal's secret and the ids of the job, so that every run of the master continues the same trace and nobody
-//! has to remember what was sent.
+//! Ids are derived from the journal's secret and the ids of the job. Every run of the master
+//! therefore continues the same trace without a record of the sent spans.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,16 +14,18 @@ use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 use sha2::{Digest as _, Sha256};
 
-/// The names of attributes that are ours; [observing](../../../../docs/observing.md) tells what each is. Those of OpenTelemetry's own
-/// conventions (`host.name`, `container.id`, `error.type`, `process.exit.code`, `exception.type`, `exception.message`) stand where they fit.
+/// The names of Headroom's own attributes; [observing](../../../../docs/observing.md) describes
+/// each of them. Attributes of OpenTelemetry's own conventions (`host.name`, `container.id`,
+/// `error.type`, `process.exit.code`, `exception.type`, `exception.message`) are used where they
+/// fit.
 pub mod names {
     /// The application.
     pub const APP: &str = "headroom.app";
-    /// How memory failures are answered.
+    /// The mode for memory failures.
     pub const MODE: &str = "headroom.mode";
     /// Tasks of the job.
     pub const TASKS: &str = "headroom.tasks";
-    /// Attempts that ended as a memory failure.
+    /// Attempts that ended with a memory failure.
     pub const MEMORY_KILLS: &str = "headroom.memory_kills";
     /// The task.
     pub const TASK: &str = "headroom.task";
@@ -30,37 +33,37 @@ pub mod names {
     pub const STAGE: &str = "headroom.stage";
     /// The attempt.
     pub const ATTEMPT: &str = "headroom.attempt";
-    /// How many there were.
+    /// Number of attempts.
     pub const ATTEMPTS: &str = "headroom.attempts";
-    /// 1 for the size of its stage.
+    /// The rung; 1 for the size of the stage.
     pub const RUNG: &str = "headroom.rung";
     /// Slots of its executor.
     pub const SLOTS: &str = "headroom.slots";
     /// Heap and overhead, bytes.
     pub const LIMIT: &str = "headroom.limit_bytes";
-    /// Bytes.
+    /// Heap, bytes.
     pub const HEAP: &str = "headroom.heap_bytes";
-    /// Bytes.
+    /// Overhead, bytes.
     pub const OVERHEAD: &str = "headroom.overhead_bytes";
-    /// Largest use, bytes.
+    /// Peak memory, bytes.
     pub const PEAK: &str = "headroom.peak_bytes";
-    /// How it ended.
+    /// The verdict.
     pub const VERDICT: &str = "headroom.verdict";
-    /// Which quantity ran out.
+    /// The quantity that ran out.
     pub const DIMENSION: &str = "headroom.dimension";
-    /// The first of its sub-causes.
+    /// The first sub-cause of the diagnosis.
     pub const DIAGNOSIS: &str = "headroom.diagnosis";
-    /// What was decided upon it.
+    /// The decision after the end.
     pub const DECISION: &str = "headroom.decision";
-    /// Why its size is what it is; on a link, why there is an attempt after the one that it names.
+    /// The reason for the size; on a link, the reason for the attempt after the linked one.
     pub const WHY: &str = "headroom.why";
-    /// Memory before it was given more, bytes.
+    /// Memory before a growth step, bytes.
     pub const FROM: &str = "headroom.from_bytes";
-    /// And after, bytes.
+    /// Memory after a growth step, bytes.
     pub const TO: &str = "headroom.to_bytes";
-    /// From the sign of pressure to the new limit, microseconds.
+    /// Time from the pressure message to the new limit, microseconds.
     pub const HELD: &str = "headroom.held_us";
-    /// All of them.
+    /// All names.
     pub const ALL: [&str; 22] = [
         APP,
         MODE,
@@ -87,14 +90,14 @@ pub mod names {
     ];
 }
 
-/// A span event: a running attempt was given more.
+/// Span event: a running attempt got more memory.
 pub const GROWN: &str = "headroom.grown";
-/// A span event: it ended, and not well.
+/// Span event: the attempt failed.
 const EXCEPTION: &str = "exception";
-/// The verdict of an attempt that was under way when its job ended.
+/// Verdict of an attempt that was running when its job ended.
 const UNFINISHED: &str = "unfinished";
 
-/// Whose trace it is.
+/// The identity of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ids {
     app: String,
@@ -106,22 +109,23 @@ pub struct Ids {
 pub struct Whole<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How memory failures are answered.
+    /// The mode for memory failures.
     pub mode: &'a str,
-    /// All tasks.
+    /// Number of tasks.
     pub tasks: u32,
-    /// Attempts that ended as a memory failure.
+    /// Attempts that ended with a memory failure.
     pub memory_kills: u32,
-    /// When it began.
+    /// Start time.
     pub began: UnixMillis,
-    /// When it ended.
+    /// End time.
     pub ended: UnixMillis,
-    /// Why it did not end well; `None` when it did.
+    /// The reason of a failure; `None` after success.
     pub failure: Option<&'a str>,
 }
 
 impl Ids {
-    /// Of this application; the secret tells it from one of the same name in another cluster.
+    /// The ids of this application's trace; the secret distinguishes it from one of the same name
+    /// in another cluster.
     pub fn new(app: &str, secret: &str) -> Self {
         Ids { app: app.to_owned(), trace: TraceId::from_bytes(first(&["trace", app, secret])) }
     }
@@ -153,7 +157,8 @@ impl Ids {
         SpanData { status, parent_span_id: SpanId::INVALID, ..span }
     }
 
-    /// The span of a task, from its first attempt to the end of its last; `None` when it was never tried.
+    /// The span of a task, from its first attempt to the end of its last; `None` without an
+    /// attempt.
     pub fn task(&self, row: &TaskRow, now: UnixMillis) -> Option<SpanData> {
         let (first, last) = (row.attempts.first()?, row.attempts.last()?);
         let id = row.task.to_string();
@@ -174,7 +179,7 @@ impl Ids {
         Some(SpanData { status, parent_span_id: self.span("job"), ..span })
     }
 
-    /// The span of an attempt; `before` is the attempt that it follows.
+    /// The span of an attempt; `before` is the attempt before it.
     pub fn attempt(&self, row: &AttemptRow, before: Option<&AttemptRow>, now: UnixMillis) -> SpanData {
         let id = row.attempt.to_string();
         let ended = row.ended.unwrap_or(now);
@@ -216,7 +221,7 @@ impl Ids {
             span_kind: SpanKind::Internal,
             name: Cow::Owned(name),
             start_time: time(from),
-            // Two clocks may disagree; nothing ends before it begins.
+            // Clocks may differ; no span ends before it starts.
             end_time: time(to.max(from)),
             attributes,
             dropped_attributes_count: 0,

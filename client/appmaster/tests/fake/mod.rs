@@ -1,7 +1,8 @@
-//! A resource manager and its executors, played in this process over real sockets. They behave: containers are granted when they
-//! are asked for, executors run tasks against the clock, and everything is repeated until it is acknowledged.
+//! A fake resource manager and its executors, in this process and over real sockets. They follow
+//! the protocols: requests are granted, executors run tasks by the clock, and every message is
+//! repeated until it is acknowledged.
 
-#![allow(dead_code, unreachable_pub)] // a part of the test that uses it
+#![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -50,7 +51,7 @@ after = ["map"]
 command = ["prog"]
 "#;
 
-/// How long a task runs.
+/// Run time of a task.
 const RUNS: Duration = Duration::from_millis(150);
 
 #[derive(Clone, Debug, Default)]
@@ -63,9 +64,9 @@ pub struct Seen {
     pub started: u32,
     pub environment: BTreeMap<String, String>,
     pub command: Vec<String>,
-    /// How often the executor of each container has said hello.
+    /// Number of hellos from the executor of each container.
     pub hellos: BTreeMap<ContainerId, u32>,
-    /// Where the containers of each request would rather be.
+    /// Preferred nodes of the containers of each request.
     pub preferred: BTreeMap<String, Vec<String>>,
 }
 
@@ -90,7 +91,7 @@ pub struct Cluster {
     url: String,
 }
 
-/// Held by the executor's own tasks.
+/// Shared with the executor's own tasks.
 struct Executor {
     container: ContainerId,
     token: String,
@@ -145,7 +146,8 @@ impl Cluster {
         self.changed.send_modify(|n| *n += 1);
         result
     }
-    /// A line to the master on which somebody has said what the executor of a container would say, and whose words these are.
+    /// A second connection to the master with the hello of a container's executor, and that
+    /// container.
     pub async fn twin(&self) -> (TcpStream, ContainerId) {
         let (url, executor) = {
             let inner = self.inner.lock().expect("not poisoned");
@@ -163,14 +165,15 @@ impl Cluster {
     pub fn kill(&self) {
         self.with(|i| i.killed = true);
     }
-    /// As if the last words of a master had been lost.
+    /// Forgets the end of the master, as if its report had been lost.
     pub fn forget_the_end(&self) {
         self.with(|i| {
             i.seen.finished = None;
             i.seen.rows.clear();
         });
     }
-    /// Forgets what only lived in memory: asks and the stream. What nodes know comes back.
+    /// Starts a new epoch and forgets the state in memory: requests and the stream. The nodes
+    /// report theirs again.
     pub fn begin_new_life(&self) {
         self.with(|i| {
             i.epoch += 1;
@@ -339,7 +342,7 @@ async fn finish(State(cluster): State<Cluster>, Json(body): Json<FinishApp>) -> 
         Cluster::take_patch(i, body.job);
         i.seen.finished = Some(body.succeeded);
     });
-    // The answer is a view that the master does not look at beyond its being one.
+    // The answer is a view; the master checks only its type.
     let view = serde_json::json!({
         "id": "fake.1", "queue": "default", "priority": 0, "user": "", "state": "finishing", "diagnostics": "", "master_url": null,
         "attempt": 1, "managed": false, "submitted": 0, "ended": null, "containers": 0, "memory": 0, "pending": 0
@@ -384,7 +387,7 @@ async fn updates(
     Body::from_stream(stream).into_response()
 }
 
-/// Connects wherever the master is, says hello, and does what it is told.
+/// Connects to the current master, sends a hello, and follows its messages.
 async fn run_executor(cluster: Cluster, executor: Arc<Executor>, mut words: mpsc::Receiver<FromExecutor>) {
     loop {
         let url = cluster.inner.lock().expect("not poisoned").master_url.clone().unwrap_or_default();
@@ -455,7 +458,7 @@ fn hear(cluster: &Cluster, executor: &Arc<Executor>, message: ToExecutor) {
     }
 }
 
-/// The third task of `map` needs 190 MiB, the others little.
+/// Runs a task. The third task of `map` needs 190 MiB, the others little.
 async fn run_task(executor: Arc<Executor>, start: TaskStart) {
     tokio::time::sleep(RUNS).await;
     let need = Bytes::from_mib(if start.attempt.task.to_string() == "map/2" { 190 } else { 20 });
@@ -482,5 +485,5 @@ async fn run_task(executor: Arc<Executor>, start: TaskStart) {
         }
         state.unacked.insert(start.attempt, report.clone());
     }
-    let _ = executor.say.send(FromExecutor::Ended { report: Box::new(report) }).await; // said again with the next hello
+    let _ = executor.say.send(FromExecutor::Ended { report: Box::new(report) }).await; // repeated with the next hello
 }

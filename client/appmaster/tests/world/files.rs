@@ -1,4 +1,5 @@
-//! The file system that outputs lie on: it behaves as `output::commit` does on a real one, and never lets anything be replaced.
+//! The file system of outputs: it behaves like `output::commit` on a real one, and never replaces
+//! an output.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ pub struct Files {
     pub(super) rename_ms: u64,
     /// Directories of attempts.
     made: BTreeSet<PathBuf>,
-    /// What is in each place: the directory that it was before.
+    /// The former directory of each committed output.
     pub places: BTreeMap<PathBuf, PathBuf>,
     pub(super) die_after: Option<usize>,
     renamed: usize,
@@ -29,12 +30,12 @@ impl Files {
         }
     }
 
-    /// The attempt whose directory is in this place.
+    /// The attempt whose directory became this output.
     pub fn attempt(&self, place: &str) -> Option<&str> {
         self.places.get(Path::new(place))?.file_name()?.to_str()
     }
 
-    /// The directory becomes what is in the place.
+    /// Carries out a commit; returns the error.
     fn rename(&mut self, commit: &Commit) -> Option<String> {
         match (self.made.contains(&commit.from), self.places.contains_key(&commit.to), commit.turn) {
             (true, false, _) => {

@@ -1,23 +1,24 @@
-//! How a task of the played cluster behaves, and how the kernel or its runtime would end it.
+//! Behaviour of a task in the simulated cluster, and the end that the kernel or its runtime would
+//! cause.
 
 use headroom_types::exit::TaskReport;
 use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::task::TaskStart;
 
-/// How a task behaves.
+/// The behaviour of a task.
 #[derive(Clone, Debug)]
 pub struct Habit {
     /// Memory outside a managed heap (for a native task: all of it).
     pub off_heap: Bytes,
     /// Heap it needs, for a task with one.
     pub heap: Bytes,
-    /// How long it runs when nothing stops it. Milliseconds.
+    /// Run time without a limit. Milliseconds.
     pub runs_ms: u64,
-    /// How its first attempts end whatever their size.
+    /// Ends of its first attempts, independent of their size.
     pub ends: Vec<ExitReason>,
-    /// What is odd about what its executor tells.
+    /// Changes the report of its executor.
     pub tells: fn(&mut TaskReport),
-    /// Its runtime does little but collect its heap.
+    /// True if its runtime spends most of its time collecting its heap.
     pub starved: bool,
 }
 
@@ -43,7 +44,7 @@ pub(super) fn total(habit: &Habit) -> Bytes {
     habit.off_heap.saturating_add(habit.heap)
 }
 
-/// How the kernel, or the runtime, would end it.
+/// The end that the kernel, or the runtime, would cause.
 pub(super) fn verdict(habit: &Habit, start: &TaskStart) -> Option<(ExitReason, Option<Dimension>)> {
     let limit = start.limit?;
     match start.heap {

@@ -1,4 +1,4 @@
-//! What happens to the executors of the played cluster and to the tasks in them.
+//! Events of executors and tasks in the simulated cluster.
 
 use headroom_appmaster::event::SizeRefusal;
 use headroom_types::exit::{LeftBy, Unattributed};
@@ -6,7 +6,8 @@ use headroom_types::exit::{LeftBy, Unattributed};
 use super::*;
 
 impl World {
-    /// Where it would rather be, if there is room; else where there is most.
+    /// Grants a container on a preferred node with enough memory, else on the one with the most
+    /// free memory.
     pub(super) fn grant(&mut self, ask: &Ask, slots: u32) -> bool {
         let Ask { request, resource, placement, .. } = ask;
         let used = |node: usize| -> Bytes {
@@ -68,7 +69,8 @@ impl World {
             unacked: b.unacked.values().cloned().collect(),
         };
         self.step(Event::Hello(hello));
-        // What is held says so again; what runs and is not held has its end before it already.
+        // Frozen tasks are reported again; a running task that is not frozen has its end scheduled
+        // already.
         for attempt in held {
             let over = |thing: &Thing| matches!(thing, Thing::TaskEnds(c, a) if c == container && *a == attempt);
             if !self.things.values().any(over) && self.boxes[container].running.contains_key(&attempt) {
@@ -120,7 +122,7 @@ impl World {
         }
     }
 
-    /// How every task in it ends, where its node is broken.
+    /// The end of every task in the container, if its node is broken.
     fn broken(&self, container: &ContainerId) -> Option<ExitReason> {
         let node = &self.boxes[container].granted.node;
         self.broken.iter().find(|(broken, _)| node.as_str() == format!("n{broken}")).map(|(_, reason)| *reason)
@@ -154,7 +156,7 @@ impl World {
         self.later(after, Thing::TaskEnds(container.clone(), attempt));
     }
 
-    /// A task that may grow has all its memory, or is held.
+    /// A task that may grow has all the memory it needs, or is frozen.
     pub(super) fn press(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
         let (habit, start) = (self.habit(&attempt.task), self.boxes[container].running[attempt].clone());
         let (limit, container) = (start.limit.expect("a limit"), container.clone());
@@ -166,7 +168,7 @@ impl World {
         self.later(3, Thing::Deliver(Event::Pressure { container, attempt: attempt.clone(), limit }));
     }
 
-    /// The kernel decides, unless it was given more meanwhile.
+    /// Lets the kernel decide, unless the limit was raised meanwhile.
     pub(super) fn hold_over(&mut self, container: ContainerId, attempt: TaskAttemptId, limit: Option<Bytes>) {
         let running = self.boxes.get(&container).and_then(|b| b.running.get(&attempt));
         if running.is_some_and(|start| start.limit == limit) {
@@ -281,7 +283,7 @@ impl World {
 }
 
 impl World {
-    /// Ended tasks have left so much in the n-th live container.
+    /// Sets the memory that ended tasks left in the n-th live container.
     pub(super) fn left_behind(&mut self, nth: usize, mib: u64) {
         let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
         let memory = Bytes::from_mib(mib);

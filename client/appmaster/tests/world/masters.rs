@@ -1,4 +1,4 @@
-//! One master follows another in the played cluster: with the journal of the one before it, or without.
+//! Successive masters in the simulated cluster: with the journal of the previous one, or without.
 
 use super::*;
 
@@ -37,7 +37,8 @@ impl World {
         }
     }
 
-    /// It finds what was written on that host before, if anything, and executors that know another secret.
+    /// The new master finds the journal of an earlier one on that host, if any, and executors that
+    /// know another secret.
     pub(super) fn master_moves(&mut self, to: usize) {
         let left = std::mem::replace(&mut self.host, to);
         let found = self.journals.remove(&to).unwrap_or_default();
@@ -46,7 +47,7 @@ impl World {
         if self.records.is_empty() {
             self.core = Core::new(self.job.clone(), setup(self.attempt));
         }
-        // The next run says itself how many ends it knows of.
+        // The next run reports itself how many ends it knows.
         self.granted.clear();
         let alive = self.boxes.values().map(|b| &b.granted.request);
         for request in alive.chain(self.exits.values().map(|(request, _, _)| request)) {

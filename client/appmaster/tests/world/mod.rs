@@ -1,5 +1,6 @@
-//! A cluster in virtual time around the real core: a resource manager, nodes, executors and tasks that behave, not doubles that
-//! record. After every step the core's invariants are checked. Built by [`Scenario`]; a scenario that is dropped without having been run panics.
+//! A cluster in virtual time around the real core: a simulated resource manager, nodes, executors
+//! and tasks with complete behaviour. After every step, the core's invariants are checked.
+//! [`Scenario`] builds it; a scenario that is dropped without a run panics.
 
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
@@ -27,8 +28,8 @@ pub use files::Files;
 pub use habit::Habit;
 use habit::{total, verdict};
 
-/// How a job file of these tests begins: its name, and executors `main` of this memory, these processors, so many, of so many slots. Tables
-/// that follow stand for themselves.
+/// The start of a job file: its name, and executors `main` with memory, processors, count and
+/// slots. Additional top-level keys are optional.
 macro_rules! job_head {
     ($name:literal, $memory:literal, $cpus:literal, $count:literal, $slots:literal $(, $top:literal)?) => {
         concat!(
@@ -38,46 +39,49 @@ macro_rules! job_head {
     };
 }
 
-/// A disturbance.
+/// A fault that a scenario injects.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
-    /// At this time the master dies with its host, and another takes over on that one, where only what a master on that host wrote is.
+    /// At this time the host of the master fails, and another master takes over on host `to`. It
+    /// has only the journal that an earlier master wrote there.
     MasterMoves { at_ms: u64, to: usize },
     /// At this time the n-th live container ends for this reason.
     ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
-    /// At this time the n-th live container is told that it will be taken, and so long after that it is.
+    /// At this time the n-th live container is warned of its preemption, which follows `warning_ms`
+    /// later.
     Preempted { at_ms: u64, nth: usize, warning_ms: u64 },
-    /// At this time ended tasks have left so much in the n-th live container.
+    /// At this time ended tasks have left this memory in the n-th live container.
     LeftBehind { at_ms: u64, nth: usize, mib: u64 },
-    /// At this time the first node begins to be emptied; nothing new goes there.
+    /// At this time the first node starts to drain; no new container starts there.
     Drained { at_ms: u64 },
-    /// At this time the resource manager begins another life.
+    /// At this time the resource manager starts a new epoch.
     ManagerRestarts { at_ms: u64 },
-    /// From this time on and for so long nobody hears of the n-th live container, nor it of anybody; its tasks go on.
+    /// From this time on, for `for_ms`, the n-th live container is disconnected; its tasks
+    /// continue.
     Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
-    /// The master dies right after this many outputs came into their places, before it hears of the last of them.
+    /// The master dies right after this many commits, before it receives the last result.
     MasterDiesAfterCommit(usize),
-    /// At this time somebody wants something done with a task; told again to every master that comes after.
+    /// At this time a task gets an order; it is repeated to every later master.
     Ordered { at_ms: u64, order: TaskOrder },
-    /// At this time somebody wants another number of executors; told again likewise.
+    /// At this time the number of executors is changed; the order is repeated likewise.
     Scaled { at_ms: u64, order: ScaleOrder },
-    /// Every message about an end comes twice.
+    /// Every message about an end arrives twice.
     Twice,
     /// Containers end as soon as they are granted.
     NothingStarts,
-    /// Containers end on this node as soon as they are granted.
+    /// Containers on this node end as soon as they are granted.
     NoContainers { node: usize },
-    /// Tasks cannot be started on this node.
+    /// Tasks on this node cannot be started.
     NoTasks { node: usize },
-    /// Tasks are killed on this node for the limit around all containers.
+    /// Tasks on this node are killed for the limit around all containers.
     OuterKills { node: usize },
 }
 
 struct Box_ {
     granted: Granted,
-    /// The secret it knows: the host of the journal.
+    /// The secret that it knows: the host of the journal.
     secret: usize,
     slots: u32,
     running: BTreeMap<TaskAttemptId, TaskStart>,
@@ -172,22 +176,22 @@ impl Scenario {
         self.faults.push(fault);
         self
     }
-    /// Tasks have no cgroups: one that passes its executor's room takes the executor with it.
+    /// Tasks have no cgroups: one that exceeds the memory of its executor ends the executor.
     pub fn shared_fate(mut self) -> Self {
         self.shared_fate = true;
         self
     }
-    /// A file system that takes so long for a rename, with something in these places.
+    /// A file system with this duration of a rename, and with these outputs present.
     pub fn files(mut self, rename_ms: u64, places: &[&str]) -> Self {
         self.files = Files::new(rename_ms, places);
         self
     }
-    /// Invariants are checked at the end only.
+    /// Checks invariants at the end only.
     pub fn quick(mut self) -> Self {
         self.quick = true;
         self
     }
-    /// After every step, a master that reads the journal is compared with the one that wrote it.
+    /// After every step, compares a master that reads the journal with the one that wrote it.
     pub fn mirrored(mut self) -> Self {
         self.mirrored = true;
         self
@@ -209,31 +213,31 @@ pub struct World {
     job: JobSpec,
     pub core: Core,
     pub records: Vec<Record>,
-    /// The master's host, and what masters wrote on the others.
+    /// The master's host, and the journals on the other hosts.
     host: usize,
     journals: BTreeMap<usize, Vec<Record>>,
     attempt: u32,
-    /// Requests of which this run of the master has not said yet how many ends it knows.
+    /// Requests for which this run of the master has not reported yet how many ends it knows.
     untold: BTreeSet<RequestId>,
     pub outcome: Option<Outcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
-    /// What was ever said of waiting tasks.
+    /// All notes of waiting tasks so far.
     pub notes: BTreeSet<String>,
     pub folded: BTreeSet<TaskId>,
-    /// What was told to follow, by the task and the number of its attempts then.
+    /// The predicted sizes, by the task and its number of attempts at that time.
     pub ahead: BTreeMap<(TaskId, usize), Vec<u64>>,
     pub events: Vec<JobEvent>,
-    /// Largest number of containers alive at once, and how many were ever granted by request.
+    /// Number of granted containers by request.
     pub granted: BTreeMap<RequestId, u32>,
     pub now_ms: u64,
-    /// When containers ended, one after the other. Milliseconds.
+    /// Times at which containers ended, in order. Milliseconds.
     pub ended: Vec<u64>,
     habits: BTreeMap<TaskId, Habit>,
     usual: Habit,
     nodes: Vec<Bytes>,
     boxes: BTreeMap<ContainerId, Box_>,
     things: BTreeMap<(u64, u64), Thing>,
-    /// Ends by number, with their place in the stream once they were told.
+    /// Container ends by number, with their cursor after they were reported.
     exits: BTreeMap<u64, (RequestId, ExitReport, Option<u64>)>,
     seq: u64,
     cursor: u64,
@@ -252,21 +256,21 @@ pub struct World {
     mirrored: bool,
     inputs: BTreeMap<PathBuf, Bytes>,
     master_up: bool,
-    /// How often a container was given another size.
+    /// Number of changes of container sizes.
     pub resizes: u32,
-    /// Outputs.
+    /// Files of outputs.
     pub files: Files,
     orders: Vec<UpdateKind>,
     stopped: BTreeSet<TaskAttemptId>,
-    /// How the containers of each request are started.
+    /// Launch of the containers of each request.
     pub launches: BTreeMap<RequestId, LaunchSpec>,
-    /// Where they would rather be.
+    /// Placement of the containers of each request.
     pub placements: BTreeMap<RequestId, Placement>,
-    /// This node is given nothing new.
+    /// A node without new containers.
     closed: Option<usize>,
 }
 
-/// Where tasks run, if it were a real cluster.
+/// Working directory of tasks in a real cluster.
 const BASE: &str = "/job";
 
 fn setup(attempt: u32) -> Setup {
@@ -526,7 +530,8 @@ impl World {
         self.sync();
     }
 
-    /// Whoever takes over would give the same sizes, and has seen the same.
+    /// Compares with a master that takes over: it would give the same sizes, and has the same
+    /// observations.
     fn compare_with_journal(&mut self) {
         let mut other = self.successor();
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
@@ -554,7 +559,7 @@ impl World {
         self.events.extend(patch.events);
     }
 
-    /// The resource manager takes in what the master wants, and grants what there is room for.
+    /// Processes the requests of the master, and grants containers for which there is free memory.
     fn sync(&mut self) {
         let ack = self.core.acknowledged();
         self.acked = self.acked.max(ack);
@@ -592,7 +597,7 @@ impl World {
     pub fn places(&self, id: &str) -> BTreeSet<ContainerId> {
         self.row(id).attempts.iter().map(|a| a.container.clone()).collect()
     }
-    /// What must be the same whatever restarts in between.
+    /// The result that must not depend on restarts.
     pub fn result(&self) -> Vec<(TaskId, String)> {
         self.rows.values().map(|r| (r.task.clone(), format!("{:?}", r.state))).collect()
     }

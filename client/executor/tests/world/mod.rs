@@ -1,7 +1,7 @@
-//! A container with a real executor in it, and the master it speaks to: what every test of the executor needs.
+//! A container with a real executor and its fake master, for all tests of the executor.
 //!
-//! Owned by one test; dropping it ends every process and removes every cgroup it made. It decides nothing: tests say what the
-//! master sends and look at what comes back.
+//! Owned by one test; the drop kills every process and removes every cgroup of it. The harness
+//! decides nothing: tests define the master's messages and check the responses.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -18,11 +18,11 @@ use headroom_node_exec::{Child, Command, Ended, spawn};
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 
-/// How long anything may take. Generous: guests on a busy machine are slow.
+/// Timeout of each step. Generous, because guests on a busy machine are slow.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const TOKEN: &str = "the-secret";
 
-/// What the container is like.
+/// Settings of the container.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) memory: Bytes,
@@ -54,7 +54,7 @@ impl World {
     pub(crate) fn new(name: &str) -> World {
         World::with(name, &Setup::default())
     }
-    /// True where files lie in memory, so that their pages can neither be given back nor read again.
+    /// True if files are in memory, so that their pages can be neither reclaimed nor read again.
     pub(crate) fn files_are_memory(&self) -> bool {
         let kind = std::process::Command::new("stat").args(["-f", "-c", "%T"]).arg(self.dir.path()).output().expect("stat runs");
         kind.stdout.starts_with(b"tmpfs")
@@ -123,17 +123,17 @@ impl World {
         env.into_iter().map(|(k, v)| (k.into(), v)).collect()
     }
 
-    /// The next connection of the executor, with its first line.
+    /// Accepts the next connection of the executor and reads its first line.
     pub(crate) fn accept(&self) -> (Master, Hello) {
         Master::accept(&self.listener)
     }
 
-    /// From now on nobody listens where the executor looks for its master.
+    /// Closes the listener to which the executor connects.
     pub(crate) fn close_listener(&mut self) {
         self.listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     }
 
-    /// Accepts every connection and closes it at once, until the executor has ended.
+    /// Accepts and closes every connection, until the executor has ended.
     pub(crate) fn hang_up_on_everybody(&self) {
         let listener = self.listener.try_clone().expect("clones");
         listener.set_nonblocking(false).expect("sets");
@@ -148,7 +148,7 @@ impl World {
         self.executor.as_ref().is_some_and(|e| matches!(e.try_wait(), Ok(None)))
     }
 
-    /// Waits for the executor's end.
+    /// Waits for the end of the executor.
     pub(crate) fn ended(&mut self) -> Ended {
         let executor = self.executor.take().expect("started");
         let mut ended = None;
@@ -166,7 +166,7 @@ impl World {
         tasks.iter().find(|(name, _)| *name == attempt.file_name()).map(|(_, g)| g.pids().expect("lists")).unwrap_or_default()
     }
 
-    /// Names of the task groups that exist.
+    /// Names of the existing task cgroups.
     pub(crate) fn groups(&self) -> Vec<String> {
         let group = self.group.as_ref().expect("a group");
         group.tasks().expect("lists").into_iter().map(|(name, _)| name).collect()
@@ -211,7 +211,7 @@ pub(crate) struct Hello {
 pub(crate) struct Master {
     write: TcpStream,
     read: BufReader<TcpStream>,
-    /// Results that came while something else was waited for.
+    /// Results that arrived during a wait for another message.
     passed: Vec<TaskReport>,
 }
 
@@ -258,12 +258,12 @@ impl Master {
         self.send(&ToExecutor::Ack { attempt: attempt.clone() });
     }
 
-    /// Bytes as they are.
+    /// Sends raw bytes.
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.write.write_all(bytes).expect("sends");
     }
 
-    /// The same, where the executor may hang up in the middle.
+    /// Sends raw bytes; tolerates that the executor closes the connection in between.
     pub(crate) fn raw_lossy(&mut self, bytes: &[u8]) {
         let _ = self.write.write_all(bytes);
     }
@@ -275,7 +275,8 @@ impl Master {
         serde_json::from_str(&line).expect("a line of the protocol")
     }
 
-    /// The first line that `want` makes something of. Others are passed over; results among them are kept for later.
+    /// Returns the first result of `want` that is `Some`. Other lines are skipped; results among
+    /// them are kept.
     pub(crate) fn wait<T>(&mut self, what: &str, mut want: impl FnMut(&FromExecutor) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
@@ -296,14 +297,14 @@ impl Master {
         });
     }
 
-    /// The result of `id`, acknowledged.
+    /// Waits for the result of `id` and acknowledges it.
     pub(crate) fn result(&mut self, id: &str) -> TaskReport {
         let report = self.unacked_result(id);
         self.ack(&report.attempt);
         report
     }
 
-    /// The result of `id`, left unacknowledged.
+    /// Waits for the result of `id` without an acknowledgement.
     pub(crate) fn unacked_result(&mut self, id: &str) -> TaskReport {
         if let Some(at) = self.passed.iter().position(|r| r.attempt.to_string() == id) {
             return self.passed.remove(at);
@@ -322,7 +323,7 @@ impl Master {
     }
 }
 
-/// A start with the usual values.
+/// A start with default values.
 pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
     TaskStart {
         attempt: id.parse().expect("id"),
@@ -339,7 +340,7 @@ pub(crate) fn task(id: &str, command: &[&str]) -> TaskStart {
     }
 }
 
-/// Looks again and again until `is` holds.
+/// Polls until `is` returns true.
 pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is() {

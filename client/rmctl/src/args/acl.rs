@@ -1,4 +1,4 @@
-//! Who may come in.
+//! Arguments of `rmctl acl` and `rmctl node join`, and the options for certificates and tokens.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,140 +8,143 @@ use headroom_types::NodeId;
 
 use super::{Rows, duration};
 
-/// How a call proves who makes it, and whom it believes.
+/// Options for authentication and for trust in the server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct TrustArgs {
-    /// Who vouches for the resource manager, PEM [default: of the context, else the authorities of this host]
+    /// Authority of the resource manager, PEM [default: of the context, else the authorities of
+    /// this host]
     #[arg(long, global = true, env = "HEADROOM_CACERT", value_name = "FILE", hide_short_help = true)]
     pub(crate) cacert: Option<PathBuf>,
-    /// One's own certificate, PEM
+    /// Client certificate, PEM
     #[arg(long, global = true, env = "HEADROOM_CLIENT_CERT", value_name = "FILE", hide_short_help = true)]
     pub(crate) client_cert: Option<PathBuf>,
-    /// The key to it, PEM
+    /// Key of the client certificate, PEM
     #[arg(long, global = true, env = "HEADROOM_CLIENT_KEY", value_name = "FILE", hide_short_help = true)]
     pub(crate) client_key: Option<PathBuf>,
-    /// The file of a token; HEADROOM_TOKEN can hold the token itself
+    /// File with a token; HEADROOM_TOKEN can hold the token itself
     #[arg(long, global = true, env = "HEADROOM_TOKEN_FILE", value_name = "FILE", hide_short_help = true)]
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// About tokens and policies.
+/// Verbs about tokens and policies.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AclVerb {
-    /// Take the first token of the cluster, with every right; once, on the manager's own host
+    /// Create the first token of the cluster, with every right; works once, on the host of the
+    /// resource manager
     Bootstrap,
-    /// Tokens of users
+    /// Manage tokens of users
     Token {
         #[command(subcommand)]
         what: TokenVerb,
     },
-    /// What accounts and groups may, where it is not the usual
+    /// Manage policies: rights of users and groups that differ from the default
     Policy {
         #[command(subcommand)]
         what: PolicyVerb,
     },
-    /// Tokens by which hosts become nodes
+    /// Manage tokens with which hosts join the cluster
     JoinToken {
         #[command(subcommand)]
         what: JoinTokenVerb,
     },
 }
 
-/// About tokens of users.
+/// Verbs about tokens of users.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenVerb {
-    /// Make one; its secret is printed this once
+    /// Create a token; its secret is printed only this once
     Create(CreateToken),
-    /// Those that hold, without their secrets
+    /// List valid tokens, without their secrets
     List(Rows),
-    /// Take one back; it holds no more from the next call on
+    /// Revoke a token; the next call with it fails
     Revoke {
-        /// How it is named: `rmctl acl token list` shows it
+        /// Accessor of the token; `rmctl acl token list` shows it
         accessor: String,
     },
-    /// Who calls, and what they may
+    /// Show the caller and its rights
     #[command(name = "self")]
     Own,
 }
 
-/// `rmctl acl token create`.
+/// Arguments of `rmctl acl token create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateToken {
-    /// In whose name it acts [default: one's own]
+    /// User of the token [default: the caller]
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// What it may: admin, cluster:read, job:read, job:submit, job:kill, node:write, operator:read, operator:write, queue:NAME; may be
-    /// given more than once
+    /// Right: admin, cluster:read, job:read, job:submit, job:kill, node:write, operator:read,
+    /// operator:write, queue:NAME; can be repeated
     #[arg(long = "right", required = true, value_name = "RIGHT", value_delimiter = ',')]
     pub(crate) rights: Vec<String>,
-    /// How long it holds, such as 90d or 12h [default: until it is revoked]
+    /// Lifetime, such as 90d or 12h [default: until it is revoked]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) lifetime: Option<Duration>,
-    /// What it is for
+    /// Description of its purpose
     #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
     pub(crate) about: String,
-    /// Write the secret to this file, which only its owner can read, and do not print it
+    /// Write the secret to this file, readable only by its owner, and do not print it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
-/// About policies.
+/// Verbs about policies.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyVerb {
-    /// All of them
+    /// List all policies
     List(Rows),
-    /// This account, or @group of the manager's host, may this from now on and nothing else
+    /// Replace the rights of a user, or of a @group of the resource manager's host
     Set {
         /// alice, or @etl for a group
         subject: String,
-        /// Rights, as of tokens
+        /// Right, as of tokens; can be repeated
         #[arg(long = "right", required = true, value_name = "RIGHT", value_delimiter = ',')]
         rights: Vec<String>,
     },
-    /// This account or group may the usual again
+    /// Restore the default rights of a user or a group
     Unset {
         /// alice, or @etl for a group
         subject: String,
     },
 }
 
-/// About tokens for joining.
+/// Verbs about join tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum JoinTokenVerb {
-    /// Make one; it lets one host in, once
+    /// Create a join token; one host can use it once
     Create(CreateJoinToken),
 }
 
-/// `rmctl acl join-token create`.
+/// Arguments of `rmctl acl join-token create`.
 #[derive(Debug, Args)]
 pub(crate) struct CreateJoinToken {
-    /// The node it is for [default: any]
+    /// Node that can use it [default: any]
     #[arg(long, value_name = "NODE")]
     pub(crate) node: Option<NodeId>,
-    /// A host name or address that may stand in its certificate; may be given more than once [default: the address it calls from]
+    /// Host name or address allowed in the node's certificate; can be repeated [default: the
+    /// address of the joining host]
     #[arg(long = "at", value_name = "HOST")]
     pub(crate) names: Vec<String>,
-    /// How long it can be used [default: 1d]
+    /// Lifetime [default: 1d]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) lifetime: Option<Duration>,
-    /// Write the secret to this file, which only its owner can read, and do not print it
+    /// Write the secret to this file, readable only by its owner, and do not print it
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 }
 
-/// `rmctl node join`.
+/// Arguments of `rmctl node join`.
 #[derive(Debug, Args)]
 pub(crate) struct JoinNode {
-    /// SHA-256 of the cluster's authority, which `rmctl acl join-token create` prints
+    /// SHA-256 of the cluster's authority, as `rmctl acl join-token create` prints it
     #[arg(long, value_name = "HEX")]
     pub(crate) pin: String,
-    /// The name of this node [default: this host's]
+    /// Name of this node [default: the host name]
     #[arg(long, value_name = "NODE")]
     pub(crate) name: Option<NodeId>,
-    /// A host name or address this host is reached at; may be given more than once
+    /// Host name or address of this host; can be repeated
     #[arg(long = "at", value_name = "HOST", required = true)]
     pub(crate) names: Vec<String>,
-    /// Where ca.pem, cert.pem and key.pem go; `tls` of nodeagent.toml names it
+    /// Directory for ca.pem, cert.pem and key.pem; set it as `tls` in nodeagent.toml
     #[arg(long, value_name = "DIR", default_value = "/etc/headroom/tls")]
     pub(crate) out: PathBuf,
 }

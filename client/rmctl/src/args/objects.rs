@@ -1,4 +1,5 @@
-//! Verbs about one kind of thing each: nodes, queues, requests, tasks, applications, containers.
+//! Arguments of verbs about one kind of object: nodes, queues, requests, tasks, applications,
+//! containers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,42 +16,45 @@ use super::{
 };
 use crate::complete;
 
-/// About nodes.
+/// Verbs about nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeVerb {
-    /// Make this host a node: get it a certificate, for a key that is made here
+    /// Join this host to the cluster: create a key and get a certificate for it
     Join(super::JoinNode),
-    /// All nodes, with what is granted on each
+    /// List all nodes with their allocated resources
     #[command(visible_alias = "ls")]
     List(Watched),
-    /// One node with what is on it
+    /// Show one node with its containers
     Show {
         /// The node
         #[arg(add = Completer::new(complete::nodes))]
         node: NodeId,
     },
-    /// What happened on a node
+    /// Show the events of a node
     Events {
         /// The node
         #[arg(add = Completer::new(complete::nodes))]
         node: NodeId,
-        /// Go on as things happen
+        /// Print new events as they occur
         #[arg(short = 'w', long)]
         watch: bool,
     },
-    /// Give a node no new work, and wait until what is on it has ended
+    /// Drain a node: no new containers, and wait until its containers have ended
     Drain(Drain),
-    /// Give a node no new containers; those it has go on
+    /// Cordon a node: no new containers; running ones continue
     Cordon(CordonNode),
-    /// Let a cordoned node get containers again
+    /// Uncordon a node: it gets new containers again
     Uncordon(UncordonNode),
-    /// Labels and attributes of a node, on top of those of its own configuration: gpu, zone=b, gpu- to take one back
+    /// Set labels and attributes of a node, in addition to those of its configuration: gpu, zone=b;
+    /// gpu- removes one
     Label(LabelNode),
-    /// Keep a node for requests that tolerate it: etl, team=etl, etl- to take one back. What runs stays
+    /// Set taints, which keep containers away that do not tolerate them: etl, team=etl; etl-
+    /// removes one. Running containers stay
     Taint(TaintNode),
-    /// Measure a node with a job of its own: containers, tasks, memory, and whether a kill is told as one
+    /// Benchmark a node with a job: container starts, tasks, memory, and the report of a memory
+    /// kill
     Bench(Bench),
-    /// Let a node take work again
+    /// End the drain of a node
     Undrain {
         /// The node
         #[arg(add = Completer::new(complete::nodes))]
@@ -58,85 +62,86 @@ pub(crate) enum NodeVerb {
     },
 }
 
-/// `rmctl node drain`.
+/// Arguments of `rmctl node drain`.
 #[derive(Debug, Args)]
 pub(crate) struct Drain {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
-    /// What is left then is stopped, such as 10m; without it, whatever runs may run to its end
+    /// Stop the remaining containers after this time, such as 10m [default: wait for their end]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) deadline: Option<Duration>,
-    /// Kept with the node
+    /// Reason, stored with the node
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// It leaves the cluster once it is empty
+    /// Remove the node from the cluster once it is empty
     #[arg(long)]
     pub(crate) decommission: bool,
-    /// Return at once
+    /// Return without waiting for the end of its containers
     #[arg(long)]
     pub(crate) no_wait: bool,
     #[command(flatten)]
     pub(crate) sure: Sure,
 }
 
-/// What a verb takes that ends something.
+/// Options of verbs that end or delete something.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Sure {
-    /// Only tell what would end
+    /// Only print the affected objects
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do not ask; where there is no terminal nobody is asked anyway
+    /// Do not ask for confirmation; rmctl never asks without a terminal
     #[arg(short = 'y', long)]
     pub(crate) yes: bool,
 }
 
-/// `rmctl request create`.
+/// Arguments of `rmctl request create`.
 #[derive(Debug, Args)]
 pub(crate) struct NewRequest {
-    /// The job; its master must be there
+    /// The job; its master must be registered
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: String,
-    /// The whole request as JSON or TOML, with the names of the interface, instead of the options below; `-` for standard input
+    /// The whole request as JSON or TOML, with the names of the interface, instead of the options
+    /// below; - for standard input
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with_all = ["name", "memory", "command"])]
     pub(crate) file: Option<PathBuf>,
-    /// Its name; the same name again changes the request
+    /// Name of the request; an existing name changes that request
     #[arg(long, value_name = "NAME", required_unless_present = "file")]
     pub(crate) name: Option<RequestId>,
     /// Memory of each container, such as 2GiB
     #[arg(short = 'm', long, value_name = "SIZE", required_unless_present = "file")]
     pub(crate) memory: Option<Bytes>,
-    /// Of that, the heap budget of a runtime in it
+    /// Heap budget of a runtime, as a part of the memory
     #[arg(long, value_name = "SIZE")]
     pub(crate) heap: Option<Bytes>,
     /// Processors of each container
     #[arg(long, default_value = "1", value_name = "N")]
     pub(crate) cpus: Cpus,
-    /// How many containers in all
+    /// Total number of containers
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(crate) count: u32,
-    /// Higher goes first within the job
+    /// Priority within the job; higher first
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_name = "N")]
     pub(crate) priority: i32,
-    /// Only on this node; as often as needed
+    /// Only on this node; can be repeated
     #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
     pub(crate) nodes: Vec<NodeId>,
-    /// Not on this node while another fits; as often as needed
+    /// Not on this node while another fits; can be repeated
     #[arg(long = "avoid", value_name = "NODE", add = Completer::new(complete::nodes))]
     pub(crate) avoid: Vec<NodeId>,
-    /// Only on nodes with this label; as often as needed
+    /// Only on nodes with this label; can be repeated
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<Name>,
-    /// On nodes with this taint too, etl, or team=etl for one value; as often as needed
+    /// Tolerate this taint: etl, or team=etl for one value; can be repeated
     #[arg(long = "tolerate", value_name = "TAINT", value_parser = taint)]
     pub(crate) tolerate: Vec<(Name, Option<String>)>,
-    /// What is missing after this time will not come, such as 10m
+    /// Drop the containers that are missing after this time, such as 10m
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) deadline: Option<Duration>,
-    /// A variable of the environment, NAME=VALUE; as often as needed
+    /// Environment variable, NAME=VALUE; can be repeated
     #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
-    /// Only ask what would become of it
+    /// Only validate the request
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// The command with its arguments
@@ -144,36 +149,36 @@ pub(crate) struct NewRequest {
     pub(crate) command: Vec<String>,
 }
 
-/// About queues.
+/// Verbs about queues.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueVerb {
-    /// The tree, with what each queue has
+    /// Show the tree of queues with their use
     #[command(visible_alias = "ls")]
     List(Watched),
-    /// One queue
+    /// Show one queue
     Show {
         /// The queue, such as etl.nightly
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
     },
-    /// Put the tree of a file in the place of the one there is, all of it or nothing
+    /// Replace the whole tree by that of a file
     Set {
         /// TOML with [queues.NAME] tables as in resourcemanager.toml, or JSON; - for standard input
         file: PathBuf,
-        /// Only if the tree is still of this generation; `queue list` shows it
+        /// Only if the tree still has this generation; `queue list` shows it
         #[arg(long, value_name = "N")]
         generation: Option<u64>,
         /// Only check the file
         #[arg(long)]
         dry_run: bool,
     },
-    /// Grant nothing in a queue until it is resumed; what runs goes on
+    /// Pause a queue: no grants until it is resumed; running containers continue
     Pause {
         /// The queue
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
     },
-    /// Open a queue again
+    /// Resume a queue
     Resume {
         /// The queue
         #[arg(add = Completer::new(complete::queues))]
@@ -184,25 +189,25 @@ pub(crate) enum QueueVerb {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// The leaf it goes on in
+        /// Target queue, a leaf
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
     },
-    /// Say what a queue takes in and gives out
+    /// Set the state of a queue
     Gate {
         /// The queue
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
-        /// open, paused (nothing is granted), draining (no new applications) or closed (neither)
+        /// open, paused (no grants), draining (no new applications) or closed (neither)
         #[arg(value_parser = gate)]
         gate: Gate,
     },
 }
 
-/// About container requests.
+/// Verbs about container requests.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RequestVerb {
-    /// All that a job's master has asked for and not let go
+    /// List the open requests of a job's master
     #[command(visible_alias = "ls")]
     List {
         /// The job
@@ -211,17 +216,18 @@ pub(crate) enum RequestVerb {
         #[command(flatten)]
         rows: Rows,
     },
-    /// One request, as it was asked
+    /// Show one request as its master sent it
     Show {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// The request, or a beginning that only one has
+        /// The request, or a unique prefix
         request: String,
     },
-    /// Ask for containers in the name of a job; the answer says at once whether they fit, wait (exit code 10 with --dry-run) or never fit (7)
+    /// Request containers for a job; the answer is whether they fit, wait (exit code 10 with
+    /// --dry-run) or never fit (7)
     Create(Box<NewRequest>),
-    /// It is worth nothing any more; containers it already has stay
+    /// Withdraw a request; containers that it already has stay
     Cancel {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
@@ -231,20 +237,20 @@ pub(crate) enum RequestVerb {
         #[command(flatten)]
         sure: Sure,
     },
-    /// Why it waits
+    /// Explain why a request waits
     Why {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// The request; all that wait when left out
+        /// The request [default: all waiting requests]
         request: Option<String>,
     },
 }
 
-/// About tasks.
+/// Verbs about tasks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskVerb {
-    /// The tasks of a job
+    /// List the tasks of a job
     #[command(visible_alias = "ls")]
     List {
         /// The job
@@ -253,98 +259,98 @@ pub(crate) enum TaskVerb {
         #[command(flatten)]
         rows: Rows,
     },
-    /// One task with every attempt at it
+    /// Show one task with all its attempts
     Show {
         /// The task, such as last/map/7; or several: last/map/1-3,7, map/all, map/last
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
     },
-    /// The sizes it was tried at, drawn
+    /// Draw the sizes of a task's attempts
     Ladder {
         /// The task, or several: map/1-3,7, map/all, map/last
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
     },
-    /// Every attempt at it
+    /// List all attempts of a task
     Attempts {
-        /// The task, or several: map/1-3,7, map/all, map/last; or a job, for those of all its tasks
+        /// The task, or several: map/1-3,7, map/all, map/last; or a job for all its tasks
         #[arg(add = Completer::new(complete::jobs))]
         task: String,
         #[command(flatten)]
         rows: Rows,
     },
-    /// End it for good; the others of its job go on
+    /// End a task for good; the other tasks of its job continue
     Kill(Ordered),
-    /// End the attempt that runs and begin another, charged to no budget
+    /// Replace the running attempt by a new one; not charged
     Retry(Ordered),
-    /// Another size for a task that waits
+    /// Set the size or the priority of a waiting task
     Set(SetTask),
-    /// Run a program in the container of the attempt that runs, beside the task; as `rmctl container exec`
+    /// Run a program in the container of the running attempt, as `rmctl container exec`
     Exec(ExecTask),
 }
 
-/// About one application.
+/// Verbs about one application.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppVerb {
-    /// Move it to another queue
+    /// Move a job to another queue
     Move {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// The leaf it goes on in
+        /// Target queue, a leaf
         #[arg(add = Completer::new(complete::queues))]
         queue: QueuePath,
     },
-    /// Give it another priority
+    /// Set the priority of a job
     Priority {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// Higher goes first within its queue
+        /// Priority within its queue; higher first
         #[arg(allow_negative_numbers = true)]
         priority: i32,
     },
-    /// Whom its owner lets come near it; with an option, these from now on and nobody else
+    /// Show the users that may view or change a job; with an option, replace them
     Share {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// An account, or a group of the manager's host written @etl, that may look at it; as often as needed
+        /// User, or @group of the resource manager's host, that may view the job; can be repeated
         #[arg(long, value_name = "WHO")]
         view: Vec<String>,
-        /// An account or a group that may change and end it too; as often as needed
+        /// User or @group that may also change and end the job; can be repeated
         #[arg(long, value_name = "WHO")]
         change: Vec<String>,
-        /// With nobody any more
+        /// Stop sharing the job
         #[arg(long, conflicts_with_all = ["view", "change"])]
         nobody: bool,
     },
-    /// Give it another end of its time
+    /// Set the lifetime of a job
     Lifetime {
         /// The job
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
-        /// How long it may live, counted from its submission, such as 2h; `none` for as long as it likes
+        /// Lifetime from its submission, such as 2h; `none` for no limit
         #[arg(value_parser = life)]
         time: Life,
     },
 }
 
-/// How long an application may live.
+/// Lifetime of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// As long as it likes.
+    /// No limit.
     Unbounded,
-    /// So long.
+    /// Maximum lifetime.
     AtMost(Duration),
 }
 
-/// About containers.
+/// Verbs about containers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContainerVerb {
-    /// Give a container that runs another size
+    /// Change the size of a running container
     Resize(Resize),
-    /// All containers, those that ended a while ago included
+    /// List containers
     #[command(visible_alias = "ls")]
     List {
         /// Only of this job
@@ -353,30 +359,30 @@ pub(crate) enum ContainerVerb {
         /// Only on this node
         #[arg(long)]
         node: Option<NodeId>,
-        /// Those that have ended too
+        /// Include containers that have ended
         #[arg(short = 'a', long)]
         all: bool,
         #[command(flatten)]
         list: Watched,
     },
-    /// One container
+    /// Show one container
     Show {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
     },
-    /// Its memory now and in the last minute
+    /// Show its memory now and in the last minute
     Stats {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
-        /// Go on until it ends
+        /// Print new values until it ends
         #[arg(short = 'f', long)]
         follow: bool,
     },
-    /// What it printed
+    /// Print its logs
     Logs(Logs),
-    /// End it; its master is told that it was asked for
+    /// End a container and notify its master
     Kill {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
@@ -386,24 +392,26 @@ pub(crate) enum ContainerVerb {
     },
     /// Send a signal to its program
     Signal(SignalArgs),
-    /// What its program has written: its directories work, tmp and tasks, its logs stdout and stderr
+    /// Access the files of its program: its directories work, tmp and tasks, its logs stdout and
+    /// stderr
     Files {
         #[command(subcommand)]
         what: FilesVerb,
     },
-    /// Run a program in it, beside its own: its output, its exit code
+    /// Run a program in a container, with its output and exit code
     ///
-    /// The program is in the container's cgroup, as its user, with its environment and working directory. Its memory counts in the
-    /// container: if both together reach the container's limit, the container is killed. Exit code: that of the program, 128+N
-    /// for signal N, 125 for a failure of ours, 126 when it could not be started, 127 when there is no such program
+    /// The program runs in the container's cgroup, as its user, with its environment and working
+    /// directory. Its memory counts in the container: if both together reach the container's limit,
+    /// the container is killed. Exit code: that of the program, 128+N for signal N, 125 for a
+    /// failure of rmctl, 126 if the program cannot be started, 127 if there is no such program
     Exec(Exec),
-    /// What happened to it, and its memory over time
+    /// Show its events and its memory over time
     History {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
     },
-    /// Its memory over time, drawn
+    /// Draw its memory over time
     Timeline {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
@@ -411,41 +419,41 @@ pub(crate) enum ContainerVerb {
     },
 }
 
-/// `rmctl top`.
+/// Arguments of `rmctl top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
     /// Only containers of this job
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: Option<String>,
-    /// Print once also on a terminal
+    /// Print once, also on a terminal
     #[arg(long)]
     pub(crate) once: bool,
     #[command(flatten)]
     pub(crate) rows: Rows,
 }
 
-/// `rmctl container resize`.
+/// Arguments of `rmctl container resize`.
 #[derive(Debug, Args)]
 pub(crate) struct Resize {
     /// The container
     #[arg(add = Completer::new(complete::containers))]
     pub(crate) container: ContainerId,
-    /// All its memory, such as 2GiB; as it is when left out
+    /// Memory, such as 2GiB [default: unchanged]
     #[arg(long, value_name = "SIZE", required_unless_present_any = ["cpus", "heap"])]
     pub(crate) memory: Option<Bytes>,
-    /// Its processors; as they are when left out
+    /// Processors [default: unchanged]
     #[arg(long, value_name = "N")]
     pub(crate) cpus: Option<Cpus>,
-    /// The heap budget in it; as it is when left out
+    /// Heap budget [default: unchanged]
     #[arg(long, value_name = "SIZE")]
     pub(crate) heap: Option<Bytes>,
-    /// Only if its size is still of this version; the one it has now when left out
+    /// Only if its size still has this version [default: the present version]
     #[arg(long = "if-version", value_name = "N")]
     pub(crate) version: Option<u32>,
-    /// Return before the node has confirmed it
+    /// Return without waiting for the confirmation of the node
     #[arg(long)]
     pub(crate) no_wait: bool,
-    /// Only tell whether it could have that size
+    /// Only check whether the size is possible
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! `rmctl operator`: what only whoever runs the cluster needs.
+//! Arguments of `rmctl operator`.
 
 use std::path::PathBuf;
 
@@ -8,82 +8,83 @@ use headroom_types::{LogLevel, NodeId, StoreBackend};
 
 use crate::complete;
 
-/// For whoever runs the cluster.
+/// Verbs for operators of the cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperatorVerb {
-    /// How the resource manager itself stands: its life, its loop, its disk, its calls, its log
+    /// Show the state of the resource manager itself: version, loop, disk, calls, log
     Status,
-    /// Have the resource manager read its configuration again; a file with a mistake changes nothing
+    /// Reload the configuration of the resource manager; a file with a mistake changes nothing
     Reload,
-    /// How much the resource manager says in its log, or from now on; until its configuration is read again
+    /// Show or set the log level of the resource manager; it lasts until the configuration is
+    /// reloaded
     Loglevel {
-        /// error, warn, info, debug or trace; without it, how much it is now
+        /// error, warn, info, debug or trace [default: show the present level]
         #[arg(value_name = "LEVEL")]
         level: Option<LogLevel>,
     },
-    /// The metrics of the resource manager, or of a node agent, as a scraper reads them
+    /// Print the metrics of the resource manager or of a node agent, as a scraper reads them
     Metrics(Metrics),
-    /// Write a bundle for somebody who looks at it elsewhere: how the cluster stands, what happened, what this host offers; no secrets
+    /// Write a support bundle without secrets: state of the cluster, events, checks of this host
     Debug(DebugBundle),
-    /// The state directory of a resource manager that is not running
+    /// Check, back up or restore the state directory of a stopped resource manager
     State {
         #[command(subcommand)]
         what: StateVerb,
     },
 }
 
-/// `rmctl operator metrics`.
+/// Arguments of `rmctl operator metrics`.
 #[derive(Debug, Args)]
 pub(crate) struct Metrics {
-    /// Only metrics with this in their name
+    /// Only metrics whose name contains this
     #[arg(long, value_name = "NAME")]
     pub(crate) filter: Option<String>,
-    /// Those of the agent of this node, asked at its own address
+    /// Metrics of this node's agent, from its own address
     #[arg(long, add = Completer::new(complete::nodes))]
     pub(crate) node: Option<NodeId>,
 }
 
-/// `rmctl operator debug`.
+/// Arguments of `rmctl operator debug`.
 #[derive(Debug, Args)]
 pub(crate) struct DebugBundle {
-    /// The file; it must not be there yet. headroom-debug-TIME.tgz when left out
+    /// New file [default: headroom-debug-TIME.tgz]
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
 }
 
-/// About a state directory.
+/// Verbs about a state directory.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StateVerb {
-    /// What is in it, and what is wrong with it
+    /// Check its contents
     Check(Place),
-    /// Write all of it into one file
+    /// Write a backup into one file
     Backup {
         #[command(flatten)]
         place: Place,
-        /// The file; it must not be there yet
+        /// New file
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
-    /// Fill it from a backup, or from a snapshot of another state directory
+    /// Restore it from a backup, or from a snapshot of another state directory
     Restore {
         #[command(flatten)]
         place: Place,
         /// The backup, or a snapshot-….jsonl
         #[arg(long, value_name = "FILE")]
         from: PathBuf,
-        /// The database to make: sled or redb; the one that is there, else sled, when left out
+        /// Database to create: sled or redb [default: the present one, else sled]
         #[arg(long, value_name = "STORE")]
         store: Option<StoreBackend>,
-        /// Move what is in the directory aside instead of refusing
+        /// Move the present contents aside instead of refusing
         #[arg(long)]
         replace: bool,
     },
 }
 
-/// Which state directory.
+/// A state directory.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
-    /// The state directory, as in `state` of resourcemanager.toml
+    /// State directory, as `state` in resourcemanager.toml
     #[arg(long, value_name = "DIR")]
     pub(crate) state: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! How to print and which rows: what `-o` takes, and what every list takes.
+//! Arguments for output formats and for the rows of lists.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use super::duration;
 use crate::render::forms;
 use crate::select::{Order, Wanted, filter::Filter};
 
-/// How to print.
+/// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for users.
     Table,
-    /// For people with wide screens: more columns, every row.
+    /// A table with more columns and every row.
     Wide,
     /// One JSON document.
     Json,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Jsonl,
     /// One YAML document.
     Yaml,
-    /// Comma-separated values, a column for each key.
+    /// Comma-separated values, one column per key.
     Csv,
     /// Ids only.
     Name,
-    /// Chosen columns.
+    /// Selected columns.
     Cols,
-    /// By a template.
+    /// A template.
     Template,
 }
 
 impl Format {
-    /// For people, who get more than data.
+    /// True for formats for users, which contain more than data.
     pub(crate) fn is_screen(self) -> bool {
         matches!(self, Format::Table | Format::Wide)
     }
-    /// The formats that need no more than their name.
+    /// The formats without parameters.
     const PLAIN: [(&'static str, Format); 7] = [
         ("table", Format::Table),
         ("wide", Format::Wide),
@@ -49,24 +49,25 @@ impl Format {
     ];
 }
 
-/// A format with what it needs to know.
+/// A format with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
     /// The format.
     pub(crate) format: Format,
     /// The columns, or the template.
     pub(crate) detail: String,
-    /// Whether there is a line of headers.
+    /// Whether a header line is printed.
     pub(crate) headers: bool,
 }
 
 impl Output {
-    /// The same for what never ends: that is no one document, so JSON is a line for each row.
+    /// The format for an endless list: JSON becomes one line per row, because an endless list is no
+    /// single document.
     pub(crate) fn endless(&self) -> Self {
         let format = if self.format == Format::Json { Format::Jsonl } else { self.format };
         Output { format, ..self.clone() }
     }
-    /// A format that needs no more than its name.
+    /// A format without parameters.
     pub(crate) fn plain(format: Format) -> Self {
         Output { format, detail: String::new(), headers: true }
     }
@@ -103,40 +104,42 @@ impl FromStr for Output {
     }
 }
 
-/// What every list takes.
+/// Options of every list.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Rows")]
 pub(crate) struct Rows {
-    /// Only rows for which this holds: 'state==pending && limit>4GiB'; ==, !=, <, <=, >, >=, =~ (contains), &&, ||, !, ()
+    /// Only rows that match: 'state==pending && limit>4GiB'; ==, !=, <, <=, >, >=, =~ (contains),
+    /// &&, ||, !, ()
     #[arg(long, value_name = "CONDITION")]
     pub(crate) filter: Option<Filter>,
-    /// By this field; -FIELD for the largest first
+    /// Sort by this field; -FIELD for the largest first
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
     pub(crate) sort_by: Option<Order>,
-    /// Only what began within this time, such as 1h
+    /// Only objects that began within this time, such as 1h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) since: Option<Duration>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Leave out headers and advice
+    /// Omit headers and advice
     #[arg(long)]
     pub(crate) no_headers: bool,
 }
 
 impl Rows {
-    /// Which rows, and in which order.
+    /// The selected rows and their order.
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted { filter: self.filter.clone(), order: self.sort_by.clone(), since: self.since, limit: self.limit }
     }
 }
 
-/// What a list takes that can be watched.
+/// Options of lists that can be watched.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Watched {
     #[command(flatten)]
     pub(crate) rows: Rows,
-    /// Go on as things change: a terminal is drawn again, a pipe gets each changed row as a line of JSON
+    /// Update the list when it changes: a terminal is redrawn, a pipe gets each changed row as a
+    /// line of JSON
     #[arg(short = 'w', long)]
     pub(crate) watch: bool,
 }

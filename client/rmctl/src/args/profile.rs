@@ -1,4 +1,4 @@
-//! `rmctl profile`.
+//! Arguments of `rmctl profile`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,69 +10,71 @@ use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath};
 use super::{Rows, duration, variable};
 use crate::complete;
 
-/// About profiles of the cluster.
+/// Verbs about profiles of the cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileVerb {
-    /// All of them
+    /// List all profiles
     #[command(visible_alias = "ls")]
     List(Rows),
-    /// One of them, and how a job file names it
+    /// Show one profile, and how a job file names it
     Show {
         /// The profile
         #[arg(add = Completer::new(complete::profiles))]
         name: Name,
     },
-    /// Give a name a size, new or in the place of the one it has; what was submitted before keeps its own
+    /// Create or replace a profile; jobs that were submitted before keep their sizes
     Set(SetProfile),
-    /// Take one away; what was submitted with it keeps its size
+    /// Delete a profile; jobs that were submitted with it keep their sizes
     Unset {
         /// The profile
         #[arg(add = Completer::new(complete::profiles))]
         name: Name,
-        /// Only if it still has this revision; `profile show` tells it
+        /// Only if it still has this revision; `profile show` prints it
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
-        /// Only say what would go
+        /// Only print the profile, without deleting it
         #[arg(long)]
         dry_run: bool,
     },
-    /// What stages of earlier jobs asked for, needed and should begin with; of all, of one job, or of those that asked for a profile's size
+    /// Show requested, used and suggested sizes of stages: of all jobs, of one job, or of jobs that
+    /// requested a profile's size
     Suggest {
-        /// A job's name, or a profile of the cluster
+        /// Name of a job, or of a profile of the cluster
         #[arg(add = Completer::new(complete::profiles))]
         name: Option<Name>,
-        /// Of this user's jobs only
+        /// Only jobs of this user
         #[arg(long, value_name = "USER")]
         user: Option<String>,
     },
-    /// Run one command once at the size of a profile, and tell what it needed of it. Exit 0: enough, 9: killed for memory, 1: it failed
+    /// Run one command once at the size of a profile and show the memory it used. Exit code 0:
+    /// enough, 9: killed for memory, 1: it failed
     Test(TestProfile),
-    /// Set every [profiles.NAME] of a file: a job file, or one with nothing else; others stay as they are
+    /// Set every [profiles.NAME] of a job file or of a file with profiles only; other profiles stay
     Import {
-        /// TOML; - for standard input
+        /// TOML file; - for standard input
         file: PathBuf,
-        /// Only say what would change
+        /// Only print the changes
         #[arg(long)]
         dry_run: bool,
     },
 }
 
-/// `rmctl profile test`.
+/// Arguments of `rmctl profile test`.
 #[derive(Debug, Args)]
 pub(crate) struct TestProfile {
     /// The profile
     #[arg(add = Completer::new(complete::profiles))]
     pub(crate) name: Name,
-    /// Only on this node; as often as needed
+    /// Only on this node; can be repeated
     #[arg(long = "node", value_name = "NODE", add = Completer::new(complete::nodes))]
     pub(crate) nodes: Vec<NodeId>,
-    /// A variable of its environment, NAME=VALUE; as often as needed
+    /// Environment variable, NAME=VALUE; can be repeated
     #[arg(short = 'e', long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
-    /// Longest it may run, such as 10m
+    /// Longest run time, such as 10m
     #[arg(long, value_parser = duration, value_name = "TIME")]
     pub(crate) timeout: Option<Duration>,
-    /// The queue it goes to
+    /// Queue of the job
     #[arg(long, value_name = "QUEUE", add = Completer::new(complete::queues))]
     pub(crate) queue: Option<QueuePath>,
     /// The command with its arguments
@@ -80,34 +82,35 @@ pub(crate) struct TestProfile {
     pub(crate) command: Vec<String>,
 }
 
-/// `rmctl profile set`.
+/// Arguments of `rmctl profile set`.
 #[derive(Debug, Args)]
 pub(crate) struct SetProfile {
-    /// What job files call it
+    /// Name in job files
     #[arg(add = Completer::new(complete::profiles))]
     pub(crate) name: Name,
-    /// TOML with the keys of a profile, such as overhead = { factor = 0.1, min = "384MiB" }; - for standard input
+    /// TOML with the keys of a profile, such as overhead = { factor = 0.1, min = "384MiB" }; - for
+    /// standard input
     #[arg(required_unless_present_any = ["memory", "heap"], conflicts_with_all = ["memory", "heap", "overhead", "cpus"])]
     pub(crate) file: Option<PathBuf>,
-    /// All its memory, for a program that has one quantity, such as 1GiB
+    /// Memory of a native program, one quantity, such as 1GiB
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["heap", "overhead"])]
     pub(crate) memory: Option<Bytes>,
-    /// Memory of a runtime that manages its own
+    /// Heap of a runtime with managed memory
     #[arg(long, value_name = "SIZE")]
     pub(crate) heap: Option<Bytes>,
-    /// All else that counts against the limit [default: 0]
+    /// All other memory that counts against the limit [default: 0]
     #[arg(long, value_name = "SIZE", requires = "heap")]
     pub(crate) overhead: Option<Bytes>,
     /// Processors, such as 2 or 0.5 [default: 1]
     #[arg(long, value_name = "CORES")]
     pub(crate) cpus: Option<Cpus>,
-    /// What it is for, in a few words
+    /// Short description
     #[arg(long, value_name = "TEXT")]
     pub(crate) about: Option<String>,
-    /// Only if it still has this revision; `profile show` tells it
+    /// Only if it still has this revision; `profile show` prints it
     #[arg(long, value_name = "N")]
     pub(crate) revision: Option<u64>,
-    /// Only say what would be
+    /// Only validate the profile
     #[arg(long)]
     pub(crate) dry_run: bool,
 }

@@ -1,4 +1,4 @@
-//! Into a container: a signal, its files, a program beside its own.
+//! Arguments of container access: signals, files, and programs inside a container.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,35 +10,35 @@ use headroom_types::{ContainerId, Signal};
 use super::{Sure, duration};
 use crate::complete;
 
-/// `rmctl container signal`.
+/// Arguments of `rmctl container signal`.
 #[derive(Debug, Args)]
 pub(crate) struct SignalArgs {
     /// The container
     #[arg(add = Completer::new(complete::containers))]
     pub(crate) container: ContainerId,
-    /// Its name or number: TERM, USR1, SIGHUP, 10; KILL ends the container without its grace
+    /// Name or number: TERM, USR1, SIGHUP, 10; KILL ends the container without its grace period
     #[arg(value_name = "SIGNAL")]
     pub(crate) signal: Signal,
-    /// To every process in the container, not only to its program
+    /// Signal every process in the container, not only its program
     #[arg(long)]
     pub(crate) all: bool,
-    /// Kept with the event
+    /// Reason, stored with the event
     #[arg(long)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) sure: Sure,
 }
 
-/// What to do with the files of a container.
+/// Verbs about the files of a container.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FilesVerb {
-    /// What is in a directory
+    /// List a directory
     #[command(visible_alias = "list")]
     Ls {
-        /// The container, one that has ended included while its node keeps it
+        /// The container; its node keeps the files of an ended container for a while
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
-        /// A place below its directory, such as work/out
+        /// Path below the container's directory, such as work/out
         #[arg(default_value = "", hide_default_value = true)]
         path: String,
     },
@@ -47,21 +47,21 @@ pub(crate) enum FilesVerb {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
-        /// A place below its directory, such as work/part-0
+        /// Path below the container's directory, such as work/part-0
         path: String,
         #[command(flatten)]
         range: ByteRange,
     },
-    /// Copy a file to this machine
+    /// Copy a file to this host
     Get {
         /// The container
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
-        /// A place below its directory, such as work/part-0
+        /// Path below the container's directory, such as work/part-0
         path: String,
-        /// Where it goes; here under its own name when left out
+        /// Target file or directory [default: its own name in the working directory]
         to: Option<PathBuf>,
-        /// Also over a file that is there
+        /// Overwrite an existing file
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -69,13 +69,13 @@ pub(crate) enum FilesVerb {
     },
 }
 
-/// A part of a file.
+/// A range of a file.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ByteRange {
-    /// Begin at this byte, counted from 0
+    /// First byte, counted from 0
     #[arg(long, value_name = "BYTE", conflicts_with = "last")]
     pub(crate) from: Option<u64>,
-    /// At most so many bytes
+    /// Maximum number of bytes
     #[arg(long, value_name = "N", conflicts_with = "last", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) bytes: Option<u64>,
     /// Only the last N bytes
@@ -84,7 +84,7 @@ pub(crate) struct ByteRange {
 }
 
 impl ByteRange {
-    /// As a header has it; `None` for all.
+    /// The value of a `Range` header, or `None` for the whole file.
     pub(crate) fn header(self) -> Option<String> {
         if let Some(last) = self.last {
             return Some(format!("bytes=-{last}"));
@@ -97,13 +97,13 @@ impl ByteRange {
     }
 }
 
-/// How a program is run in a container.
+/// Options of a program inside a container.
 #[derive(Debug, Args)]
 pub(crate) struct Beside {
-    /// Pass standard input on to it, at most 512 KiB
+    /// Pass standard input to the program, at most 512 KiB
     #[arg(short = 'i', long)]
     pub(crate) stdin: bool,
-    /// Longest it may run, at most 1h
+    /// Longest run time, at most 1h
     #[arg(long, value_parser = duration, default_value = "1m", value_name = "TIME")]
     pub(crate) timeout: Duration,
     /// The program with its arguments
@@ -111,7 +111,7 @@ pub(crate) struct Beside {
     pub(crate) command: Vec<String>,
 }
 
-/// `rmctl container exec`.
+/// Arguments of `rmctl container exec`.
 #[derive(Debug, Args)]
 pub(crate) struct Exec {
     /// The container
@@ -121,7 +121,7 @@ pub(crate) struct Exec {
     pub(crate) beside: Beside,
 }
 
-/// `rmctl task exec`.
+/// Arguments of `rmctl task exec`.
 #[derive(Debug, Args)]
 pub(crate) struct ExecTask {
     /// The task, such as last/map/7

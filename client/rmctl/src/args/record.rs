@@ -1,4 +1,4 @@
-//! `rmctl events` and `rmctl audit`: what was written down.
+//! Arguments of `rmctl events` and `rmctl audit`.
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
@@ -8,22 +8,22 @@ use headroom_wire::v1::events::EventLevel;
 use super::Rows;
 use crate::complete;
 
-/// `rmctl events`.
+/// Arguments of `rmctl events`.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
     /// Only of this job
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) job: Option<String>,
-    /// Go on as things happen
+    /// Print new events as they occur
     #[arg(short = 'w', long)]
     pub(crate) watch: bool,
-    /// Only about this: cluster, node, queue, job, request, container or task
+    /// Only of this topic: cluster, node, queue, job, request, container or task
     #[arg(long)]
     pub(crate) topic: Option<Topic>,
-    /// normal or warning
+    /// Only of this level: normal or warning
     #[arg(long = "type", value_parser = level, value_name = "TYPE")]
     pub(crate) level: Option<EventLevel>,
-    /// Only with this word: OomKilled, Escalated, NodeLost …
+    /// Only with this reason: OomKilled, Escalated, NodeLost …
     #[arg(long)]
     pub(crate) reason: Option<Reason>,
     /// Only about this object: a job, a task, an attempt, a container, a node, a queue
@@ -39,30 +39,30 @@ pub(crate) struct Events {
     pub(crate) rows: Rows,
 }
 
-/// About the audit log.
+/// Verbs about the audit log.
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuditVerb {
-    /// Calls that were to change something, the oldest first
+    /// List calls that change something, the oldest first
     #[command(visible_alias = "ls")]
     List(AuditList),
 }
 
-/// `rmctl audit list`.
+/// Arguments of `rmctl audit list`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditList {
-    /// Go on as calls come
+    /// Print new calls as they occur
     #[arg(short = 'w', long)]
     pub(crate) watch: bool,
     /// Only of this caller
     #[arg(long)]
     pub(crate) who: Option<String>,
-    /// Only those whose verb has this in it: kill, drain, PATCH …
+    /// Only verbs that contain this: kill, drain, PATCH …
     #[arg(long)]
     pub(crate) verb: Option<String>,
-    /// Only those whose object has this in it: apps/job.1, queues …
+    /// Only objects that contain this: apps/job.1, queues …
     #[arg(long = "for", value_name = "OBJECT")]
     pub(crate) about: Option<String>,
-    /// Only those that were refused
+    /// Only refused calls
     #[arg(long)]
     pub(crate) refused: bool,
     /// Only the last N

@@ -1,35 +1,36 @@
-//! `rmctl context` and `rmctl config`.
+//! Arguments of `rmctl context` and `rmctl config`.
 
 use clap::Subcommand;
 
-/// About contexts.
+/// Verbs about contexts.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextVerb {
-    /// All contexts
+    /// List all contexts
     #[command(visible_alias = "ls")]
     List,
-    /// Take this one from now on
+    /// Set the current context
     Use {
-        /// Its name; `-` for none
+        /// Name of the context; `-` for none
         name: String,
     },
-    /// Make a context of --addr, -o, --call-timeout, --cacert, --client-cert, --client-key and --token-file, or change what is said of one; the first one is taken from now on
+    /// Create or change a context from --addr, -o, --call-timeout, --cacert, --client-cert,
+    /// --client-key and --token-file; the first context becomes the current one
     Set {
-        /// Its name
+        /// Name of the context
         name: String,
     },
-    /// Forget a context
+    /// Delete a context
     Rm {
-        /// Its name
+        /// Name of the context
         name: String,
     },
 }
 
-/// About settings.
+/// Verbs about settings.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Every setting with who said it
+    /// Show every setting with its source
     Show,
-    /// Whether the files with settings can be read
+    /// Check the settings files
     Validate,
 }

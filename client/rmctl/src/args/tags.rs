@@ -1,4 +1,4 @@
-//! What is said of a node: `rmctl node cordon`, `uncordon`, `label`, `taint`.
+//! Arguments of `rmctl node cordon`, `uncordon`, `label`, `taint` and `bench`.
 
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter as Completer;
@@ -6,85 +6,85 @@ use headroom_types::{Name, NodeId};
 
 use crate::complete;
 
-/// `rmctl node cordon`.
+/// Arguments of `rmctl node cordon`.
 #[derive(Debug, Args)]
 pub(crate) struct CordonNode {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
-    /// Kept with the node
+    /// Reason, stored with the node
     #[arg(long)]
     pub(crate) reason: Option<String>,
-    /// Only tell what would be
+    /// Only print the result
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// `rmctl node bench`.
+/// Arguments of `rmctl node bench`.
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
-    /// Containers of 96 MiB at once
+    /// Number of concurrent containers, 96 MiB each
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub(crate) containers: u32,
-    /// Tasks that end at once
+    /// Number of tasks that end at once
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000), value_name = "N")]
     pub(crate) tasks: u32,
 }
 
-/// `rmctl node uncordon`.
+/// Arguments of `rmctl node uncordon`.
 #[derive(Debug, Args)]
 pub(crate) struct UncordonNode {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
-    /// Only tell what would be
+    /// Only print the result
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// `rmctl node label`.
+/// Arguments of `rmctl node label`.
 #[derive(Debug, Args)]
 pub(crate) struct LabelNode {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
-    /// gpu (a label), zone=b (an attribute), gpu- or zone- (taken back); as many as needed
+    /// gpu (a label), zone=b (an attribute), gpu- or zone- (removed); can be repeated
     #[arg(required = true, value_name = "LABEL", value_parser = word)]
     pub(crate) words: Vec<Word>,
-    /// Only tell what would be
+    /// Only print the result
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// `rmctl node taint`.
+/// Arguments of `rmctl node taint`.
 #[derive(Debug, Args)]
 pub(crate) struct TaintNode {
     /// The node
     #[arg(add = Completer::new(complete::nodes))]
     pub(crate) node: NodeId,
-    /// etl, team=etl, or etl- (taken back); as many as needed
+    /// etl, team=etl, or etl- (removed); can be repeated
     #[arg(required = true, value_name = "TAINT", value_parser = word)]
     pub(crate) words: Vec<Word>,
-    /// Only tell what would be
+    /// Only print the result
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// Something said of a node.
+/// A label, an attribute or a taint, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// A name alone.
+    /// A name without a value.
     Alone(Name),
     /// A name with a value.
     With(Name, String),
-    /// Not said any more.
+    /// A name to remove.
     Gone(Name),
 }
 
-/// A taint that does not keep a request away, with its value or with any.
+/// Parses a toleration: the name of a taint, with one value or with any.
 pub(super) fn taint(text: &str) -> Result<(Name, Option<String>), String> {
     match word(text)? {
         Word::Alone(name) => Ok((name, None)),

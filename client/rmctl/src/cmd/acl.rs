@@ -1,4 +1,4 @@
-//! `rmctl acl`: tokens, policies, and hosts that become nodes.
+//! `rmctl acl` and `rmctl node join`: tokens, policies, and hosts that join the cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::acl as screens;
 use crate::render::json::Found;
 
-/// Does what is asked about who may come in.
+/// Runs an `acl` verb.
 pub(crate) async fn run(context: &Context, what: AclVerb) -> Result<Exit, Failure> {
     let client = context.client()?;
     match what {
@@ -89,7 +89,7 @@ async fn join_token(context: &Context, client: &Client, args: &CreateJoinToken) 
     Ok(Exit::Ok)
 }
 
-/// Prints a token, or writes it where it is to go: then its secret is not printed.
+/// Prints a token, or writes it to a file without printing its secret.
 fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<Exit, Failure> {
     if let Some(path) = out {
         files::write(path, &format!("{}\n", minted.token.0), Readers::Owner, Over::Keep)?;
@@ -103,7 +103,7 @@ fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<
     Ok(Exit::Ok)
 }
 
-/// This host becomes a node: its key is made here and stays here.
+/// Joins this host to the cluster as a node. The key is created on this host and never leaves it.
 pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Failure> {
     let addr = &context.addr;
     if !addr.starts_with("https://") {
@@ -124,13 +124,13 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
     files::write(&at("ca.pem"), &ca, Readers::All, Over::Keep)?;
     let done = certify(context, args, token).await;
     if done.is_err() {
-        // The next try begins anew.
+        // Without its certificate the file would block the next attempt.
         let _ = std::fs::remove_file(at("ca.pem"));
     }
     done
 }
 
-/// Who vouches for the cluster, if it is whom the pin says.
+/// The authority of the cluster, if its fingerprint is the pin.
 async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
     let stranger = Client::with(addr, Trust { other: Other::Stranger, ..Trust::default() })?;
     let ca = stranger.ca().await?.ca;

@@ -1,4 +1,4 @@
-//! `rmctl app`: an application goes on in another queue, with another priority, with another end of its time; others are let near it.
+//! `rmctl app`: changes the queue, the priority or the deadline of an application, or shares it.
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::AppAccess;
@@ -9,7 +9,7 @@ use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{figures::span, json::Found};
 
-/// Changes one application.
+/// Runs an `app` verb.
 pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failure> {
     let (job, body) = match what {
         AppVerb::Share { job, view, change, nobody } => return share(context, &job, AppAccess { view, change }, nobody).await,
@@ -31,7 +31,7 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
-/// Tells whom a job is shared with, or says so.
+/// Sets or shows the users and groups that may view or change a job.
 async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;

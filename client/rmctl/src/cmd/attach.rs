@@ -1,10 +1,10 @@
-//! `rmctl attach`: stay with a job that was submitted before.
+//! `rmctl attach`: follows a job that was submitted before.
 
 use super::submit::{print_view, stay};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
-/// Prints what happens until the job has ended; Ctrl-C leaves it alone.
+/// Prints the events of a job until it has ended. Ctrl-C detaches and leaves the job running.
 pub(crate) async fn run(context: &Context, job: &str) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;

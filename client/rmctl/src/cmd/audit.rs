@@ -1,4 +1,4 @@
-//! `rmctl audit list`: who changed what.
+//! `rmctl audit list`: the audit log.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::follow::PATIENCE;
 use crate::render::audit;
 use crate::render::json::Found;
 
-/// The log is not pushed: whoever stays with it looks again after this time.
+/// Polling interval of `--watch`: the server does not push the audit log.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Prints what was called, and with `watch` what is.
+/// Prints the audit log, and with `watch` also new entries.
 pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Failure> {
     let context = &context.list(&args.rows);
     let client = context.client()?;
@@ -47,7 +47,7 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
                 let more: Vec<AuditLine> = more.into_iter().filter(|line| which.takes(line)).collect();
                 print_all(context, &more, true);
             }
-            // One that is restarted is waited for.
+            // The resource manager may be restarting.
             Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => wait = backoff.wait(),
             Err(e) => return Err(e.into()),
         }

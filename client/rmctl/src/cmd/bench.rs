@@ -1,5 +1,8 @@
-//! `rmctl node bench`: how fast a node starts containers and tasks, fills memory, and tells of a kill. A job like any other, that goes to
-//! that node only, and whose last task is killed for memory on purpose.
+//! `rmctl node bench`: measures how fast a node starts containers and tasks, fills memory, and
+//! reports a kill.
+//!
+//! The benchmark is an ordinary job on that node only. Its last task is killed for memory on
+//! purpose.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,37 +24,39 @@ use crate::progress::Progress;
 use crate::render::figures::short;
 use crate::render::{Paint, count, json::Found};
 
-/// Of each container.
+/// Memory of each container.
 const SIZE: Bytes = Bytes::from_mib(96);
-/// Of it, what its executor keeps.
+/// The executor's part of that memory.
 const RESERVE: Bytes = Bytes::from_mib(32);
-/// What one task has written into fresh memory: blocks of this size, so many of them, one process after the other.
+/// Size of the blocks that one task writes to fresh memory. One process after the other writes one
+/// block.
 const BLOCK: Bytes = Bytes::from_mib(32);
 const BLOCKS: u64 = 64;
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Serialize)]
 struct Figures {
     node: NodeId,
     job: AppId,
     containers: u32,
-    /// From the grant of a container to its first task. Milliseconds.
+    /// Time from the grant of a container to its first task. Milliseconds.
     ready_p50_ms: Option<u64>,
     ready_p99_ms: Option<u64>,
     tasks: u32,
-    /// Tasks that end at once, one after the other in every container.
+    /// Rate of tasks that end at once, one after the other in each container.
     tasks_per_s: Option<f64>,
     task_p50_ms: Option<u64>,
     task_p99_ms: Option<u64>,
-    /// Fresh memory that processes of one task write, one after the other.
+    /// Rate at which consecutive processes of one task write fresh memory.
     fill_mib_per_s: Option<f64>,
-    /// As what the kill was told; nothing when it was not.
+    /// The reported reason of the kill; absent if the task has no attempt with a reason.
     kill: Option<ExitReason>,
-    /// From the start of the task that was killed to its report. Milliseconds.
+    /// Time from the start of the killed task to its report. Milliseconds.
     kill_ms: Option<u64>,
 }
 
-/// Runs the job and shows the figures. Exit 1 when a task did not end well, or the kill was told as anything but memory.
+/// Runs the job and prints the measurements. Exit code 1 if a task failed, or if the kill was not
+/// reported as a memory kill.
 pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure> {
     let client = context.client()?;
     let node = client.node(&args.node).await?;
@@ -136,7 +141,7 @@ fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> Figures
     }
 }
 
-/// How long each container took from its grant to its first task, the shortest first.
+/// Time from the grant of each container to its first task, in ascending order.
 fn ready(started: &[&AttemptRow], containers: &[ContainerView]) -> Vec<Duration> {
     let mut first: BTreeMap<&ContainerId, UnixMillis> = BTreeMap::new();
     for attempt in started {
@@ -149,7 +154,7 @@ fn ready(started: &[&AttemptRow], containers: &[ContainerView]) -> Vec<Duration>
     all
 }
 
-/// So many of a hundred are no longer. Milliseconds.
+/// The percentile of sorted times. Milliseconds.
 fn at(sorted: &[Duration], percent: usize) -> Option<u64> {
     let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
     sorted.get(place).copied().map(millis)

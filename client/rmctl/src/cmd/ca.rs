@@ -1,4 +1,5 @@
-//! `rmctl ca`: an authority for one cluster, without openssl. Works on files only; nothing is sent.
+//! `rmctl ca`: an authority for one cluster, without openssl. Works on files only and sends
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,26 +17,26 @@ use crate::render::json::Found;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A certificate with where it is.
+/// A certificate and its file.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Shown {
-    /// Its file.
+    /// The file.
     pub(crate) file: String,
-    /// manager, node/NAME, user/NAME; nothing for an authority.
+    /// manager, node/NAME or user/NAME; none for an authority.
     pub(crate) role: Option<String>,
-    /// Where its holder is reached.
+    /// Host names and addresses of the holder.
     pub(crate) names: Vec<String>,
-    /// Whether it may sign others.
+    /// Whether it may sign other certificates.
     pub(crate) authority: bool,
-    /// Who signed it.
+    /// The authority that signed it.
     pub(crate) issuer: String,
-    /// Its number.
+    /// Serial number.
     pub(crate) serial: String,
-    /// Valid from then. Milliseconds since 1970.
+    /// Begin of validity. Milliseconds since 1970.
     pub(crate) from_ms: u64,
-    /// Valid until then. Milliseconds since 1970.
+    /// End of validity. Milliseconds since 1970.
     pub(crate) until_ms: u64,
-    /// SHA-256 of the whole.
+    /// SHA-256 of the certificate.
     pub(crate) fingerprint: String,
 }
 
@@ -81,7 +82,7 @@ impl From<AuthorityError> for Failure {
     }
 }
 
-/// Does what is asked about certificates.
+/// Runs a `ca` verb.
 pub(crate) fn run(context: &Context, what: CaVerb) -> Result<Exit, Failure> {
     match what {
         CaVerb::Init { place, name, days } => init(context, &place, &name, days),
@@ -122,7 +123,8 @@ fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
     show(context, &[written])
 }
 
-/// The three files of a daemon's directory. Others must be able to read ca.pem: masters and executors believe it.
+/// Writes the three files of a daemon's directory. Other users must be able to read ca.pem, because
+/// masters and executors use it to verify their peers.
 fn lay_out(context: &Context, place: &CaPlace, issued: &Issued, dir: &Path) -> Result<Exit, Failure> {
     folder(dir)?;
     let (ca, key, cert) = (dir.join("ca.pem"), dir.join("key.pem"), dir.join("cert.pem"));
@@ -135,7 +137,7 @@ fn lay_out(context: &Context, place: &CaPlace, issued: &Issued, dir: &Path) -> R
     show(context, &[cert])
 }
 
-/// Where the key to a certificate is: beside it.
+/// The key file of a certificate, in the same directory.
 fn key_of(certificate: &Path) -> PathBuf {
     if certificate.file_name().is_some_and(|name| name == "cert.pem") {
         return certificate.with_file_name("key.pem");
@@ -183,7 +185,7 @@ fn open(place: &CaPlace) -> Result<Authority, Failure> {
     Ok(Authority::open(&certificate, &key)?)
 }
 
-/// Writes the key first: a certificate without its key is of no use, and looks as if it were.
+/// Writes the key before the certificate, so that no certificate exists without its key.
 fn put(made: &Issued, folder: &Path, name: &str) -> Result<PathBuf, Failure> {
     let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
     if certificate.exists() {

@@ -1,4 +1,4 @@
-//! `rmctl container`: containers, and another size for one that runs.
+//! `rmctl container`: shows containers and changes the size of a running one.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::exit::{Exit, Failure};
 use crate::render::timeline::{self, End};
 use crate::render::{Paint, figures::short, json::Found};
 
-/// How long the node may take to confirm.
+/// Longest wait for the confirmation of a node.
 const CONFIRM: Duration = Duration::from_secs(30);
-/// Widest chart. Columns.
+/// Maximum width of a chart. Columns.
 pub(super) const CHART: usize = 72;
-/// Left of the chart.
+/// Width of the axis at the left of a chart. Columns.
 pub(super) const MARGIN: usize = 10;
-/// Longest wait of one look.
+/// Longest wait of one poll.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Does what is asked about containers.
+/// Runs a `container` verb.
 pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, Failure> {
     match what {
         ContainerVerb::Resize(args) => resize(context, args).await,
@@ -42,7 +42,7 @@ pub(crate) async fn run(context: &Context, what: ContainerVerb) -> Result<Exit, 
 async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let found = client.timeline(container).await?;
-    // A container that is known no longer has left its timeline only.
+    // The node may still have the timeline of a container that the resource manager has deleted.
     let peak = client.container(container).await.ok().and_then(|view| view.peak);
     let machine = Found { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
@@ -50,7 +50,8 @@ async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Fa
     Ok(Exit::Ok)
 }
 
-/// The chart with what it is about above it. The kernel's own peak goes before the samples, between which much can happen.
+/// The chart of a container with a heading. The peak of the kernel overrides the samples, which
+/// miss short peaks.
 pub(super) fn drawn(found: &ContainerTimeline, peak: Option<Bytes>, width: usize, paint: Paint) -> String {
     let killed = found.reason.is_some_and(|reason| reason.charge() == Charge::Memory);
     let end = if killed { End::Killed } else { End::Other };

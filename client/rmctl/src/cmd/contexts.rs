@@ -1,4 +1,4 @@
-//! `rmctl context` and `rmctl config`: the user's file, and what holds for a call.
+//! `rmctl context` and `rmctl config`: the user's file, and the effective settings.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::render::settings as screens;
 use crate::settings::file::{self, Shown, Time, UserFile};
 use crate::settings::{self, Origin};
 
-/// Does what is asked about contexts.
+/// Runs a `context` verb.
 pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Failure> {
     let place = file::user_place();
     let mut user = file::user(&place)?;
@@ -59,7 +59,7 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
     let typed = |by: &Origin| matches!(by, Origin::Argument(_));
     let settled = user.contexts.entry(name.to_owned()).or_default();
     if typed(&said.addr.by) {
-        // What no client could be made of is refused here and not at every later call.
+        // Settings that no client can use are refused here, and not at every later call.
         Client::with(&said.addr.value, said.trust.clone())?;
         settled.addr = Some(said.addr.value.clone());
     }
@@ -92,7 +92,7 @@ fn forget(user: &mut UserFile, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Does what is asked about settings.
+/// Runs a `config` verb.
 pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failure> {
     let places = [file::user_place(), file::machine_place()];
     match what {

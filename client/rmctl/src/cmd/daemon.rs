@@ -1,4 +1,4 @@
-//! `rmctl operator status`, `reload` and `loglevel`: the resource manager as a process.
+//! `rmctl operator status`, `reload` and `loglevel`: the process of the resource manager.
 
 use std::time::Duration;
 
@@ -13,38 +13,38 @@ use crate::render::figures::{short, span};
 use crate::render::metrics::{self, Series};
 use crate::render::{Paint, json::Found};
 
-/// How the daemon stands, from what it tells scrapers.
+/// State of the daemon, from its metrics.
 #[derive(Debug, PartialEq, Serialize)]
 struct DaemonView {
     version: String,
     epoch: u64,
     up_s: u64,
-    /// One turn of its loop; half of them and 99 of 100 were no longer. Seconds.
+    /// Duration of one turn of the scheduler loop: median and 99th percentile. Seconds.
     turn_p50_s: Option<f64>,
     turn_p99_s: Option<f64>,
-    /// One commit to its disk. Seconds.
+    /// Duration of one commit to disk. Seconds.
     write_p50_s: Option<f64>,
     write_p99_s: Option<f64>,
-    /// Of its state directory.
+    /// Size of the state directory.
     state_bytes: u64,
     /// Calls and reports that wait for the loop.
     inputs_waiting: u64,
-    /// Calls that are being answered, those that wait for news among them.
+    /// Open calls, including long polls.
     calls: u64,
-    /// Calls answered with 5xx since it began.
+    /// Calls that were answered with 5xx since the start.
     faults: u64,
-    /// Events that a reader or the disk missed since it began.
+    /// Events that a reader or the disk missed since the start.
     events_dropped: u64,
     memory_bytes: u64,
     cpu_s: f64,
     open_files: u64,
     max_files: u64,
     threads: u64,
-    /// What its log says; nothing for one that runs inside another program.
+    /// Level of its log; absent if the daemon runs inside another program.
     log: Option<LogView>,
 }
 
-/// Shows how the daemon stands.
+/// Shows the state of the daemon.
 pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (cluster, page, log) = tokio::join!(client.status(), client.get_text("/metrics"), log(&client));
@@ -56,7 +56,7 @@ pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Nothing where there is none to be told of.
+/// The log level, or `None` if the daemon has no adjustable log.
 async fn log(client: &Client) -> Result<Option<LogView>, ClientError> {
     match client.log_level().await {
         Ok(view) => Ok(Some(view)),
@@ -65,7 +65,7 @@ async fn log(client: &Client) -> Result<Option<LogView>, ClientError> {
     }
 }
 
-/// Has the configuration read again.
+/// Reloads the configuration of the resource manager.
 pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
     let reloaded = context.client()?.reload().await?;
     let machine = Found { items: std::slice::from_ref(&reloaded), list: false }.text(&context.output, |_| String::new());
@@ -73,7 +73,7 @@ pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Tells how much is in the log, or sets it.
+/// Shows or sets the log level.
 pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = match level {
@@ -131,13 +131,14 @@ fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<
     }
 }
 
-/// The sum of series that count whole things.
+/// The sum of series with integer values.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts are whole and not negative")]
 fn whole<'s>(series: impl Iterator<Item = &'s Series>) -> u64 {
     series.filter_map(|s| s.value).filter(|v| *v > 0.0).sum::<f64>() as u64
 }
 
-/// The bound of the bucket that holds this share of what was seen; nothing where nothing was, or where the last bucket has no bound.
+/// The upper bound of the histogram bucket that contains the quantile `share`. `None` for an empty
+/// histogram, or if that bucket is unbounded.
 fn quantile(all: &[Series], name: &str, share: f64) -> Option<f64> {
     let bucket = format!("{name}_bucket");
     let bound = |s: &Series| s.labels.get("le").and_then(|le| if le == "+Inf" { Some(f64::INFINITY) } else { le.parse().ok() });

@@ -1,6 +1,7 @@
-//! `rmctl operator debug`: how the cluster stands, what happened and what this host offers, in one file for somebody elsewhere.
+//! `rmctl operator debug`: the state of the cluster, its events and the checks of this host, in one
+//! file for support.
 //!
-//! What cannot be asked is named in the bundle: a cluster in trouble is what it is made for.
+//! The bundle lists the parts that were not available, because it is made for clusters in trouble.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -18,11 +19,11 @@ use crate::exit::{Exit, Failure};
 use crate::render::figures::{rfc3339, short};
 use crate::render::json::{self, Found};
 
-/// The latest events that go into a bundle.
+/// Maximum number of events in a bundle, the latest ones.
 const EVENTS: usize = 20_000;
-/// Applications whose waits are explained.
+/// Maximum number of applications whose pending requests are explained.
 const WAITS: usize = 20;
-/// What is asked of the interface as it is, each with the file it goes into.
+/// Documents of the interface that are stored unchanged, with their file names.
 const DOCUMENTS: [(&str, &str); 7] = [
     ("version.json", "/v1/version"),
     ("status.json", "/v1/status"),
@@ -33,18 +34,18 @@ const DOCUMENTS: [(&str, &str); 7] = [
     ("audit.json", "/v1/audit"),
 ];
 
-/// What was written.
+/// The written bundle.
 #[derive(Debug, Serialize)]
 struct Written {
     file: PathBuf,
-    /// Bytes of the bundle.
+    /// Size of the bundle in bytes.
     bytes: u64,
     files: Vec<String>,
-    /// What could not be had, with why.
+    /// Parts that were not available, with the reasons.
     missing: Vec<String>,
 }
 
-/// What has been gathered so far.
+/// The parts gathered so far.
 struct Gathered<'a> {
     context: &'a Context,
     pieces: Vec<Piece>,
@@ -53,7 +54,7 @@ struct Gathered<'a> {
 }
 
 impl Gathered<'_> {
-    /// Takes a document in, without what may be a secret.
+    /// Adds a document without possible secrets.
     fn document(&mut self, name: &str, found: Result<Value, Failure>) {
         self.take(name, found.map(|value| json::pretty(&bundle::clean(value))));
     }
@@ -79,12 +80,12 @@ impl Gathered<'_> {
     }
 }
 
-/// Writes the bundle, and says what is in it and what is not.
+/// Writes the bundle and lists its files and the missing parts.
 pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Failure> {
     let stamp: String = rfc3339(now()).chars().filter(|c| c.is_ascii_alphanumeric()).collect();
     let folder = format!("headroom-debug-{stamp}");
     let path = args.to.unwrap_or_else(|| PathBuf::from(format!("{folder}.tgz")));
-    // Before the work: a name that is taken is refused at once.
+    // An existing file is refused before the work begins.
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|e| unwritable(&path, &e))?;
     let client = context.client()?;
     let mut gathered = Gathered { context, pieces: Vec::new(), missing: Vec::new(), unreachable: false };
@@ -133,7 +134,7 @@ fn about(pieces: &[Piece], missing: &[String]) -> String {
     )
 }
 
-/// Of this program, and of the kernel it runs on.
+/// Versions of this program and of the kernel.
 fn versions() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
     json!({
@@ -142,13 +143,13 @@ fn versions() -> Value {
     })
 }
 
-/// Why requests wait, by application.
+/// Reasons why requests are pending, by application.
 async fn waits(client: &Client) -> Result<Value, Failure> {
     let apps = client.apps().await?;
     let waiting = apps.iter().filter(|app| !app.state.is_final() && app.pending > 0).take(WAITS);
     let mut all = serde_json::Map::new();
     for AppView { id, .. } in waiting {
-        // One that ended meanwhile waits no longer.
+        // An application that has ended meanwhile has no pending requests.
         if let Ok(why) = client.get::<Value>(&format!("/v1/apps/{id}/why")).await {
             all.insert(id.to_string(), why);
         }
@@ -169,7 +170,7 @@ async fn events(client: &Client) -> Result<String, Failure> {
     Ok(latest.iter().map(line).collect())
 }
 
-/// What this host offers to a node agent.
+/// The checks of this host for a node agent.
 #[cfg(feature = "dev")]
 async fn doctor() -> Result<Value, Failure> {
     use headroom_config::NodeAgentConfig;

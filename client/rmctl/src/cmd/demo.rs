@@ -1,5 +1,5 @@
-//! `rmctl demo`: group a skewed data set under tight memory, repair the tasks that do not fit, prove the result, and show that
-//! trying the same size again would have lost the job.
+//! `rmctl demo`: groups a skewed data set under tight memory and repairs the tasks that do not fit.
+//! It verifies the result and shows that retries at the same size would have lost the job.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,13 +24,14 @@ use crate::interrupt::Interrupt;
 use crate::render::demo::{Fixed, Report, Run, outcome};
 use crate::render::{count, json};
 
-/// Smallest and largest share for generated data: a larger one would make it too large for a demonstration.
+/// Smallest and largest share for generated data. A larger share would make the data set too large.
 const SHARES: (Bytes, Bytes) = (Bytes::from_mib(16), Bytes::from_mib(256));
-/// Longest a run may take.
+/// Timeout of a run.
 const PATIENCE: Duration = Duration::from_secs(1800);
-/// What is logged.
+/// Default log level.
 const LOG: &str = "error";
-/// Processors the node of the demonstration offers at least: this is about memory, and tasks may well take turns.
+/// Minimum processors of the demonstration's node. The demonstration is about memory, so its tasks
+/// may share processors.
 const CPUS: u32 = 16;
 
 /// Runs the demonstration.
@@ -132,7 +133,7 @@ async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Fai
     Ok(data)
 }
 
-/// Mistakes in the user's data are usage errors; a disk that is full is not.
+/// Errors in the user's data are usage errors; errors of the disk are not.
 fn refused(e: &DemoError) -> Failure {
     let exit = match e {
         DemoError::File { source, .. } if source.kind() != std::io::ErrorKind::NotFound => Exit::Failed,
@@ -141,7 +142,7 @@ fn refused(e: &DemoError) -> Failure {
     Failure::new(exit, e.to_string())
 }
 
-/// Groups the median partition once without a limit, and takes a quarter more than it needed as the share.
+/// Groups the median partition once without a limit. The share is the used memory plus a quarter.
 async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Failure> {
     let Some(part) = data::median(&data.parts) else { return Ok(data.share) };
     let output = tokio::process::Command::new(program()?)
@@ -167,12 +168,12 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
     Ok(share)
 }
 
-/// This program, which is also what the tasks run.
+/// This program, which the tasks also run.
 fn program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::new(Exit::Failed, format!("this program's own file cannot be found: {e}")))
 }
 
-/// What a run needs.
+/// The inputs of a run.
 struct Stage<'a> {
     context: &'a Context,
     args: &'a Demo,
@@ -182,7 +183,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Once as asked, and once with the same size every time.
+    /// Runs the requested mode, and then mode `fixed` for comparison.
     async fn show(&self) -> Result<Report, Failure> {
         let enforcer = self.client.status().await?.enforcers.join(",");
         let run = self.run(self.args.mode).await?;
@@ -213,13 +214,13 @@ impl Stage<'_> {
         let wall = started.elapsed();
         let result = self.judge(&app, &out).await?;
         if self.args.keep.is_none() {
-            // Room for the next run; the whole directory goes in the end.
+            // Frees disk space for the next run; the whole directory is removed at the end.
             let _ = std::fs::remove_dir_all(&out);
         }
         Ok(Run::of(&app, mode, wall, result))
     }
 
-    /// Writes the job file and reads it as a user's would be read.
+    /// Writes the job file and reads it like a user's file.
     fn job(&self, mode: Mode, out: &Path) -> Result<submit::Job, Failure> {
         let unwritable = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
         std::fs::create_dir_all(out).map_err(unwritable)?;
@@ -230,7 +231,7 @@ impl Stage<'_> {
         submit::compiled(&file, text, None, &ClusterProfiles::new())
     }
 
-    /// Compares the results of a run that finished with the reference.
+    /// Compares the results of a finished run with the reference.
     async fn judge(&self, app: &AppView, out: &Path) -> Result<Option<Verdict>, Failure> {
         if app.state != AppState::Finished {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `rmctl dev`: a whole cluster until Ctrl-C.
+//! `rmctl dev`: runs a whole cluster until Ctrl-C.
 
 use headroom_client::Client;
 use headroom_types::Cpus;
@@ -11,7 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::render::{count, json};
 
-/// What is logged.
+/// Default log level.
 const LOG: &str = "warn";
 
 /// Runs a cluster until it is interrupted.
@@ -69,11 +69,12 @@ fn node_json(node: &NodeReady) -> serde_json::Value {
     serde_json::json!({"id": node.node, "url": node.url, "enforcer": node.enforcer, "notes": node.notes, "offers": node.offers})
 }
 
-/// The log of this process goes to standard error, filtered by `HEADROOM_LOG`, as that of its daemons does.
+/// Starts the log of this process on standard error, filtered by `HEADROOM_LOG`, like the logs of
+/// its daemons.
 pub(crate) fn begin_log(usual: &str, colour: bool) {
     let filter =
         tracing_subscriber::EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colour).with_writer(std::io::stderr);
-    // Only the first one counts; there is only one.
+    // This fails only if a subscriber is set already, and this process sets only one.
     let _ = subscriber.try_init();
 }

@@ -1,4 +1,4 @@
-//! `rmctl diagnose`: why it ended as it did.
+//! `rmctl diagnose`: explains the end of jobs, tasks, attempts and containers.
 
 use headroom_types::Charge;
 use headroom_wire::v1::apps::AppView;
@@ -22,7 +22,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
     }
     let (app, target) = context.app(&client, text).await?;
     let shown = match &target.part {
-        // Several are read above.
+        // Selections of several tasks are handled above.
         Part::Whole | Part::Several(_) => whole(context, &app),
         Part::Task(id) => {
             let row = target::task(&app, id)?;
@@ -53,7 +53,7 @@ fn whole(context: &Context, app: &AppView) -> String {
     machine.unwrap_or_else(|| diagnose::of_app(app, context.term.paint))
 }
 
-/// What became last of each of them; those that were not started yet are left out where others were.
+/// The diagnosis of several tasks, each by its last failure. Tasks without an attempt are omitted.
 fn of_several(context: &Context, app: &AppView, rows: &[TaskRow]) -> Result<String, Failure> {
     let started: Vec<(&TaskRow, &AttemptRow)> = rows.iter().filter_map(|row| Some((row, last_failure(row)?))).collect();
     if started.is_empty() {

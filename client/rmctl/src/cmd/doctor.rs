@@ -1,4 +1,5 @@
-//! `rmctl doctor`: looks at this host as a node agent would at its start, and asks no daemon; or asks a node's agent what it found.
+//! `rmctl doctor`: runs the checks of a node agent on this host without a daemon, or shows the
+//! checks of a node's agent.
 
 use headroom_config::NodeAgentConfig;
 use headroom_nodeagent::doctor::{self, Finding, Place, Standing};
@@ -11,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::render;
 use crate::render::json::Found;
 
-/// Prints the findings; the worst of them is the exit code.
+/// Prints the findings. The worst finding determines the exit code.
 pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure> {
     let findings = match &args.node {
         Some(node) => of_node(context, node).await?,
@@ -28,7 +29,7 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
     })
 }
 
-/// What an agent found at its start, as its own interface tells it.
+/// Findings of a node agent at its start, from its own interface.
 async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<Finding>, Failure> {
     #[derive(Deserialize)]
     struct Told {

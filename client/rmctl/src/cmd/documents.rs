@@ -1,4 +1,4 @@
-//! `rmctl completion` and `rmctl man`: what is made of the declarations of all verbs.
+//! `rmctl completion` and `rmctl man`: files that are generated from the declarations of all verbs.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::complete::VARIABLE;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
-/// Prints what a shell has to read once: `source <(rmctl completion bash)`.
+/// Prints the completion script of a shell: `source <(rmctl completion bash)`.
 pub(crate) fn completion(context: &Context, shell: Shell) -> Result<Exit, Failure> {
     let completer: &dyn EnvCompleter = match shell {
         Shell::Bash => &Bash,
@@ -24,7 +24,8 @@ pub(crate) fn completion(context: &Context, shell: Shell) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
-/// Prints a script that knows verbs and options by itself: `rmctl completion bash --static > /usr/share/bash-completion/completions/rmctl`.
+/// Prints a script with verbs and options only, which does not call rmctl: `rmctl completion bash
+/// --static > /usr/share/bash-completion/completions/rmctl`.
 pub(crate) fn fixed_completion(context: &Context, shell: Shell) -> Result<Exit, Failure> {
     use clap_complete::aot;
     let shell = match shell {
@@ -38,7 +39,7 @@ pub(crate) fn fixed_completion(context: &Context, shell: Shell) -> Result<Exit, 
     Ok(Exit::Ok)
 }
 
-/// Writes a page for each verb.
+/// Writes a manual page for each verb.
 pub(crate) fn man(context: &Context, to: &Path) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", to.display()));
     std::fs::create_dir_all(to).map_err(failed)?;

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, plan};
 
-/// A job file with everything that most jobs need.
+/// A job file with the keys that most jobs need.
 const DRAFT: &str = r#"# Check it: rmctl job validate FILE      Look ahead: rmctl job plan FILE      Run it: rmctl submit FILE --follow
 version = 1
 name = "NAME"
@@ -38,7 +38,7 @@ timeout = "10m"
 memory_attempts = 4             # after a memory kill: more slots, then a container of its own, larger each time
 "#;
 
-/// Writes a file to begin with.
+/// Writes a new job file.
 pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<Exit, Failure> {
     let text = DRAFT.replace("NAME", name.as_str());
     let Some(path) = to else {
@@ -55,7 +55,7 @@ pub(super) fn init(context: &Context, name: &Name, to: Option<&Path>) -> Result<
     Ok(Exit::Ok)
 }
 
-/// Tells all mistakes of a file, or that there are none.
+/// Reports all mistakes of a file, or that there are none.
 pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Failure> {
     let job = load(context, file, None).await?;
     let stages = u64::try_from(job.spec.stages.len()).unwrap_or(u64::MAX);
@@ -65,7 +65,7 @@ pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Fai
     Ok(Exit::Ok)
 }
 
-/// Tells what would become of a file, and whether that could be now.
+/// Prints the plan of a file, and whether the cluster has enough free memory for it now.
 pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure> {
     let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
@@ -89,7 +89,8 @@ pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure
     Ok(Exit::NotNow)
 }
 
-/// How many executors the job begins with, and how many of them find room beside what is granted, the largest first.
+/// The initial number of executors, and how many of them fit into the free resources. The largest
+/// executors are placed first.
 fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
     let ready = nodes.iter().filter(|n| n.state == "ready");
     let mut room: Vec<(Resource, &NodeView)> = ready.filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, n))).collect();

@@ -1,4 +1,4 @@
-//! `rmctl events`.
+//! `rmctl events`: the event log.
 
 use headroom_client::{Client, EventFollower, EventsWanted, Follow};
 use headroom_types::ContainerId;
@@ -12,16 +12,16 @@ use crate::render::events;
 use crate::render::json::Found;
 use crate::target;
 
-/// Which events.
+/// Selection of events.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// Of this job.
+    /// Job of the events.
     pub(crate) job: Option<String>,
-    /// About what this text names.
+    /// Name of a job, a task, an attempt, a container, or another object.
     pub(crate) about: Option<String>,
-    /// About the object of exactly this name.
+    /// Exact name of the object.
     pub(crate) object: Option<String>,
-    /// What the resource manager is to choose by.
+    /// Filter that the resource manager applies.
     pub(crate) of: EventsWanted,
     pub(crate) watch: bool,
     pub(crate) tail: Option<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// As it was typed.
+    /// Converts the arguments of the command line.
     pub(crate) fn of(args: Events) -> Wanted {
         let Events { job, watch, topic, level, reason, about, warnings, tail, rows } = args;
         let level = level.or(warnings.then_some(EventLevel::Warning));
@@ -38,7 +38,7 @@ impl Wanted {
     }
 }
 
-/// Prints what has happened, and with `watch` what happens.
+/// Prints past events, and with `watch` also new ones.
 pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failure> {
     let context = &context.list(&wanted.rows);
     let client = context.client()?;
@@ -84,7 +84,8 @@ pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failu
     }
 }
 
-/// Narrows the choice to what a text names: a container, a task or an attempt, a job; else the object of that name, which is told.
+/// Narrows the filter to the object that a text names: a container, a task, an attempt or a job.
+/// Returns an object name that the caller must still compare.
 async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text: &str) -> Result<Option<String>, Failure> {
     if let Ok(id) = text.parse::<ContainerId>() {
         of.app = Some(id.app);
@@ -106,13 +107,13 @@ async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text:
             of.app = Some(app.id);
             Ok(None)
         }
-        // A node, a queue, a request.
+        // The text may name a node, a queue or a request.
         Err(failure) if matches!(failure.exit(), Exit::NotFound | Exit::Usage) => Ok(Some(text.to_owned())),
         Err(failure) => Err(failure),
     }
 }
 
-/// Whether an event is about an object, an attempt at it, or happened on it.
+/// Whether an event concerns an object, one of its attempts, or happened on that node.
 fn concerns(event: &Event, object: &str) -> bool {
     let attempt = event.object.strip_prefix(object).is_some_and(|rest| rest.starts_with('@'));
     event.object == object || attempt || event.node.as_ref().is_some_and(|node| node.as_str() == object)

@@ -1,4 +1,5 @@
-//! `rmctl explain`: what a code, a verdict, an exit code, a field of the interface or a key of a file means. Asks nobody.
+//! `rmctl explain`: the meaning of codes, verdicts, exit codes, fields of the interface and keys of
+//! files. Needs no daemon.
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -6,7 +7,7 @@ use crate::explain::{self, Entry};
 use crate::render::json::Found;
 use crate::render::table::{Table, wrap};
 
-/// Prints what a word means; all words when there is none.
+/// Prints the meaning of a word, or all words without one.
 pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure> {
     let all = explain::entries();
     let Some(word) = word else {

@@ -1,7 +1,8 @@
-//! `rmctl logs --follow`: every log as one open answer of its node, by way of the resource manager.
+//! `rmctl logs --follow`: each log is one open stream from its node, through the resource manager.
 //!
-//! Nothing is asked again and again: the nodes send what is written, and the resource manager says when the job has changed, so that logs
-//! of tasks that begin are opened. An answer that breaks off is asked for again from its position.
+//! There is no polling. The nodes send new bytes as they are written. The resource manager reports
+//! changes of the job, so that logs of new tasks are opened. A broken stream is reopened at its
+//! position.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,27 +21,27 @@ use crate::exit::{Exit, Failure};
 use crate::render::logs as text;
 use crate::target::Part;
 
-/// The longest that the resource manager is to wait with an answer when nothing changes.
+/// Longest wait of a long poll without changes.
 const LONGEST: Duration = Duration::from_secs(30);
-/// A job that changes all the time is looked at so often.
+/// Shortest interval between two polls of a job that changes all the time.
 const PACE: Duration = Duration::from_millis(250);
-/// Before an answer that broke off is asked for again.
+/// Wait before a broken stream is reopened.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Pieces that wait to be printed.
+/// Capacity of the queue of pieces to print.
 const PIECES: usize = 64;
 
 /// Some bytes of a log.
 type Piece = (Source, Vec<u8>);
 
-/// How a log came to its end.
+/// How reading a log ended.
 enum End {
-    /// Its container has ended, or it was told that all is over; everything was sent.
+    /// All of the log was sent.
     Over,
-    /// It is not there, or not yet.
+    /// The log does not exist, or not yet.
     Missing(Source),
 }
 
-/// Prints what comes until all of it has ended, or somebody presses Ctrl-C.
+/// Prints logs until all of them have ended, or until Ctrl-C.
 pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &Part, args: &Logs) -> Result<Exit, Failure> {
     let (tell, mut told) = mpsc::channel::<Piece>(PIECES);
     let over = watch::Sender::new(false);
@@ -67,7 +68,7 @@ pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &P
             }
             Some(piece) = told.recv() => printer.take(piece),
             Some(end) = streams.join_next() => match (end, part) {
-                // Looked for again with the next change.
+                // The next change of the job looks for this log again.
                 (Ok(End::Missing(source)), _) => drop(known.remove(&source)),
                 (Ok(End::Over) | Err(_), Part::Container(_)) => break,
                 (Ok(End::Over) | Err(_), Part::Whole | Part::Task(_) | Part::Attempt(_) | Part::Several(_)) => {}
@@ -75,7 +76,7 @@ pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &P
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
         }
     }
-    // What was printed just before the end is still on its way.
+    // Bytes that were written just before the end may still be on their way.
     drop((tell, over.send_replace(true)));
     while let Some(piece) = told.recv().await {
         printer.take(piece);
@@ -84,7 +85,7 @@ pub(super) async fn run(context: &Context, client: &Client, id: &AppId, part: &P
     Ok(Exit::Ok)
 }
 
-/// Attempts that took the place of others while they were looked at.
+/// Detects attempts that replaced other attempts of their task.
 #[derive(Debug, Default)]
 struct Handovers {
     /// The latest attempt of each task.
@@ -93,7 +94,8 @@ struct Handovers {
 }
 
 impl Handovers {
-    /// A line for each task that goes on with another attempt than at the look before. What was so at the first look is no news.
+    /// A line for each task whose attempt has changed since the last view. The first view reports
+    /// nothing.
     fn news(&mut self, app: &AppView, part: &Part) -> Vec<String> {
         let mut lines = Vec::new();
         let rows = app.job.as_ref().map_or(&[][..], |job| &job.tasks);
@@ -121,21 +123,21 @@ impl Handovers {
     }
 }
 
-/// The job, as soon as it is another one than `index` tells of.
+/// Returns the job when its index differs from `index`.
 async fn changed(client: Client, id: AppId, index: u64) -> Result<(AppView, u64), ClientError> {
     if index > 0 {
         tokio::time::sleep(PACE).await;
     }
     loop {
         match client.get_after(&format!("/v1/apps/{id}"), index, LONGEST).await {
-            // A resource manager that is being restarted is waited for.
+            // The resource manager may be restarting.
             Err(error) if error.unreachable() && index > 0 => tokio::time::sleep(AGAIN).await,
             answer => return answer,
         }
     }
 }
 
-/// One log, from its last lines on.
+/// Sends one log, beginning with its last lines.
 async fn follow(
     client: Client,
     source: Source,
@@ -158,7 +160,8 @@ async fn follow(
         match ended {
             Ended::ByItself => return End::Over,
             Ended::Told => {
-                // A piece may have been dropped with the answer: the position says from where.
+                // The cancelled stream may have dropped a piece; the position says where to
+                // continue.
                 let rest = client.log_after(&source.container, &source.file, position).await.unwrap_or_default();
                 tell.send((source, rest)).await.ok();
                 return End::Over;
@@ -168,13 +171,13 @@ async fn follow(
     }
 }
 
-/// How one answer ended.
+/// How one stream ended.
 enum Ended {
-    /// With its container.
+    /// The container has ended.
     ByItself,
-    /// In the middle.
+    /// The stream broke.
     BrokenOff,
-    /// Nobody needs more of it.
+    /// The caller has cancelled it.
     Told,
 }
 
@@ -183,7 +186,7 @@ async fn pieces(client: &Client, source: &Source, position: &mut u64, tell: &mps
     loop {
         match log.next().await {
             Some(Ok(bytes)) => {
-                // Room first: once a piece counts as read it must be on its way.
+                // Reserve a place first, because a piece that counts as read must not be lost.
                 let Ok(room) = tell.reserve().await else { return Ended::ByItself };
                 *position = log.position();
                 room.send((source.clone(), bytes.to_vec()));
@@ -194,7 +197,7 @@ async fn pieces(client: &Client, source: &Source, position: &mut u64, tell: &mps
     }
 }
 
-/// Prints whole lines; a line that is still being written waits for its end.
+/// Prints whole lines and keeps an incomplete line until its end arrives.
 struct Printer<'a> {
     context: &'a Context,
     stderr: bool,

@@ -1,4 +1,4 @@
-//! `rmctl job history` and `purge`: jobs that have ended, and one of them forgotten.
+//! `rmctl job history` and `purge`: lists ended jobs, and deletes one.
 
 use headroom_client::{Client, How};
 use headroom_types::Charge;
@@ -11,10 +11,10 @@ use crate::exit::{Exit, Failure};
 use crate::render::past::{self, PastJob};
 use crate::render::{apps, count, figures::gib_seconds, json::Found};
 
-/// Shown when nothing is said about how many.
+/// Default number of rows.
 const USUAL: usize = 20;
 
-/// Lists jobs that have ended, the latest first.
+/// Lists ended jobs, the latest first.
 pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure> {
     let context = &context.list(rows);
     let client = context.client()?;
@@ -26,7 +26,7 @@ pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure
         ended.retain(|app| at.since(app.submitted) <= since);
     }
     let all = ended.len();
-    // Figures of tasks are asked for one job at a time: of as few as can be.
+    // Task rows need one call per job, so ask for as few jobs as possible.
     if wanted.filter.is_none() && wanted.order.is_none() {
         ended.truncate(limit);
     }
@@ -43,7 +43,7 @@ async fn wanted_rows(client: &Client, ended: Vec<AppView>) -> Result<Vec<PastJob
     for app in ended {
         match client.app(&app.id).await {
             Ok(whole) => past.push(row(&whole)),
-            // Somebody has purged it meanwhile, or it was the oldest that is kept.
+            // The job was purged meanwhile, or it expired.
             Err(e) if e.code() == Some(headroom_wire::v1::error::Code::HR0404) => {}
             Err(e) => return Err(e.into()),
         }
@@ -72,7 +72,7 @@ fn row(app: &AppView) -> PastJob {
     }
 }
 
-/// Tasks that were killed for memory at least once and are done all the same.
+/// Number of tasks that were killed for memory at least once and finished nevertheless.
 fn recovered(job: &JobView) -> u32 {
     let killed = |reason: &headroom_types::ExitReason| reason.charge() == Charge::Memory;
     let done = job.tasks.iter().filter(|task| task.state == TaskState::Done);
@@ -80,7 +80,7 @@ fn recovered(job: &JobView) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Forgets a job that has ended.
+/// Deletes an ended job.
 pub(super) async fn purge(context: &Context, job: &str, sure: Sure) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, job).await?;

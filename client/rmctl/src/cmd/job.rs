@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::json::Found;
 use crate::render::{families as screens, record};
 
-/// Does what is asked about a job's tasks.
+/// Runs a `job` verb.
 pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failure> {
     match what {
         JobVerb::List { list } => ps::run(context, None, list).await,
@@ -65,14 +65,14 @@ fn export(context: &Context, text: &str, to: Option<&Path>) -> Result<Exit, Fail
     Ok(Exit::Ok)
 }
 
-/// A job as one HTML file, as the resource manager makes it.
+/// The report of a job as one HTML file, from the resource manager.
 async fn report(context: &Context, job: &str) -> Result<String, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     Ok(client.get_text(&format!("/v1/apps/{}/report", app.id)).await?)
 }
 
-/// The trace of a job that the resource manager knows.
+/// The trace of a job that the resource manager stores.
 pub(super) async fn recorded(context: &Context, job: &str) -> Result<String, Failure> {
     let client = context.client()?;
     let (app, _) = context.app(&client, job).await?;

@@ -1,4 +1,4 @@
-//! `rmctl kill`.
+//! `rmctl kill`: ends a job.
 
 use headroom_wire::v1::apps::AppView;
 

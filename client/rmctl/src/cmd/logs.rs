@@ -1,4 +1,5 @@
-//! `rmctl logs`: of a job (all its tasks), a task, an attempt, a container, or the job's master.
+//! `rmctl logs`: logs of a job (all its tasks), a task, an attempt, a container, or the job's
+//! master.
 
 use headroom_client::{Client, ClientError};
 use headroom_types::{ContainerId, TaskAttemptId};
@@ -14,25 +15,25 @@ use crate::render::logs as text;
 use crate::selector;
 use crate::target::{self, Part};
 
-/// Largest end of a log that is fetched at once. Bytes.
+/// Largest part of a log that one call fetches. Bytes.
 pub(super) const WINDOW: u64 = 1 << 20;
 
-/// One file to read.
+/// One log file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Source {
-    /// Printed before each line; empty when it is the only one.
+    /// Prefix of each line; empty if it is the only log.
     pub(super) prefix: String,
     pub(super) container: ContainerId,
     pub(super) file: String,
 }
 
-/// Prints logs, and with `--follow` goes on until all of it has ended.
+/// Prints logs, and with `--follow` continues until all of them have ended.
 pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, part) = match selector::parse(&args.target) {
         Some(several) => {
             let (app, _) = context.app(&client, &several.job).await?;
-            // None of them, and one that is not typed right, is told at once.
+            // A selection that is malformed or matches no task fails at once.
             several.of(&app)?;
             (app, Part::Several(several))
         }
@@ -77,7 +78,7 @@ pub(super) fn print(context: &Context, source: &Source, text: &str, stderr: bool
     }
 }
 
-/// Whether nothing more is to come of what is looked at.
+/// Whether the target is complete, so that no more output can follow.
 pub(super) fn ended(app: &AppView, part: &Part) -> bool {
     let row = part.task().and_then(|id| target::task(app, id).ok());
     let over = |r: &TaskRow| {
@@ -96,7 +97,7 @@ pub(super) fn ended(app: &AppView, part: &Part) -> bool {
     done || app.state.is_final()
 }
 
-/// Which files a target means.
+/// The log files of a target.
 pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &Logs) -> Result<Vec<Source>, Failure> {
     let own = if args.stderr { "stderr" } else { "stdout" };
     let whole = |container: ContainerId| Source { prefix: String::new(), container, file: own.to_owned() };
@@ -133,7 +134,7 @@ pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &
     }
 }
 
-/// A task that is followed may change its attempt: then each line says which.
+/// A followed task may change its attempt, so each line names the attempt.
 fn prefix(args: &Logs, attempt: &TaskAttemptId) -> String {
     if args.follow && !args.no_prefix { attempt.to_string() } else { String::new() }
 }

@@ -1,4 +1,4 @@
-//! `rmctl container list, show, stats, kill, history`: containers as they are and as they were.
+//! `rmctl container list, show, stats, kill, history`: views of containers, and their end.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::exit::{Exit, Failure};
 use crate::render::{containers, events, figures::short, json, json::Found, top};
 use crate::watch::watch;
 
-/// A container that is followed is measured four times a second; people read slower.
+/// Polling interval. Nodes measure a container four times per second, but users read more slowly.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// All containers that are asked for.
+/// Lists containers.
 pub(super) async fn list(
     context: &Context,
     job: Option<String>,
@@ -49,7 +49,7 @@ pub(super) async fn list(
     Ok(Exit::Ok)
 }
 
-/// One container.
+/// Shows one container.
 pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
     let view = context.client()?.container(id).await?;
     let text = Found { items: std::slice::from_ref(&view), list: false }.rows(&context.output);
@@ -57,7 +57,7 @@ pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Fa
     Ok(Exit::Ok)
 }
 
-/// The line of `top` for one container, once or until it has ended.
+/// Prints the row of `top` for one container, once or until the container has ended.
 pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> Result<Exit, Failure> {
     let client = context.client()?;
     let mut headers = true;
@@ -74,7 +74,7 @@ pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> 
         if !follow || view.ended.is_some() || timeline.reason.is_some() {
             return Ok(Exit::Ok);
         }
-        // Use is measured by the node and told to nobody who waits: this is looked at again.
+        // A change of the memory use does not end a long poll, so poll at intervals.
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             _ = tokio::signal::ctrl_c() => return Ok(Exit::Ok),
@@ -101,7 +101,7 @@ pub(super) async fn kill(context: &Context, id: &ContainerId, sure: Sure) -> Res
     Ok(Exit::Ok)
 }
 
-/// What happened to a container, and its memory as far as its node still knows it.
+/// Shows the events of a container, and its memory if its node still stores it.
 pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = client.container(id).await?;
@@ -113,7 +113,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     let paint = context.term.paint;
     let mut text = containers::one(&view, now(), paint);
     text.extend(happened.iter().map(|e| events::line(e, false, paint) + "\n"));
-    // A node that is gone has taken the timeline with it; the rest is told all the same.
+    // A lost node has no timeline. The rest is shown nevertheless.
     if let Ok(timeline) = client.timeline(id).await {
         text.push_str(&drawn(&timeline, view.peak, context.term.width.saturating_sub(MARGIN).min(CHART), paint));
     }
@@ -121,7 +121,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     Ok(Exit::Ok)
 }
 
-/// Events about a container, or that name it.
+/// Events about a container, or whose message names it.
 async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<Event>, Failure> {
     let name = id.to_string();
     let mut lines = client.events_of(Some(&id.app), 0, Follow::No).await?;

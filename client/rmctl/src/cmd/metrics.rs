@@ -1,4 +1,4 @@
-//! `rmctl operator metrics`: a page of metrics, all of it or some.
+//! `rmctl operator metrics`: a metrics page, or some series of it.
 
 use headroom_client::{Client, Other, TokenFrom, Trust};
 
@@ -8,13 +8,13 @@ use crate::exit::{Exit, Failure};
 use crate::render::json::Found;
 use crate::render::metrics::{self, name};
 
-/// A client of a node's own interface, which knows certificates and no tokens.
+/// A client of a node agent's own interface, with certificates and without a token.
 pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
     let trust = Trust { other: Other::Node, token: TokenFrom::Nowhere, ..context.settings.trust.clone() };
     Ok(Client::with(url, trust)?.within(context.settings.timeout.value))
 }
 
-/// Prints the page as a scraper reads it; in the formats for machines each series is a row.
+/// Prints the page as a scraper reads it. In the machine formats each series is a row.
 pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failure> {
     let client = context.client()?;
     let asked = match &args.node {

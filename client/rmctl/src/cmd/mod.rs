@@ -1,4 +1,5 @@
-//! One file for each verb. A verb asks, hands the answer to `render`, prints, and says how it ends.
+//! The verbs, one file for each. A verb calls the server, renders the answer, prints it, and
+//! returns the exit code.
 
 mod acl;
 mod app;

@@ -1,4 +1,4 @@
-//! `rmctl request create`: asks for containers in the name of a job, from options or from a file.
+//! `rmctl request create`: creates a container request for a job, from options or from a file.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{Paint, count, figures::short, json::Found};
 
-/// Asks, or only asks what would become of it.
+/// Creates the request, or only validates it.
 pub(super) async fn create(context: &Context, client: &Client, args: NewRequest) -> Result<Exit, Failure> {
     let ask = match &args.file {
         Some(file) => read(file)?,
@@ -43,7 +43,7 @@ fn people(app: &str, ask: &Ask, answer: &AskAnswer, paint: Paint) -> String {
     format!("{}  {what}  {fate}\n{}\n", answer.request, paint.dim(&format!("next: {see}")))
 }
 
-/// A request as `POST /v1/apps/{app}/requests` takes it, with or without the `ask` around it.
+/// Reads the body of `POST /v1/apps/{app}/requests`, with or without the `ask` around it.
 fn read(file: &Path) -> Result<Ask, Failure> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
@@ -53,7 +53,7 @@ fn read(file: &Path) -> Result<Ask, Failure> {
     };
     let wrong = |what: String| Failure::new(Exit::Usage, format!("{}: {what}", file.display()));
     let text = text.map_err(|e| wrong(e.to_string()))?;
-    // A document of JSON begins so, and none of TOML does.
+    // A JSON document begins with a brace; no TOML document does.
     let parsed: Result<serde_json::Value, String> = if text.trim_start().starts_with('{') {
         serde_json::from_str(&text).map_err(|e| format!("not JSON: {e}"))
     } else {
@@ -65,7 +65,7 @@ fn read(file: &Path) -> Result<Ask, Failure> {
     serde_json::from_value(inner).map_err(|e| wrong(e.to_string()).help(help))
 }
 
-/// The request that options mean.
+/// The request from the options.
 fn typed(args: &NewRequest) -> Result<Ask, Failure> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
         return Err(

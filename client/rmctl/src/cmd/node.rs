@@ -1,4 +1,4 @@
-//! `rmctl node`: all nodes; one emptied, with what is left on it as it goes; one taken back.
+//! `rmctl node`: lists, shows, drains and restores nodes.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::progress::Progress;
 use crate::render::{count, figures::span, json::Found, nodes};
 use crate::watch::watch;
 
-/// Longest wait of one look while a node is drained.
+/// Longest wait of one poll while a node drains.
 const LOOK: Duration = Duration::from_secs(20);
 
-/// Does what is asked about nodes.
+/// Runs a `node` verb.
 pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failure> {
     match what {
         NodeVerb::Join(args) => super::acl::join(context, &args).await,
@@ -35,7 +35,7 @@ pub(crate) async fn run(context: &Context, what: NodeVerb) -> Result<Exit, Failu
     }
 }
 
-/// Shows all nodes.
+/// Lists all nodes.
 async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
     let context = &context.list(&args.rows);
     let wanted = args.rows.wanted();
@@ -50,7 +50,7 @@ async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// One node with what is on it.
+/// Shows one node with its containers.
 async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = client.node(node).await?;
@@ -96,7 +96,7 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Says what is left whenever it is less, until nothing is.
+/// Prints the number of remaining containers whenever it falls, until it is zero.
 async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> Result<NodeView, Failure> {
     let (path, mut index, mut said) = (format!("/v1/nodes/{}", view.id), 0, None);
     let (progress, most) = (Progress::containers(&context.term, view.id.as_str()), u64::from(view.containers));

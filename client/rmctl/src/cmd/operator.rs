@@ -1,4 +1,5 @@
-//! `rmctl operator`: the daemon itself, metrics, a bundle for somebody else; check, backup and restore of a state directory that no resource manager uses.
+//! `rmctl operator`: the daemon, its metrics, a support bundle; check, backup and restore of a
+//! state directory that no resource manager uses.
 
 use headroom_rm_store::StoreError;
 use headroom_rm_store::backup::{self, Replace};
@@ -12,7 +13,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{json, state as screens};
 
-/// Runs one of them.
+/// Runs an `operator` verb.
 pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, Failure> {
     match verb {
         OperatorVerb::Status => daemon::status(context).await,
@@ -24,7 +25,7 @@ pub(crate) async fn run(context: &Context, verb: OperatorVerb) -> Result<Exit, F
     }
 }
 
-/// They read and write files only, so nothing of it waits for the network.
+/// Runs on a blocking thread: the verbs read and write files only.
 async fn state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
     let context = context.clone();
     let done = tokio::task::spawn_blocking(move || on_state(&context, what)).await;
@@ -44,7 +45,8 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         StateVerb::Restore { place, from, store, replace } => {
-            // What cannot be told apart is refused or moved aside all the same.
+            // An unknown format does not matter here: restore refuses the directory or moves it
+            // aside.
             let backend = store.or_else(|| present(&place.state).ok().flatten()).unwrap_or_default();
             let replace = if replace { Replace::MoveAside } else { Replace::No };
             let filled = backup::restore(&place.state, &from, backend, replace).map_err(failure)?;

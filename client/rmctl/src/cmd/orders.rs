@@ -1,4 +1,4 @@
-//! `rmctl task kill`, `retry` and `set`: something is to be done with one task, and is waited for.
+//! `rmctl task kill`, `retry` and `set`: sends an order about one task and waits for its effect.
 
 use std::time::Duration;
 
@@ -13,31 +13,33 @@ use crate::exit::{Exit, Failure};
 use crate::render::json::Found;
 use crate::target;
 
-/// Masters take an order in with their next line from the resource manager, and executors give a task some seconds to end.
+/// Timeout of an order. Masters receive it with the next update of the resource manager, and
+/// executors give a task some seconds to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
+/// Polling interval.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is wanted of a task, as it is typed. Which attempt is meant is for the resource manager to say, which sees the task.
+/// An order about a task as the user typed it. The resource manager, which has the task's state,
+/// selects the attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wish {
-    /// It ends for good.
+    /// End the task for good.
     Cancel,
-    /// Another attempt.
+    /// Start another attempt.
     Retry,
-    /// Another size.
+    /// Change the size.
     Resize {
         /// Heap and overhead together.
         memory: Bytes,
     },
-    /// Another place among the tasks of its job.
+    /// Change the priority within the job.
     Rank {
-        /// 0 is the usual.
+        /// The default is 0.
         priority: i32,
     },
 }
 
-/// Gives an order about one task, and waits until it is carried out.
+/// Sends an order about one task and waits until it is carried out.
 pub(crate) async fn run(context: &Context, wish: Wish, ordered: Ordered) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
@@ -76,7 +78,8 @@ async fn give(client: &Client, app: &AppId, task: &TaskId, wish: Wish, reason: O
     }
 }
 
-/// Looks until it is so. An order can be lost when the resource manager is started again, so there is an end to waiting.
+/// Polls until the order has taken effect. A restart of the resource manager can lose an order, so
+/// the wait has a timeout.
 async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: Wish) -> Result<TaskRow, Failure> {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
@@ -93,7 +96,7 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: Wish) -> Re
     }
 }
 
-/// True once an order shows.
+/// True when the task row shows the effect of the order.
 fn is_so(before: &TaskRow, now: &TaskRow, wish: Wish) -> bool {
     let over = matches!(now.state, TaskState::Done | TaskState::Failed);
     let ended = |row: &TaskRow| row.attempts.iter().filter(|attempt| attempt.ended.is_some()).count();

@@ -1,4 +1,4 @@
-//! `rmctl profile`: sizes that the cluster keeps under names, for job files that write none of their own.
+//! `rmctl profile`: named sizes of the cluster, for job files that define none of their own.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{families, json::Found, profiles};
 
-/// Does what is asked about profiles.
+/// Runs a `profile` verb.
 pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Failure> {
     let client = context.client()?;
     match what {
@@ -36,7 +36,8 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
     }
 }
 
-/// The cluster's profiles, when a job file names some that it does not write; none otherwise, and nobody is asked.
+/// The cluster's profiles, if a job file names profiles that it does not define. Otherwise no
+/// profiles, and no call.
 pub(crate) async fn named_in(context: &Context, text: &str) -> Result<ClusterProfiles, Failure> {
     let foreign = written::foreign(text);
     if foreign.is_empty() {
@@ -87,7 +88,7 @@ fn spec(size: Profile, about: String) -> ProfileSpec {
     ProfileSpec { heap, overhead, cpus, about }
 }
 
-/// Each profile of a file beside what the cluster has; all are looked at before the first is set.
+/// Sets the profiles of a file. All of them are compared with the cluster before the first is set.
 async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Result<Exit, Failure> {
     let (text, name) = (read(file)?, file.display().to_string());
     let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
@@ -97,7 +98,7 @@ async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Re
     let was = |name: &Name| before.iter().find(|p| p.name == *name);
     let mut rows = Vec::new();
     for (name, size) in sizes {
-        // What it is for is nothing a job file says: that stays.
+        // A job file has no description of a profile, so the present description stays.
         let spec = spec(size, was(&name).map(|p| p.about.clone()).unwrap_or_default());
         let revision = was(&name).map(|p| p.revision);
         rows.push(client.set_profile(&name, &spec, revision, how).await?);
@@ -107,7 +108,8 @@ async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Re
     Ok(Exit::Ok)
 }
 
-/// A stage belongs to a profile of the cluster when it asked for the size of it: what is remembered of jobs is sizes, not names.
+/// Shows suggestions, of one name or all. A stage matches a profile of the cluster if it requested
+/// that size, because the job history stores sizes and no names.
 async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: Option<&str>) -> Result<Exit, Failure> {
     let mut found = client.suggestions(user, None).await?;
     if let Some(name) = name {

@@ -1,4 +1,4 @@
-//! `rmctl ps`: all jobs, or the tasks of one.
+//! `rmctl ps`: lists jobs, or the tasks of one job.
 
 use headroom_client::TaskRows;
 use headroom_wire::v1::apps::AppView;
@@ -20,7 +20,7 @@ pub(crate) async fn run(context: &Context, job: Option<&str>, list: Watched) -> 
     }
 }
 
-/// Newest first, unless somebody asks for another order.
+/// Newest first, unless the user sets another order.
 fn chosen(wanted: &Wanted, mut all: Vec<AppView>) -> Result<Vec<AppView>, Failure> {
     if wanted.order.is_none() {
         all.sort_by(|a, b| b.id.cmp(&a.id));
@@ -35,7 +35,7 @@ async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
         return watch(context, "/v1/apps", |all| chosen(&wanted, all), async |all| Ok(screen(&all))).await;
     }
     let all = context.client()?.apps().await?;
-    // For programs the order is that of the interface: by submission.
+    // Machine formats keep the order of the interface, which is by submission.
     let all = if context.format.is_screen() { chosen(&wanted, all)? } else { wanted.of(all, now())? };
     let text = Found { items: &all, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
@@ -45,7 +45,7 @@ async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
 async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Failure> {
     let client = context.client()?;
     let wanted = list.rows.wanted();
-    // A narrow screen shows those that matter first, and no more.
+    // A narrow screen shows only the most important tasks.
     let kept =
         if context.format.is_screen() && !context.look().wide && wanted.is_all() { TaskRows::First } else { TaskRows::All };
     let (app, _) = context.app_with(&client, job, kept).await?;
@@ -76,7 +76,7 @@ fn rows(app: &AppView) -> Vec<TaskRow> {
     app.job.as_ref().map(|job| job.tasks.clone()).unwrap_or_default()
 }
 
-/// The whole job; of its tasks only those that are wanted.
+/// The screen of a job with the selected tasks.
 fn screen(context: &Context, app: &AppView, wanted: &Wanted) -> Result<String, Failure> {
     let chosen = if wanted.is_all() { None } else { Some(wanted.of(rows(app), now())?) };
     Ok(job::screen(app, chosen.as_deref(), now(), context.look(), context.term.paint))

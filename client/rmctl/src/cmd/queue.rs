@@ -1,4 +1,4 @@
-//! `rmctl queue`: the tree, one queue, another tree in its place, a gate.
+//! `rmctl queue`: shows the tree or one queue, replaces the tree, sets the state of a queue.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::{count, json, json::Found, queues};
 use crate::watch::watch;
 
-/// Does what is asked about queues.
+/// Runs a `queue` verb.
 pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Failure> {
     let client = context.client()?;
     match what {
@@ -80,7 +80,7 @@ async fn set(context: &Context, client: &Client, file: &Path, generation: Option
     Ok(Exit::Ok)
 }
 
-/// The text of a file; of standard input for `-`.
+/// Reads a file, or standard input for `-`.
 pub(super) fn read(file: &Path) -> Result<String, Failure> {
     if file == Path::new("-") {
         let mut text = String::new();
@@ -90,7 +90,8 @@ pub(super) fn read(file: &Path) -> Result<String, Failure> {
     headroom_config::load::read(file).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
 }
 
-/// JSON as `PUT /v1/queues` takes it, or TOML with the tables of the resource manager's configuration.
+/// Parses JSON as `PUT /v1/queues` accepts it, or TOML with the tables of the resource manager's
+/// configuration.
 fn tree(text: &str, name: &str) -> Result<Value, Failure> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(text).map_err(|e| Failure::new(Exit::Usage, format!("{name} is not JSON: {e}")));
@@ -98,7 +99,7 @@ fn tree(text: &str, name: &str) -> Result<Value, Failure> {
     headroom_config::queues::tree(text, name).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
 }
 
-/// What is wrong with the tree, at its place in the file.
+/// The errors of a tree with their places in the file.
 fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     let problems: &[QueueProblem] = match &error {
         ClientError::Problem(problem) => &problem.problems,

@@ -1,4 +1,5 @@
-//! `rmctl container signal`, `files` and `exec`, `rmctl task exec`: into a container that runs, or what one has left.
+//! `rmctl container signal`, `files` and `exec`, `rmctl task exec`: access to a running container
+//! and to the files of an ended one.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -75,7 +76,8 @@ async fn opened(client: &Client, container: &ContainerId, path: &str, range: Byt
     Ok(client.file(container, path, range.header().as_deref()).await?)
 }
 
-/// Here, under its own name, when nothing else is said; in it when that is a directory.
+/// The local path of a copy: `to`, or below `to` if it is a directory. The default is the file's
+/// name in the working directory.
 fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let none = || Failure::new(Exit::Usage, format!("{path:?} names no file"));
     let name = Path::new(path).file_name().ok_or_else(none)?;
@@ -86,7 +88,7 @@ fn destination(path: &str, to: Option<PathBuf>) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Under another name first: what was cut off is not there.
+/// Writes to a temporary name first, so that an interrupted copy leaves no incomplete file.
 async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::new(Exit::Failed, format!("{} cannot be written: {error}", to.display()));
     let mut part = to.as_os_str().to_owned();
@@ -99,7 +101,7 @@ async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
             file.write_all(&bytes).map_err(failed)
         });
         if let Err(failure) = written {
-            // What is there of it is of no use; one that cannot be removed stays under its other name.
+            // The incomplete file is useless. If it cannot be removed, it keeps its temporary name.
             fs::remove_file(&part).ok();
             return Err(failure);
         }
@@ -108,13 +110,13 @@ async fn copy(mut stream: LogStream, to: &Path) -> Result<u64, Failure> {
     Ok(length)
 }
 
-/// Runs a program in a container and ends this process as it ended.
+/// Runs a program in a container and ends this process with the program's exit code.
 pub(crate) async fn exec(context: &Context, args: Exec) -> Result<Exit, Failure> {
     let ran = stay(context, &args.container, &args.beside).await;
     leave(context, ran)
 }
 
-/// The same in the container of a task's attempt that runs.
+/// Runs a program in the container of a task's running attempt.
 pub(crate) async fn exec_task(context: &Context, args: ExecTask) -> Result<Exit, Failure> {
     let ran = match container_of(context, &args.task).await {
         Ok(container) => stay(context, &container, &args.beside).await,
@@ -176,13 +178,13 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
     Ok(input)
 }
 
-/// The exit code, with a sentence where the program did not end by itself.
+/// The exit code. Prints a sentence if the program did not exit by itself.
 async fn ended(context: &Context, client: &Client, container: &ContainerId, end: &ExecEnd) -> i32 {
     let (code, sentence) = code(end);
     if let Some(sentence) = sentence {
         context.term.say(&format!("rmctl: {sentence}"));
     }
-    // Together they may have reached the limit of the container.
+    // The program may have reached the container's limit, which ends both.
     let view = if matches!(end, ExecEnd::Signal { .. }) { client.container(container).await.ok() } else { None };
     if let Some(reason) = view.and_then(|view| view.reason) {
         context.term.say(&format!("rmctl: container {container} has ended too: {}", reason.sentence()));

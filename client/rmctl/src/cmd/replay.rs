@@ -1,4 +1,4 @@
-//! `rmctl job replay`: recorded tasks under other ways of giving them memory, and on other nodes.
+//! `rmctl job replay`: recorded tasks under other sizing modes and on other nodes.
 
 use headroom_appmaster::replay::{self, ClusterShape, GrowthChoice, Scenario, StatedNodes, trace};
 use headroom_wire::v1::error::Code;
@@ -11,7 +11,7 @@ use crate::progress::Progress;
 use crate::render::json::Found;
 use crate::render::replay as screen;
 
-/// Replays what the arguments name.
+/// Runs the replay.
 pub(super) async fn run(context: &Context, args: Replay) -> Result<Exit, Failure> {
     let scenario = scenario(&args)?;
     let wrong = |e: trace::TraceError| Failure::new(Exit::Usage, e.to_string());
@@ -68,7 +68,7 @@ fn scenario(args: &Replay) -> Result<Scenario, Failure> {
     Ok(Scenario { modes, growth, cluster, stated, utilizations: args.utilization.clone() })
 }
 
-/// Some task must fit a node.
+/// Refuses nodes that are too small for every task.
 fn check_node_memory(args: &Replay, datasets: &[trace::Dataset]) -> Result<(), Failure> {
     let Some(memory) = args.node_memory else { return Ok(()) };
     let tasks = || datasets.iter().flat_map(|dataset| dataset.tasks.iter().map(move |task| (&dataset.name, task)));

@@ -1,4 +1,4 @@
-//! `rmctl request`: what an application master has asked for.
+//! `rmctl request`: the container requests of an application master.
 
 use headroom_client::Client;
 use headroom_types::AppId;
@@ -11,7 +11,7 @@ use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, json::Found, requests, why};
 
-/// Does what is asked about requests.
+/// Runs a `request` verb.
 pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Failure> {
     let client = context.client()?;
     match what {
@@ -20,7 +20,8 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
             let (app, _) = context.app_figures(&client, &job).await?;
             let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
             let shown = Found { items: std::slice::from_ref(&ask), list: false };
-            // Everything that was asked, also for people: it is what its master wrote.
+            // A screen also shows every field, as YAML, because the request is the master's own
+            // document.
             let yaml = crate::args::Output::plain(crate::args::Format::Yaml);
             let output = if context.format.is_screen() { &yaml } else { &context.output };
             context.term.print(&shown.rows(output).unwrap_or_default());
@@ -45,7 +46,7 @@ async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Res
     Ok(Exit::Ok)
 }
 
-/// The request of that name, or the only one that begins so.
+/// The request of that name, or the only one with that prefix.
 fn one(asks: &[Ask], app: &AppId, name: &str) -> Result<Ask, Failure> {
     if let Some(ask) = asks.iter().find(|a| a.request.as_str() == name) {
         return Ok(ask.clone());

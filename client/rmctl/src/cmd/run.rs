@@ -1,8 +1,10 @@
-//! `rmctl run`: one command in a container with so much memory, as if it ran here: its output, its exit code.
+//! `rmctl run`: runs one command in a container as if it ran here, with its output and its exit
+//! code.
 //!
-//! It is a job of one task, so that a memory kill is answered with more memory as in every other job, unless that is not wanted.
-//! The program's own exit code is passed on; 125 is a failure of ours, 126 and 127 are as in a shell. A program that the kernel
-//! killed for memory never looks like one that ended by itself: that is 9, with a sentence.
+//! The command becomes a job of one task, so that a memory kill is answered with more memory as in
+//! any other job, unless `--no-escalate` is given. The program's own exit code is passed on. Exit
+//! code 125 is a failure of rmctl; 126 and 127 are as in a shell. A memory kill is always exit code
+//! 9 with a sentence, so that it differs from an ordinary exit.
 
 use std::path::Path;
 
@@ -22,10 +24,10 @@ use crate::follow::{Sight, follow};
 use crate::render::figures::short;
 use crate::target::Part;
 
-/// Somebody pressed Ctrl-C.
+/// Exit code after Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
-/// Runs the command and ends this process as it ended.
+/// Runs the command and ends this process with its exit code.
 pub(crate) async fn run(context: &Context, args: Run) -> Result<Exit, Failure> {
     leave(context, stay(context, &args).await)
 }
@@ -43,7 +45,7 @@ async fn stay(context: &Context, args: &Run) -> Result<i32, Failure> {
     })
 }
 
-/// Runs a command to its end; what it prints goes where `context` prints.
+/// Runs a command to its end. Its output goes to the terminal of `context`.
 pub(super) async fn to_its_end(context: &Context, args: &Run) -> Result<AppView, Failure> {
     let client = context.client()?;
     let id = begin(&client, args).await?;
@@ -66,7 +68,7 @@ async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
     Ok(submit(client, &job).await?.app)
 }
 
-/// The job as it ended; nothing when somebody pressed Ctrl-C, which ends it.
+/// The job at its end, or `None` after Ctrl-C, which ends the job.
 async fn until_over(context: &Context, client: &Client, id: &AppId) -> Result<Option<AppView>, Failure> {
     let interrupted = async { tokio::signal::ctrl_c().await };
     tokio::select! {
@@ -78,12 +80,12 @@ async fn until_over(context: &Context, client: &Client, id: &AppId) -> Result<Op
     }
 }
 
-/// The last attempt at the only task.
+/// The last attempt of the only task.
 pub(super) fn last_attempt(app: &AppView) -> Option<&AttemptRow> {
     app.job.iter().flat_map(|j| &j.tasks).filter_map(|t| t.attempts.last()).next()
 }
 
-/// Both outputs and what happens, until the job has ended.
+/// Prints both outputs and the important events until the job has ended.
 async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppView, Failure> {
     let aside = Context { term: context.term.aside(), ..context.clone() };
     let args = |stderr| Logs { target: id.to_string(), follow: true, stderr, tail: None, master: false, no_prefix: true };
@@ -100,14 +102,14 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
         logs::run(context, client, id, &Part::Whole, &out),
         logs::run(&aside, client, id, &Part::Whole, &err),
     );
-    // The end counts; output that could not be read is a sentence.
+    // Unreadable output is only a warning; the end of the job determines the result.
     for lost in [out.err(), err.err()].into_iter().flatten() {
         context.term.complain(&lost);
     }
     Ok(app?)
 }
 
-/// The exit code, with a sentence where the program did not end by itself.
+/// The exit code. Prints a sentence if the program did not exit by itself.
 fn ended(context: &Context, app: &AppView) -> i32 {
     let (code, sentence) = match last_attempt(app) {
         Some(attempt) => code(attempt),
@@ -138,11 +140,11 @@ fn code(a: &AttemptRow) -> (i32, Option<String>) {
     }
 }
 
-/// The job of one task that a command line means.
+/// The job file for a command line, with one task.
 fn job_file(args: &Run, size: Option<&Profile>) -> String {
     use serde_json::Value;
     let quoted = |text: &str| Value::from(text).to_string();
-    // Braces are places to fill in; here they are what was typed.
+    // Braces are placeholders in job files, so they are escaped.
     let word = |text: &String| quoted(&text.replace('{', "{{").replace('}', "}}"));
     let command: Vec<String> = args.command.iter().map(word).collect();
     let env: Vec<String> =
@@ -171,10 +173,10 @@ fn job_file(args: &Run, size: Option<&Profile>) -> String {
     )
 }
 
-/// What the executor beside the command may take.
+/// Memory of the executor in the command's container.
 const RESERVE: Bytes = Bytes::from_mib(32);
 
-/// The name that is asked for, or the program's, as far as a name may look like that.
+/// The requested name, or the valid characters of the program's name.
 fn name(args: &Run) -> String {
     let program = args.command.first().map(Path::new).and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
     let plain: String = program.unwrap_or_default().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(32).collect();

@@ -1,4 +1,4 @@
-//! `rmctl sample`: programs that tasks can run, so that a demonstration needs nothing else installed.
+//! `rmctl sample`: programs that tasks can run, so that a demonstration needs no other software.
 
 use crate::args::Sample;
 use crate::context::Context;

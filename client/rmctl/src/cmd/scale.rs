@@ -1,4 +1,5 @@
-//! `rmctl job scale`: another number of executors for a job that runs. Its master decides, and says so in an event.
+//! `rmctl job scale`: changes the number of executors of a running job. Its master decides and
+//! records an event.
 
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::json::Found;
 
-/// A master says within a heartbeat or two what it makes of an order.
+/// Timeout of the master's answer. A master answers an order within one or two heartbeats.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How often it is looked for.
+/// Polling interval.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Tells the master, and waits for what it makes of it.
+/// Sends the order and waits for the master's answer.
 pub(super) async fn run(
     context: &Context,
     job: &str,
@@ -46,7 +47,7 @@ pub(super) async fn run(
     Ok(Exit::Ok)
 }
 
-/// `sort.3/main` is a job and a set of its executors.
+/// Parses a job and a set of its executors, such as `sort.3/main`.
 fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
     let Some((job, set)) = text.split_once('/') else { return Ok((text, None)) };
     let wrong = |_| Failure::new(Exit::Usage, format!("{set:?} is no name of executors")).help("write for example sort.3/main");
@@ -67,7 +68,7 @@ async fn answered(client: &Client, app: &AppId, after: u64) -> Result<Event, Fai
     }
 }
 
-/// What its master last said of such an order.
+/// The latest event with a master's answer to such an order.
 async fn latest(client: &Client, app: &AppId) -> Result<Option<Event>, Failure> {
     let mut last: Option<Event> = None;
     for reason in [Reason::JobScaled, Reason::ScaleRefused] {

@@ -1,4 +1,4 @@
-//! `rmctl status`.
+//! `rmctl status`: a summary of the cluster.
 
 use headroom_wire::v1::apps::ClusterView;
 
@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::{json::Found, status};
 use crate::watch::watch;
 
-/// Shows the cluster on one screen.
+/// Shows a summary of the cluster.
 pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failure> {
     let client = context.client()?;
     let screen = async |cluster: &ClusterView| -> Result<String, Failure> {
@@ -22,7 +22,7 @@ pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failur
         return watch(context, "/v1/status", |cluster: ClusterView| Ok(vec![cluster]), draw).await;
     }
     if context.format.is_screen() {
-        // All three at once: the slowest of them is the wait.
+        // The three calls run at the same time.
         let (cluster, nodes, apps) = tokio::try_join!(client.status(), client.nodes(), client.apps())?;
         context.term.print(&status::screen(&cluster, &nodes, &apps, context.term.paint));
         return Ok(Exit::Ok);

@@ -1,4 +1,5 @@
-//! `rmctl submit`: compile, compare with the largest node, submit, and stay with it when asked to.
+//! `rmctl submit`: compiles a job file, compares it with the largest node, submits it, and follows
+//! the job on request.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,18 +22,18 @@ use crate::progress::Progress;
 use crate::render::figures::{byte_time, clock};
 use crate::render::{Paint, count, events, json, plan};
 
-/// A job file that compiled.
+/// A compiled job file.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// What it says.
+    /// The compiled job.
     pub(crate) spec: JobSpec,
-    /// Its text, which travels with the submission.
+    /// The text of the file, which is part of the submission.
     pub(crate) text: String,
-    /// Profiles of the cluster that it names, as they were written into its text.
+    /// Profiles of the cluster that the file names; they are written into the text.
     pub(crate) named: ClusterProfiles,
-    /// Relative names in it start here.
+    /// Base directory of relative file names.
     pub(crate) base: PathBuf,
-    /// How memory failures are answered.
+    /// The sizing mode.
     pub(crate) mode: Mode,
 }
 
@@ -81,7 +82,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     Ok(Exit::of_app(&app))
 }
 
-/// The last view as data, for those who asked for data.
+/// Prints the last view in a machine format.
 pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
     if !people {
         let found = json::Found { items: std::slice::from_ref(app), list: false };
@@ -89,8 +90,8 @@ pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
     }
 }
 
-/// Reads and compiles a job file; all its mistakes are told at once and nothing is submitted. Profiles that it names and does not
-/// write are the cluster's, and are written into its text.
+/// Reads and compiles a job file. All its mistakes are reported together, and nothing is submitted.
+/// Profiles that it names but does not define come from the cluster and are written into its text.
 pub(crate) async fn load(context: &Context, file: &Path, mode: Option<Mode>) -> Result<Job, Failure> {
     let text = headroom_config::load::read(file).map_err(mistakes)?;
     match super::profile::named_in(context, &text).await {
@@ -99,7 +100,8 @@ pub(crate) async fn load(context: &Context, file: &Path, mode: Option<Mode>) -> 
     }
 }
 
-/// What is wrong with a file when the cluster cannot be asked for the profiles it names: its own mistakes, where it has some.
+/// The error for a file whose cluster profiles are not available: the file's own mistakes, if it
+/// has any.
 fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
     let foreign = profiles::foreign(text);
     let names: Vec<&str> = foreign.iter().map(headroom_types::Name::as_str).collect();
@@ -113,7 +115,8 @@ fn mistakes(problems: Vec<headroom_config::Problem>) -> Failure {
     Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
 }
 
-/// Compiles the text of a job file that may name profiles of the cluster. What is submitted names none any more.
+/// Compiles the text of a job file that may name profiles of the cluster. The submitted text
+/// defines all of them.
 pub(crate) fn compiled(file: &Path, text: String, mode: Option<Mode>, cluster: &ClusterProfiles) -> Result<Job, Failure> {
     let name = file.display().to_string();
     headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
@@ -128,12 +131,12 @@ pub(crate) fn compiled(file: &Path, text: String, mode: Option<Mode>, cluster: &
     Ok(Job { spec, text, named, base, mode })
 }
 
-/// Nodes that take work, or may again.
+/// Nodes that accept work now or may do so again.
 fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
     nodes.iter().filter(|n| n.state != "lost")
 }
 
-/// A stage that fits on none of the nodes is refused here, by the name of the largest one.
+/// Refuses a job with a stage that fits on no node. The error names the largest node.
 pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Result<(), Failure> {
     if candidates(nodes).next().is_none() {
         return Ok(());
@@ -159,7 +162,8 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
     Err(never.iter().skip(1).fold(failure, |f, (n, _)| f.help(format!("also {}", n.sentence))))
 }
 
-/// A stage that says `grow = true` where nothing can be given more is refused here, with its place in the file.
+/// Refuses a stage with `grow = true` where growth is impossible. The error has the stage's place
+/// in the file.
 pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result<(), Failure> {
     let why = |stage: &StageSpec| match stage.grow {
         GrowSpec::Stated(_) if !grow::is_part_of(job.mode) => Some(NoGrowth::Mode(job.mode)),
@@ -170,17 +174,18 @@ pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result
     if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::refused(&job.text, file, &refused))) }
 }
 
-/// True when there are nodes that could run a stage, and no kernel holds a limit on any of them.
+/// True if nodes can run the stage and all of them limit memory by polling only.
 pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, nodes: &[NodeView]) -> bool {
     let Some(set) = job.executors_of(stage) else { return false };
     let mut suits = candidates(nodes).filter(|n| set.place.may_be(&n.id, &n.traits)).peekable();
     suits.peek().is_some() && suits.all(|n| !n.enforcer.is_kernel())
 }
 
-/// Submits under a master that the resource manager launches. Safe to repeat: the key makes it one application.
+/// Submits a job under a master that the resource manager launches. Safe to repeat: the idempotency
+/// key prevents a second application.
 pub(crate) async fn submit(client: &Client, job: &Job) -> Result<Submitted, Failure> {
     let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
-    // A token or a certificate says in whose name it is.
+    // An authenticated client needs no user name in the request.
     request.user = request.user.filter(|_| !client.names_somebody());
     let mut backoff = Backoff::usual();
     for _ in 0..3 {
@@ -192,7 +197,7 @@ pub(crate) async fn submit(client: &Client, job: &Job) -> Result<Submitted, Fail
     Ok(client.submit(&request).await?)
 }
 
-/// What is submitted for a job.
+/// The submission of a job.
 pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
     let words = ["appmaster", "--job", "job.toml", "--mode", job.mode.as_str(), "--base-dir"];
     let command = words.into_iter().map(str::to_owned).chain([job.base.display().to_string()]).collect();
@@ -211,15 +216,17 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
     }
 }
 
-/// A master keeps a row for each task. It asks for no processors: it mostly waits, and on a host with two an executor that wants
-/// both could never start beside it.
+/// Size of a master. A master keeps a row for each task. It requests no processors, because it
+/// mostly waits. On a host with two processors an executor that requests both could otherwise never
+/// start.
 fn master_size(tasks: u32) -> Resource {
     let rows = Bytes::from_kib(u64::from(tasks).saturating_mul(8));
     let memory = Bytes::from_mib(64).saturating_add(rows).round_up(Bytes::from_mib(8));
     Resource::new(memory, Cpus::ZERO)
 }
 
-/// Prints what happens until the job has ended: on standard output for people, on standard error beside data.
+/// Prints events until the job has ended: to standard output for users, to standard error if
+/// standard output is data.
 pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people: bool) -> Result<AppView, Failure> {
     let term = &context.term;
     let paint = if people { term.paint } else { term.talk };
@@ -251,7 +258,7 @@ pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people:
     Ok(app)
 }
 
-/// What to type when a job has ended: better sizes where some were not enough.
+/// The command to type after a job has ended.
 fn next(app: &AppView) -> String {
     let escalated = app.job.as_ref().is_some_and(|job| job.totals.escalated > 0);
     match Exit::of_app(app) == Exit::Ok {
@@ -261,7 +268,7 @@ fn next(app: &AppView) -> String {
     }
 }
 
-/// The last line: how it ended and what it cost.
+/// The last line: the result and the cost of the job.
 fn summary(app: &AppView, paint: Paint) -> String {
     let took = clock(app.ended.unwrap_or(app.submitted).since(app.submitted));
     let state = crate::render::apps::state(app.state, paint);
@@ -296,7 +303,8 @@ async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit
         .help(format!("run it beside: appmaster --job {file}, or leave out --unmanaged")))
 }
 
-/// Runs the master here. It cannot outlive this process, so this stays until the job has ended; Ctrl-C ends the job.
+/// Runs the master in this process. The master cannot outlive the process, so this waits until the
+/// job has ended. Ctrl-C ends the job.
 #[cfg(feature = "dev")]
 async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, Failure> {
     use headroom_appmaster::run::{self, Wish};

@@ -1,4 +1,4 @@
-//! What operators say of nodes: cordoned or not, labels, attributes, taints.
+//! Operators' marks on nodes: cordon, labels, attributes, taints.
 
 use headroom_client::How;
 use headroom_types::NodeId;
@@ -9,7 +9,7 @@ use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{json::Found, tags};
 
-/// No new containers for a node; those it has go on.
+/// Cordons a node: it gets no new containers; running ones continue.
 pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, Failure> {
     let reason = args.reason.or_else(|| user().map(|user| format!("cordoned by {user}")));
     let body = TagNode { cordon: Some(true), reason, ..TagNode::default() };
@@ -18,7 +18,7 @@ pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, 
     Ok(Exit::Ok)
 }
 
-/// A node gets new containers again.
+/// Uncordons a node.
 pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Exit, Failure> {
     let body = TagNode { cordon: Some(false), ..TagNode::default() };
     let view = send(context, &args.node, args.dry_run, &body).await?;
@@ -26,14 +26,14 @@ pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Ex
     Ok(Exit::Ok)
 }
 
-/// Labels and attributes, put and taken back.
+/// Sets and removes labels and attributes.
 pub(super) async fn label(context: &Context, args: LabelNode) -> Result<Exit, Failure> {
     let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
     told(context, &view, |v| tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words)));
     Ok(Exit::Ok)
 }
 
-/// Taints, put and taken back.
+/// Sets and removes taints.
 pub(super) async fn taint(context: &Context, args: TaintNode) -> Result<Exit, Failure> {
     let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
     told(context, &view, |v| tags::said(v, args.dry_run, context.term.paint));
@@ -52,7 +52,7 @@ fn labels(words: &[Word]) -> TagNode {
             Word::Alone(label) => drop(body.labels.insert(label.clone(), true)),
             Word::With(name, value) => drop(body.attributes.insert(name.clone(), Some(value.clone()))),
             Word::Gone(name) => {
-                // Whichever of the two it was.
+                // The name may be a label or an attribute.
                 body.labels.insert(name.clone(), false);
                 body.attributes.insert(name.clone(), None);
             }

@@ -1,4 +1,4 @@
-//! `rmctl task`: the tasks of a job, one task, the sizes it was tried at.
+//! `rmctl task`: the tasks of a job, one task, and the ladder of a task.
 
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
@@ -12,7 +12,7 @@ use crate::render::{json::Found, tasks};
 use crate::selector;
 use crate::target::{self, Part};
 
-/// Does what is asked about tasks.
+/// Runs a `task` verb.
 pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failure> {
     match what {
         TaskVerb::List { job, rows } => list(context, &job, rows).await,
@@ -26,7 +26,7 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
     }
 }
 
-/// Priority first: it can be given in every state that the size can be given in.
+/// Sets the priority first, because every state that allows a new size also allows a new priority.
 async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
     let SetTask { ordered, memory, priority } = set;
     let ranked = match priority {
@@ -61,7 +61,7 @@ async fn find(context: &Context, text: &str) -> Result<(AppView, TaskRow), Failu
     Ok((app, row))
 }
 
-/// The job and the rows of all tasks that a text names, one or several.
+/// The job and the rows of the tasks that a text selects.
 async fn find_all(context: &Context, text: &str) -> Result<(AppView, Vec<TaskRow>), Failure> {
     let Some(several) = selector::parse(text) else {
         let (app, row) = find(context, text).await?;
@@ -100,7 +100,7 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
         Part::Whole => app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| t.attempts.clone()).collect(),
         Part::Task(id) => target::task(&app, id)?.attempts.clone(),
         Part::Attempt(id) => vec![target::attempt(&app, id)?.1.clone()],
-        // Several are read above.
+        // Selections of several tasks are handled above.
         Part::Several(_) => Vec::new(),
         Part::Container(id) => {
             let all = app.job.iter().flat_map(|j| &j.tasks).flat_map(|t| &t.attempts);

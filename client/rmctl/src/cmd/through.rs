@@ -1,17 +1,17 @@
-//! The end of a program that runs elsewhere, as the end of this one: `run`, `container exec` and `task exec`, the only verbs whose exit
-//! code is not their own.
+//! Exit codes of `run`, `container exec` and `task exec`, which pass on the exit code of a program
+//! that runs in a container. No other verb does so.
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
-/// A failure of ours, as other tools that run programs in containers have it.
+/// Exit code of a failure of rmctl itself, as in other container tools.
 pub(super) const OURS: i32 = 125;
-/// It is there and could not be started.
+/// Exit code of a program that exists and cannot be started.
 pub(super) const NOT_STARTED: i32 = 126;
-/// There is no such program.
+/// Exit code of a program that does not exist.
 pub(super) const NO_PROGRAM: i32 = 127;
 
-/// Ends this process as the program ended.
+/// Ends this process with the exit code of the program.
 pub(super) fn leave(context: &Context, ran: Result<i32, Failure>) -> Result<Exit, Failure> {
     match ran {
         Ok(0) => Ok(Exit::Ok),

@@ -1,4 +1,5 @@
-//! `rmctl top`: containers by their memory. On a terminal a screen that lives, elsewhere a table or a document, once.
+//! `rmctl top`: containers by memory use. On a terminal it is a live screen, otherwise one table or
+//! document.
 
 use futures_util::StreamExt as _;
 use futures_util::stream::iter;
@@ -12,12 +13,12 @@ use crate::render::json::Found;
 use crate::render::top::{self, Usage};
 use crate::select::Wanted;
 
-/// Nodes that are asked at once.
+/// Maximum number of concurrent calls.
 const AT_ONCE: usize = 16;
-/// The most containers whose past is asked for: those with the most memory of their limits.
+/// Maximum number of containers whose timeline is read; those nearest to their limits come first.
 const MOST: usize = 200;
 
-/// Shows containers by their memory.
+/// Shows containers by memory use.
 pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
     let context = &context.list(&args.rows);
     let client = context.client()?;
@@ -38,13 +39,15 @@ pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// All containers that run with what their nodes have measured, the fullest first unless another order is asked for.
+/// The running containers with the measurements of their nodes, the fullest first unless the user
+/// sets another order.
 pub(super) async fn look(client: &Client, path: &str, wanted: &Wanted) -> Result<Vec<Usage>, Failure> {
     let mut all: Vec<ContainerView> = client.get(path).await?;
     all.sort_by_key(|c| std::cmp::Reverse(c.used.unwrap_or_default().mul_ratio(1000, c.resource.memory.get())));
     all.truncate(MOST);
     let past = iter(all).map(|c| async move {
-        // Of one that ended meanwhile, or whose node is silent, what the resource manager knows is shown.
+        // A container that has ended meanwhile, or whose node does not answer, keeps the values of
+        // the resource manager.
         let samples = client.timeline(&c.id).await.map(|t| t.samples);
         Ok::<_, ClientError>(Usage::of(&c, &samples.unwrap_or_default()))
     });

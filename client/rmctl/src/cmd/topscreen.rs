@@ -1,4 +1,5 @@
-//! The screen of `rmctl top` that lives: what keys do is decided purely, the shell around it asks, draws and kills.
+//! The live screen of `rmctl top`. The reaction to keys is pure; the driver around it polls, draws
+//! and kills.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -20,13 +21,13 @@ use crate::render::top::{HEADERS, Usage, cells, share, spark, warning};
 use crate::render::{Paint, containers, count};
 use crate::select::Wanted;
 
-/// Between two looks.
+/// Polling interval.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a key is waited for before somebody looks whether the screen is still there.
+/// Longest wait for a key before the thread checks whether the screen still exists.
 const KEY: Duration = Duration::from_millis(100);
 const ADVICE: &str = "q quit  ↑↓ choose  s sort  k kill  enter diagnose";
 
-/// By what the rows are sorted.
+/// Sort order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Share,
@@ -54,18 +55,18 @@ impl Order {
     }
 }
 
-/// What is shown.
+/// The present view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Shown {
     /// The list.
     List,
-    /// The list, and whether this one is to be killed.
+    /// The list with the question whether to kill this container.
     Kill(ContainerId),
-    /// A text about one.
+    /// A text about one container.
     About(String),
 }
 
-/// What the shell is to do after a key.
+/// Action of the driver after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Act {
     Nothing,
@@ -74,7 +75,7 @@ enum Act {
     Explain(ContainerId),
 }
 
-/// All that the screen knows.
+/// State of the screen.
 #[derive(Clone, Debug)]
 struct Screen {
     rows: Vec<Usage>,
@@ -89,7 +90,7 @@ impl Screen {
         Screen { rows: Vec::new(), chosen: 0, order: Order::Share, shown: Shown::List, said: "looking …".to_owned() }
     }
 
-    /// Takes new rows in; the chosen one stays chosen wherever it has gone.
+    /// Replaces the rows. The selection stays on the same container.
     fn take(&mut self, rows: Vec<Usage>) {
         let kept = self.chosen().map(|u| u.container.clone());
         self.rows = rows;
@@ -111,7 +112,7 @@ impl Screen {
         self.rows.get(self.chosen)
     }
 
-    /// What a key does.
+    /// Handles a key.
     fn key(&mut self, key: KeyEvent) -> Act {
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
             return Act::Quit;
@@ -121,7 +122,7 @@ impl Screen {
                 self.shown = Shown::List;
                 Act::Nothing
             }
-            // Only this one key kills; every other one is a no.
+            // Only this key kills; every other key cancels.
             Shown::Kill(id) => {
                 self.shown = Shown::List;
                 if key.code == KeyCode::Char('y') { Act::Kill(id) } else { self.say("nothing was killed") }
@@ -135,7 +136,7 @@ impl Screen {
         Act::Nothing
     }
 
-    #[allow(clippy::wildcard_enum_match_arm)] // most keys of a keyboard mean nothing here
+    #[allow(clippy::wildcard_enum_match_arm)] // other keys have no function
     fn in_list(&mut self, code: KeyCode) -> Act {
         let last = self.rows.len().saturating_sub(1);
         match code {
@@ -196,7 +197,7 @@ impl Screen {
     }
 }
 
-/// Runs until somebody leaves; the terminal is as it was afterwards, also after a failure.
+/// Runs until the user quits. The terminal is restored afterwards, also after a failure.
 pub(super) async fn run(context: &Context, client: &Client, path: &str, wanted: &Wanted) -> Result<Exit, Failure> {
     let broken =
         |e: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {e}")).help("rmctl top --once");
@@ -226,7 +227,7 @@ async fn live(
                     screen.take(rows);
                     screen.said = "measured by the nodes".to_owned();
                 }
-                // What is on the screen stays there, with a word that it is old.
+                // The old rows stay on the screen with an error message.
                 Err(e) => screen.said = format!("! {e}"),
             },
             key = keys.recv() => match key.map_or(Act::Quit, |key| screen.key(key)) {
@@ -243,7 +244,7 @@ async fn kill(client: &Client, id: &ContainerId) -> String {
     client.stop(id).await.map_or_else(|e| format!("! {e}"), |after| format!("{id} is {}", after.state))
 }
 
-/// What is known of a container: itself, its life as a chart, what that looked like.
+/// Description of a container: its fields and its memory chart.
 async fn about(client: &Client, id: &ContainerId) -> String {
     let paint = Paint::new(false);
     let view = match client.container(id).await {
@@ -258,7 +259,7 @@ async fn about(client: &Client, id: &ContainerId) -> String {
     text
 }
 
-/// Keys as they are pressed, from a thread that ends with their reader.
+/// Pressed keys, from a thread that ends when the receiver is dropped.
 fn keys() -> mpsc::Receiver<KeyEvent> {
     let (tell, told) = mpsc::channel(16);
     tokio::task::spawn_blocking(move || {

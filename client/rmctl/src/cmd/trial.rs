@@ -1,4 +1,5 @@
-//! `rmctl profile test`: one command at the size of a profile, once, and how it got along with it.
+//! `rmctl profile test`: runs one command once at the size of a profile and compares its memory use
+//! with the size.
 
 use headroom_types::{Bytes, Charge, Cpus, Name, Profile};
 use headroom_wire::v1::apps::AppView;
@@ -11,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::figures::{percent, short};
 use crate::render::{Paint, json::Found};
 
-/// Runs the command and tells what it needed of what it was given.
+/// Runs the command and prints its memory use.
 pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, Failure> {
     let TestProfile { name, nodes, env, timeout, queue, command } = args;
     let wanted = Run {

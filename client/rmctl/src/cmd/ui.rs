@@ -1,11 +1,11 @@
-//! `rmctl ui`: the page of the resource manager.
+//! `rmctl ui`: the web page of the resource manager.
 
 use tokio::process::Command;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
-/// Opens the page, or prints where it is.
+/// Opens the page, or prints its address.
 pub(crate) async fn run(context: &Context, print_url: bool) -> Result<Exit, Failure> {
     if context.addr.starts_with(headroom_client::UNIX) {
         return Err(Failure::new(Exit::Usage, "a browser cannot open the page by a socket")

@@ -1,4 +1,4 @@
-//! `rmctl version`: answers also when no resource manager does.
+//! `rmctl version`: versions of the program and of the server. Works without a server.
 
 use serde::Serialize;
 
@@ -9,11 +9,11 @@ use crate::render::json::Found;
 /// Both versions.
 #[derive(Debug, Serialize)]
 struct Versions {
-    /// Of this program.
+    /// Version of this program.
     client: &'static str,
-    /// Of the resource manager; `None` when none answers.
+    /// Version of the resource manager, or `None` without an answer.
     server: Option<String>,
-    /// Where it was looked for.
+    /// Address of the resource manager.
     addr: String,
 }
 

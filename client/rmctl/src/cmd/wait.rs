@@ -1,4 +1,4 @@
-//! `rmctl wait`: until a job has ended. The exit code tells how.
+//! `rmctl wait`: waits for the end of a job. The exit code is the result.
 
 use std::time::Duration;
 

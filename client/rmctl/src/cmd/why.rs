@@ -1,11 +1,11 @@
-//! `rmctl why`: what a job or a task waits for.
+//! `rmctl why`: the reasons why a job or a task waits.
 
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{json::Found, why};
 use crate::target::{self, Part};
 
-/// Says why a job or a task waits.
+/// Prints the reasons why a job or a task waits.
 pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, text).await?;

@@ -1,4 +1,5 @@
-//! The data set of a demonstration: made or taken, split by key, and the share of a slot that suits it.
+//! The data set of the demonstration: generated or from the user, split by key, and a suitable size
+//! of a slot.
 
 use std::path::{Path, PathBuf};
 
@@ -12,45 +13,45 @@ use crate::progress::Progress;
 use crate::render::count;
 use crate::term::Term;
 
-/// The seed of the generated data set: the same rows every time.
+/// Seed of the generated data set, so that all runs have the same rows.
 const SEED: u32 = 0x5eed;
-/// The usual share of a slot.
+/// Default memory of a slot.
 pub(crate) const SHARE: Bytes = Bytes::from_mib(32);
-/// A share is a whole number of these.
+/// Granularity of the memory of a slot.
 const STEP: Bytes = Bytes::from_mib(8);
 
-/// What is wanted.
+/// Parameters of the data set.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// The user's own file.
     pub(crate) input: Option<PathBuf>,
-    /// The columns to use, where named.
+    /// The columns, if the user names them.
     pub(crate) key: Option<String>,
     pub(crate) value: Option<String>,
-    /// Into how many files.
+    /// Number of partitions.
     pub(crate) partitions: u32,
-    /// Memory of one slot, where named.
+    /// Memory of one slot, if the user sets it.
     pub(crate) share: Option<Bytes>,
-    /// Where files are made.
+    /// Directory for generated files.
     pub(crate) dir: PathBuf,
 }
 
-/// A data set, split.
+/// A data set in partitions.
 #[derive(Clone, Debug)]
 pub(crate) struct Data {
-    /// The whole of it.
+    /// The whole file.
     pub(crate) input: PathBuf,
-    /// What is grouped by what.
+    /// The column to group by and the column with the numbers.
     pub(crate) columns: Columns,
-    /// Its parts.
+    /// The partitions.
     pub(crate) parts: Vec<Part>,
     /// Memory of one slot.
     pub(crate) share: Bytes,
-    /// It was made here, skewed on purpose.
+    /// The data set was generated, skewed on purpose.
     pub(crate) generated: bool,
 }
 
-/// Makes or takes the data set and splits it. Blocks.
+/// Generates or opens the data set and splits it. Blocks the thread.
 pub(crate) fn prepare(wanted: &Wanted, term: &Term) -> Result<Data, DemoError> {
     let share = wanted.share.unwrap_or(SHARE);
     let generated = wanted.input.is_none();
@@ -92,7 +93,7 @@ fn make(term: &Term, partitions: u32, share: Bytes, dir: &Path) -> Result<PathBu
     Ok(path)
 }
 
-/// Slots' shares that a weight needs, for people.
+/// Number of slots that a weight needs, for messages.
 fn slots(weight: Weight) -> f64 {
     f64::from(u32::try_from(weight.hundredths()).unwrap_or(u32::MAX)) / 100.0
 }
@@ -110,14 +111,15 @@ fn describe(parts: &[Part]) -> String {
     )
 }
 
-/// The partition in the middle by size.
+/// The partition of median size.
 pub(crate) fn median(parts: &[Part]) -> Option<&Part> {
     let mut sorted: Vec<&Part> = parts.iter().collect();
     sorted.sort_by_key(|p| (p.bytes, p.index));
     sorted.get(sorted.len().saturating_sub(1) / 2).copied()
 }
 
-/// The share that suits a partition which needed `peak`: a quarter more, in whole steps, and never too little for the program itself.
+/// The memory of a slot for a partition with this peak: a quarter more, in whole steps, at least 24
+/// MiB for the program itself.
 pub(crate) fn fitted(done: &Done) -> Bytes {
     Bytes::new(done.peak_bytes).mul_ratio(5, 4).round_up(STEP).max(Bytes::from_mib(24))
 }

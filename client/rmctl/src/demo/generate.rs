@@ -1,4 +1,5 @@
-//! The generated data set: rows of a key and a number, most keys once, in an order that says nothing. Streamed to disk.
+//! The generated data set: rows of a key and a number, in scrambled order. Most keys occur once.
+//! Streamed to disk.
 //!
 //! The same seed gives the same bytes everywhere.
 
@@ -8,20 +9,20 @@ use std::path::Path;
 
 use super::{DemoError, at, partition};
 
-/// Keys that may come again while they are recent.
+/// Number of recent keys that can be repeated.
 const RECENT: usize = 1024;
 
-/// What was written.
+/// Statistics of the written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     /// Rows without the header.
     pub(crate) rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Writes `keys[i]` different keys for each partition `i`, and every sixteenth row a recent key again. `tell` hears now and then how
-/// many keys are done.
+/// Writes `keys[i]` different keys for each partition `i`. Every sixteenth row repeats a recent
+/// key. `tell` gets the number of finished keys at intervals.
 pub(crate) fn generate(path: &Path, keys: &[u64], seed: u32, mut tell: impl FnMut(u64)) -> Result<Written, DemoError> {
     let mut out = BufWriter::with_capacity(1 << 18, File::create(path).map_err(at(path))?);
     let mut rows = Rows::new(keys, seed);
@@ -43,7 +44,7 @@ pub(crate) fn generate(path: &Path, keys: &[u64], seed: u32, mut tell: impl FnMu
     Ok(written)
 }
 
-/// Makes rows: numbers in a scrambled order are the keys, and those whose partition has enough are passed over.
+/// Generates rows. Keys are numbers in a scrambled order; keys of complete partitions are skipped.
 struct Rows {
     missing: Vec<u64>,
     left: u64,
@@ -68,7 +69,7 @@ impl Rows {
         }
     }
 
-    /// Appends one row; `false` when all keys are there.
+    /// Appends one row; `false` when all keys are written.
     fn next(&mut self, line: &mut Vec<u8>) -> bool {
         let dice = self.roll();
         let again = usize::try_from(dice >> 40).unwrap_or(0) % RECENT;
@@ -80,12 +81,12 @@ impl Rows {
             },
         };
         let cents = (dice >> 8) % 10_000;
-        // Writing into memory cannot fail.
+        // Writing to a `Vec` cannot fail.
         let _ = writeln!(line, "{key:08x},{}.{:02}", cents / 100, cents % 100);
         true
     }
 
-    /// The next key that a partition still wants. All 2^32 numbers pass once before one would come again.
+    /// The next key of an incomplete partition. All 2^32 numbers occur once before one repeats.
     fn fresh(&mut self) -> Option<u32> {
         while self.left > 0 {
             let key = scramble(self.counter ^ self.seed);
@@ -112,7 +113,7 @@ impl Rows {
     }
 }
 
-/// A one-to-one mixing of 32 bits (the finaliser of MurmurHash3).
+/// A bijection on 32 bits (the finaliser of MurmurHash3).
 fn scramble(mut n: u32) -> u32 {
     n ^= n >> 16;
     n = n.wrapping_mul(0x85eb_ca6b);
@@ -121,7 +122,7 @@ fn scramble(mut n: u32) -> u32 {
     n ^ (n >> 16)
 }
 
-/// Eight hexadecimal digits.
+/// The number as eight hexadecimal digits.
 fn hex(n: u32) -> [u8; 8] {
     let mut text = [0; 8];
     for (i, digit) in text.iter_mut().enumerate() {

@@ -1,15 +1,15 @@
-//! The job file of the demonstration, as a user would write it.
+//! The job file of the demonstration, in the form of a user's file.
 
 use std::path::Path;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::job::Mode;
 
-/// Executors of the demonstration.
+/// Number of executors.
 pub(crate) const EXECUTORS: u32 = 2;
-/// Slots of each.
+/// Slots of each executor.
 pub(crate) const SLOTS: u32 = 4;
-/// Memory that is kept for an executor itself.
+/// Memory of an executor itself.
 pub(crate) const RESERVE: Bytes = Bytes::from_mib(32);
 
 /// The text of the job file: `program` groups `DIR/part-N.csv` into `DIR/out-N.csv`.
@@ -50,7 +50,8 @@ timeout = \"10m\"
     )
 }
 
-/// A TOML string. Braces in a path would be read as a place to fill in, so they are doubled, but for the index's own.
+/// A TOML string. Braces are placeholders in job files, so braces of the path are doubled, except
+/// those of `{index}`.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy().replace('{', "{{").replace('}', "}}").replace("{{index}}", "{index}");
     let text: String = text.chars().flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] }).collect();

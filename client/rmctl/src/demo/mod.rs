@@ -1,6 +1,7 @@
-//! The pieces of `rmctl demo`: a skewed data set, its split by key, the job over it, and a reference for the result.
+//! The parts of `rmctl demo`: a skewed data set, its partitions, the job, and a reference for the
+//! result.
 //!
-//! Nothing here talks to a cluster; `cmd/demo.rs` puts the pieces together.
+//! This module has no connection to a cluster; `cmd/demo.rs` combines the parts.
 
 pub(crate) mod data;
 pub(crate) mod generate;
@@ -14,29 +15,30 @@ use std::path::{Path, PathBuf};
 
 use crate::groupby::csv::CsvError;
 
-/// A step that could not be done.
+/// A failed step of the demonstration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
-    /// A file of ours cannot be read or written.
+    /// A file of the demonstration cannot be read or written.
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    /// The data set is not what it should be.
+    /// The data set is invalid.
     #[error(transparent)]
     Csv(#[from] CsvError),
-    /// The data set holds nothing to group.
+    /// The data set has no rows.
     #[error("{} has a header and no rows: there is nothing to group", path.display())]
     NoRows { path: PathBuf },
-    /// No column holds numbers.
+    /// No column contains numbers.
     #[error("{}:{line}: no column but the key's holds a number here; name one with --value", path.display())]
     NoNumbers { path: PathBuf, line: u64 },
 }
 
-/// Names the file in an error of the system.
+/// Adds the path to an I/O error.
 pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> DemoError + '_ {
     move |source| DemoError::File { path: path.to_owned(), source }
 }
 
-/// Which partition a key belongs to: FNV-1a, folded once so that the low bits are as good as the high ones.
+/// The partition of a key: FNV-1a, folded once so that the low bits are as well distributed as the
+/// high ones.
 pub(crate) fn partition(key: &[u8], partitions: u32) -> u32 {
     let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
     let folded = (fnv ^ (fnv >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

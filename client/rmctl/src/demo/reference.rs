@@ -1,5 +1,5 @@
-//! The result by another way: all rows in one process, sorted by key and value, one pass. Compared line by line with what the
-//! tasks wrote, merged in the order of keys.
+//! A reference result by another method: all rows in one process, sorted by key and value, in one
+//! pass. It is compared line by line with the output of the tasks, merged by key.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,26 +12,26 @@ use super::{DemoError, at};
 use crate::groupby::csv::{Reader, quoted};
 use crate::groupby::{HEADER, line};
 
-/// Whether two results are the same.
+/// Result of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Byte for byte.
+    /// The results are equal, byte for byte.
     Equal {
         /// Lines without the header.
         lines: u64,
     },
-    /// Not.
+    /// The results differ.
     Differ {
-        /// The first line that differs, counted without the header from 1.
+        /// The first differing line, counted from 1 without the header.
         at: u64,
-        /// What the tasks wrote there.
+        /// The line of the tasks.
         tasks: Option<String>,
-        /// What the reference says.
+        /// The line of the reference.
         reference: Option<String>,
     },
 }
 
-/// Every row: its key's place in one long text, and its value.
+/// All rows: the position of the key in one long text, and the value.
 #[derive(Debug, Default)]
 struct Table {
     text: Vec<u8>,
@@ -72,7 +72,7 @@ fn key_of<'a>(text: &'a [u8], row: &(usize, u32, f64)) -> &'a [u8] {
     text.get(row.0..row.0 + length).unwrap_or_default()
 }
 
-/// The results of all tasks, merged.
+/// The merged results of all tasks.
 struct Merged {
     readers: Vec<Reader<BufReader<File>>>,
     next: BinaryHeap<Reverse<(String, usize)>>,
@@ -108,7 +108,8 @@ impl Merged {
     }
 }
 
-/// Compares what the tasks wrote with the reference, and writes the merged result to `result` when it is to be kept.
+/// Compares the results of the tasks with the reference. Writes the merged result to `result`, if
+/// it is given.
 pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: Option<&Path>) -> Result<Verdict, DemoError> {
     let table = Table::read(input, columns)?;
     let mut reference = table.lines();
@@ -126,7 +127,7 @@ pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], resu
     }
 }
 
-/// The merged result on disk, when it is wanted there.
+/// The merged result on disk, if a path is given.
 struct Keep<'a> {
     to: Option<(&'a Path, BufWriter<File>)>,
 }

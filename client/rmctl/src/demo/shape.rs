@@ -1,26 +1,27 @@
-//! How skewed the generated data set is: how many keys fall into each partition, so that most need less than a slot's share of
-//! memory, a fifth of them three times as much, and one more than a whole executor holds.
+//! The skew of the generated data set: the number of keys in each partition. Most partitions need
+//! less than the memory of a slot, a fifth of them three times as much, and one more than a whole
+//! executor.
 
 use headroom_types::Bytes;
 
 /// Memory of the grouping program before its first row: program, libraries, buffers. Measured.
 const BASE: Bytes = Bytes::from_mib(2);
-/// Memory for each key that is kept: its text, its values, its place in the tree. Measured.
+/// Memory of each key: its text, its values, its node in the tree. Measured.
 const PER_KEY: u64 = 141;
 
-/// What a partition needs, in hundredths of a share.
+/// Memory of a partition, in hundredths of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Weight {
-    /// Less than a share.
+    /// Less than one slot.
     Light,
-    /// Three times that: more than two shares, less than three.
+    /// More than two slots, less than three.
     Heavy,
     /// More than an executor with four slots and its own reserve.
     Mega,
 }
 
 impl Weight {
-    /// Hundredths of a share.
+    /// Hundredths of a slot.
     pub(crate) fn hundredths(self) -> u64 {
         match self {
             Weight::Light => 78,
@@ -41,7 +42,7 @@ pub(crate) fn weights(partitions: u32) -> Vec<Weight> {
     (0..partitions).map(weight).collect()
 }
 
-/// How many keys make the grouping program need that much of `share`.
+/// Number of keys with which the grouping program needs that much of `share`.
 pub(crate) fn keys(weight: Weight, share: Bytes) -> u64 {
     share.mul_ratio(weight.hundredths(), 100).saturating_sub(BASE).get() / PER_KEY
 }

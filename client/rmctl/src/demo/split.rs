@@ -1,4 +1,4 @@
-//! The shuffle: one pass over a CSV file, each row to the file of its key's partition.
+//! The shuffle: one pass over a CSV file, which writes each row to the file of its key's partition.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
@@ -7,29 +7,30 @@ use std::path::{Path, PathBuf};
 use super::{DemoError, at, partition};
 use crate::groupby::csv::{Reader, quoted};
 
-/// What went into one partition.
+/// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its place.
+    /// Index of the partition.
     pub(crate) index: u32,
-    /// Its file.
+    /// Path of the file.
     pub(crate) path: PathBuf,
     /// Rows without the header.
     pub(crate) rows: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Which columns of a file are meant.
+/// The columns of a file that the job uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Columns {
-    /// To group by.
+    /// The column to group by.
     pub(crate) key: String,
-    /// The numbers.
+    /// The column with the numbers.
     pub(crate) value: String,
 }
 
-/// Finds the columns: those that were named, else the first one as key and the first other one that holds a number.
+/// Finds the columns. Defaults: the first column is the key, the first other column with a number
+/// is the value.
 pub(crate) fn columns(input: &Path, key: Option<&str>, value: Option<&str>) -> Result<Columns, DemoError> {
     let mut reader = open(input)?;
     let key = match key {
@@ -55,7 +56,8 @@ pub(crate) fn open(input: &Path) -> Result<Reader<BufReader<File>>, DemoError> {
     Ok(Reader::new(BufReader::with_capacity(1 << 18, file), input)?)
 }
 
-/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `tell` hears now and then how many bytes were written.
+/// Writes `part-0.csv` … into `dir`, each with the columns `key` and `value`. `tell` gets the
+/// number of written bytes at intervals.
 pub(crate) fn split(
     input: &Path,
     columns: &Columns,
@@ -68,7 +70,8 @@ pub(crate) fn split(
     let mut writers = (0..partitions).map(|i| Writer::new(i, dir)).collect::<Result<Vec<_>, _>>()?;
     let (mut rows, mut bytes) = (0u64, 0);
     while reader.advance()? {
-        // Refused here with its line in the whole file, rather than by a task with its line in a part of it.
+        // An error here names the line in the whole file; an error of a task would name the line in
+        // a part.
         reader.number(value)?;
         let key = reader.field(key)?;
         let target = usize::try_from(partition(key.as_bytes(), partitions)).unwrap_or(0);

@@ -1,22 +1,22 @@
-//! A reader of comma-separated values as RFC 4180 has them: a header, quotes with `""` for one, line ends of both kinds.
-//! One record is in memory at a time. Every mistake is told with its file and line.
+//! A reader of comma-separated values as in RFC 4180: a header, quotes with `""` for one, both
+//! kinds of line ends. One record is in memory at a time. Every error contains file and line.
 
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
-/// Longest record accepted. Bytes.
+/// Maximum length of a record. Bytes.
 const MOST: usize = 1 << 20;
 
-/// What is wrong with a file.
+/// An error in a file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CsvError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{} cannot be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// The result cannot be written.
     #[error("{} cannot be written: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    /// There is not even a header.
+    /// The file has no header.
     #[error("{} is empty: its first line must name the columns", path.display())]
     Empty { path: PathBuf },
     /// The header does not name the column.
@@ -31,13 +31,13 @@ pub(crate) enum CsvError {
     /// A quote was opened and never closed.
     #[error("{}:{line}: the quote that opens in this record is never closed", path.display())]
     Unclosed { path: PathBuf, line: u64 },
-    /// Something follows a closing quote.
+    /// Text follows a closing quote.
     #[error("{}:{line}: a closing quote must be followed by a comma or the end of the line", path.display())]
     AfterQuote { path: PathBuf, line: u64 },
-    /// Not text.
+    /// The record is not UTF-8.
     #[error("{}:{line}: the record is not UTF-8 text", path.display())]
     NotText { path: PathBuf, line: u64 },
-    /// Too long to be a record.
+    /// The record is too long.
     #[error("{}:{line}: the record is longer than {MOST} bytes", path.display())]
     TooLong { path: PathBuf, line: u64 },
 }
@@ -48,12 +48,12 @@ pub(crate) struct Reader<R> {
     from: R,
     path: PathBuf,
     header: Vec<String>,
-    /// The record as read, quotes and all.
+    /// The record as read, including quotes.
     raw: Vec<u8>,
-    /// Its fields without quotes, one behind the other, and where each ends.
+    /// The fields without quotes in one buffer, and the end of each field.
     fields: Vec<u8>,
     ends: Vec<usize>,
-    /// The line on which the record begins, and how many lines were read.
+    /// The first line of the record, and the number of lines read.
     line: u64,
     lines: u64,
 }
@@ -80,19 +80,19 @@ impl<R: BufRead> Reader<R> {
         &self.header
     }
 
-    /// The line on which the current record begins.
+    /// The first line of the current record.
     #[cfg(any(test, feature = "dev"))]
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// Which column has that name.
+    /// The index of the column with that name.
     pub(crate) fn column(&self, name: &str) -> Result<usize, CsvError> {
         let missing = || CsvError::NoColumn { path: self.path.clone(), column: name.to_owned(), have: self.header.clone() };
         self.header.iter().position(|h| h == name).ok_or_else(missing)
     }
 
-    /// Goes to the next record; `false` at the end.
+    /// Reads the next record; `false` at the end.
     pub(crate) fn advance(&mut self) -> Result<bool, CsvError> {
         let there = self.record()?;
         if there && self.ends.len() != self.header.len() {
@@ -125,7 +125,7 @@ impl<R: BufRead> Reader<R> {
         })
     }
 
-    /// Reads one record; lines that hold nothing are passed over.
+    /// Reads one record; empty lines are skipped.
     fn record(&mut self) -> Result<bool, CsvError> {
         self.raw.clear();
         loop {
@@ -184,20 +184,21 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// Without its line end.
+/// The record without its line end.
 fn trimmed(raw: &[u8]) -> &[u8] {
     let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
     raw.strip_suffix(b"\r").unwrap_or(raw)
 }
 
-/// Takes a field up to the next comma; answers what follows it, or nothing at the end.
+/// Reads a field up to the next comma. Returns the text after the comma, or `None` at the end.
 fn plain<'a>(text: &'a [u8], out: &mut Vec<u8>) -> Option<&'a [u8]> {
     let comma = text.iter().position(|b| *b == b',');
     out.extend_from_slice(&text[..comma.unwrap_or(text.len())]);
     comma.map(|at| &text[at + 1..])
 }
 
-/// Takes a field up to its closing quote; answers what follows the comma. `None` when something else follows the quote.
+/// Reads a field up to its closing quote and returns the text after the comma. `None` if other text
+/// follows the quote.
 fn unquote<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
     loop {
         let at = text.iter().position(|b| *b == b'"')?;
@@ -215,7 +216,7 @@ fn unquote<'a>(mut text: &'a [u8], out: &mut Vec<u8>) -> Option<Option<&'a [u8]>
     }
 }
 
-/// A field as it must be written.
+/// A field with quotes if it needs them.
 pub(crate) fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")).into() } else { text.into() }
 }
@@ -266,7 +267,7 @@ mod tests {
         fn what_is_quoted_is_read_back(fields in proptest::collection::vec("[a-z,\"\n\r ]{0,12}", 1..5)) {
             let header: Vec<String> = (0..fields.len()).map(|i| format!("c{i}")).collect();
             let record: Vec<_> = fields.iter().map(|f| quoted(f)).collect();
-            // A record of one empty field is an empty line, which is passed over.
+            // A record of one empty field is an empty line, which is skipped.
             prop_assume!(fields.len() > 1 || !fields[0].is_empty());
             let rows = all(&format!("{}\n{}\n", header.join(","), record.join(","))).expect("reads");
             prop_assert_eq!(&rows[1], &fields);

@@ -1,6 +1,7 @@
-//! Count, sum and median of numbers by key, all of it in memory: the honest kind of program whose need grows with its data.
+//! Count, sum and median of numbers by key, all of it in memory: a program whose memory grows with
+//! its data.
 //!
-//! Nothing is kept but the values themselves; there is no ballast. The result appears under its name at once or not at all.
+//! It stores only the values, without padding. The result file appears complete or not at all.
 
 pub(crate) mod csv;
 
@@ -13,18 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use csv::{CsvError, Reader};
 
-/// What was done, as one line of JSON.
+/// Statistics of a run, printed as one line of JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Done {
-    /// Rows read.
+    /// Number of rows.
     pub(crate) rows: u64,
-    /// Different keys.
+    /// Number of different keys.
     pub(crate) keys: u64,
-    /// Most memory that was resident. Bytes.
+    /// Peak of resident memory. Bytes.
     pub(crate) peak_bytes: u64,
 }
 
-/// Every value of every key.
+/// All values by key.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     values: BTreeMap<String, Vec<f64>>,
@@ -32,7 +33,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Takes one row in.
+    /// Adds one row.
     pub(crate) fn add(&mut self, key: &str, value: f64) {
         self.rows += 1;
         match self.values.get_mut(key) {
@@ -43,7 +44,7 @@ impl Groups {
         }
     }
 
-    /// Writes a header and one line for each key, in the order of their bytes.
+    /// Writes a header and one line for each key, in byte order.
     pub(crate) fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(HEADER.as_bytes())?;
         for (key, values) in &mut self.values {
@@ -54,10 +55,11 @@ impl Groups {
     }
 }
 
-/// The first line of a result.
+/// The header of a result.
 pub(crate) const HEADER: &str = "key,count,sum,median\n";
 
-/// The line of one key; `sorted` holds its values in ascending order, so that their sum has one rounding whatever order they came in.
+/// The line of one key. `sorted` are its values in ascending order, so that the rounding of the sum
+/// does not depend on the order of rows.
 pub(crate) fn line(key: &str, sorted: &[f64]) -> String {
     let sum: f64 = sorted.iter().sum();
     let middle = sorted.len() / 2;
@@ -69,7 +71,7 @@ pub(crate) fn line(key: &str, sorted: &[f64]) -> String {
     format!("{},{},{sum},{median}\n", csv::quoted(key), sorted.len())
 }
 
-/// Groups a file and writes the result beside itself first, then renames it.
+/// Groups a file. Writes the result to a temporary file in the same directory and renames it.
 pub(crate) fn group_file(input: &Path, output: &Path, key: &str, value: &str) -> Result<Done, CsvError> {
     let mut groups = read(input, key, value)?;
     let name = output.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
@@ -102,7 +104,7 @@ fn write_durably(groups: &mut Groups, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Largest resident memory of this process. Bytes.
+/// Peak of resident memory of this process. Bytes.
 fn peak() -> u64 {
     let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
     usage.ok().and_then(|u| u64::try_from(u.max_rss()).ok()).unwrap_or(0).saturating_mul(1024)

@@ -1,4 +1,4 @@
-//! Tokens, policies, and who calls.
+//! Screens of tokens, policies, and the caller.
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{PolicyView, TokenView, WhoAmI};
@@ -23,7 +23,7 @@ pub(crate) fn tokens(all: &[TokenView], now: UnixMillis, look: Look) -> String {
     table.of(look.headers)
 }
 
-/// When something ends, seen from now.
+/// Remaining time until the expiry.
 fn ends(expires: Option<UnixMillis>, now: UnixMillis) -> String {
     match expires {
         None => "never".to_owned(),
@@ -32,7 +32,7 @@ fn ends(expires: Option<UnixMillis>, now: UnixMillis) -> String {
     }
 }
 
-/// What accounts and groups may.
+/// Policies of users and groups.
 pub(crate) fn policies(all: &[PolicyView], look: Look) -> String {
     if all.is_empty() {
         return "no policies: everybody may the usual\nnext: rmctl acl policy set alice --right job:read\n".to_owned();
@@ -44,7 +44,7 @@ pub(crate) fn policies(all: &[PolicyView], look: Look) -> String {
     table.of(look.headers)
 }
 
-/// Who calls.
+/// The caller and its rights.
 pub(crate) fn own(own: &WhoAmI, now: UnixMillis) -> String {
     let who = own.who.as_deref().unwrap_or("nobody in particular: callers are not asked who they are");
     let rights = if own.rights.is_empty() { "none of a user's".to_owned() } else { own.rights.join(", ") };

@@ -1,4 +1,4 @@
-//! All jobs, newest first.
+//! Table of jobs.
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::{AppState, AppView};
@@ -7,10 +7,10 @@ use super::figures::{short, span};
 use super::table::{Table, cut};
 use super::{Look, Paint};
 
-/// Jobs shown unless the screen is wide.
+/// Maximum number of jobs unless the screen is wide.
 const MOST: usize = 30;
 
-/// The whole screen, in the order in which the jobs are given.
+/// The whole screen, in the given order of jobs.
 pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: Look, paint: Paint) -> String {
     if apps.is_empty() {
         return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());

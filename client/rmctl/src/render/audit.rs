@@ -1,4 +1,4 @@
-//! The audit log as lines: when, whether it was done, what, to what, by whom, and what it changed.
+//! The audit log as lines: time, result, verb, object, caller, change.
 
 use headroom_wire::v1::audit::AuditLine;
 
@@ -10,7 +10,7 @@ use super::table::cut;
 /// Longest text of a change unless the screen is wide. Columns.
 const CHANGE: usize = 60;
 
-/// One call.
+/// One entry.
 pub(crate) fn line(a: &AuditLine, wide: bool, paint: Paint) -> String {
     let time = if wide { rfc3339(a.time) } else { time_of_day(a.time) };
     let done = (200..400).contains(&a.outcome);
@@ -30,7 +30,7 @@ pub(crate) fn line(a: &AuditLine, wide: bool, paint: Paint) -> String {
     format!("{time} {:<6} {outcome} {:<14} {:<28} {by}{change}", number(a.index), a.verb, a.object).trim_end().to_owned()
 }
 
-/// What to type after a look at these.
+/// The command to type after these entries.
 pub(crate) fn next(all: &[AuditLine], paint: Paint) -> String {
     if all.is_empty() {
         return "nothing was changed, as far as is kept\nnext: rmctl events\n".to_owned();

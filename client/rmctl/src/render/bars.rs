@@ -2,15 +2,15 @@
 
 use headroom_types::Bytes;
 
-/// Heap granted.
+/// Allocated heap.
 pub(crate) const HEAP: char = '█';
-/// Overhead granted.
+/// Allocated overhead.
 pub(crate) const OVERHEAD: char = '▒';
 /// Free.
 pub(crate) const FREE: char = '·';
 
-/// A bar of `width` characters that stands for `whole`: heap, then overhead, then free. What is there shows as at least one
-/// character while there is room.
+/// A bar of `width` characters that stands for `whole`: heap, then overhead, then free. Every
+/// quantity above zero has at least one character, as far as the width allows.
 pub(crate) fn stacked(heap: Bytes, overhead: Bytes, whole: Bytes, width: usize) -> String {
     let cells = |b: Bytes| -> usize {
         let exact = b.mul_ratio(u64::try_from(width).unwrap_or(u64::MAX), whole.get()).get();
@@ -24,7 +24,7 @@ pub(crate) fn stacked(heap: Bytes, overhead: Bytes, whole: Bytes, width: usize) 
     [(HEAP, heap_cells), (OVERHEAD, over_cells), (FREE, free)].iter().flat_map(|(c, n)| std::iter::repeat_n(*c, *n)).collect()
 }
 
-/// How wide a node's bar is where the largest node's is `most`.
+/// Width of a node's bar, if the bar of the largest node has `most` characters.
 pub(crate) fn scaled(size: Bytes, largest: Bytes, most: usize) -> usize {
     let n = size.mul_ratio(u64::try_from(most).unwrap_or(1), largest.get()).get();
     usize::try_from(n).unwrap_or(most).clamp(1, most.max(1))

@@ -1,4 +1,4 @@
-//! What certificates say.
+//! Screen of certificates.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use headroom_types::UnixMillis;
 use super::figures::{rfc3339, span};
 use crate::cmd::ca::Shown;
 
-/// One paragraph a certificate, with how long it is still valid at `now`.
+/// One paragraph per certificate, with the remaining validity at `now`.
 pub(crate) fn certificates(all: &[Shown], now: UnixMillis) -> String {
     let one = |c: &Shown| {
         let role = match (&c.role, c.authority) {

@@ -1,4 +1,4 @@
-//! Containers: all of them as a table, one with all that is known of it.
+//! Screens of containers: a table, and one container in detail.
 
 use headroom_types::{Bytes, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
@@ -7,7 +7,7 @@ use super::figures::{percent, short, short_or_dash, span};
 use super::table::Table;
 use super::{Look, Paint};
 
-/// The whole screen, in the order in which the containers are given.
+/// The whole screen, in the given order of containers.
 pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: Look, paint: Paint) -> String {
     if all.is_empty() {
         return look.advice("no containers\nnext: rmctl ps\n".to_owned());
@@ -78,7 +78,7 @@ pub(crate) fn one(c: &ContainerView, now: UnixMillis, paint: Paint) -> String {
         Some(end) => line("lived", format!("{}, ended {} ago", span(end.since(c.granted)), span(now.since(end)))),
     }
     if let Some(reason) = c.reason {
-        // A bare number tells nobody that the kernel killed it for memory.
+        // An exit code alone does not show that the kernel killed the program for memory.
         let code = c.exit_code.map(|code| format!(" (exit code {code})")).unwrap_or_default();
         line("ended", format!("{reason}: {}{code}", reason.sentence()));
     }

@@ -1,4 +1,4 @@
-//! What a demonstration showed: one table, or one JSON object.
+//! Result of the demonstration: one table, or one JSON object.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::exit::Exit;
 /// One run of the job.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
-    /// Which application it was.
+    /// Id of the application.
     pub(crate) app: String,
-    /// How memory failures were answered.
+    /// Sizing mode.
     pub(crate) mode: Mode,
-    /// It did what it should.
+    /// Whether the job finished.
     pub(crate) finished: bool,
-    /// Why not.
+    /// Reason of a failure.
     pub(crate) diagnostics: String,
-    /// The comparison with the reference; `None` when there was no result.
+    /// The comparison with the reference, or `None` without a result.
     pub(crate) result: Option<Verdict>,
-    /// Figures over all tasks.
+    /// Totals over all tasks.
     pub(crate) totals: JobTotals,
-    /// Ended attempts that did not succeed, by verdict, with the tasks they hit.
+    /// Failed attempts by verdict, with their tasks.
     pub(crate) verdicts: BTreeMap<String, Vec<String>>,
-    /// From submission to end.
+    /// Time from submission to end.
     pub(crate) wall: Duration,
 }
 
 impl Run {
-    /// What the last view of the application tells.
+    /// Collects the values from the last view of the application.
     pub(crate) fn of(app: &AppView, mode: Mode, wall: Duration, result: Option<Verdict>) -> Run {
         let job = app.job.clone().unwrap_or_default();
         let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -48,39 +48,39 @@ impl Run {
         let (id, finished) = (app.id.to_string(), app.state == AppState::Finished);
         Run { app: id, mode, finished, diagnostics: app.diagnostics.clone(), result, totals: job.totals, verdicts, wall }
     }
-    /// Its result is that of the reference, byte for byte.
+    /// True if the result equals the reference, byte for byte.
     pub(crate) fn equal(&self) -> bool {
         matches!(self.result, Some(Verdict::Equal { .. }))
     }
 }
 
-/// The run that tried the same size every time.
+/// The run with the same size at every attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fixed {
-    /// It finished all the same.
+    /// Whether the job finished.
     pub(crate) finished: bool,
     /// Attempts killed for memory.
     pub(crate) kills: u32,
-    /// From submission to end.
+    /// Time from submission to end.
     pub(crate) wall: Duration,
 }
 
-/// All of it.
+/// The whole report.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
-    /// What held the limits.
+    /// Enforcer of the limits.
     pub(crate) enforcer: String,
-    /// The data set was made to need escalation.
+    /// The data set was generated so that it needs escalation.
     pub(crate) generated: bool,
     /// Memory of one slot.
     pub(crate) share: Bytes,
     /// The run with escalation.
     pub(crate) run: Run,
-    /// The run without; `None` when it was left out.
+    /// The run without escalation, or `None` if it was skipped.
     pub(crate) fixed: Option<Fixed>,
 }
 
-/// The object of `-o json`.
+/// The JSON object of `-o json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     finished: bool,
@@ -94,7 +94,7 @@ pub(crate) struct Summary {
 }
 
 impl Report {
-    /// The object of `-o json`.
+    /// The JSON object of `-o json`.
     pub(crate) fn json(&self) -> Summary {
         let totals = &self.run.totals;
         Summary {
@@ -113,7 +113,8 @@ impl Report {
         }
     }
 
-    /// A demonstration succeeds when the job finished with the right result, and data made to need escalation was lost without.
+    /// The exit code. The demonstration succeeds if the job finished with the right result. With
+    /// generated data the run without escalation must also have failed, unless it was skipped.
     pub(crate) fn exit(&self) -> Exit {
         let needed = !self.generated || self.fixed.is_none_or(|f| !f.finished);
         if self.run.finished && self.run.equal() && needed { Exit::Ok } else { Exit::Failed }
@@ -169,7 +170,7 @@ fn result(run: &Run, paint: Paint) -> String {
     }
 }
 
-/// Kills by verdict, with how often each task was hit.
+/// Kills by verdict, with their number for each task.
 fn verdicts(run: &Run) -> String {
     let mut table = Table::new(&["VERDICT", ">ATTEMPTS", "TASKS"]);
     for (verdict, tasks) in &run.verdicts {

@@ -1,4 +1,4 @@
-//! One attempt that ended: verdict, what happened, evidence, what was done, what would cure it.
+//! Screen of an ended attempt: verdict, cause, evidence, decision, remedy.
 
 use headroom_types::{AppliedTreatment, Bytes, Charge, Diagnosis, Dimension, ExitReason};
 use headroom_wire::v1::apps::{AppView, ContainerView};
@@ -9,9 +9,9 @@ use super::table::{Table, wrap};
 use super::timeline::{self, End};
 use super::{Paint, apps, evidence, inputs, job};
 
-/// Columns of the labels on the left.
+/// Width of the labels on the left. Columns.
 const LABEL: usize = 10;
-/// Columns of the chart.
+/// Width of the chart. Columns.
 const CHART: usize = 64;
 
 /// One attempt.
@@ -57,7 +57,7 @@ pub(crate) fn attempt(app: &AppView, task: &TaskRow, a: &AttemptRow, width: usiz
     page.text
 }
 
-/// A job: what failed, one line for each attempt that did, the newest last.
+/// The failed attempts of a job, one line each, the newest last.
 pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
     let mut text = format!("{}  {}", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
     text.push_str(&if app.diagnostics.is_empty() { "\n".to_owned() } else { format!(" · {}\n", app.diagnostics) });
@@ -85,7 +85,7 @@ pub(crate) fn of_app(app: &AppView, paint: Paint) -> String {
     text + &paint.dim(&see) + "\n"
 }
 
-/// A container as far as the resource manager knows it.
+/// A container with the values of the resource manager.
 pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
     let whose = c.request.as_ref().map_or_else(|| "its application master".to_owned(), |r| format!("request {r}"));
     let verdict = c.reason.map_or_else(|| format!("{}: it has not ended", c.state), |r| format!("{r}: {}", r.sentence()));
@@ -99,7 +99,7 @@ pub(crate) fn container(c: &ContainerView, paint: Paint) -> String {
     )
 }
 
-/// Attempts that ended otherwise than well, in the order in which they ended.
+/// Failed attempts in the order of their ends.
 pub(crate) fn failures(view: &JobView) -> Vec<&AttemptRow> {
     let bad = |a: &&AttemptRow| charge(a).is_some_and(|c| c != Charge::Success);
     let mut found: Vec<&AttemptRow> = view.tasks.iter().flat_map(|t| &t.attempts).filter(bad).collect();
@@ -107,7 +107,7 @@ pub(crate) fn failures(view: &JobView) -> Vec<&AttemptRow> {
     found
 }
 
-/// The last attempt of a task that was given up: what a diagnosis of the job is about.
+/// The last attempt of a failed task, which the diagnosis of the job shows.
 fn worst(view: &JobView) -> Option<&AttemptRow> {
     view.tasks.iter().find(|t| t.state == TaskState::Failed).and_then(|t| t.attempts.last())
 }
@@ -143,7 +143,7 @@ fn what(a: &AttemptRow) -> String {
     }
 }
 
-/// Why its size is what it is, and what a learner that only watches would have given.
+/// The reason of the attempt's size, and the size that a learner in shadow mode would have chosen.
 fn size(a: &AttemptRow) -> Option<String> {
     let shadow = a.shadow.as_ref().map(|s| {
         let outcome = match s.outcome {
@@ -182,13 +182,13 @@ fn dimension(d: Dimension) -> &'static str {
     }
 }
 
-/// The treatment of its sub-cause.
+/// The treatment of the sub-cause.
 fn treatment(treated: &AppliedTreatment) -> String {
     let remedy = treated.remedy.map(|remedy| format!(": the same size once more, {}", remedy.sentence())).unwrap_or_default();
     format!("{treated} for {}{remedy}", treated.cause)
 }
 
-/// What was decided upon it, and what became of that.
+/// The decision after the attempt, and its result.
 fn did(task: &TaskRow, a: &AttemptRow) -> String {
     let decided = if a.decision.is_empty() { "no decision was recorded".to_owned() } else { a.decision.clone() };
     let Some(next) = task.attempts.iter().find(|n| n.attempt.attempt == a.attempt.attempt + 1) else {
@@ -217,7 +217,7 @@ fn fixes(diagnosis: &[Diagnosis], charge: Option<Charge>) -> Vec<String> {
     diagnosis.iter().map(one).collect()
 }
 
-/// What a later attempt shows this one to have needed.
+/// The memory that the attempt would have needed, from a later attempt that succeeded.
 fn enough(task: &TaskRow, a: &AttemptRow) -> Option<String> {
     if charge(a) != Some(Charge::Memory) {
         return None;
@@ -238,7 +238,7 @@ fn tail(log: &str) -> Option<Vec<String>> {
     (!kept.is_empty()).then_some(kept)
 }
 
-/// Labels on the left, text wrapped on the right.
+/// A page with labels on the left and wrapped text on the right.
 struct Page {
     text: String,
     width: usize,

@@ -1,13 +1,13 @@
-//! What a host offers and lacks: a row for each thing, and below it what to do.
+//! Screen of the checks of a host: a row for each check, and remedies below it.
 
 use headroom_nodeagent::doctor::{Finding, Standing};
 
 use super::table::{Table, cut, wrap};
 use super::{Paint, count};
 
-/// Most of what was found that stands in the table; the rest is below it. Columns.
+/// Maximum width of a finding in the table; the full text is below it. Columns.
 const FOUND: usize = 56;
-/// Before each line of advice. Columns.
+/// Indentation of advice. Columns.
 const INDENT: usize = 4;
 
 /// The whole screen.

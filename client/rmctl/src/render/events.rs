@@ -8,12 +8,12 @@ use super::Paint;
 use super::figures::{clock, rfc3339, time_of_day};
 use super::table::cut;
 
-/// Columns of a line.
+/// Width of a line. Columns.
 const COLUMNS: usize = 100;
-/// Columns that a message has at least.
+/// Minimum width of a message. Columns.
 const LEAST: usize = 30;
 
-/// Which events stand for which glyph.
+/// The glyph of an event.
 fn glyph(e: &Event, paint: Paint) -> String {
     let warning = e.level == EventLevel::Warning;
     match e.reason.as_str() {
@@ -40,19 +40,20 @@ pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
     };
     let reason = format!("{:<16}", e.reason);
     let head = format!("{time} {:<6} x {reason} {object:<20}  ", number(e.index)).chars().count();
-    // Where there is little room, all of it is with `-o wide`.
+    // A shortened message is complete with `-o wide`.
     let said = if wide { said(e).to_owned() } else { cut(said(e), COLUMNS.saturating_sub(head).max(LEAST)) };
     let reason = if e.level == EventLevel::Warning { paint.warn(&reason) } else { reason };
     format!("{time} {:<6} {} {reason} {object:<20}  {said}{node}", number(e.index), glyph(e, paint)).trim_end().to_owned()
 }
 
-/// The running number; the resource manager's life before it, which is kept in the upper half.
+/// The event number. The upper 32 bits of the index are the incarnation of the resource manager,
+/// which precedes the number.
 pub(crate) fn number(index: u64) -> String {
     let (life, n) = (index >> 32, index & u64::from(u32::MAX));
     if life == 0 { format!("#{n}") } else { format!("#{life}.{n}") }
 }
 
-/// What to type after a look at these.
+/// The command to type after these events.
 pub(crate) fn next(all: &[Event], paint: Paint) -> String {
     let killed = all.iter().rev().find(|e| e.reason == "OomKilled");
     let about = killed.and_then(|e| e.app.as_ref().map(|app| (app, &e.object)));
@@ -64,32 +65,32 @@ pub(crate) fn next(all: &[Event], paint: Paint) -> String {
     paint.dim(&format!("next: {see}")) + "\n"
 }
 
-/// A line for somebody who follows one job: time since it was submitted, object, message.
+/// A line for a followed job: time since submission, object, message.
 pub(crate) fn followed(e: &Event, submitted: UnixMillis, paint: Paint) -> String {
     let since = clock(e.time.since(submitted));
     format!("{since:>5}  {:<10} {} {}", e.object, glyph(e, paint), said(e)).trim_end().to_owned()
 }
 
-/// A line for somebody who follows a job in which nothing happens: which request waits, and for what.
+/// A line for a followed job without events: the waiting request and the reason.
 pub(crate) fn waits(why: &WhyPending, paint: Paint) -> String {
     let request = why.request.as_str();
     format!("{:>5}  {request:<10} {} waits: {}", "", paint.warn("…"), why.sentence)
 }
 
-/// The message without the object that it may begin with, or the reason where there is none.
+/// The message without the object at its beginning, or the reason if the message is empty.
 fn said(e: &Event) -> &str {
     let message = e.message.strip_prefix(&e.object).map_or(e.message.as_str(), |rest| rest.trim_start_matches([':', ' ']));
     if message.is_empty() { &e.reason } else { message }
 }
 
-/// Whether somebody who follows a job wants this line. Of tasks that finished, only those that had trouble, or all of a small
-/// job; how the job itself stands is told by other lines.
+/// Whether a followed job shows this event. Of finished tasks it shows only those with a second
+/// attempt, or all tasks of a small job. Other lines show the state of the job.
 pub(crate) fn worth_following(e: &Event, tasks: u32) -> bool {
     let again = e.object.rsplit_once('@').is_some_and(|(_, n)| n != "1");
     match e.reason.as_str() {
         "JobSubmitted" | "MasterLaunched" | "AppRunning" | "ContainerStarted" => false,
         "JobFinished" | "AppFinished" | "AppFailed" | "AppKilled" => false,
-        // Always comes with the task's failure, which says the same.
+        // The failure of the task follows and says the same.
         "EscalationExhausted" => false,
         "TaskFinished" => again || tasks <= 4,
         "ContainerExited" => e.level == EventLevel::Warning,

@@ -1,4 +1,4 @@
-//! Evidence in sentences: what the counters say, and what could not be read.
+//! Evidence as sentences: the values of counters, and the values that could not be read.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use headroom_types::{Bytes, StopCause};
 
 use super::figures::{fine_span, percent};
 
-/// One line for each kind of evidence there is.
+/// One line for each kind of evidence.
 pub(crate) fn lines(e: &Evidence, timeline: &[Sample]) -> Vec<String> {
     let mut lines = vec![own(e)];
     let outer: Vec<String> = e.outer.iter().map(level).collect();
@@ -44,7 +44,8 @@ fn own(e: &Evidence) -> String {
     format!("{limit}{peak} · own counters: {} · held by {held}", counters(&e.own.local, &e.own.events))
 }
 
-/// Only what moved; the counters of the level itself where they differ from those with all below it.
+/// The counters that are not zero. A local counter is shown if it differs from the hierarchical
+/// one.
 fn counters(local: &MemoryEvents, all: &MemoryEvents) -> String {
     let pick = |name: &str, local: u64, all: u64| match (local, all) {
         (0, 0) => None,
@@ -68,7 +69,8 @@ fn level(level: &OuterLevel) -> String {
     format!("{}{limit} {}", level.level, counters(&level.local, &level.local))
 }
 
-/// What the memory was. What was killed has given its memory back before it is read: then the largest sample tells more.
+/// The kinds of memory. A killed process has returned its memory before the counters are read, so
+/// the largest sample is shown then.
 fn kinds(e: &Evidence, timeline: &[Sample]) -> Option<String> {
     let s = &e.own.stat;
     let at_end = [("anon", s.anon), ("file", s.file), ("tmpfs", s.shmem), ("kernel", s.kernel), ("sockets", s.sock)];
@@ -80,7 +82,7 @@ fn kinds(e: &Evidence, timeline: &[Sample]) -> Option<String> {
     }
 }
 
-/// The parts that add up to what was charged when its largest process was last looked into.
+/// The parts of the charged memory at the last inspection of the largest process.
 fn parts(e: &Evidence) -> Option<String> {
     let shares = e.shares();
     let whole = shares.iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes));

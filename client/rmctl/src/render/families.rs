@@ -1,4 +1,4 @@
-//! What is remembered of jobs that were run before, and the sizes that follow from it.
+//! Screens of the job history, and of the sizes that follow from it.
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::families::{Family, FamilyRow};
@@ -8,10 +8,10 @@ use super::Paint;
 use super::figures::{short, span};
 use super::table::{Table, wrap};
 
-/// Columns of a line.
+/// Width of a line. Columns.
 const COLUMNS: usize = 100;
 
-/// All families.
+/// All jobs with a history.
 pub(crate) fn list(rows: &[FamilyRow], now: UnixMillis, paint: Paint) -> String {
     if rows.is_empty() {
         return "no job has ended yet that taught something\nnext: rmctl submit FILE\n".to_owned();
@@ -24,7 +24,7 @@ pub(crate) fn list(rows: &[FamilyRow], now: UnixMillis, paint: Paint) -> String 
     table.text() + &paint.dim("next: rmctl job suggest NAME") + "\n"
 }
 
-/// A row for each stage, and in words what it says.
+/// A row for each stage, and the reasons as sentences.
 pub(crate) fn suggestions(family: &Family, found: &[Suggestion], paint: Paint) -> String {
     let runs = super::count(family.runs, "run");
     let head = format!("{} of {}, {runs}\n\n", paint.strong(family.name.as_str()), family.user);
@@ -32,7 +32,7 @@ pub(crate) fn suggestions(family: &Family, found: &[Suggestion], paint: Paint) -
     head + &suggested(found, |one| one.kind.clone(), "STAGE", paint) + &paint.dim(note)
 }
 
-/// Suggestions of all that is remembered, each with its job.
+/// Suggestions for all jobs with a history, each with the name of its job.
 pub(crate) fn all_suggestions(found: &[Suggestion], paint: Paint) -> String {
     if found.is_empty() {
         return "nothing is remembered that it could be about\nnext: rmctl job families · rmctl profile list\n".to_owned();

@@ -1,4 +1,4 @@
-//! Sizes, spans and times of day as people read them.
+//! Formats of sizes, durations and times for screens.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(crate) fn gib(bytes: Bytes) -> String {
     format!("{:.1}", bytes.as_gib_f64())
 }
 
-/// Whole per cent; `–` of nothing.
+/// Whole per cent; `–` if the whole is zero.
 pub(crate) fn percent(part: Bytes, whole: Bytes) -> String {
     if whole.is_zero() {
         return "–".to_owned();
@@ -55,7 +55,7 @@ pub(crate) fn fine_span(time: Duration) -> String {
     if time < Duration::from_secs(10) { format!("{:.1}s", time.as_secs_f64()) } else { span(time) }
 }
 
-/// `0:42`, `12:07`, `1:02:03`: how long after the start.
+/// `0:42`, `12:07`, `1:02:03`: time since a start.
 pub(crate) fn clock(time: Duration) -> String {
     let s = time.as_secs();
     if s < 3600 { format!("{}:{:02}", s / 60, s % 60) } else { format!("{}:{:02}:{:02}", s / 3600, s % 3600 / 60, s % 60) }
@@ -73,7 +73,8 @@ pub(crate) fn rfc3339(time: UnixMillis) -> String {
     format!("{year:04}-{month:02}-{day:02}T{}.{:03}Z", time_of_day(time), time.0 % 1000)
 }
 
-/// Year, month and day of a number of days since 1970-01-01, in 400-year eras that begin on 1 March.
+/// Year, month and day of a number of days since 1970-01-01, in 400-year eras that begin on 1
+/// March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
@@ -85,7 +86,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (year_of_era + era * 400 + carry, month, day)
 }
 
-/// Memory × time, in the largest unit that keeps it readable.
+/// Memory × time, in the largest readable unit.
 pub(crate) fn byte_time(byte_ms: u128) -> String {
     let gib_s = gib_seconds(byte_ms);
     match gib_s {
@@ -97,12 +98,12 @@ pub(crate) fn byte_time(byte_ms: u128) -> String {
 }
 
 /// Byte-milliseconds as GiB-seconds.
-#[allow(clippy::cast_precision_loss)] // a figure for people and reports; 52 bits are plenty
+#[allow(clippy::cast_precision_loss)] // 52 bits are precise enough for screens and reports
 pub(crate) fn gib_seconds(byte_ms: u128) -> f64 {
     byte_ms as f64 / 1000.0 / f64::from(1 << 30)
 }
 
-/// A part of a whole, both as [`byte_time`]; with one unit where they share it.
+/// A part of a whole, both as [`byte_time`]. The unit appears once if both have the same.
 pub(crate) fn byte_time_of(part: u128, whole: u128) -> String {
     let (part, whole) = (byte_time(part), byte_time(whole));
     match (part.split_once(' '), whole.split_once(' ')) {

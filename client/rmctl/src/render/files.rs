@@ -1,4 +1,4 @@
-//! What is in a directory of a container.
+//! Screen of a directory in a container.
 
 use headroom_wire::v1::reach::FileRow;
 
@@ -13,7 +13,8 @@ pub(crate) fn table(rows: &[FileRow], look: Look) -> String {
     }
     let mut table = Table::new(&["KIND", ">BYTES", "CHANGED", "PATH"]);
     for row in rows {
-        // A name may hold anything; what could move the cursor is shown as what it is.
+        // A file name may contain any character. Control characters are escaped, because they could
+        // move the cursor.
         let plain =
             |text: &str| text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
         let path: String = plain(&row.path);

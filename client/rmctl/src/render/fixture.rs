@@ -9,7 +9,7 @@ use headroom_wire::v1::events::{Event, EventLevel};
 use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, Mode, TaskRow, TaskState};
 use headroom_wire::v1::nodes::NodeView;
 
-/// 2026-11-21T10:40:00Z, when the job was submitted.
+/// 2026-11-21T10:40:00Z, the submission of the job.
 pub(crate) const START: u64 = 1_795_257_600_000;
 /// Two minutes later.
 pub(crate) const NOW: UnixMillis = UnixMillis(START + 120_000);
@@ -24,7 +24,7 @@ fn room(memory: u64, cpus: u32) -> Resource {
     Resource { memory: gib(memory), cpus: Cpus::from_cores(cpus), extra: Default::default() }
 }
 
-/// A job in the middle of its life.
+/// A running job.
 pub(crate) fn app() -> AppView {
     let totals = JobTotals {
         mode: Mode::Headroom,
@@ -108,14 +108,14 @@ fn attempt(id: &str, profile: Profile, rung: u32, from_s: u64, to_s: Option<u64>
     }
 }
 
-/// It finished at its first size.
+/// A task that finished at its first size.
 pub(crate) fn done() -> TaskRow {
     let mut a = attempt("map/2@1", profile(20, 4), 1, 2, Some(64), Some(ExitReason::Exit { code: 0 }));
     a.peak = Some(gib(9));
     row("map/2", TaskState::Done, profile(20, 4), 1, vec![a])
 }
 
-/// It lost its node and runs again at the same size.
+/// A task that lost its node and runs again at the same size.
 pub(crate) fn retried() -> TaskRow {
     let lost = attempt("map/4@1", profile(20, 4), 1, 2, Some(60), Some(ExitReason::NodeLost));
     let mut again = attempt("map/4@2", profile(20, 4), 1, 62, None, None);
@@ -128,7 +128,7 @@ pub(crate) fn retried() -> TaskRow {
     }
 }
 
-/// It was killed twice and runs at its third size.
+/// A task that was killed twice and runs at its third size.
 pub(crate) fn escalated() -> TaskRow {
     let mut first = attempt("map/7@1", profile(20, 4), 1, 2, Some(42), Some(ExitReason::OverheadOom));
     first.peak = Some(gib(24));
@@ -143,7 +143,7 @@ pub(crate) fn escalated() -> TaskRow {
     }
 }
 
-/// The attempt that a diagnosis is shown of.
+/// The attempt that the tests of diagnosis show.
 pub(crate) fn killed() -> AttemptRow {
     let mut a = attempt("map/7@2", profile(40, 4), 2, 43, Some(67), Some(ExitReason::OverheadOom));
     a.peak = Some(gib(44));
@@ -175,7 +175,7 @@ pub(crate) fn killed() -> AttemptRow {
     a
 }
 
-/// What the kernel and the runtime said about the killed attempt.
+/// The evidence of the killed attempt, from the kernel and the runtime.
 pub(crate) fn evidence() -> Evidence {
     let events = MemoryEvents { high: 0, max: 181, oom: 1, oom_kill: 2, oom_group_kill: 1 };
     let stat = MemoryStat {
@@ -207,7 +207,7 @@ fn waiting() -> TaskRow {
     t
 }
 
-/// A task that was killed at the largest size there is.
+/// A task that was killed at the largest size.
 pub(crate) fn task_given_up() -> TaskRow {
     let mut a = attempt("map/11@6", profile(150, 0), 5, 50, Some(99), Some(ExitReason::TaskOom));
     a.peak = Some(gib(150));
@@ -216,7 +216,7 @@ pub(crate) fn task_given_up() -> TaskRow {
     t
 }
 
-/// A cluster at work.
+/// A busy cluster.
 pub(crate) fn cluster() -> ClusterView {
     ClusterView {
         version: "0.1.0".into(),
@@ -246,7 +246,7 @@ pub(crate) fn cluster() -> ClusterView {
     }
 }
 
-/// Its nodes.
+/// The nodes of the cluster.
 pub(crate) fn nodes() -> Vec<NodeView> {
     let node = |id: &str, state: &str, offers, alloc, heap: u64, used: u64, containers| NodeView {
         id: id.parse().expect("node"),
@@ -280,7 +280,7 @@ pub(crate) fn nodes() -> Vec<NodeView> {
     ]
 }
 
-/// A node of which operators say something.
+/// A node with marks of operators.
 pub(crate) fn tagged() -> NodeView {
     let mut node = nodes().remove(0);
     let name = |text: &str| text.parse().expect("a name");
@@ -295,7 +295,7 @@ pub(crate) fn tagged() -> NodeView {
     node
 }
 
-/// Requests that wait.
+/// Waiting requests.
 pub(crate) fn why() -> Vec<WhyPending> {
     let node = |id: &str, free: u64, offers: u64, verdict: &str| WhyNode {
         node: id.parse().expect("node"),
@@ -320,7 +320,7 @@ pub(crate) fn why() -> Vec<WhyPending> {
     }]
 }
 
-/// Its containers.
+/// The containers of the cluster.
 pub(crate) fn containers() -> Vec<ContainerView> {
     let c = |id: &str, request: Option<&str>, memory, state: &str, reason| ContainerView {
         id: id.parse().expect("id"),

@@ -1,4 +1,4 @@
-//! Documents as YAML, CSV, chosen columns, or by a template. Pure.
+//! Documents as YAML, CSV, selected columns, or by a template. Pure.
 
 use headroom_types::{Bytes, UnixMillis};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::figures::{rfc3339, short};
 use super::table::Table;
 use crate::select::field::{Doc, flat, number, text};
 
-/// A document as YAML. Texts that could be taken for something else are quoted as JSON does, which YAML reads.
+/// A document as YAML. Ambiguous strings are quoted as in JSON, which is valid YAML.
 pub(crate) fn yaml(value: &Value) -> String {
     let mut out = String::new();
     block(value, 0, &mut out);
@@ -27,7 +27,7 @@ fn block(value: &Value, depth: usize, out: &mut String) {
             for item in list {
                 let mut inner = String::new();
                 block(item, depth + 1, &mut inner);
-                // The first line of an item stands beside its dash.
+                // The first line of an item follows its dash.
                 out.push_str(&format!("{pad}- {}", inner.trim_start()));
             }
         }
@@ -58,7 +58,7 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-/// Without quotes where nothing else can be meant.
+/// True if the string needs no quotes.
 fn plain(text: &str) -> String {
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
     let begins = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '/');
@@ -69,7 +69,7 @@ fn plain(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Rows as CSV: a column for each key that any of them has, in the order in which they are met.
+/// Rows as CSV: a column for each key of any row, in the order of first occurrence.
 pub(crate) fn csv(rows: &[Value], headers: bool) -> String {
     let mut names: Vec<String> = Vec::new();
     let flats: Vec<Vec<(String, Value)>> = rows.iter().map(flat).collect();
@@ -99,7 +99,7 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>, out: &mut String) {
     out.push_str(&format!("{}\n", cells.join(",")));
 }
 
-/// Chosen columns as a table. Sizes stay in bytes: it is for programs as well.
+/// Selected columns as a table. Sizes stay in bytes, because programs read this format too.
 pub(crate) fn columns(rows: &[Doc], names: &str, headers: bool) -> String {
     let names: Vec<&str> = names.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
     let titles: Vec<String> = names.iter().map(|n| n.to_uppercase()).collect();
@@ -123,7 +123,7 @@ pub(crate) fn template(rows: &[Doc], template: &str) -> Result<String, String> {
     Ok(rows.iter().map(one).collect())
 }
 
-/// Whether a template can be read.
+/// Checks the syntax of a template.
 pub(crate) fn check(template: &str) -> Result<(), String> {
     pieces(template).map(drop)
 }
@@ -134,7 +134,7 @@ enum Piece {
     Field { path: String, shown: Shown },
 }
 
-/// How a field of a template is shown.
+/// The format of a field in a template.
 #[derive(Clone, Copy, Debug)]
 enum Shown {
     AsItIs,
@@ -173,7 +173,8 @@ impl Piece {
         };
         let value = if path.is_empty() { Some(row.value().clone()) } else { row.get(path) };
         let value = value.unwrap_or_default();
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // sizes and times are whole and not negative
+        // Sizes and times are integers and not negative.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let whole = || value.as_u64().or_else(|| number(&value).map(|n| n as u64));
         match shown {
             Shown::AsItIs => text(&value),

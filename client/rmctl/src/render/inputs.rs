@@ -1,10 +1,10 @@
-//! Where inputs were, and what was read of them.
+//! Sentences about the location of inputs, and the bytes that tasks read.
 
 use headroom_wire::v1::job::{AttemptInput, InputGap, Locality, StageInputs};
 
 use super::count;
 
-/// One attempt's input in a sentence.
+/// The input of one attempt as a sentence.
 pub(crate) fn of_attempt(input: &AttemptInput) -> String {
     let read = match (input.planned, input.read) {
         (Some(planned), Some(read)) => format!("{planned} planned, {read} read"),
@@ -25,7 +25,7 @@ pub(crate) fn of_attempt(input: &AttemptInput) -> String {
     format!("{read}{place}{gap}")
 }
 
-/// A line for each stage that has something to tell.
+/// A line for each stage with input statistics.
 pub(crate) fn of_stages(stages: &[StageInputs]) -> String {
     stages.iter().map(of_stage).collect()
 }
@@ -47,7 +47,7 @@ fn of_stage(s: &StageInputs) -> String {
     if parts.is_empty() { String::new() } else { format!("input   {}: {}\n", s.stage, parts.join("; ")) }
 }
 
-/// A sentence for each stage most of whose kills were of attempts with a remote input.
+/// A sentence for each stage in which most kills hit attempts with a remote input.
 pub(crate) fn remote_kills(stages: &[StageInputs]) -> String {
     let one = |s: &StageInputs| {
         format!(

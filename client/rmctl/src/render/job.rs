@@ -1,4 +1,4 @@
-//! One job: a line of figures, then its tasks, those that matter first.
+//! Screen of one job: a line of totals, then its tasks, the most important first.
 
 use headroom_types::{Charge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
@@ -9,13 +9,14 @@ use super::table::{Table, cut};
 use super::{Look, Paint, apps, count, inputs};
 use crate::render::ladder::{ladder, rung};
 
-/// Tasks shown unless the screen is wide.
+/// Maximum number of tasks unless the screen is wide.
 const MOST: usize = 40;
 
-/// Rows of an answer to `?tasks=first`, where there are more.
+/// Maximum number of rows in an answer to `?tasks=first`.
 const FIRST: usize = 100;
 
-/// The whole screen. `chosen` is the rows that were asked for, in their order; all that matter first when nothing was asked.
+/// The whole screen. `chosen` are the selected rows in their order. Without a selection, all tasks
+/// are shown, the most important first.
 pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis, look: Look, paint: Paint) -> String {
     let mut text = look.advice(head(app, now, paint) + "\n");
     if !app.diagnostics.is_empty() {
@@ -67,7 +68,7 @@ fn head(app: &AppView, now: UnixMillis, paint: Paint) -> String {
     format!("{}  {}  {age} · {master} · {containers}", paint.strong(&app.id.to_string()), apps::state(app.state, paint))
 }
 
-/// The figures of a job in two lines.
+/// The totals of a job in two lines.
 pub(crate) fn figures(t: &JobTotals) -> String {
     let waiting = t.tasks.saturating_sub(t.done + t.failed + t.running);
     let shadow = t.shadow.as_ref().map(shadow).unwrap_or_default() + &inputs::of_stages(&t.inputs);
@@ -86,7 +87,7 @@ pub(crate) fn figures(t: &JobTotals) -> String {
     )
 }
 
-/// What learned sizes would have come to.
+/// The result that learned sizes would have had.
 fn shadow(s: &ShadowTotals) -> String {
     let perhaps = if s.perhaps == 0 { String::new() } else { format!(", {} perhaps not", s.perhaps) };
     format!(
@@ -98,7 +99,7 @@ fn shadow(s: &ShadowTotals) -> String {
     )
 }
 
-/// What matters goes first: given up, running after a kill, running, waiting, done.
+/// The sort key of a task: failed, running after a kill, running, waiting, done.
 fn weight(t: &TaskRow) -> (u8, std::cmp::Reverse<u32>, &headroom_types::TaskId) {
     let class = match t.state {
         TaskState::Failed => 0,
@@ -128,7 +129,7 @@ fn cells(t: &TaskRow, now: UnixMillis, wide: bool, paint: Paint) -> Vec<String> 
     cells
 }
 
-/// Verdict and treatment of the last attempt that did not end well.
+/// Verdict and treatment of the last failed attempt.
 fn failure(t: &TaskRow) -> [String; 2] {
     let failed = t.attempts.iter().rev().find(|a| a.reason.is_some_and(|r| r.charge() != Charge::Success));
     let verdict = failed.and_then(|a| a.reason).map_or_else(|| "–".to_owned(), |reason| reason.to_string());
@@ -136,7 +137,7 @@ fn failure(t: &TaskRow) -> [String; 2] {
     [verdict, treated.unwrap_or_else(|| "–".to_owned())]
 }
 
-/// The ladder, and what the row says of itself where the ladder does not show it.
+/// The ladder, and the note of the row.
 fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
     let ladder = ladder(t);
     let free = t.attempts.iter().rev().find_map(|a| a.reason.filter(|r| r.charge() == Charge::Free));

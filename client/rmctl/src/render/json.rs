@@ -1,4 +1,4 @@
-//! The formats for machines: the REST schema as it is, rearranged, or ids alone.
+//! The machine formats: the REST schema unchanged, in other forms, or ids alone.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,17 +7,17 @@ use super::forms;
 use crate::args::{Format, Output};
 use crate::select::field::{Doc, Row};
 
-/// What a verb found, ready for each format.
+/// The result of a verb, for all formats.
 #[derive(Debug)]
 pub(crate) struct Found<'a, T> {
-    /// The views, as the REST interface gave them.
+    /// The views, as the REST interface returned them.
     pub(crate) items: &'a [T],
-    /// The document for `-o json` is a list also when there is one item only.
+    /// True if the document for `-o json` is a list, also with one item only.
     pub(crate) list: bool,
 }
 
 impl<T: Serialize> Found<'_, T> {
-    /// The text for a machine's format; `None` for formats that people read.
+    /// The text in a machine format, or `None` for the formats for users.
     pub(crate) fn text(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
         self.shown(output, name, Doc::bare)
     }
@@ -35,19 +35,19 @@ impl<T: Serialize> Found<'_, T> {
             Format::Yaml => Some(values().first().map(forms::yaml).unwrap_or_default()),
             Format::Csv => Some(forms::csv(&values(), output.headers)),
             Format::Cols => Some(forms::columns(&docs(), &output.detail, output.headers)),
-            // It was read once already, when the arguments were.
+            // The template was checked with the arguments.
             Format::Template => forms::template(&docs(), &output.detail).ok(),
         }
     }
 }
 
 impl<T: Row> Found<'_, T> {
-    /// The same for rows of a list: columns and templates may name the figures of its table too.
+    /// The text for rows of a list: columns and templates can also name the columns of its table.
     pub(crate) fn rows(&self, output: &Output) -> Option<String> {
         self.rows_named(output, Row::id)
     }
 
-    /// The same for rows whose ids do not say whose they are.
+    /// The text for rows whose ids do not contain their owner.
     pub(crate) fn rows_named(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
         self.shown(output, name, Doc::of)
     }
@@ -58,7 +58,7 @@ pub(crate) fn line<T: Serialize + ?Sized>(item: &T) -> String {
     serde_json::to_string(item).unwrap_or_else(|e| format!("{{\"error\":{:?}}}", e.to_string()))
 }
 
-/// A JSON document for people and machines, with its line feed.
+/// An indented JSON document with a final line break.
 pub(crate) fn pretty<T: Serialize + ?Sized>(item: &T) -> String {
     serde_json::to_string_pretty(item).unwrap_or_else(|e| format!("{{\"error\":{:?}}}", e.to_string())) + "\n"
 }

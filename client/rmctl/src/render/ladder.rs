@@ -1,11 +1,11 @@
-//! The sizes a task was tried at and those that would follow, in one cell: `64✗ 128✗ [192▶] 384`.
+//! The sizes of a task's attempts and the next sizes, in one cell: `64✗ 128✗ [192▶] 384`.
 
 use headroom_types::{Bytes, Charge};
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 
 use super::figures::short;
 
-/// What became of a size.
+/// Result of an attempt at one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Killed,
@@ -38,15 +38,15 @@ impl Mark {
     }
 }
 
-/// The rung it is on, and how many there are as far as that can be told.
+/// The present rung, and the number of rungs if it is known.
 pub(crate) fn rung(row: &TaskRow) -> String {
     let known = row.attempts.last().is_some_and(|a| a.ended.is_none()) || !row.ahead.is_empty();
     let ahead = u32::try_from(row.ahead.len()).unwrap_or(u32::MAX);
     if known { format!("{}/{}", row.rung, row.rung.saturating_add(ahead)) } else { row.rung.to_string() }
 }
 
-/// The ladder of a task: the sizes it was tried at, in brackets the one it is at, then those that would follow. Sizes lose their unit when
-/// all share it.
+/// The ladder of a task: the sizes of its attempts, the present one in brackets, then the next
+/// sizes. Sizes omit their unit if all have the same.
 pub(crate) fn ladder(row: &TaskRow) -> String {
     let mut steps: Vec<(Bytes, Mark)> = row.attempts.iter().map(|a| (a.profile.memory(), Mark::of(a))).collect();
     let waits = match row.state {

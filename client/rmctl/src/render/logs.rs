@@ -2,7 +2,7 @@
 
 use super::Paint;
 
-/// What stands before each line when several tasks are shown.
+/// Adds a prefix to each line, for logs of several tasks.
 pub(crate) fn prefixed(prefix: &str, text: &str, stderr: bool, paint: Paint) -> String {
     let bar = if stderr { paint.bad("▌") } else { "│".to_owned() };
     text.lines().map(|l| format!("{prefix} {bar} {l}\n")).collect()

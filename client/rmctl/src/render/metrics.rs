@@ -1,4 +1,5 @@
-//! A page of metrics: lines of some of them, and each series as a row. Reads the text format of Prometheus, as far as our own pages use it.
+//! A metrics page: selected lines, and each series as a row. Reads the subset of the Prometheus
+//! text format that Headroom's own pages use.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +11,11 @@ use crate::select::field::Row;
 /// One series with its value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Series {
-    /// The name of its metric.
+    /// Name of the metric.
     pub(crate) name: String,
     /// Its labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// The value; `null` for what JSON has no number for.
+    /// The value; `null` for values that JSON cannot represent.
     pub(crate) value: Option<f64>,
 }
 
@@ -27,19 +28,19 @@ impl Row for Series {
     }
 }
 
-/// The lines about metrics that have `part` in their name, with what explains them.
+/// The lines of metrics whose name contains `part`, with help and type.
 pub(crate) fn only(page: &str, part: &str) -> String {
     page.lines().filter(|line| name(line).contains(part)).map(|line| format!("{line}\n")).collect()
 }
 
-/// The name of the metric that a line is about; nothing for other comments.
+/// The metric name of a line; empty for other comments.
 pub(crate) fn name(line: &str) -> &str {
     let about = line.strip_prefix("# HELP ").or_else(|| line.strip_prefix("# TYPE "));
     let text = about.unwrap_or(if line.starts_with('#') { "" } else { line });
     text.split(|c: char| c == '{' || c.is_whitespace()).next().unwrap_or_default()
 }
 
-/// Every series.
+/// All series.
 pub(crate) fn series(page: &str) -> Vec<Series> {
     page.lines().filter(|line| !line.starts_with('#')).filter_map(one).collect()
 }
@@ -55,7 +56,8 @@ fn one(line: &str) -> Option<Series> {
     (!name.is_empty()).then(|| Series { name, labels, value: Some(value).filter(|v| v.is_finite()) })
 }
 
-/// Labels up to the closing brace, and what follows it. A backslash takes a quote, a backslash or a line feed out of its meaning.
+/// Parses labels up to the closing brace, and returns the rest. A backslash escapes a quote, a
+/// backslash or a line break.
 fn labels(text: &str) -> Option<(BTreeMap<String, String>, &str)> {
     let mut found = BTreeMap::new();
     let mut rest = text;

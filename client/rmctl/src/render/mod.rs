@@ -1,4 +1,5 @@
-//! From views to text: pure functions, the same input gives the same screen. Knows no clock, no terminal and no connection.
+//! From views to text: pure functions without clock, terminal or connection. The same input gives
+//! the same screen.
 
 pub(crate) mod acl;
 pub(crate) mod apps;
@@ -44,30 +45,30 @@ pub(crate) mod timeline;
 pub(crate) mod top;
 pub(crate) mod why;
 
-/// How a list is shown.
+/// Appearance of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
-    /// More columns, and every row.
+    /// With more columns, and every row.
     pub(crate) wide: bool,
     /// With headers and advice.
     pub(crate) headers: bool,
 }
 
 impl Look {
-    /// As usual.
+    /// The default appearance.
     #[cfg(test)]
     pub(crate) const USUAL: Look = Look { wide: false, headers: true };
     /// With more columns.
     #[cfg(test)]
     pub(crate) const WIDE: Look = Look { wide: true, headers: true };
 
-    /// What is only said beside the rows.
+    /// A text for users only; empty without headers.
     pub(crate) fn advice(self, text: String) -> String {
         if self.headers { text } else { String::new() }
     }
 }
 
-/// Adds colour, or leaves a text as it is. Every coloured text also differs by its glyph or word.
+/// Adds colour, or returns a text unchanged. Every coloured text also differs by its glyph or word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paint {
     colour: bool,
@@ -82,34 +83,34 @@ impl Paint {
     pub(crate) fn new(colour: bool) -> Self {
         Paint { colour }
     }
-    /// Whether there is colour.
+    /// True if colour is on.
     pub(crate) fn is_colour(self) -> bool {
         self.colour
     }
     fn wrap(self, code: &str, text: &str) -> String {
         if self.colour && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
-    /// Something failed.
+    /// Colour of failures.
     pub(crate) fn bad(self, text: &str) -> String {
         self.wrap("31", text)
     }
-    /// Something worked.
+    /// Colour of successes.
     pub(crate) fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
-    /// Worth a look.
+    /// Colour of warnings.
     pub(crate) fn warn(self, text: &str) -> String {
         self.wrap("33", text)
     }
-    /// In motion.
+    /// Colour of running objects.
     pub(crate) fn live(self, text: &str) -> String {
         self.wrap("36", text)
     }
-    /// Less important.
+    /// Style of less important text.
     pub(crate) fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
-    /// More important.
+    /// Style of more important text.
     pub(crate) fn strong(self, text: &str) -> String {
         self.wrap("1", text)
     }

@@ -1,4 +1,4 @@
-//! All nodes, with what is granted on each as a bar. Bars are to one scale, so that a larger node has a longer one.
+//! Screens of nodes, with a bar of allocated memory for each. All bars have the same scale.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::figures::{percent, short, span};
 use super::table::Table;
 use super::{Look, Paint, bars, containers, count, tags};
 
-/// Characters of the largest node's bar.
+/// Width of the largest node's bar. Characters.
 const WIDTH: usize = 24;
 
 /// The whole screen.
@@ -35,7 +35,7 @@ pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
     table.of(look.headers) + &look.advice(paint.dim("next: rmctl status · rmctl ps") + "\n")
 }
 
-/// One node, with what is on it, the largest first.
+/// One node with its containers, the largest first.
 pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
     let state = if n.state == "ready" { paint.good("✓ ready") } else { paint.warn(&format!("! {}", n.state)) };
     let reason = n.reason.as_deref().map(|r| format!(": {r}")).unwrap_or_default();
@@ -73,14 +73,14 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     text + &paint.dim(&format!("next: rmctl node events {} · rmctl node {verb} {}", n.id, n.id)) + "\n"
 }
 
-/// Containers that live on a node, the largest first.
+/// The running containers of a node, the largest first.
 pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
     let mut alive: Vec<&ContainerView> = all.iter().filter(|c| c.ended.is_none() && c.state != "exited").collect();
     alive.sort_by(|a, b| b.resource.memory.cmp(&a.resource.memory).then_with(|| a.id.cmp(&b.id)));
     containers::table(&alive, now, Look { wide: false, headers: true }, paint)
 }
 
-/// What became of a node that was to be empty.
+/// The result of a drain.
 pub(crate) fn drained(n: &NodeView, now: UnixMillis) -> String {
     let id = &n.id;
     let Some(mark) = &n.mark else { return format!("{id} is {}: somebody took it back\n", n.state) };
@@ -118,7 +118,7 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
     }
     let reason = n.because().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
     let label = if n.enforcer.is_kernel() { "" } else { "  not kernel-enforced" };
-    // A node that takes no work for it says so as its reason.
+    // A node that is not ready for this reason shows it as its reason.
     let left =
         n.left_words().filter(|_| n.because().is_none()).map(|left| format!("  {}", paint.warn(&left))).unwrap_or_default();
     cells.push(format!("{}{reason}{left}{label}", bar(n, largest)));
@@ -127,7 +127,7 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
 
 fn bar(n: &NodeView, largest: Bytes) -> String {
     let granted = n.allocated.memory;
-    // Where no container declares a heap, all of it is one quantity.
+    // If no container declares a heap, all memory is one quantity.
     let heap = if n.allocated_heap.is_zero() { granted } else { n.allocated_heap.min(granted) };
     bars::stacked(heap, granted.saturating_sub(heap), n.offers.memory, bars::scaled(n.offers.memory, largest, WIDTH))
 }

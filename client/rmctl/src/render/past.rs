@@ -1,4 +1,4 @@
-//! Jobs that have ended, the latest first.
+//! Screen of ended jobs, the latest first.
 
 use headroom_types::{AppId, QueuePath, UnixMillis};
 use headroom_wire::v1::apps::AppState;
@@ -10,7 +10,7 @@ use super::table::{Table, cut};
 use super::{Look, Paint, apps};
 use crate::select::field::Row;
 
-/// A job that has ended. Figures are missing where its master told of no tasks.
+/// An ended job. Numbers are absent if its master reported no tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct PastJob {
     pub(crate) id: AppId,
@@ -22,13 +22,13 @@ pub(crate) struct PastJob {
     pub(crate) tasks: Option<u32>,
     pub(crate) done: Option<u32>,
     pub(crate) failed: Option<u32>,
-    /// Attempts that ended as a memory failure.
+    /// Attempts that ended by a memory failure.
     pub(crate) oom_kills: Option<u32>,
-    /// Tasks that had such an attempt and are done.
+    /// Finished tasks that had such an attempt.
     pub(crate) recovered: Option<u32>,
     /// Memory × time of all attempts. GiB·h.
     pub(crate) gib_h: Option<f64>,
-    /// And of those that had to run again. GiB·h.
+    /// Memory × time of attempts that had to run again. GiB·h.
     pub(crate) rerun_gib_h: Option<f64>,
     pub(crate) diagnostics: String,
 }
@@ -52,7 +52,7 @@ impl Row for PastJob {
     }
 }
 
-/// The whole screen; `all` is how many there are.
+/// The whole screen; `all` is the total number of ended jobs.
 pub(crate) fn screen(past: &[PastJob], all: usize, now: UnixMillis, look: Look, paint: Paint) -> String {
     if past.is_empty() {
         return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());

@@ -1,4 +1,4 @@
-//! What a job will ask of a cluster, in a few lines, before it is submitted.
+//! The plan of a job, before it is submitted.
 
 use headroom_config::job::ClusterProfiles;
 use headroom_config::job::{GrowSpec, grow};
@@ -9,11 +9,11 @@ use headroom_wire::v1::job::Mode;
 use super::figures::short;
 use super::table::wrap;
 
-/// Columns of a line.
+/// Width of a line. Columns.
 const COLUMNS: usize = 100;
 
-/// The plan of a job: its executors, its stages, and what a memory failure would lead to. `polls`: no node that could run a stage has
-/// an enforcer of the kernel.
+/// The plan of a job: its executors, its stages, and its reaction to memory failures. `polls`
+/// returns true for a stage whose nodes have no kernel enforcer.
 pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>, polls: impl Fn(&StageSpec) -> bool) -> String {
     let executors = job.executors.iter().map(|e| {
         let slots = if e.slots == 1 { "slot" } else { "slots" };
@@ -26,7 +26,8 @@ pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>, polls: imp
     executors.chain(stages).chain(sizes).collect()
 }
 
-/// The profiles of the cluster that a job file names, as they are now and will be for this job.
+/// The profiles of the cluster that a job file names, with their present sizes, which the job
+/// keeps.
 pub(crate) fn named(profiles: &ClusterProfiles) -> String {
     profiles.iter().map(|(name, size)| format!("from  the cluster's profile {name}: {size}, {} cpus\n", size.cpus)).collect()
 }
@@ -43,7 +44,7 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
     format!("plan  {} {} × {}, {at_once}{after}\n{input}", s.name, s.count, s.profile)
 }
 
-/// Whether its tasks are given more before they are killed.
+/// Whether tasks of a stage grow before they are killed.
 fn growth(s: &StageSpec, mode: Mode, polls: bool) -> String {
     let off = match s.grow {
         _ if !grow::is_part_of(mode) => format!("mode {} kills", mode.as_str()),
@@ -61,7 +62,7 @@ fn growth(s: &StageSpec, mode: Mode, polls: bool) -> String {
     format!("      {}: a running task is given no more memory: {off}\n", s.name)
 }
 
-/// What follows from where its input is.
+/// The consequences of the location of a stage's input.
 fn input(s: &StageSpec) -> String {
     match (s.input_locality, s.runtime.memory()) {
         (None, _) => String::new(),
@@ -76,7 +77,7 @@ fn input(s: &StageSpec) -> String {
     }
 }
 
-/// In words, so that nothing is promised that is decided only when a task was killed.
+/// The ladder in words, because its sizes are decided only after a kill.
 fn ladder(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
     let cap = job.retry.cap.into_iter().chain(largest).min();
     let cap = cap.map(|c| format!("up to {}", short(c))).unwrap_or_else(|| "up to the largest node".to_owned());

@@ -1,4 +1,4 @@
-//! Profiles of the cluster: as a table, one with its use, and what an import changes.
+//! Screens of profiles of the cluster: a table, one profile, and the changes of an import.
 
 use headroom_types::{Name, UnixMillis};
 use headroom_wire::v1::profiles::ClusterProfile;
@@ -7,7 +7,7 @@ use super::figures::{short, span};
 use super::table::Table;
 use super::{Look, Paint, count};
 
-/// All of them.
+/// All profiles.
 pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: Look, paint: Paint) -> String {
     if all.is_empty() && look.headers {
         return "the cluster has no profiles\nnext: rmctl profile set NAME --memory 1GiB · rmctl profile import FILE\n"
@@ -33,7 +33,7 @@ fn ago(profile: &ClusterProfile, now: UnixMillis) -> String {
     format!("{} ago", span(now.since(profile.changed)))
 }
 
-/// One of them.
+/// One profile.
 pub(crate) fn one(p: &ClusterProfile, now: UnixMillis, paint: Paint) -> String {
     let mut text = format!("{}  {}\n", paint.strong(p.name.as_str()), p.about);
     let mut line = |name: &str, value: String| text.push_str(&format!("{name:<10}{value}\n"));
@@ -44,12 +44,12 @@ pub(crate) fn one(p: &ClusterProfile, now: UnixMillis, paint: Paint) -> String {
     text + &paint.dim("next: rmctl profile list · rmctl job plan FILE") + "\n"
 }
 
-/// How a job file names it.
+/// The line of a job file that uses a profile.
 pub(crate) fn use_of(name: &Name) -> String {
     format!("profile = \"{name}\" in an [executors.NAME] or a [[stage]]")
 }
 
-/// What each profile of a file was and is.
+/// The profiles of a file before and after the import.
 pub(crate) fn imported(rows: &[ClusterProfile], before: &[ClusterProfile], dry_run: bool, paint: Paint) -> String {
     let mut table = Table::new(&["PROFILE", ">WAS", ">IS", ">CPUS", "CHANGE"]);
     let mut changed = 0_u32;

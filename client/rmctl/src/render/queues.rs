@@ -1,4 +1,4 @@
-//! Queues: the tree as a table, one queue with all that is written down of it.
+//! Screens of queues: the tree as a table, and one queue in detail.
 
 use headroom_types::Resource;
 use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueView, QueuesView};
@@ -16,7 +16,7 @@ pub(crate) fn screen(view: &QueuesView, look: Look, paint: Paint) -> String {
     table.of(look.headers) + &look.advice(format!("generation {}\n{next}\n", view.generation))
 }
 
-/// Chosen queues, each with its whole path.
+/// Selected queues, each with its full path.
 pub(crate) fn chosen(queues: &[QueueView], look: Look, paint: Paint) -> String {
     let mut table = Table::new(&headers(look.wide));
     for queue in queues {
@@ -52,7 +52,7 @@ fn row(q: &QueueView, name: String, wide: bool, paint: Paint, table: &mut Table)
     table.row(cells);
 }
 
-/// Its use against its guarantee, in percent.
+/// Use as a percentage of the guarantee.
 fn share(q: &QueueView, paint: Paint) -> String {
     let text = format!("{}%", q.share / 10);
     if q.share > 1000 { paint.warn(&text) } else { text }
@@ -105,7 +105,7 @@ fn figures(r: &Resource) -> String {
     format!("{}, {}{extra}", short(r.memory), r.cpus.words())
 }
 
-/// What is written down of a queue beside its shares and its gate.
+/// The configuration of a queue without its shares and its state.
 fn written(q: &QueueView) -> Vec<(String, String)> {
     let Ok(Value::Object(keys)) = serde_json::to_value(&q.spec) else { return Vec::new() };
     let shown = ["guaranteed", "maximum", "gate"];

@@ -1,11 +1,12 @@
-//! The finished tasks of a job as comma-separated lines, in the columns that `rmctl job replay` reads.
+//! The finished tasks of a job as CSV, in the columns that `rmctl job replay` reads.
 
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 
 const HEADER: &str = "dataset,task_type,seq,input_bytes,peak_mem_bytes,runtime_s,user_mem_bytes,cpus\n";
 
-/// A header, and a line for each task that is done and whose peak is known. Its request is what its first attempt was given.
+/// A header, and a line for each finished task with a known peak. Its request is the size of its
+/// first attempt.
 pub(crate) fn trace(app: &AppView) -> String {
     let tasks = app.job.iter().flat_map(|job| &job.tasks).filter(|task| task.state == TaskState::Done);
     let mut text = HEADER.to_owned();

@@ -1,4 +1,4 @@
-//! What came of a replay: a row for each dataset and mode, the totals last.
+//! Screen of a replay: a row for each dataset and mode, the totals last.
 
 use headroom_appmaster::replay::{Gate, Row, Shared, TOTAL};
 
@@ -64,7 +64,7 @@ fn lost(row: &Row, paint: Paint) -> String {
     if row.lost == 0 { paint.good("0") } else { paint.bad(&row.lost.to_string()) }
 }
 
-/// How full the nodes were, and who waited for their memory.
+/// Utilization of the nodes, and tasks that waited for memory.
 fn on_nodes(rows: &[Row], paint: Paint) -> String {
     let headers = ["NODES", "MODE", ">UTILIZED", ">KILLS", ">WAITED", ">HOURS", ">P99 s", ">HELD", ">HELD s", ">EVICTED"];
     let mut table = Table::new(&headers);
@@ -85,7 +85,7 @@ fn on_nodes(rows: &[Row], paint: Paint) -> String {
     table.text() + "\n"
 }
 
-/// All datasets together, at each utilisation that was asked for.
+/// All datasets together, for each requested utilization.
 fn utilizations(rows: &[Row], paint: Paint) -> String {
     let headers = [
         ">UTILIZATION",
@@ -138,7 +138,7 @@ fn shared(name: &str, rows: &[Row], of: fn(&Row) -> &Shared, paint: Paint) -> St
     table.text() + "\n"
 }
 
-/// What is asked of mode `headroom`, and whether it is so.
+/// The requirements for mode `headroom`, and whether they are met.
 fn gates(rows: &[Row], paint: Paint) -> String {
     let one = |gate: &Gate| {
         let met = if gate.met { paint.good("met") } else { paint.bad("missed") };

@@ -1,4 +1,4 @@
-//! Container requests, as a master asked them.
+//! Screen of the container requests of a master.
 
 use headroom_wire::v1::am::Ask;
 use headroom_wire::v1::apps::WhyPending;
@@ -7,7 +7,7 @@ use super::figures::{short, span};
 use super::table::{Table, cut};
 use super::{Look, Paint};
 
-/// The whole screen. `waits` tells which of them wait, and for how long.
+/// The whole screen. `waits` are the waiting requests with their reasons.
 pub(crate) fn screen(app: &str, asks: &[Ask], waits: &[WhyPending], look: Look, paint: Paint) -> String {
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));

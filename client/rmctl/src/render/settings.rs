@@ -1,4 +1,4 @@
-//! Settings with who said them, and contexts.
+//! Screens of settings with their sources, and of contexts.
 
 use super::Paint;
 use super::figures::fine_span;
@@ -6,7 +6,7 @@ use super::table::Table;
 use crate::settings::file::UserFile;
 use crate::settings::{Settings, token_words};
 
-/// Everything that holds for a call, and why.
+/// All effective settings with their sources.
 pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> String {
     let mut table = Table::new(&["SETTING", "VALUE", "BY"]);
     let context = s.context.as_ref().map_or_else(|| "–".to_owned(), |c| c.value.clone());
@@ -29,7 +29,7 @@ pub(crate) fn settings(s: &Settings, files: &[(String, bool)], paint: Paint) -> 
     table.text() + &files + &paint.dim("next: rmctl config validate · rmctl context list") + "\n"
 }
 
-/// All contexts; the one in use is marked.
+/// All contexts; the current one is marked.
 pub(crate) fn contexts(file: &UserFile, paint: Paint) -> String {
     if file.contexts.is_empty() {
         return "no contexts\nnext: rmctl context set NAME --addr URL\n".to_owned();

@@ -1,4 +1,4 @@
-//! State directories: what is in one, what was kept of it, what was put back.
+//! Screens of state directories: contents, backup, restore.
 
 use headroom_rm_store::backup::{Filled, Kept};
 use headroom_rm_store::check::Report;
@@ -8,7 +8,7 @@ use super::figures::short;
 use super::table::Table;
 use super::{Paint, count};
 
-/// `rmctl operator state check`.
+/// Screen of `rmctl operator state check`.
 pub(crate) fn report(report: &Report, paint: Paint) -> String {
     let mut text = facts(report);
     if !report.records.is_empty() {
@@ -49,7 +49,7 @@ fn facts(report: &Report) -> String {
     lines.into_iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }
 
-/// `rmctl operator state backup`.
+/// Screen of `rmctl operator state backup`.
 pub(crate) fn kept(kept: &Kept) -> String {
     format!(
         "{} ({}): {} of {}, up to commit {}\nnext: rmctl operator state restore --state DIR --from {}\n",
@@ -62,7 +62,7 @@ pub(crate) fn kept(kept: &Kept) -> String {
     )
 }
 
-/// `rmctl operator state restore`.
+/// Screen of `rmctl operator state restore`.
 pub(crate) fn filled(filled: &Filled) -> String {
     let mut text = format!(
         "{} holds {}, up to commit {}, in {}\nnumbers jump ahead: the next life is {}, the next application {}\n",

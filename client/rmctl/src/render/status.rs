@@ -1,4 +1,4 @@
-//! The cluster on one screen.
+//! Screen of the cluster's summary.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use super::figures::{byte_time, gib, percent, span};
 use super::table::cut;
 use super::{Paint, bars, count};
 
-/// Characters of the memory bar.
+/// Width of the memory bar. Characters.
 const WIDTH: usize = 24;
-/// Longest line of attention. Columns.
+/// Longest line of the attention list. Columns.
 const MOST: usize = 100;
-/// Nodes named one by one.
+/// Maximum number of nodes in the attention list.
 const NODES: usize = 4;
-/// Failed jobs named one by one.
+/// Maximum number of failed jobs in the attention list.
 const FAILED: usize = 2;
 
 /// The whole screen.
@@ -50,14 +50,14 @@ fn head(c: &ClusterView, paint: Paint) -> String {
     )
 }
 
-/// The fallback is never shown without saying what it is.
+/// The name of an enforcer. The fallback `poll` always has an explanation.
 fn named(enforcer: &str) -> String {
     if enforcer == "poll" { "poll (not kernel-enforced)".to_owned() } else { enforcer.to_owned() }
 }
 
 fn memory(c: &ClusterView, nodes: &[NodeView]) -> String {
     let heap = nodes.iter().fold(Bytes::ZERO, |sum, n| sum.saturating_add(n.allocated_heap)).min(c.allocated);
-    // Where no container declares a heap, all of it is one quantity.
+    // If no container declares a heap, all memory is one quantity.
     let (heap, overhead) = if heap.is_zero() { (c.allocated, Bytes::ZERO) } else { (heap, c.allocated.saturating_sub(heap)) };
     format!(
         "memory  {}  {}/{} GiB allocated ({}), {} GiB in use · cpus {}/{}",
@@ -84,7 +84,7 @@ fn jobs(c: &ClusterView, apps: &[AppView]) -> String {
     )
 }
 
-/// Kills, and what became of the tasks that were given more for it.
+/// Memory kills, and the results of the tasks that escalated after them.
 fn kills(c: &ClusterView, paint: Paint) -> String {
     let text = format!("oom 1h  {}", count(c.oom_1h, "kill"));
     let text = if c.oom_1h == 0 { text } else { paint.warn(&text) };
@@ -94,15 +94,15 @@ fn kills(c: &ClusterView, paint: Paint) -> String {
     format!("{text} → {} escalated: {fates} · {rerun} re-run", count(h.escalated, "task"))
 }
 
-/// Something to look at, with what to type about it.
+/// An entry of the attention list, with the command to type.
 struct Look {
     what: String,
     see: String,
 }
 
-/// What an operator should look at, worst first: nodes, what waits, jobs that failed lately.
+/// The attention list, worst first: nodes, leftovers, waiting requests, recently failed jobs.
 fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
-    // What somebody wanted to be so goes last.
+    // Nodes that an operator drained or cordoned come last.
     let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) =
         nodes.iter().filter(|n| n.state != "ready").partition(|n| n.way_back().is_some());
     let mut look: Vec<Look> = sick.iter().take(NODES).map(|n| trouble(n)).collect();

@@ -1,15 +1,16 @@
-//! Tables without borders: upper-case headers, columns as wide as their widest cell, the last one as long as it likes.
+//! Tables without borders: upper-case headers, and columns as wide as their widest cell. The last
+//! column has no limit.
 
-/// How a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// For words.
     Left,
-    /// Figures.
+    /// For numbers.
     Right,
 }
 
-/// A table in the making.
+/// A table under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
@@ -17,7 +18,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these headers; one that begins with `>` stands to the right.
+    /// A table with these headers. A header with a leading `>` aligns its column to the right.
     pub(crate) fn new(headers: &[&str]) -> Self {
         let column = |h: &&str| match h.strip_prefix('>') {
             Some(h) => (h.to_owned(), Align::Right),
@@ -26,7 +27,7 @@ impl Table {
         Table { columns: headers.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row; it has as many cells as there are headers.
+    /// Adds a row with as many cells as headers.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
@@ -37,12 +38,12 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The lines, each with its line feed.
+    /// The lines, each with a final line break.
     pub(crate) fn text(&self) -> String {
         self.of(true)
     }
 
-    /// The lines, with those of the headers or without.
+    /// The lines, with or without headers.
     pub(crate) fn of(&self, headers: bool) -> String {
         let titles: Vec<String> = self.columns.iter().map(|(h, _)| h.clone()).collect();
         let all: Vec<&Vec<String>> = Some(&titles).filter(|_| headers).into_iter().chain(&self.rows).collect();
@@ -67,7 +68,8 @@ impl Table {
     }
 }
 
-/// Columns a text takes on a terminal: colour takes none, and every glyph used here takes one.
+/// Number of terminal columns of a text. Colour codes have no width, and every glyph here has width
+/// one.
 pub(crate) fn visible(text: &str) -> usize {
     let mut n = 0;
     let mut escaped = false;
@@ -82,7 +84,7 @@ pub(crate) fn visible(text: &str) -> usize {
     n
 }
 
-/// The first `width` columns, with `…` in place of what is left out. For text without colour.
+/// The first `width` columns, with `…` in place of the rest. For text without colour.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -93,7 +95,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// A text broken at spaces into lines of at most `width` columns.
+/// Wraps a text at spaces into lines of at most `width` columns.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

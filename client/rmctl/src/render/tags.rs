@@ -1,4 +1,4 @@
-//! What is said of a node, by its agent and by its operators.
+//! Labels, attributes, taints and cordons of a node, from its agent and from operators.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use headroom_wire::v1::nodes::NodeView;
 
 use super::{Paint, count};
 
-/// `gpu, zone=b (operator)`: labels and attributes of a node, with who said so where it was not its agent.
+/// `gpu, zone=b (operator)`: labels and attributes of a node. Those of operators are marked.
 pub(crate) fn labels(n: &NodeView) -> Vec<String> {
     let by = |operator: bool| if operator { " (operator)" } else { "" };
     let labels = n.traits.labels.iter().map(|label| format!("{label}{}", by(n.tags.labels.contains(label))));
@@ -16,12 +16,12 @@ pub(crate) fn labels(n: &NodeView) -> Vec<String> {
     labels.chain(named).collect()
 }
 
-/// `etl, team=ada`.
+/// `etl, team=ada`: taints of a node.
 pub(crate) fn taints(n: &NodeView) -> Vec<String> {
     n.traits.taints.iter().map(|(name, value)| pair(name, value)).collect()
 }
 
-/// `gpu,zone=b`, for a column.
+/// `gpu,zone=b`: labels and attributes for a column.
 pub(crate) fn brief(n: &NodeView) -> String {
     let labels = n.traits.labels.iter().map(Name::to_string);
     let all: Vec<String> = labels.chain(n.traits.attributes.iter().map(|(name, value)| pair(name, value))).collect();
@@ -32,7 +32,7 @@ fn pair(name: &Name, value: &str) -> String {
     if value.is_empty() { name.to_string() } else { format!("{name}={value}") }
 }
 
-/// A node was cordoned.
+/// The result of `cordon`.
 pub(crate) fn cordoned(n: &NodeView, dry_run: bool) -> String {
     let would = if dry_run { "would get" } else { "gets" };
     let state = if n.state == "cordoned" { String::new() } else { format!("; it is {} as well", n.state) };
@@ -43,14 +43,14 @@ pub(crate) fn cordoned(n: &NodeView, dry_run: bool) -> String {
     format!("{} {would} no new containers; {stay}{state}\nnext: rmctl node uncordon {}\n", n.id, n.id)
 }
 
-/// A node was taken back.
+/// The result of `uncordon`.
 pub(crate) fn uncordoned(n: &NodeView, dry_run: bool) -> String {
     let would = if dry_run { "would be" } else { "is" };
     let next = n.way_back().map_or_else(|| "rmctl node list".to_owned(), |verb| format!("rmctl node {verb} {}", n.id));
     format!("{} {would} {}\nnext: {next}\n", n.id, n.state)
 }
 
-/// What holds of a node now.
+/// The present labels and taints of a node.
 pub(crate) fn said(n: &NodeView, dry_run: bool, paint: Paint) -> String {
     let would = if dry_run { " would have" } else { "" };
     let all = |what: &str, words: Vec<String>| {
@@ -60,7 +60,7 @@ pub(crate) fn said(n: &NodeView, dry_run: bool, paint: Paint) -> String {
     format!("{}{would}\n{}{}", paint.strong(n.id.as_str()), all("labels", labels(n)), all("taints", taints(n)))
 }
 
-/// That something which was taken back is there nevertheless.
+/// A note for each removed name that stays, because the node's own configuration sets it.
 pub(crate) fn stays(n: &NodeView, gone: &[Name]) -> String {
     let own: BTreeMap<&Name, ()> = gone
         .iter()

@@ -1,4 +1,4 @@
-//! One task: where it stands, every attempt at it, and its sizes as a staircase.
+//! Screens of one task: its state, its attempts, and its ladder as bars.
 
 use headroom_types::{Bytes, Charge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
@@ -9,7 +9,7 @@ use super::ladder;
 use super::table::{Table, cut};
 use super::{Look, Paint, bars, job};
 
-/// Columns of the largest size's bar.
+/// Width of the bar of the largest size. Columns.
 const WIDTH: usize = 40;
 
 /// One task with its attempts.
@@ -32,7 +32,7 @@ pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: Look, paint
     text + &paint.dim(&format!("next: {see} · rmctl task ladder {id}")) + "\n"
 }
 
-/// Attempts as a table, those of several tasks too.
+/// Attempts of one or several tasks as a table.
 pub(crate) fn attempts(app: &AppView, all: &[AttemptRow], now: UnixMillis, look: Look, paint: Paint) -> String {
     if all.is_empty() {
         return look.advice(format!("nothing has been started\nnext: rmctl why {}\n", app.id));
@@ -80,7 +80,7 @@ fn verdict(a: &AttemptRow, paint: Paint) -> String {
     }
 }
 
-/// The sizes it was tried at as bars to one scale: what was used in each, and how that ended.
+/// The sizes of a task's attempts as bars with one scale: used memory and verdict of each.
 pub(crate) fn ladder(app: &AppView, t: &TaskRow, paint: Paint) -> String {
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!("{}  {}  {}\n", paint.strong(&id), job::state(t.state, paint), ladder::ladder(t));
@@ -91,7 +91,7 @@ pub(crate) fn ladder(app: &AppView, t: &TaskRow, paint: Paint) -> String {
         let limit = a.profile.memory();
         let used = a.peak.or(a.used).unwrap_or_default();
         let heap = a.evidence.as_ref().and_then(|e| e.heap.as_ref()).map_or(Bytes::ZERO, |h| h.used.min(used));
-        // Where the heap is not known, all that was used is one quantity.
+        // If the heap is unknown, all used memory is one quantity.
         let (heap, rest) = if heap.is_zero() { (used, Bytes::ZERO) } else { (heap, used.saturating_sub(heap)) };
         let bar = bars::stacked(heap, rest, limit, bars::scaled(limit, largest, WIDTH));
         let why = cut(&a.why, 30);

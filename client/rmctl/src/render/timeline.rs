@@ -1,5 +1,7 @@
-//! Memory from birth to death as a chart of block characters, with the limit as a broken line, the heap darker than what is
-//! beside it, and a row of marks: changes of the limit, a starved heap, the end.
+//! The memory of a container or an attempt as a chart of block characters.
+//!
+//! The limit is a broken line, and the heap is darker than the other memory. A row of marks shows
+//! changes of the limit, a starved heap, and the end.
 
 use std::time::Duration;
 
@@ -9,24 +11,24 @@ use headroom_types::exit::{Mark, Sample};
 use super::Paint;
 use super::figures::{fine_span, short};
 
-/// Rows of the chart.
+/// Height of the chart. Rows.
 const HEIGHT: usize = 6;
-/// The broken line of the limit.
+/// Character of the limit line.
 const LIMIT: char = '╌';
-/// A full cell of what is beside the heap, where the heap is known.
+/// A full cell of memory beside the heap, if the heap is known.
 const BESIDE: char = '▒';
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// How the life that is drawn ended.
+/// The end of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Killed for memory.
+    /// A memory kill.
     Killed,
-    /// Otherwise.
+    /// Any other end.
     Other,
 }
 
-/// The largest use within one column, and the limit then.
+/// The largest use within one column, and the limit at that time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Column {
     used: Bytes,
@@ -35,7 +37,7 @@ struct Column {
     mark: Option<Mark>,
 }
 
-/// The chart, `width` columns wide without its axis. Empty without at least two points.
+/// The chart, `width` columns wide without its axis. Empty with fewer than two points.
 pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) -> Vec<String> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return Vec::new();
@@ -45,9 +47,9 @@ pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) ->
     }
     let columns = columns(samples, width.max(8));
     let top = samples.iter().map(|s| s.current.max(s.limit.unwrap_or_default())).max().unwrap_or_default();
-    // A little air above the limit, so that its line is not the upper edge.
+    // Some space above the limit, so that its line is not the upper edge.
     let scale = Bytes::new(top.get().max(1)).mul_ratio(21, 20);
-    // A killed process has given its memory back before the last sample: the mark stands where it died.
+    // A killed process has returned its memory before the last sample, so the mark is at the limit.
     let died_at = columns.last().and_then(|c| c.limit).unwrap_or(top);
     let mark = (end == End::Killed).then(|| eighths(died_at, scale) / 8);
     let mut lines: Vec<String> = (0..HEIGHT).rev().map(|row| line(&columns, row, scale, mark, paint)).collect();
@@ -59,7 +61,7 @@ pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) ->
     lines
 }
 
-/// What a life looked like, in a sentence: did it leak, or jump? `None` where there is too little of it to say.
+/// The shape of a timeline as a sentence, such as a leak or a jump. `None` with too few samples.
 pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
     let (first, last) = (samples.first()?, samples.last()?);
     let length = last.at_ms.saturating_sub(first.at_ms);
@@ -67,7 +69,8 @@ pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
     if samples.len() < 8 || length < 1000 || top.is_zero() {
         return None;
     }
-    // Where it stood after a part of its life; the end is its largest, for a killed process gives its memory back.
+    // The largest use up to a tenth of the time. The last sample is no measure, because a killed
+    // process has returned its memory.
     let at = |part: u64| samples.iter().filter(|s| s.at_ms - first.at_ms <= length * part / 10).map(|s| s.current).max();
     let (half, late) = (at(5)?, at(9)?);
     let of_top = |part: Bytes, percent: u64| part >= top.mul_ratio(percent, 100);
@@ -88,7 +91,7 @@ pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
     })
 }
 
-/// True when it gave a tenth of its largest use back before the last tenth of its life.
+/// True if the use fell by a tenth of its maximum before the last tenth of the time.
 fn fell(samples: &[Sample], length: u64) -> bool {
     let Some(first) = samples.first() else { return false };
     let (mut high, mut drop) = (Bytes::ZERO, Bytes::ZERO);
@@ -102,11 +105,11 @@ fn fell(samples: &[Sample], length: u64) -> bool {
 
 fn per_second(grown: Bytes, ms: u64) -> Bytes {
     let rate = grown.mul_ratio(1000, ms.max(1));
-    // Nobody wants to read a rate to the byte.
+    // Rates are rounded for readability.
     if rate >= Bytes::from_mib(1) { rate.round_up(Bytes::from_kib(128)) } else { rate.round_up(Bytes::from_kib(1)) }
 }
 
-/// The floor of the chart, with marks where something happened.
+/// The axis of the chart, with marks.
 fn axis(columns: &[Column]) -> String {
     columns.iter().map(|c| c.mark.map_or('─', sign)).collect()
 }
@@ -122,7 +125,7 @@ fn sign(mark: Mark) -> char {
     }
 }
 
-/// What the signs mean, each once, with its first time; and the two shades where there are two.
+/// The legend: each mark once with its first time, and the two shades if the heap is known.
 fn legend(samples: &[Sample]) -> Option<String> {
     let mut words = Vec::new();
     if samples.iter().any(|s| s.heap.is_some()) {
@@ -141,7 +144,8 @@ fn legend(samples: &[Sample]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(" · "))
 }
 
-/// Each column takes the samples of its stretch of time; a stretch without one takes those before it.
+/// Each column contains the samples of its interval. An interval without samples repeats the column
+/// before.
 fn columns(samples: &[Sample], width: usize) -> Vec<Column> {
     let first = samples.first().map_or(0, |s| s.at_ms);
     let length = samples.last().map_or(0, |s| s.at_ms).saturating_sub(first).max(1);
@@ -177,7 +181,8 @@ fn line(columns: &[Column], row: usize, scale: Bytes, mark: Option<usize>, paint
     format!("{axis:>6} {edge}{cells}{mark}").trim_end().to_owned()
 }
 
-/// The part of the column that lies in this row; the limit's line where the column leaves it free.
+/// The character of a column in one row. The limit line appears where the column leaves the row
+/// free.
 fn cell(column: &Column, row: usize, scale: Bytes) -> char {
     let filled = eighths(column.used, scale).saturating_sub(row * 8).min(8);
     let limit_here = column.limit.is_some_and(|l| eighths(l, scale) / 8 == row);
@@ -189,7 +194,7 @@ fn cell(column: &Column, row: usize, scale: Bytes) -> char {
     }
 }
 
-/// Height in eighths of a row, below the top of the chart.
+/// Height in eighths of a row.
 fn eighths(size: Bytes, scale: Bytes) -> usize {
     let all = HEIGHT * 8;
     let n = size.mul_ratio(u64::try_from(all).unwrap_or(1), scale.get()).get();
@@ -265,7 +270,7 @@ mod tests {
             "{}",
             said(|i| if i == 30 { 90 } else { 20 })
         );
-        // Little at first, most of it in the middle of its second half, and kept.
+        // Small at first, large from the middle of the second half on, and never returned.
         let late = |i| if i < 28 { 20 + i } else { 140 };
         assert!(said(late).starts_with("rose in steps"), "{}", said(late));
         assert_eq!(shape(&[]), None);

@@ -1,4 +1,4 @@
-//! Containers by the memory they use now: what it is made of, where it is going, and when it gets there. Pure.
+//! Containers by present memory use: kinds of memory, growth rate, and time to the limit. Pure.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::figures::{percent, short, short_or_dash, span};
 use super::table::Table;
 use crate::select::field::Row;
 
-/// How much of the past is drawn. Milliseconds.
+/// Length of the drawn timeline. Milliseconds.
 const PAST_MS: u64 = 60_000;
-/// What tells the rate. Milliseconds.
+/// Time window of the growth rate. Milliseconds.
 const RATE_MS: u64 = 10_000;
-/// Points that are drawn.
+/// Number of drawn points.
 const POINTS: usize = 12;
-/// What will take longer than this is not worth a warning.
+/// Longest time to the limit that is shown as a warning.
 const SOON: Duration = Duration::from_secs(600);
 const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -28,37 +28,37 @@ const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '�
 pub(crate) struct Usage {
     /// The container.
     pub(crate) container: ContainerId,
-    /// What it was granted for: a request, or the application master.
+    /// The request of the container, or the application master.
     pub(crate) what: String,
-    /// Where it is.
+    /// Its node.
     pub(crate) node: NodeId,
     /// Its state.
     pub(crate) state: String,
-    /// All it may have. Bytes.
+    /// Memory limit. Bytes.
     pub(crate) limit: Bytes,
-    /// What it has. Bytes.
+    /// Used memory. Bytes.
     pub(crate) used: Option<Bytes>,
-    /// Of that, anonymous memory. Bytes.
+    /// Anonymous memory, a part of `used`. Bytes.
     pub(crate) anon: Option<Bytes>,
-    /// Of that, page cache. Bytes.
+    /// Page cache, a part of `used`. Bytes.
     pub(crate) cache: Option<Bytes>,
-    /// Of that, the runtime's heap. Bytes.
+    /// Heap of the runtime, a part of `used`. Bytes.
     pub(crate) heap: Option<Bytes>,
-    /// The most it had. Bytes.
+    /// Peak of used memory. Bytes.
     pub(crate) peak: Option<Bytes>,
-    /// How it grew in the last ten seconds; negative when it shrank. Bytes per second.
+    /// Growth in the last ten seconds; negative if it shrank. Bytes per second.
     pub(crate) rate: i64,
-    /// When it is at its limit, if it goes on so. Seconds.
+    /// Time until it reaches its limit at this rate. Seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) limit_in_s: Option<u64>,
-    /// The last minute, the oldest first; nothing where it did not live yet. Bytes.
+    /// The last minute, oldest first; absent before the container existed. Bytes.
     pub(crate) past: Vec<Option<Bytes>>,
-    /// When it was granted.
+    /// Time of the grant.
     pub(crate) granted: UnixMillis,
 }
 
 impl Usage {
-    /// Of a container with what its node has measured.
+    /// The memory of a container, with the samples of its node.
     pub(crate) fn of(c: &ContainerView, samples: &[Sample]) -> Usage {
         let last = samples.last();
         let used = last.map(|s| s.current).or(c.used);
@@ -85,7 +85,7 @@ impl Usage {
     }
 }
 
-/// Growth over the last seconds; 0 where there is too little to say.
+/// Growth over the last seconds; 0 with too few samples.
 fn rate(samples: &[Sample]) -> i64 {
     let Some(last) = samples.last() else { return 0 };
     let Some(first) = samples.iter().find(|s| s.at_ms + RATE_MS >= last.at_ms) else { return 0 };
@@ -97,7 +97,8 @@ fn rate(samples: &[Sample]) -> i64 {
     i64::try_from(grown * 1000 / time).unwrap_or(0)
 }
 
-/// The largest use in each stretch of the last minute; one without a sample has that of the one before.
+/// The largest use in each interval of the last minute. An interval without samples repeats the one
+/// before.
 fn past(samples: &[Sample]) -> Vec<Option<Bytes>> {
     let mut points = vec![None::<Bytes>; POINTS];
     let Some(end) = samples.last().map(|s| s.at_ms) else { return points };
@@ -134,12 +135,12 @@ impl Row for Usage {
     }
 }
 
-/// What is used of the limit. Thousandths.
+/// Used memory as a share of the limit. Thousandths.
 pub(crate) fn share(u: &Usage) -> u64 {
     u.used.map_or(0, |used| used.mul_ratio(1000, u.limit.get()).get())
 }
 
-/// The last minute as a line of blocks, where a full block is the limit.
+/// The last minute as a line of blocks. A full block is the limit.
 pub(crate) fn spark(u: &Usage) -> String {
     let block = |point: &Option<Bytes>| match point {
         None => ' ',
@@ -151,13 +152,13 @@ pub(crate) fn spark(u: &Usage) -> String {
     u.past.iter().map(block).collect()
 }
 
-/// What is coming, where that is worth a word.
+/// A warning if the container reaches its limit soon.
 pub(crate) fn warning(u: &Usage) -> Option<String> {
     let seconds = u.limit_in_s?;
     Some(format!("! limit in ~{}", span(Duration::from_secs(seconds))))
 }
 
-/// The cells of a row, without its sparkline and warning.
+/// The cells of a row, without sparkline and warning.
 pub(crate) fn cells(u: &Usage) -> [String; 8] {
     let part = u.used.map_or_else(|| "–".to_owned(), |used| percent(used, u.limit));
     [
@@ -172,7 +173,7 @@ pub(crate) fn cells(u: &Usage) -> [String; 8] {
     ]
 }
 
-/// The headers of those cells.
+/// The headers of these cells.
 pub(crate) const HEADERS: [&str; 8] = ["CTR", "NODE", ">LIMIT", ">ANON", ">CACHE", ">HEAP", ">PEAK", ">%LIM"];
 
 /// All rows as a table.
@@ -182,14 +183,14 @@ pub(crate) fn lines(all: &[Usage], headers: bool, width: usize, paint: Paint) ->
     let mut table = Table::new(&titles);
     for u in all {
         let warning = warning(u).map(|w| format!(" {}", paint.warn(&w))).unwrap_or_default();
-        // Beside a long name the warning would not fit into the screen: it goes before the picture then.
+        // A narrow screen has no space for both: the warning is more important than the sparkline.
         let picture = if width < 90 { String::new() } else { spark(u) };
         table.row(cells(u).into_iter().chain([format!("{picture}{warning}")]));
     }
     if all.is_empty() { String::new() } else { table.of(headers) }
 }
 
-/// The whole screen, once.
+/// The whole screen of `rmctl top --once`.
 pub(crate) fn screen(all: &[Usage], headers: bool, width: usize, paint: Paint) -> String {
     if all.is_empty() {
         return if headers { "no container runs\nnext: rmctl ps · rmctl submit FILE\n".to_owned() } else { String::new() };

@@ -1,4 +1,4 @@
-//! Why something waits: what it asks, and each node with what is missing there.
+//! Screens of waiting requests: the requested resources, and the missing resources on each node.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::ladder::{ladder, rung};
 use super::table::Table;
 use super::{Paint, apps, count, job};
 
-/// Why a job waits.
+/// The reasons why a job waits.
 pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
     let mut text = format!("{}  {}\n", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
     if app.state.is_final() {
@@ -32,7 +32,7 @@ pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], now: UnixMillis, paint
     text + &next("rmctl node list · rmctl ps", paint)
 }
 
-/// Why some requests wait.
+/// The reasons why requests wait.
 pub(crate) fn of_requests(app: &AppView, waits: &[WhyPending], paint: Paint) -> String {
     let mut text: String = waits.iter().map(|w| request(w, paint)).collect();
     if waits.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn of_requests(app: &AppView, waits: &[WhyPending], paint: Paint) -> 
     text + &next(&format!("rmctl request list {} · rmctl node list", app.id), paint)
 }
 
-/// Why a task waits, or what it does instead.
+/// The reasons why a task waits, or its present state.
 pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
     let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, rung(t), ladder(t));
@@ -72,7 +72,7 @@ pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: Uni
             text.push_str(&format!("decided: {}\n", a.decision));
         }
     }
-    // A container of the task's own is asked for under a name that begins so.
+    // The request of a task's own container has a name with this prefix.
     let own = format!("own-{}-{}-", t.task.stage, t.task.index);
     let (mine, others): (Vec<_>, Vec<_>) = waits.iter().partition(|w| w.request.as_str().starts_with(&own));
     let shown = if mine.is_empty() && t.state == TaskState::Pending { others } else { mine };
@@ -115,7 +115,7 @@ fn request(w: &WhyPending, paint: Paint) -> String {
     text + &ways(w)
 }
 
-/// What somebody could do about it: take back a node that is drained or cordoned and has the room.
+/// Possible commands: undrain or uncordon a node that has enough free resources.
 fn ways(w: &WhyPending) -> String {
     let verb = |verdict: &str| match verdict.split(':').next() {
         Some("draining" | "drained") => Some("undrain"),

@@ -1,4 +1,5 @@
-//! Fields of a row by name: what its document has, and the figures of its table that the document has under no single key.
+//! Fields of a row by name: keys of its JSON document, and columns of its table that have no single
+//! key there.
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::am::Ask;
@@ -15,17 +16,17 @@ use serde_json::{Value, json};
 
 /// One row of a list.
 pub(crate) trait Row: Serialize {
-    /// Its id, as it is typed.
+    /// Its id, as users type it.
     fn id(&self) -> String;
-    /// Figures that its document has under no single key of that name.
+    /// Columns that are not a single key of the document.
     fn figures(&self) -> Vec<(&'static str, Value)>;
-    /// When it began.
+    /// Start time.
     fn begun(&self) -> Option<UnixMillis> {
         None
     }
 }
 
-/// A row as a document with its figures.
+/// A row as a JSON document with the additional columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Doc {
     value: Value,
@@ -33,13 +34,13 @@ pub(crate) struct Doc {
 }
 
 impl Doc {
-    /// Of a row.
+    /// Creates the document of a row.
     pub(crate) fn of<T: Row>(row: &T) -> Doc {
-        // A row that cannot be written has no fields, which is told as such.
+        // A row that cannot be serialized has no fields; the lookup reports them as unknown.
         Doc { figures: row.figures(), ..Doc::bare(row) }
     }
 
-    /// The field of that name: a figure, or a key of the document, with dots between the levels.
+    /// The field of that name: a column, or a key of the document, with dots between the levels.
     pub(crate) fn get(&self, name: &str) -> Option<Value> {
         let figure = self.figures.iter().find(|(figure, _)| figure.eq_ignore_ascii_case(name));
         if let Some((_, value)) = figure {
@@ -48,17 +49,17 @@ impl Doc {
         inside(&self.value, name).or_else(|| inside(&self.value, &name.to_ascii_lowercase()))
     }
 
-    /// Of anything else that has a document.
+    /// Creates the document of an item without additional columns.
     pub(crate) fn bare<T: Serialize>(item: &T) -> Doc {
         Doc { value: serde_json::to_value(item).unwrap_or_default(), figures: Vec::new() }
     }
 
-    /// The document itself.
+    /// The JSON document.
     pub(crate) fn value(&self) -> &Value {
         &self.value
     }
 
-    /// All names.
+    /// All field names.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.figures.iter().map(|(name, _)| (*name).to_owned()).collect();
         names.extend(flat(&self.value).into_iter().map(|(name, _)| name));
@@ -68,7 +69,7 @@ impl Doc {
     }
 }
 
-/// The value at a path of keys and positions.
+/// The value at a path of keys and indexes.
 pub(crate) fn inside(value: &Value, path: &str) -> Option<Value> {
     let step = |at: Option<Value>, key: &str| match at? {
         Value::Object(mut map) => map.remove(key),
@@ -78,7 +79,7 @@ pub(crate) fn inside(value: &Value, path: &str) -> Option<Value> {
     path.split('.').fold(Some(value.clone()), step)
 }
 
-/// Every key with a value that fits into a cell; lists count as one.
+/// All keys with a value that fits into a cell; a list counts as one value.
 pub(crate) fn flat(value: &Value) -> Vec<(String, Value)> {
     fn walk(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
         match value {
@@ -98,7 +99,7 @@ pub(crate) fn flat(value: &Value) -> Vec<(String, Value)> {
     out
 }
 
-/// The text of a value in a cell: a text without quotes, nothing for null.
+/// The text of a value in a cell: strings without quotes, an empty text for null.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -193,7 +194,7 @@ impl Row for TaskRow {
         ]
     }
     fn begun(&self) -> Option<UnixMillis> {
-        // One that has not begun is as new as can be.
+        // A task that has not begun counts as the newest.
         Some(self.attempts.first().map_or(UnixMillis(u64::MAX), |a| a.started))
     }
 }

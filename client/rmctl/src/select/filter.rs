@@ -1,4 +1,4 @@
-//! Conditions on rows: `state==pending && limit>4GiB`. Read once, then asked of each row.
+//! Filter expressions: `state==pending && limit>4GiB`. Parsed once, then evaluated for each row.
 
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use super::field::{Doc, number, text};
 /// A condition.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Filter {
-    /// Both hold.
+    /// Both conditions are true.
     And(Box<Filter>, Box<Filter>),
-    /// One of them holds.
+    /// At least one condition is true.
     Or(Box<Filter>, Box<Filter>),
-    /// It does not hold.
+    /// The condition is false.
     Not(Box<Filter>),
-    /// A field compared with a value.
+    /// A comparison of a field with a value.
     Is(Comparison),
 }
 
@@ -41,7 +41,7 @@ enum Operator {
     AtLeast,
 }
 
-/// In the order in which they are looked for: the longer ones first.
+/// Operators in the order of matching: the longer ones first.
 const OPERATORS: [(&str, Operator); 8] = [
     ("==", Operator::Equal),
     ("!=", Operator::Unequal),
@@ -54,7 +54,7 @@ const OPERATORS: [(&str, Operator); 8] = [
 ];
 
 impl Filter {
-    /// Whether it holds for a row. A field that the row does not have is null.
+    /// Evaluates the condition for a row. A missing field is null.
     pub(crate) fn holds(&self, doc: &Doc) -> bool {
         match self {
             Filter::And(a, b) => a.holds(doc) && b.holds(doc),
@@ -64,7 +64,7 @@ impl Filter {
         }
     }
 
-    /// All fields it looks at.
+    /// All fields of the condition.
     pub(crate) fn fields(&self) -> Vec<&str> {
         match self {
             Filter::And(a, b) | Filter::Or(a, b) => a.fields().into_iter().chain(b.fields()).collect(),
@@ -103,8 +103,8 @@ impl Comparison {
     }
 }
 
-/// A number, a size in bytes, or a time in the unit that the field's name tells.
-#[allow(clippy::cast_precision_loss)] // compared with numbers that have lost as much
+/// Parses a number, a size in bytes, or a time in the unit of the field's name.
+#[allow(clippy::cast_precision_loss)] // both sides of the comparison have the same precision
 fn quantity(field: &str, value: &str) -> Option<f64> {
     if let Ok(number) = value.parse::<f64>() {
         return Some(number);
@@ -194,7 +194,7 @@ fn token(rest: &str, first: char) -> Result<(Token, usize), String> {
     }
 }
 
-/// Reads tokens from left to right: `||` binds least, `!` most.
+/// A parser that reads tokens from left to right: `||` has the lowest precedence, `!` the highest.
 struct Reader<'a> {
     tokens: &'a [Token],
     at: usize,

@@ -1,4 +1,5 @@
-//! Which rows of a list are shown, and in which order. Pure: rows come as documents and leave as they came.
+//! Selection and order of the rows of a list. Pure: rows are compared as documents and returned
+//! unchanged.
 
 pub(crate) mod field;
 pub(crate) mod filter;
@@ -13,31 +14,31 @@ use crate::exit::{Exit, Failure};
 use field::{Doc, Row, number};
 use filter::Filter;
 
-/// What is asked of a list.
+/// The options of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted {
-    /// Only rows for which this holds.
+    /// Filter expression.
     pub(crate) filter: Option<Filter>,
-    /// By which field, and whether the largest goes first.
+    /// Sort order.
     pub(crate) order: Option<Order>,
-    /// Only what began within this time.
+    /// Only rows that began within this time.
     pub(crate) since: Option<Duration>,
-    /// At most so many.
+    /// Maximum number of rows.
     pub(crate) limit: Option<usize>,
 }
 
-/// By what rows are sorted.
+/// A sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     /// The field.
     pub(crate) field: String,
-    /// The largest first.
+    /// Descending order.
     pub(crate) falling: bool,
 }
 
 impl std::str::FromStr for Order {
     type Err = String;
-    /// `memory`, or `-memory` for the largest first.
+    /// Parses `memory`, or `-memory` for descending order.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (field, falling) = text.strip_prefix('-').map_or((text, false), |rest| (rest, true));
         if field.is_empty() { Err("name a field".to_owned()) } else { Ok(Order { field: field.to_owned(), falling }) }
@@ -45,17 +46,17 @@ impl std::str::FromStr for Order {
 }
 
 impl Wanted {
-    /// True when every row is shown, as it comes.
+    /// True if all rows are shown in their original order.
     pub(crate) fn is_all(&self) -> bool {
         self.filter.is_none() && self.order.is_none() && self.since.is_none() && self.limit.is_none()
     }
 
-    /// Whether a row that comes later is wanted too.
+    /// Whether a new row of a watched list matches the filter.
     pub(crate) fn takes<T: Row>(&self, row: &T) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.holds(&Doc::of(row)))
     }
 
-    /// The rows that are wanted, in the order that is wanted.
+    /// The selected rows in the selected order.
     pub(crate) fn of<T: Row>(&self, rows: Vec<T>, now: UnixMillis) -> Result<Vec<T>, Failure> {
         if self.is_all() {
             return Ok(rows);
@@ -82,7 +83,7 @@ impl Wanted {
     }
 }
 
-/// A field that no row has is a mistake, not an empty answer.
+/// A field that no row has is a mistake of the user, not an empty result.
 fn known<T>(field: &str, rows: &[(T, Doc)]) -> Result<(), Failure> {
     let Some((_, first)) = rows.first() else { return Ok(()) };
     if rows.iter().any(|(_, doc)| doc.get(field).is_some()) {
@@ -94,7 +95,8 @@ fn known<T>(field: &str, rows: &[(T, Doc)]) -> Result<(), Failure> {
     Err(failure.help(format!("fields: {}", names.join(", "))))
 }
 
-/// Numbers by size, all else by its text; what is missing goes last either way.
+/// Compares numbers by value and other values by their text. Missing values come last in both
+/// orders.
 fn compare(a: &Option<Value>, b: &Option<Value>, falling: bool) -> Ordering {
     let there = |v: &Option<Value>| v.clone().filter(|v| !v.is_null());
     let (a, b) = match (there(a), there(b)) {

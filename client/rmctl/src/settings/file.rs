@@ -1,4 +1,5 @@
-//! The two files with settings: `~/.config/rmctl/config.toml` of the user, `/etc/headroom/client.toml` of the machine.
+//! The two settings files: `~/.config/rmctl/config.toml` of the user, `/etc/headroom/client.toml`
+//! of the machine.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::args::Output;
 use crate::exit::{Exit, Failure};
 
-/// Where a file is.
+/// Path of a settings file.
 pub(crate) type Place = PathBuf;
 
 /// The user's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UserFile {
-    /// The context in use.
+    /// The current context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     /// All contexts by name.
@@ -24,41 +25,41 @@ pub(crate) struct UserFile {
     pub(crate) contexts: BTreeMap<String, Settled>,
 }
 
-/// What a context, or the machine's file, may say.
+/// The settings of a context, or of the machine's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settled {
     /// Address of the resource manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) addr: Option<String>,
-    /// Who vouches for the resource manager, PEM.
+    /// Authority of the resource manager, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// One's own certificate, PEM.
+    /// Client certificate, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cert: Option<PathBuf>,
-    /// The key to it, PEM.
+    /// Key of the client certificate, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<PathBuf>,
-    /// The file of a token.
+    /// File with a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token_file: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) output: Option<Shown>,
-    /// How long a call may take.
+    /// Timeout of a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timeout: Option<Time>,
 }
 
 impl Settled {
-    /// By what a call proves who makes it, as far as it is said here.
+    /// The certificate and token files of these settings.
     pub(crate) fn trusted(&self) -> Proofs {
         Proofs { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), token_file: self.token_file.clone() }
     }
 }
 
-/// By what a call proves who makes it.
+/// Certificate and token files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proofs {
     pub(crate) ca: Option<PathBuf>,
@@ -70,12 +71,12 @@ pub(crate) struct Proofs {
 /// The machine's file.
 pub(crate) type Machine = Settled;
 
-/// A format as it is written.
+/// An output format as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shown(pub(crate) Output, String);
 
 impl Shown {
-    /// As it would be written.
+    /// Creates the value from a parsed format.
     pub(crate) fn of(output: Output) -> Self {
         let text = output.to_string();
         Shown(output, text)
@@ -97,7 +98,7 @@ impl std::fmt::Display for Shown {
         f.write_str(&self.1)
     }
 }
-/// A time as it is written: `10s`.
+/// A duration as written in the file: `10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Time(pub(crate) Duration);
 
@@ -113,7 +114,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// Where the user's file is: `HEADROOM_CONFIG`, else below the usual directory.
+/// Path of the user's file: `HEADROOM_CONFIG`, else below the configuration directory.
 pub(crate) fn user_place() -> Place {
     let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let usual = || {
@@ -123,17 +124,17 @@ pub(crate) fn user_place() -> Place {
     named("HEADROOM_CONFIG").unwrap_or_else(usual)
 }
 
-/// Where the machine's file is.
+/// Path of the machine's file.
 pub(crate) fn machine_place() -> Place {
     PathBuf::from("/etc/headroom/client.toml")
 }
 
-/// Reads the user's file; one that is not there says nothing.
+/// Reads the user's file; a missing file has no settings.
 pub(crate) fn user(place: &Path) -> Result<UserFile, Failure> {
     Ok(text(place)?.map(|text| read_user(&text, &place.display().to_string())).transpose()?.unwrap_or_default())
 }
 
-/// Reads the machine's file; one that is not there says nothing.
+/// Reads the machine's file; a missing file has no settings.
 pub(crate) fn machine(place: &Path) -> Result<Option<(Place, Machine)>, Failure> {
     let text = text(place)?;
     let read = text.map(|text| read_machine(&text, &place.display().to_string())).transpose()?;
@@ -148,17 +149,17 @@ fn text(place: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The user's file from its text.
+/// Parses the user's file.
 pub(crate) fn read_user(text: &str, name: &str) -> Result<UserFile, Failure> {
     toml::from_str(text).map_err(|e| mistake(&e, text, name))
 }
 
-/// The machine's file from its text.
+/// Parses the machine's file.
 pub(crate) fn read_machine(text: &str, name: &str) -> Result<Machine, Failure> {
     toml::from_str(text).map_err(|e| mistake(&e, text, name))
 }
 
-/// A mistake at its place, in the form of every other file.
+/// A parse error with its place, in the format of all other files.
 fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
     let mut problem = headroom_config::Problem::of_file(name, e.message().trim(), "", "");
     if let Some(span) = e.span() {

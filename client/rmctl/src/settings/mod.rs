@@ -1,7 +1,7 @@
-//! Where to ask, how to print and how long to wait, and where each of that was said: an argument goes before the environment, that
-//! before a context of the user's file, that before the file of this machine, that before what is usual.
+//! The effective settings and their sources. The precedence is: argument, environment variable,
+//! context of the user's file, file of this machine, default.
 //!
-//! The socket of a resource manager on this machine stands between the machine's file and the usual address.
+//! The socket of a resource manager on this machine has precedence over the default address only.
 
 pub(crate) mod file;
 
@@ -16,23 +16,23 @@ use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output, TrustArg
 use crate::exit::{Exit, Failure};
 use file::{Machine, Place, Proofs, UserFile};
 
-/// How long a call may take when nothing else is said.
+/// Default timeout of a call.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
 
-/// Who said something.
+/// Source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// An argument.
     Argument(&'static str),
-    /// A variable of the environment.
+    /// An environment variable.
     Variable(&'static str),
     /// A context of the user's file.
     Context(String),
     /// The file of this machine.
     Machine(PathBuf),
-    /// A resource manager of this host has a socket.
+    /// The socket of a resource manager on this host.
     Socket,
-    /// Nobody: it is the usual.
+    /// The default.
     Usual,
 }
 
@@ -49,32 +49,32 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Something with who said it.
+/// A value with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Said<T> {
-    /// What.
+    /// The value.
     pub(crate) value: T,
-    /// Who.
+    /// The source.
     pub(crate) by: Origin,
 }
 
-/// All that a call needs to know.
+/// All settings of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Address of the resource manager.
     pub(crate) addr: Said<String>,
-    /// By what a call proves who makes it, and whom it believes.
+    /// Certificates and token.
     pub(crate) trust: Trust,
-    /// How to print.
+    /// Output format.
     pub(crate) output: Said<Output>,
-    /// How long a call may take.
+    /// Timeout of a call.
     pub(crate) timeout: Said<Duration>,
-    /// The context in use.
+    /// The current context.
     pub(crate) context: Option<Said<String>>,
 }
 
 impl Settings {
-    /// All of it as a document.
+    /// All settings as a JSON document.
     pub(crate) fn json(&self) -> serde_json::Value {
         let said = |value: serde_json::Value, by: &Origin| serde_json::json!({ "value": value, "by": by.to_string() });
         serde_json::json!({
@@ -89,7 +89,7 @@ impl Settings {
     }
 }
 
-/// Where a token comes from, never the token.
+/// The source of a token, never the token itself.
 pub(crate) fn token_words(token: &TokenFrom) -> Option<String> {
     match token {
         TokenFrom::Nowhere => None,
@@ -98,7 +98,8 @@ pub(crate) fn token_words(token: &TokenFrom) -> Option<String> {
     }
 }
 
-/// Each proof of whoever said it first; a certificate and its key belong together.
+/// Takes each certificate and token from its first source. A certificate and its key come from the
+/// same source.
 fn trust(token: Option<String>, said: [Proofs; 3]) -> Result<Trust, Failure> {
     let first = |get: fn(&Proofs) -> Option<PathBuf>| said.iter().find_map(get);
     let own = said.iter().find(|proofs| proofs.cert.is_some() || proofs.key.is_some());
@@ -122,29 +123,30 @@ fn half(there: &std::path::Path, lacks: &str) -> Failure {
     failure.help("--client-cert FILE and --client-key FILE, or cert and key of the same context")
 }
 
-/// What was given for one setting, the strongest first.
+/// The first given value of one setting, else the default.
 fn strongest<T>(given: impl IntoIterator<Item = Option<(T, Origin)>>, usual: T) -> Said<T> {
     let (value, by) = given.into_iter().flatten().next().unwrap_or((usual, Origin::Usual));
     Said { value, by }
 }
 
-/// What the arguments and the environment say; an empty variable says nothing.
+/// Settings from arguments and environment variables; an empty variable is ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
     pub(crate) addr: Option<(String, Origin)>,
     pub(crate) context: Option<(String, Origin)>,
     pub(crate) output: Option<(Output, Origin)>,
     pub(crate) timeout: Option<(Duration, Origin)>,
-    /// Certificates and a token's file.
+    /// Certificate and token files.
     pub(crate) proofs: Proofs,
-    /// A token itself.
+    /// The token itself.
     pub(crate) token: Option<String>,
     /// The socket of a resource manager of this host.
     pub(crate) socket: Option<(String, Origin)>,
 }
 
 impl Given {
-    /// Of parsed arguments; `typed` tells which of them were typed and not taken from the environment.
+    /// Collects parsed arguments. `typed` returns whether an argument was typed or comes from the
+    /// environment.
     pub(crate) fn of(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
         let by = |id: &str, argument, variable| if typed(id) { Origin::Argument(argument) } else { Origin::Variable(variable) };
         let named = |value: &Option<String>, by: Origin| value.clone().filter(|v| !v.is_empty()).map(|v| (v, by));
@@ -162,7 +164,7 @@ impl Given {
     }
 }
 
-/// An empty variable says nothing.
+/// An empty variable is ignored.
 fn proofs(args: &TrustArgs) -> Proofs {
     let said = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
     Proofs {
@@ -173,7 +175,7 @@ fn proofs(args: &TrustArgs) -> Proofs {
     }
 }
 
-/// Weighs all that was said.
+/// Determines the effective settings.
 pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machine)>) -> Result<Settings, Failure> {
     let current = user.current.clone().map(|name| (name, Origin::Usual));
     let chosen = given.context.clone().or(current);
@@ -186,7 +188,8 @@ pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machi
     let of_this_context = context.as_ref().map(|(_, c)| c.trusted()).unwrap_or_default();
     let trust = trust(given.token.clone(), [given.proofs.clone(), of_this_context, machine.trusted()])?;
     let of_machine = || Origin::Machine(place.clone());
-    // A context that is named by an argument goes before an address of the environment, as every argument does.
+    // A context argument has precedence over the address of an environment variable, as every
+    // argument has.
     let typed = given.context.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Argument(_)));
     let from_context = context.as_ref().and_then(|(name, c)| Some((c.addr.clone()?, of_context(name))));
     let variable = given.addr.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Variable(_)));
@@ -217,19 +220,19 @@ fn no_such_context(name: &str, user: &UserFile) -> Failure {
     failure.help("rmctl context list · rmctl context set NAME --addr URL")
 }
 
-/// Where a resource manager of this host has its socket, when it has one.
+/// The address of the socket of a resource manager on this host, if the socket exists.
 fn socket() -> Option<(String, Origin)> {
     std::path::Path::new(DEFAULT_SOCKET).exists().then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), Origin::Socket))
 }
 
-/// Reads both files and weighs all that was said.
+/// Reads both files and determines the effective settings.
 pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
     let user = file::user(&file::user_place())?;
     let machine = file::machine(&file::machine_place())?;
     weigh(Given { socket: socket(), ..given }, &user, machine)
 }
 
-/// Weighs what was said outside of the files, for verbs that mend them.
+/// Determines the effective settings without the files, for verbs that repair them.
 pub(crate) fn without_files(given: Given) -> Result<Settings, Failure> {
     weigh(Given { context: None, ..given }, &UserFile::default(), None)
 }

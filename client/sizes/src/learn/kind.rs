@@ -1,7 +1,8 @@
-//! What is known about the tasks of one kind, and the ladder that costs least for the next one.
+//! Observations of the tasks of one kind, and the cheapest ladder for the next task.
 //!
-//! An observation costs a few insertions into ordered lists. Ladders, and the mean prediction that their costs are weighed with, are
-//! worked out once after each observation, when the first task asks; every further task costs one prediction for each way.
+//! An observation costs a few insertions into sorted lists. Ladders, and the mean prediction that
+//! scales their costs, are computed once after each observation, on the first query. Every further
+//! query costs one prediction per method.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,33 +12,34 @@ use super::predict::{History, Point, WAYS, Way};
 use super::rungs::{self, Prices, Rungs, Seen};
 use super::{AGREE, REMEMBERED, count, count_u64};
 
-/// After so many tasks an observation counts half.
+/// Number of later tasks after which an observation has half its weight.
 const HALF_LIFE: f64 = 125.0;
-/// Where nothing larger is known, a task that was killed is thought to need so much more than it had.
+/// Assumed need of a killed task as a multiple of its size, if no larger need is known.
 const UNSEEN: f64 = 1.5;
 
-/// One kind.
+/// The state of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kind {
     pub(super) history: History,
-    /// How far each way was off.
+    /// Prediction errors of each method.
     pub(super) misses: BTreeMap<Way, Misses>,
-    /// Number of observations ever.
+    /// Total number of observations.
     pub(super) count: u64,
-    /// Tasks that were killed and have not ended: their input and the size that was not enough. Bytes.
+    /// Killed tasks that have not ended: input, and the size that was too small. Bytes.
     pub(super) open: BTreeMap<u64, (f64, f64)>,
-    /// How many were killed since one has ended well, and the largest size that was not enough. Bytes.
+    /// Number of kills since the last success, and the largest size that was too small. Bytes.
     pub(super) wave: (usize, f64),
-    /// The ladder of each way, while nothing new was learned.
+    /// The ladder of each method, cached until the next observation.
     pub(super) ladders: Option<Vec<Priced>>,
 }
 
-/// The ladder of one way.
+/// The ladder of one method.
 #[derive(Clone, Debug)]
 pub(super) struct Priced {
     way: Way,
     pub(super) rungs: Rungs,
-    /// Its cost for a task with the mean prediction, which makes ladders of different ways comparable. Bytes times mean runs.
+    /// Cost for a task with the mean prediction, so that ladders of different methods are
+    /// comparable. Bytes × mean runs.
     cost: f64,
 }
 
@@ -51,7 +53,7 @@ pub(super) struct Ladder<'a> {
 }
 
 impl<'a> Ladder<'a> {
-    /// Ascending. Bytes.
+    /// Sizes in ascending order. Bytes.
     pub(super) fn sizes(self) -> impl Iterator<Item = f64> + use<'a> {
         self.ratios.iter().map(move |ratio| ratio * self.predicted)
     }
@@ -64,7 +66,7 @@ impl<'a> Ladder<'a> {
 }
 
 impl Kind {
-    /// A task of this kind was killed at a size. Bytes.
+    /// Records a kill of a task at a size. Bytes.
     pub(super) fn killed(&mut self, task: u64, input: f64, size: f64) {
         self.open.insert(task, (input, size));
         self.wave = (self.wave.0 + 1, self.wave.1.max(size));
@@ -74,20 +76,20 @@ impl Kind {
         self.ladders = None;
     }
 
-    /// A task that was killed does not run again.
+    /// Records that a killed task does not run again.
     pub(super) fn dropped(&mut self, task: u64) {
         if self.open.remove(&task).is_some() {
             self.ladders = None;
         }
     }
 
-    /// A task has ended well: it no longer counts as killed.
+    /// Records a success: the task no longer counts as killed.
     pub(super) fn ended(&mut self, task: u64) {
         self.open.remove(&task);
         self.wave = (0, 0.0);
     }
 
-    /// Adds what a task needed that has ended well.
+    /// Adds the need of a successful task.
     pub(super) fn learn(&mut self, point: Point) {
         for way in WAYS {
             let ratio = if self.history.points().is_empty() {
@@ -105,12 +107,12 @@ impl Kind {
         self.ladders = None;
     }
 
-    /// How long its tasks run in the mean. Seconds; 0 where none has ended.
+    /// Mean run time of its tasks. Seconds; 0 without a success.
     pub(super) fn runtime_s(&self) -> f64 {
         self.history.runtime_s()
     }
 
-    /// The ladder of the way that costs least for a task with this input.
+    /// The ladder with the lowest cost for a task with this input.
     pub(super) fn ladder(&mut self, input: f64, prices: Prices) -> Option<Ladder<'_>> {
         if self.ladders.is_none() {
             self.ladders = Some(self.all_ladders(prices));
@@ -128,7 +130,8 @@ impl Kind {
     fn priced(&self, way: Way, prices: Prices) -> Option<Priced> {
         let misses = self.misses.get(&way).filter(|misses| misses.len() >= enough(way))?;
         let mean = misses.runtime_s();
-        // The median is the same for all tasks: their needs are compared with what it is now, not with what it was then.
+        // The median is the same for all tasks, so their needs are compared with its current value,
+        // not with its value at their time.
         let median = (way == Way::Median).then(|| self.history.predict(way, 0.0)).flatten();
         let seen = |miss: &Miss| {
             let weight = weight(self.count - miss.at);
@@ -147,7 +150,7 @@ impl Kind {
 
 #[cfg(test)]
 impl Kind {
-    /// What is allocated for it. Bytes.
+    /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
         let ladder = |one: &Priced| size_of::<Priced>() + one.rungs.sizes.capacity() * size_of::<f64>();
         let ladders: usize = self.ladders.iter().flatten().map(ladder).sum();
@@ -156,9 +159,10 @@ impl Kind {
     }
 }
 
-/// What an observation counts after so many others.
+/// Weight of an observation after `age` later ones.
 fn weight(age: u64) -> f64 {
-    /// The first of them: older observations are kept only of a way that seldom predicts.
+    /// Precomputed weights of recent observations. Older ones exist only for a method that seldom
+    /// predicts.
     static WEIGHTS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..=REMEMBERED).map(|age| half_lives(count(age))).collect());
     let known = usize::try_from(age).ok().and_then(|age| WEIGHTS.get(age)).copied();
     known.unwrap_or_else(|| half_lives(count_u64(age)))
@@ -168,13 +172,14 @@ fn half_lives(age: f64) -> f64 {
     0.5_f64.powf(age / HALF_LIFE)
 }
 
-/// A way must have been tried this often before it is believed: the median at once.
+/// Minimum number of predictions of a method before it is used; the median is used at once.
 fn enough(way: Way) -> usize {
     if way == Way::Median { 1 } else { 3 }
 }
 
-/// A task that was killed needs more than it had, and how much more is what those say that needed more: it counts with them. Where
-/// hardly any did, it stands for itself. `seen` is ascending.
+/// Counts a killed task with the observed tasks that needed more than its size, because its need is
+/// distributed like theirs. With hardly any such task, it counts by itself. `seen` is in ascending
+/// order.
 fn count_killed(seen: &mut Vec<Seen>, had: impl Iterator<Item = f64>) {
     let mut above = vec![0.0; seen.len() + 1];
     for (n, one) in seen.iter().enumerate().rev() {

@@ -1,38 +1,39 @@
-//! How far one predictor was off with the last tasks of a kind, kept in the order in which a ladder is worked out.
+//! Prediction errors of one predictor for the last tasks of a kind, sorted for the computation of a
+//! ladder.
 
 use super::REMEMBERED;
 
-/// One prediction beside what was needed.
+/// A prediction and the observed need.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Miss {
-    /// Need as a ratio to what was predicted.
+    /// Ratio of the need to the prediction.
     pub(super) ratio: f64,
-    /// Bytes.
+    /// Need. Bytes.
     pub(super) need: f64,
-    /// Seconds.
+    /// Run time. Seconds.
     pub(super) runtime: f64,
-    /// The number of the observation of its kind.
+    /// Number of the observation within its kind.
     pub(super) at: u64,
 }
 
-/// What misses are ordered by.
+/// The sort order of prediction errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Order {
-    /// How far the predictor was off.
+    /// By ratio of need to prediction.
     #[default]
     Ratio,
-    /// What tasks needed: for a predictor that says the same of all.
+    /// By need, for a predictor with the same prediction for all tasks.
     Need,
 }
 
-/// The last misses of a predictor.
+/// The last prediction errors of a predictor.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Misses {
     order: Order,
-    /// By slot. The oldest is replaced once [`REMEMBERED`] are kept.
+    /// Entries by slot. The oldest is replaced once [`REMEMBERED`] are kept.
     kept: Vec<Miss>,
     oldest: usize,
-    /// Slots, ascending by [`Order`] and then by age, the oldest first.
+    /// Slots in ascending [`Order`], then by age, the oldest first.
     sorted: Vec<u16>,
 }
 
@@ -71,7 +72,7 @@ impl Misses {
         older.iter().chain(newer).map(|miss| miss.runtime).sum::<f64>() / super::count(self.len()).max(1.0)
     }
 
-    /// In their order.
+    /// Entries in sort order.
     pub(super) fn sorted(&self) -> impl Iterator<Item = &Miss> {
         self.sorted.iter().filter_map(|slot| self.kept.get(usize::from(*slot)))
     }
@@ -88,7 +89,7 @@ impl Misses {
 
 #[cfg(test)]
 impl Misses {
-    /// What is allocated for them. Bytes.
+    /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
         self.kept.capacity() * size_of::<Miss>() + self.sorted.capacity() * size_of::<u16>()
     }

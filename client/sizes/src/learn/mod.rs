@@ -1,9 +1,12 @@
-//! Sizes learned per kind of task: from what tasks of it needed, which size the next one is given, and what after a kill.
+//! Sizes learned per kind of task: the first size of the next task, and its size after a kill, from
+//! the needs of earlier tasks.
 //!
-//! Each way of predicting keeps its own record of how far it was off, told before it learned the answer; the way whose cheapest
-//! ladder costs least speaks. Nothing is learned from a task that was killed but that it needs more.
+//! Each prediction method records its own errors: it predicts before it learns the need. The method
+//! whose cheapest ladder costs least is used. A kill only shows that a task needs more than its
+//! size.
 //!
-//! *Architecture Invariant*: no clock, no files; the same observations in the same order give the same sizes.
+//! *Architecture Invariant*: no clock, no files; the same observations in the same order give the
+//! same sizes.
 
 mod kind;
 mod misses;
@@ -18,94 +21,95 @@ use kind::Kind;
 use predict::{Point, Way};
 use rungs::{Prices, Seen};
 
-/// Tasks of a kind that are remembered.
+/// Maximum number of observations per kind.
 const REMEMBERED: usize = 250;
-/// Kinds that must be known before an unknown one is judged by them.
+/// Minimum number of known kinds before they are used for an unknown kind.
 const POOL: usize = 5;
-/// Steps of sizes: this while it is more than ...
+/// Granularity of sizes in bytes, for small sizes; for large sizes it is [`FACTOR`].
 const STEP: f64 = 32.0 * 1024.0 * 1024.0;
-/// ... this factor.
+/// Granularity of sizes as a factor, for sizes where it exceeds [`STEP`].
 const FACTOR: f64 = 1.03;
-/// A size that was not enough is followed by one at least so much larger.
+/// Minimum factor between a size that was too small and the next one.
 const BEYOND: f64 = 1.1;
-/// So many of a kind killed in a row are followed by all that wait ...
+/// Number of consecutive kills of a kind after which all waiting tasks get a larger size.
 const HERD: usize = 3;
-/// ... at this times the size that was not enough.
+/// Factor between a size that was too small for a kind and the next first size of the kind.
 const AFTER: f64 = 1.25;
-/// Tasks that needed more than a killed one had, from which on they are believed to say what it needs.
+/// Minimum weight of tasks that needed more than a killed one, for their needs to be used for it.
 const AGREE: f64 = 3.0;
-/// Tasks of a kind that may run before anything is known of it.
+/// Maximum number of running tasks of a kind without observations.
 const CANARIES: usize = 8;
-/// How many more may run for each one that has ended well.
+/// Number of additional running tasks per success.
 const RAMP: u64 = 4;
-/// How many of those that have ended well a killed one outweighs.
+/// Number of successes that one kill cancels.
 const DOUBT: u64 = 2;
 
-/// Why a size is what it is.
+/// The origin of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// From tasks of its kind.
+    /// Tasks of the same kind.
     Kind(Way),
-    /// From the other kinds.
+    /// Other kinds.
     Pool,
-    /// What was asked for.
+    /// The requested size.
     Request,
-    /// More than what was asked for: tasks of its kind were killed at a size, and none has ended well.
+    /// Above the requested size: tasks of the kind were killed at a size, and none has succeeded.
     Killed,
-    /// Nothing is known.
+    /// No observations.
     Share,
 }
 
-/// What is known of the need of a task that was killed.
+/// The known need of a killed task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
-    /// This holds all that was seen of its kind.
+    /// The size that holds all observations of its kind.
     Rung(Bytes),
-    /// More than all that was seen of its kind.
+    /// Above all observations of its kind.
     Beyond,
-    /// Nothing.
+    /// Unknown.
     Unknown,
 }
 
-/// What a task starts with.
+/// The first size of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct First {
     /// Memory.
     pub size: Bytes,
-    /// From where.
+    /// Origin of the size.
     pub source: Source,
 }
 
-/// A task that asks for a size.
+/// A task that requests a size.
 #[derive(Clone, Copy, Debug)]
 pub struct Asks<'a> {
     /// Its kind.
     pub kind: &'a str,
-    /// Size of its input. `None` where it is not known.
+    /// Size of its input. `None` if unknown.
     pub input: Option<Bytes>,
-    /// What was asked for it. `None` where nothing was.
+    /// Its requested size. `None` without a request.
     pub request: Option<Bytes>,
 }
 
-/// All kinds of a job family.
+/// The learner for all kinds of a job.
 #[derive(Clone, Debug)]
 pub struct Learner {
     kinds: BTreeMap<String, Kind>,
-    /// For each kind: the largest need that was seen as a ratio to what it would have started with.
+    /// Per kind: ratio of the largest observed need to the first size.
     pool: BTreeMap<String, f64>,
-    /// The ratio that [`Learner::pooled`] gives, while the pool stays as it is.
+    /// Cached result of [`Learner::pooled`], valid until the pool changes.
     pooled: Option<Option<f64>>,
     share: Bytes,
     prices: Prices,
 }
 
 impl Learner {
-    /// Knows nothing. `share` is given to a task of which nothing at all is known.
+    /// Creates a learner without observations. `share` is the size of a task about which nothing is
+    /// known.
     pub fn new(share: Bytes, prices: Prices) -> Learner {
         Learner { kinds: BTreeMap::new(), pool: BTreeMap::new(), pooled: None, share, prices }
     }
 
-    /// Weighs kills against memory by other prices from now on.
+    /// Sets the prices of kills relative to memory.
     pub fn set_prices(&mut self, prices: Prices) {
         if self.prices != prices {
             self.prices = prices;
@@ -114,9 +118,10 @@ impl Learner {
         }
     }
 
-    /// True when one more task of this kind may start beside `running` others. While little is known few of them run: a whole wave
-    /// at a size that is too small would be killed together, and one at a size that is too large would waste as much. The first
-    /// that end are the short ones besides, and seldom the large ones.
+    /// True if one more task of this kind may start besides `running` others. With few observations
+    /// only few tasks run. A whole wave with a size that is too small would be killed together. A
+    /// wave with a size that is too large would waste memory. The first successes are short tasks,
+    /// which are seldom the large ones.
     pub fn may_start(&self, kind: &str, running: usize) -> bool {
         let Some(known) = self.kinds.get(kind) else { return running < CANARIES };
         let killed = u64::try_from(known.open.len()).unwrap_or(u64::MAX);
@@ -124,7 +129,7 @@ impl Learner {
         running < CANARIES.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
     }
 
-    /// The size that a task starts with.
+    /// The first size of a task.
     pub fn first(&mut self, asks: &Asks<'_>) -> First {
         if let Some((size, way)) = self.ladder(asks).and_then(|ladder| Some((ladder.first()?, ladder.way))) {
             let herd = self.kinds.get(asks.kind).filter(|kind| kind.wave.0 >= HERD).map_or(0.0, |kind| kind.wave.1 * AFTER);
@@ -143,9 +148,9 @@ impl Learner {
         }
     }
 
-    /// The size after a task was killed at `size`, for the `failures`th time; `largest` is the largest there is. The second try is
-    /// above all that is known of its kind, and the third has everything: what is larger than any node has cost three attempts then,
-    /// and is given up.
+    /// The size after the kill number `failures` of a task at `size`; `largest` is the largest
+    /// available size. The second attempt is above all observations of its kind, the third has
+    /// `largest`. A task that is larger than any node therefore fails after three attempts.
     pub fn next(&mut self, asks: &Asks<'_>, size: Bytes, failures: u32, largest: Bytes) -> Bytes {
         if failures > 1 {
             return largest;
@@ -155,8 +160,8 @@ impl Learner {
         step_up(known.unwrap_or(float(size) * 2.0)).min(largest)
     }
 
-    /// What is known when a task was killed at `size`, for the `failures`th time: as [`Learner::next`], for those who have a way of
-    /// their own where nothing is known.
+    /// The known need after the kill number `failures` of a task at `size`. Like [`Learner::next`],
+    /// for callers with their own rule for an unknown need.
     pub fn after_kill(&mut self, asks: &Asks<'_>, size: Bytes, failures: u32) -> After {
         let Some(ladder) = self.ladder(asks) else { return After::Unknown };
         if failures <= 1 {
@@ -167,27 +172,27 @@ impl Learner {
         if known { After::Beyond } else { After::Unknown }
     }
 
-    /// The size of a task that stands at its limit and is given more where it runs: the next rung, or half as much again.
+    /// The size of a task that grows at its limit: the next rung, or one and a half times the size.
     pub fn grown(&mut self, asks: &Asks<'_>, size: Bytes) -> Bytes {
         let least = float(size) * BEYOND;
         let rung = self.ladder(asks).and_then(|ladder| ladder.sizes().find(|rung| *rung >= least));
         step_up(rung.unwrap_or(float(size) * 1.5))
     }
 
-    /// A task of this kind was killed at this size.
+    /// Records a kill of a task at this size.
     pub fn killed(&mut self, asks: &Asks<'_>, task: u64, size: Bytes) {
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
         kind.killed(task, asks.input.map_or(0.0, float), float(size));
     }
 
-    /// A task that was killed does not run again. What it would have needed is not known, and does not count.
+    /// Records that a killed task does not run again. Its need is unknown and does not count.
     pub fn dropped(&mut self, kind: &str, task: u64) {
         if let Some(kind) = self.kinds.get_mut(kind) {
             kind.dropped(task);
         }
     }
 
-    /// A task has ended well.
+    /// Records a success.
     pub fn ended(&mut self, asks: &Asks<'_>, task: u64, peak: Bytes, runtime_s: f64) {
         let known = asks.request.unwrap_or(self.share);
         if !known.is_zero() {
@@ -206,7 +211,7 @@ impl Learner {
         kind.learn(Point { input: asks.input.map_or(0.0, float), need: float(peak).max(1.0), runtime: runtime_s.max(0.001) });
     }
 
-    /// How long tasks of a kind run in the mean. Seconds; 0 where none has ended.
+    /// Mean run time of tasks of a kind. Seconds; 0 without a success.
     pub fn runtime_s(&self, kind: &str) -> f64 {
         self.kinds.get(kind).map_or(0.0, Kind::runtime_s)
     }
@@ -215,7 +220,7 @@ impl Learner {
         self.kinds.get(kind)?.open.values().map(|(_, size)| *size).reduce(f64::max)
     }
 
-    /// What kinds that nothing is known of turned out to need, as a ratio to what they started with.
+    /// Typical ratio of need to first size over the kinds, for unknown kinds.
     fn pooled(&mut self) -> Option<f64> {
         if self.pool.len() < POOL {
             return None;
@@ -227,13 +232,13 @@ impl Learner {
         })
     }
 
-    /// The sizes of the way whose ladder costs least for this task.
+    /// The ladder with the lowest cost for this task.
     fn ladder(&mut self, asks: &Asks<'_>) -> Option<kind::Ladder<'_>> {
         self.kinds.get_mut(asks.kind)?.ladder(asks.input.map_or(0.0, float), self.prices)
     }
 }
 
-/// Sizes come in steps, so that profiles stay few.
+/// Rounds up to the size granularity, so that there are few profiles.
 pub fn step_up(size: f64) -> Bytes {
     let size = size.max(1.0);
     let even = STEP / (FACTOR - 1.0);
@@ -242,7 +247,7 @@ pub fn step_up(size: f64) -> Bytes {
     whole(stepped.max(size))
 }
 
-/// The next step, or what was asked for where that lies before it.
+/// Rounds up to the size granularity, or to the request if that lies in between.
 fn step_to(size: f64, request: Option<Bytes>) -> Bytes {
     let stepped = step_up(size);
     request.filter(|request| size <= float(*request)).map_or(stepped, |request| stepped.min(request))

@@ -1,39 +1,40 @@
-//! What a task of a kind will need, from the size of its input: four simple predictors, each fitted to the last tasks that ended.
+//! Predictors of a task's need from the size of its input: four simple methods, each fitted to the
+//! last successful tasks.
 //!
-//! [`History`] keeps the tasks in the order of their inputs and of their needs besides, so that one more task costs a few
+//! [`History`] keeps the tasks sorted by input and by need, so that a new task costs a few
 //! insertions, and a prediction a binary search.
 
 use super::REMEMBERED;
 
-/// One finished task.
+/// A successful task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// Size of its input; 0 where it is not known. Bytes.
+    /// Size of its input; 0 if unknown. Bytes.
     pub input: f64,
-    /// What it needed. Bytes.
+    /// Memory need. Bytes.
     pub need: f64,
-    /// How long it ran. Seconds.
+    /// Run time. Seconds.
     pub runtime: f64,
 }
 
-/// A way to predict.
+/// A prediction method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// The median of all, whatever the input.
+    /// The median need, regardless of the input.
     Median,
-    /// A line through input and need.
+    /// A linear fit of need over input.
     Linear,
-    /// A line through their logarithms.
+    /// A linear fit of their logarithms.
     LogLog,
-    /// The largest of the five tasks whose inputs are nearest.
+    /// The largest need among the five tasks with the nearest inputs.
     Nearest,
 }
 
-/// All ways.
+/// All methods.
 pub const WAYS: [Way; 4] = [Way::Median, Way::Linear, Way::LogLog, Way::Nearest];
-/// Neighbours that are looked at.
+/// Number of neighbours of [`Way::Nearest`].
 const NEIGHBOURS: usize = 5;
-/// One in so many remembered tasks stands for all in the mean of a predictor.
+/// The mean of a predictor uses one of this number of tasks.
 const SAMPLED: usize = 8;
 
 /// A straight line: its value at 0, and its slope.
@@ -42,12 +43,12 @@ type Line = (f64, f64);
 /// The last tasks of a kind, with the predictors fitted to them.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// By slot. The oldest is replaced once all slots are taken.
+    /// Tasks by slot. The oldest is replaced once all slots are taken.
     points: Vec<Point>,
     oldest: usize,
     /// Logarithms of input and need, by slot.
     logs: Vec<(f64, f64)>,
-    /// Inputs with the slots of their tasks, ascending. Tasks without an input are left out.
+    /// Inputs with the slots of their tasks, ascending. Tasks without an input are omitted.
     by_input: Vec<(f64, usize)>,
     /// Needs, ascending. Bytes.
     needs: Vec<f64>,
@@ -84,17 +85,17 @@ impl History {
         self.fit();
     }
 
-    /// The tasks that are remembered, by slot.
+    /// The kept tasks, by slot.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// How long the tasks ran in the mean. Seconds; 0 where there are none.
+    /// Mean run time of the tasks. Seconds; 0 without tasks.
     pub fn runtime_s(&self) -> f64 {
         self.runtime
     }
 
-    /// What a task with this input will need. Bytes; `None` where this way cannot tell.
+    /// Predicted need of a task with this input. Bytes; `None` if the method has no prediction.
     pub fn predict(&self, way: Way, input: f64) -> Option<f64> {
         let (least, most) = (*self.needs.first()?, *self.needs.last()?);
         let raw = match way {
@@ -107,7 +108,8 @@ impl History {
         Some(raw.clamp(least * 0.5, most * 8.0)).filter(|need| *need > 0.0)
     }
 
-    /// What a way predicts in the mean, so that costs of ways can be compared. Bytes; infinite where it predicts nothing.
+    /// Mean prediction of a method, so that costs of methods are comparable. Bytes; infinite
+    /// without predictions.
     pub fn mean(&self, way: Way) -> f64 {
         if way == Way::Median {
             return self.predict(way, 0.0).unwrap_or(f64::INFINITY);
@@ -135,8 +137,8 @@ impl History {
         self.loglog = line(known().filter(|(point, _)| point.need > 0.0).map(|(_, logs)| *logs));
     }
 
-    /// The largest need among the [`NEIGHBOURS`] tasks whose inputs are nearest. Of tasks equally near the one in the lower slot
-    /// counts first.
+    /// The largest need among the [`NEIGHBOURS`] tasks with the nearest inputs. Among equal
+    /// distances the lower slot comes first.
     fn nearest(&self, input: f64) -> Option<f64> {
         if input <= 0.0 {
             return None;
@@ -167,7 +169,7 @@ impl History {
         (most > 0.0).then_some(most)
     }
 
-    /// The tasks before a place in the order that all have the input of the last of them.
+    /// The tasks before `end` in sort order that share the input of the last of them.
     fn equal_inputs_before(&self, end: usize) -> EqualInputs {
         let ahead = self.by_input.get(..end).unwrap_or_default();
         let start = ahead.last().map_or(0, |(last, _)| ahead.partition_point(|(other, _)| other < last));
@@ -177,14 +179,14 @@ impl History {
 
 #[cfg(test)]
 impl History {
-    /// What is allocated for it. Bytes.
+    /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
         let points = self.points.capacity() * size_of::<Point>() + self.logs.capacity() * size_of::<(f64, f64)>();
         points + self.by_input.capacity() * size_of::<(f64, usize)>() + self.needs.capacity() * size_of::<f64>()
     }
 }
 
-/// A stretch of tasks with one input, and the next of them to look at.
+/// A range of tasks with equal inputs, and the next of them to visit.
 #[derive(Clone, Copy, Debug)]
 struct EqualInputs {
     start: usize,
@@ -192,12 +194,12 @@ struct EqualInputs {
     end: usize,
 }
 
-/// The order of inputs or of distances, then of slots.
+/// Compares inputs or distances, then slots.
 fn before(one: (f64, usize), other: (f64, usize)) -> bool {
     one.0 < other.0 || (one.0 <= other.0 && one.1 < other.1)
 }
 
-/// Least squares: where the line begins and how steep it is. Needs two different places.
+/// Least-squares fit: intercept and slope. Requires two different x values.
 fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Line> {
     let (n, sx, sy) = points.clone().fold((0.0, 0.0, 0.0), |(n, sx, sy), (x, y)| (n + 1.0, sx + x, sy + y));
     if n < 3.0 {

@@ -1,5 +1,6 @@
-//! The same learner without ordered structures and caches: everything is worked out from the remembered tasks each time. The property
-//! test below holds the fast one to it, bit for bit.
+//! A reference learner without sorted structures and caches: it computes everything from the
+//! observations on each query. The property test below requires bit-identical results of the
+//! optimized learner.
 
 use std::collections::BTreeMap;
 
@@ -146,7 +147,7 @@ fn line(points: Vec<(f64, f64)>) -> Option<(f64, f64)> {
     Some((my - steep * mx, steep))
 }
 
-/// What happens to a task of the kind.
+/// An event of a task of the kind.
 #[derive(Clone, Copy, Debug)]
 enum Happens {
     Ended,
@@ -154,7 +155,7 @@ enum Happens {
     Dropped,
 }
 
-/// A task: its number, input and need (few different ones, so that many are equal), and its run time.
+/// Tasks: number, input and need (from few values, so that many are equal), and run time.
 fn history() -> impl Strategy<Value = Vec<(Happens, u64, u64, u64, u32)>> {
     let happens = prop_oneof![10 => Just(Happens::Ended), 2 => Just(Happens::Killed), 1 => Just(Happens::Dropped)];
     let input = prop_oneof![1 => Just(0u64), 4 => (1u64..20).prop_map(|n| n << 20), 4 => 1u64..1 << 34];

@@ -1,15 +1,16 @@
-//! The cheapest ladder over what was seen: which sizes to try, one after the other.
+//! The cheapest ladder over the observations: the sizes to try, in order.
 //!
-//! Sizes are ratios to a prediction. A size that is too small costs what the attempt had burnt when it was killed, and the price of
-//! the kill; a size that is too large costs its memory for the whole run. Dynamic programming weighs both.
+//! Sizes are ratios to a prediction. A size that is too small costs the memory × time of the killed
+//! attempt, and the price of the kill. A size that is too large costs its memory for the whole run.
+//! Dynamic programming minimizes the sum.
 
-/// Most sizes that are considered.
+/// Maximum number of considered sizes.
 const CANDIDATES: usize = 24;
 
-/// What a kill costs.
+/// The price of a kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
-    /// Part of its run that a killed attempt has burnt. 0 to 1.
+    /// Part of its run that a killed attempt wastes, from 0 to 1.
     pub burnt: f64,
     /// Price of one kill, in mean runs at the mean need.
     pub kill: f64,
@@ -22,33 +23,34 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// Where tasks at their limit are given more while they run, a size that is too small burns nothing and costs a little time.
+    /// Prices with growth: a size that is too small wastes no work and costs little time.
     pub fn of_growth() -> Prices {
         Prices { burnt: 0.0, kill: 0.3 }
     }
 }
 
-/// One task that was seen.
+/// An observed task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
-    /// What it needed, as a ratio to what was predicted.
+    /// Ratio of the need to the prediction.
     pub need: f64,
-    /// What it counts.
+    /// Weight.
     pub weight: f64,
-    /// What it counts times its runtime, as a ratio to the mean runtime.
+    /// Weight times run time, as a ratio to the mean run time.
     pub time: f64,
 }
 
-/// Sizes to try and what that costs.
+/// A ladder with its cost.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rungs {
-    /// Ratios to the prediction, growing; never empty where anything was seen.
+    /// Ratios to the prediction, ascending; never empty if there are observations.
     pub sizes: Vec<f64>,
     /// Expected cost of a task, in mean runs at the predicted size.
     pub cost: f64,
 }
 
-/// The cheapest ladder. `seen` is sorted by this. Half a task more is thought of above the largest that was seen.
+/// Computes the cheapest ladder; sorts `seen`. A fictitious task of weight 0.5 with a need above
+/// the largest observation is added.
 pub fn cheapest(seen: &mut Vec<Seen>, prices: Prices) -> Rungs {
     seen.retain(|s| s.need.is_finite() && s.need > 0.0);
     seen.sort_by(|a, b| a.need.total_cmp(&b.need));
@@ -58,7 +60,7 @@ pub fn cheapest(seen: &mut Vec<Seen>, prices: Prices) -> Rungs {
     let top = Seen { need: most * (1.0 + 1.0 / weight.max(1.0).sqrt()), weight: 0.5, time: 0.5 * each };
     seen.push(top);
     let stairs = stairs(seen);
-    // A kill costs somebody's time whatever the prediction was, so its price goes by what tasks need.
+    // A kill costs time of users regardless of the prediction, so its price is scaled by the needs.
     let mean = seen.iter().map(|s| s.need * s.time).sum::<f64>() / (time + top.time).max(f64::MIN_POSITIVE);
     let (next, cost) = solve(&stairs, Prices { kill: prices.kill * mean, ..prices });
     let mut sizes = Vec::new();
@@ -73,7 +75,7 @@ pub fn cheapest(seen: &mut Vec<Seen>, prices: Prices) -> Rungs {
     Rungs { sizes, cost: cost / (weight + 0.5).max(f64::MIN_POSITIVE) }
 }
 
-/// A size that is considered, with what fits into it.
+/// A considered size, with the observations that fit it.
 #[derive(Clone, Copy, Debug)]
 struct Stair {
     size: f64,
@@ -81,7 +83,7 @@ struct Stair {
     time: f64,
 }
 
-/// Few sizes that stand for all, more of them where there is little above.
+/// Selects few sizes that represent all, denser near the top.
 fn stairs(seen: &[Seen]) -> Vec<Stair> {
     let all: f64 = seen.iter().map(|s| s.weight).sum();
     let shares: [f64; CANDIDATES + 1] = std::array::from_fn(share);
@@ -103,14 +105,16 @@ fn stairs(seen: &[Seen]) -> Vec<Stair> {
     stairs
 }
 
-/// Shares of the tasks at which a size is considered: even steps up to four fifths, then ever smaller ones.
+/// Quantiles of the tasks at which a size is considered: even steps up to four fifths, then smaller
+/// and smaller ones.
 #[allow(clippy::cast_precision_loss)] // small numbers
 fn share(n: usize) -> f64 {
     const EVEN: usize = 8;
     if n < EVEN { 0.1 * (n + 1) as f64 } else { 1.0 - 0.2 * 0.72_f64.powi(i32::try_from(n - EVEN + 1).unwrap_or(i32::MAX)) }
 }
 
-/// For each stair, and for the ground before them, the stair to go to next, counted from 1; and the cost from the ground.
+/// For each size, and for the start before them, the next size of the ladder, counted from 1; and
+/// the cost from the start.
 fn solve(stairs: &[Stair], prices: Prices) -> (Vec<usize>, f64) {
     let end = stairs.last().copied().unwrap_or(Stair { size: 0.0, weight: 0.0, time: 0.0 });
     let mut cost = vec![0.0; stairs.len() + 1];
@@ -186,7 +190,7 @@ mod tests {
             let mut all = seen(&needs);
             let rungs = cheapest(&mut all, prices);
             let top = all.last().map_or(0.0, |s| s.need);
-            // one size for all, large enough for every one of them
+            // One size for all, large enough for each task.
             let time: f64 = all.iter().map(|s| s.time).sum();
             let weight: f64 = all.iter().map(|s| s.weight).sum();
             prop_assert!(rungs.cost <= top * time / weight + 1e-9);

@@ -81,7 +81,7 @@ fn the_same_tasks_in_the_same_order_give_the_same_sizes() {
     assert_eq!(first(taught(needs.clone())), first(taught(needs)));
 }
 
-/// What a task that needs `mib` goes through: how often it is killed, and the size it ends with.
+/// Simulates a task that needs `mib`: returns the number of kills and its final size.
 fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
     let (asks, need) = (asks("sort"), Bytes::from_mib(mib));
     let (mut size, mut kills) = (learner.first(&asks).size, 0);
@@ -111,7 +111,7 @@ fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait(
     (0..200).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_gib(4)));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
     assert!(!learner.may_start("sort", 8), "and no second wave is begun beside them");
-    // of a kind that is known, three are enough
+    // For a known kind, three kills are enough.
     let mut learner = taught([900; 20]);
     (0..3).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_mib(1200)));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_mib(1200), "{:?}", learner.first(&asks("sort")));
@@ -175,7 +175,7 @@ fn three_kills_of_one_task_are_the_most() {
     assert!(lives(&mut learner, 1000, 100_000).0 <= 2, "the third attempt has everything there is");
 }
 
-/// Gate 6: what is kept of a kind.
+/// Gate 6: bound on the memory of a kind.
 #[test]
 fn a_kind_takes_less_than_64_kib() {
     let mut learner = taught([]);
@@ -205,7 +205,7 @@ fn the_pool_is_worked_out_again_when_a_kind_needs_more() {
     assert!(sizes.len() > 5, "{sizes:?}");
 }
 
-/// The cost of a task must not grow with the number of those that wait beside it.
+/// The cost of a task must not depend on the number of waiting tasks.
 #[test]
 fn tasks_that_ask_between_two_observations_share_one_set_of_ladders() {
     let mut learner = taught([900; 60]);

@@ -1,12 +1,12 @@
-//! Who may come in: tokens, policies, and hosts that become nodes.
+//! Access control: tokens, policies, and join of hosts.
 
 use headroom_types::{NodeId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of [`NewToken::about`].
+/// Maximum length of [`NewToken::about`]. Bytes.
 pub const LONGEST_ABOUT: usize = 200;
 
-/// A text that is not printed by `Debug`.
+/// A secret text that `Debug` does not print.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -18,36 +18,37 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// `POST /v1/acl/tokens`: a token for a user.
+/// `POST /v1/acl/tokens`: create a token for a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// In whose name it acts; the caller's own when left out.
+    /// User that the token represents; the caller if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What it may: `job:submit`, `queue:root.etl` … Never more than the caller may.
+    /// Rights: `job:submit`, `queue:root.etl` … Never more than the rights of the caller.
     pub rights: Vec<String>,
-    /// How long it holds, seconds; for ever when left out.
+    /// Lifetime; unlimited if omitted. Seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_s: Option<u64>,
-    /// What it is for. At most 200 bytes.
+    /// Purpose, at most 200 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
 }
 
-/// `POST /v1/acl/join-tokens`: a token by which one host becomes a node, once.
+/// `POST /v1/acl/join-tokens`: create a token with which one host joins as a node, once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewJoinToken {
-    /// The node it is for; any when left out.
+    /// Node for which the token is valid; any node if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// Host names and addresses that may stand in its certificate; the address it calls from when left out.
+    /// Host names and addresses that the certificate may contain; the address of the caller if
+    /// omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// How long it can be used, seconds; a day when left out.
+    /// Lifetime; one day if omitted. Seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_s: Option<u64>,
 }
@@ -56,44 +57,44 @@ pub struct NewJoinToken {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TokenView {
-    /// How it is named: 16 hexadecimal digits.
+    /// Accessor, the public id of the token: 16 hexadecimal digits.
     pub accessor: String,
     /// `user` or `join`.
     pub kind: TokenKind,
-    /// In whose name it acts.
+    /// User that the token represents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What it may.
+    /// Rights of the token.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rights: Vec<String>,
-    /// The node that may join with it; any when there is none.
+    /// Node for which a join token is valid; any node if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// What it is for.
+    /// Purpose.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Who made it.
+    /// User that created it.
     pub by: String,
-    /// When.
+    /// Time of creation.
     pub created: UnixMillis,
-    /// Until then; for ever when there is none.
+    /// Time of expiry; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<UnixMillis>,
 }
 
-/// What a token is for.
+/// The purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TokenKind {
-    /// Somebody works with the cluster.
+    /// Access of a user.
     User,
-    /// A host becomes a node, once.
+    /// One join of a host as a node.
     Join,
 }
 
 impl TokenKind {
-    /// The word.
+    /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             TokenKind::User => "user",
@@ -102,99 +103,102 @@ impl TokenKind {
     }
 }
 
-/// A token with its secret. It is shown this once and kept by nobody but its holder.
+/// A new token with its secret. The response shows the secret once; the resource manager does not
+/// store it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MintedToken {
-    /// The whole text.
+    /// The complete token.
     pub token: Secret,
-    /// What is kept of it.
+    /// The stored part.
     pub view: TokenView,
 }
 
-/// `PUT /v1/acl/policies/{subject}`: what an account or a group may from now on.
+/// `PUT /v1/acl/policies/{subject}`: replace the rights of a user or group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
-    /// `job:submit`, `queue:root.etl` …
+    /// Rights: `job:submit`, `queue:root.etl` …
     pub rights: Vec<String>,
 }
 
-/// What an account or a group may.
+/// The rights of a user or group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyView {
-    /// `alice`, or `@etl` for a group of the host whose socket was called at.
+    /// `alice`, or `@etl` for a group of the host whose Unix socket accepted the call.
     pub subject: String,
-    /// What they may.
+    /// Rights of the subject.
     pub rights: Vec<String>,
 }
 
-/// `GET` and `PUT /v1/apps/{app}/access`: whom an application's owner lets come near it.
+/// `GET` and `PUT /v1/apps/{app}/access`: users and groups that may view or change an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct AppAccess {
-    /// Who may look at it: accounts, and groups of the manager's host written with `@`. 32 at most.
+    /// Users, and groups of the resource manager's host with a leading `@`, that may view it. At
+    /// most 32.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub view: Vec<String>,
-    /// Who may change and end it too. 32 at most.
+    /// Users and groups that may also change and end it. At most 32.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub change: Vec<String>,
 }
 
 impl AppAccess {
-    /// Nobody but its owner, and who may more than their own.
+    /// True if only its owner, and callers with rights on other users' applications, have access.
     pub fn is_nobody(&self) -> bool {
         self.view.is_empty() && self.change.is_empty()
     }
 }
 
-/// `GET /v1/acl/self`: who calls.
+/// `GET /v1/acl/self`: the authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhoAmI {
-    /// As it stands in the record of changes; nothing where nobody is asked.
+    /// Name of the caller, as in the audit log; absent without authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// The token that was shown.
+    /// The token of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenView>,
-    /// What may be done.
+    /// Rights of the caller.
     pub rights: Vec<String>,
 }
 
-/// `POST /v1/join`: a host becomes a node. The key stays where it was made.
+/// `POST /v1/join`: join a host as a node. The private key stays on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Join {
-    /// The name it is to have.
+    /// Name of the new node.
     pub node: NodeId,
-    /// Host names and addresses it is reached at.
+    /// Host names and addresses of the host.
     #[serde(default)]
     pub names: Vec<String>,
-    /// A request for a certificate, PEM. Only its key is looked at.
+    /// Certificate signing request, PEM. Only its public key is used.
     pub request: String,
 }
 
-/// A host has become a node.
+/// The response to a join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Joined {
     /// Its certificate, PEM.
     pub certificate: String,
-    /// Who vouches for everybody in the cluster, PEM.
+    /// Certificate of the cluster's authority, PEM.
     pub ca: String,
 }
 
-/// `GET /v1/ca`: who vouches for everybody in the cluster. Compare its fingerprint before it is believed.
+/// `GET /v1/ca`: certificate of the cluster's authority. Compare the fingerprint before you trust
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CaView {
-    /// PEM.
+    /// Certificate, PEM.
     pub ca: String,
-    /// SHA-256 of the first certificate in it, hexadecimal digits.
+    /// SHA-256 of its first certificate, in hexadecimal digits.
     pub fingerprint: String,
 }

@@ -1,7 +1,8 @@
-//! What an application master says to the resource manager, and what it is told.
+//! Protocol between an application master and the resource manager.
 //!
-//! Asks are absolute: `count` is how many containers a request is worth over the whole life of the application, so sending an
-//! ask again changes nothing, and a replacement for a lost container is asked for by raising `count`.
+//! Requests are absolute: `count` is the total number of containers of a request over the life of
+//! the application. Sending a request again changes nothing. A master requests a replacement of a
+//! lost container with a larger `count`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,86 +12,89 @@ use headroom_types::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What to run in a container. Travels with the ask; grant and launch are one trip to the node.
+/// Command, environment and files of a container. Part of the request, so that the node receives
+/// grant and launch in one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LaunchSpec {
-    /// Program and arguments. `{memory}` `{heap}` `{container}` `{node}` in an argument or value are replaced by the node agent;
-    /// a program named without a slash is looked for beside the node agent, then on its PATH.
+    /// Program and arguments. The node agent replaces `{memory}` `{heap}` `{container}` `{node}` in
+    /// arguments and values. It looks for a program without a slash in its own directory, then on
+    /// its PATH.
     pub command: Vec<String>,
-    /// Added to a minimal environment.
+    /// Environment variables, added to a minimal environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Small files written into the working directory before the start. Name, which cannot leave the directory, and text.
+    /// Small files that are written into the working directory before the start: name and text. A
+    /// name cannot leave the directory.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
     /// Larger files and archives that the node fetches into the working directory before the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fetch: Vec<FetchedFile>,
-    /// Heap budget of the runtime in it; `None` where no runtime is declared. Bytes.
+    /// Heap budget of its runtime; `None` without a declared runtime. Bytes.
     #[serde(default)]
     pub heap: Option<Bytes>,
-    /// Exit codes by which the runtime says that its heap is full.
+    /// Exit codes by which the runtime reports a full heap.
     #[serde(default)]
     pub heap_exit_codes: Vec<i32>,
-    /// Time between SIGTERM and SIGKILL. Milliseconds; 2000 when left out.
+    /// Time between SIGTERM and SIGKILL; 2000 if omitted. Milliseconds.
     #[serde(default)]
     pub stop_grace_ms: Option<u64>,
-    /// Most processes at once; the node's default when left out.
+    /// Maximum number of processes; the default of the node if omitted.
     #[serde(default)]
     pub max_processes: Option<u32>,
-    /// The program makes cgroups of its own for tasks below its container's.
+    /// True if the program creates cgroups for tasks below the cgroup of its container.
     #[serde(default)]
     pub task_groups: bool,
 }
 
-/// `POST /v1/apps/{app}/register`: a master is there. Answer: [`Registered`].
+/// `POST /v1/apps/{app}/register`: register a master. Response: [`Registered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegisterMaster {
-    /// Which run of it.
+    /// The application attempt.
     pub attempt: AttemptId,
-    /// Where it listens for executors: `tcp://127.0.0.1:4711`.
+    /// Address at which it listens for executors: `tcp://127.0.0.1:4711`.
     #[serde(default)]
     pub master_url: Option<String>,
 }
 
-/// The master is known.
+/// The response to a registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Registered {
-    /// Put this into every message.
+    /// Epoch that every later message must carry.
     pub epoch: Epoch,
-    /// The largest container that any node and the queue could ever give.
+    /// The largest container that any node and the queue could ever grant.
     pub largest: Resource,
-    /// Containers of this application that are alive, its master's own left out.
+    /// Live containers of the application, without the master's own.
     pub containers: Vec<Granted>,
-    /// Where the stream of updates stands.
+    /// Current cursor of the update stream.
     pub cursor: u64,
-    /// What earlier jobs of its user and name have needed; `None` when there were none.
+    /// Usage history of earlier jobs with its user and name; `None` without earlier jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Box<super::families::Family>>,
-    /// Where traces of jobs are sent in this cluster, by OTLP over HTTP; the address goes before `/v1/traces`. `None` where nobody
-    /// collects them.
+    /// OTLP/HTTP address for traces of jobs, to which `/v1/traces` is appended. `None` without a
+    /// collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traces: Option<String>,
 }
 
-/// A container that was granted.
+/// A granted container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Granted {
     /// Its id.
     pub container: ContainerId,
-    /// Which request it belongs to.
+    /// Its request.
     pub request: RequestId,
-    /// Where.
+    /// Its node.
     pub node: NodeId,
     /// Its size.
     pub resource: Resource,
-    /// The run of the master that it was granted to; 0 where that is not told.
+    /// Run of the master to which it was granted; 0 if not reported.
     #[serde(default)]
     pub attempt: u32,
 }
@@ -100,35 +104,37 @@ pub struct Granted {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Named by the application.
+    /// Request id, chosen by the application.
     pub request: RequestId,
     /// Size of each container.
     pub resource: Resource,
-    /// How many containers this request is worth in all: live, ended, and still to come.
+    /// Total number of containers: live, ended, and still to be granted.
     pub count: u32,
-    /// How many of them the master has seen end. Lets a restarted resource manager count right.
+    /// Containers whose end the master has recorded. A restarted resource manager needs it to count
+    /// correctly.
     #[serde(default)]
     pub settled: u32,
-    /// Higher goes first within the application.
+    /// Priority within the application; higher values go first.
     #[serde(default)]
     pub priority: i32,
-    /// Not on these nodes while another fits.
+    /// Nodes to avoid while another node fits.
     #[serde(default)]
     pub avoid_nodes: Vec<NodeId>,
-    /// Only on these nodes; empty for any.
+    /// Allowed nodes; empty for any.
     #[serde(default)]
     pub nodes: Vec<NodeId>,
-    /// Where else it may go and would rather go.
+    /// Constraints and preferences of placement.
     #[serde(default, skip_serializing_if = "Placement::is_any")]
     pub placement: Box<Placement>,
-    /// How long it may wait, counted from when it was first taken in; what is missing then will not come. Milliseconds.
+    /// Maximum waiting time, from the first reception of the request. Missing containers expire
+    /// then. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
-    /// How long the master has wanted it already. Heeded where the request is new to the resource manager, which after a restart of
-    /// its own counts the deadline on from there. Milliseconds.
+    /// Waiting time so far. Used if the request is new to the resource manager, such as after its
+    /// restart; the deadline continues from there. Milliseconds.
     #[serde(default, skip_serializing_if = "none_yet")]
     pub waited_ms: u64,
-    /// What to run in each. Boxed: it is much larger than the rest.
+    /// Launch of each container. Boxed, because it is much larger than the other fields.
     pub launch: Box<LaunchSpec>,
 }
 
@@ -136,50 +142,50 @@ fn none_yet(ms: &u64) -> bool {
     *ms == 0
 }
 
-/// Where containers of a request may go, and where they would rather go. Empty means anywhere.
+/// Constraints and preferences of placement. Empty for any node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
-    /// Only in these racks.
+    /// Allowed racks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub racks: Vec<Name>,
-    /// Not in these racks while another fits.
+    /// Racks to avoid while another rack fits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoid_racks: Vec<Name>,
-    /// Rather on these nodes.
+    /// Preferred nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefer_nodes: Vec<NodeId>,
-    /// Rather in these racks; asked after the preferred nodes.
+    /// Preferred racks, used after the preferred nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefer_racks: Vec<Name>,
-    /// What becomes of the preference when there is no room where it points.
+    /// Relaxation of the preference when the preferred nodes and racks are full.
     pub relax: Relax,
-    /// The node has all of these labels.
+    /// Labels that the node must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<Name>,
-    /// The node's attributes compare so.
+    /// Conditions on attributes of the node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, Match>,
-    /// Taints of nodes that do not keep it away, by name: with this value, or with any where it is null.
+    /// Tolerated taints by name: with this value, or with any value if null.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tolerate: BTreeMap<Name, Option<String>>,
-    /// Never beside certain others.
+    /// Anti-affinity to other requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub apart: Option<Apart>,
-    /// Evenly over nodes or racks, rather than tightly.
+    /// Spread evenly over nodes or racks instead of packing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<Level>,
 }
 
 impl Placement {
-    /// Anywhere will do.
+    /// True without constraints and preferences.
     pub fn is_any(&self) -> bool {
         *self == Placement::default()
     }
 }
 
-/// When a preference gives way.
+/// Relaxation of a preference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "when", rename_all = "snake_case", deny_unknown_fields)]
@@ -187,215 +193,218 @@ pub enum Relax {
     /// At once.
     #[default]
     AtOnce,
-    /// When a container has waited so long: first from node to rack, after as long again to anywhere.
+    /// After a waiting time: first from node to rack, after the same time again to any node.
     After {
         /// Milliseconds.
         ms: u64,
     },
-    /// Never: the preference is a must.
+    /// Never: the preference is a constraint.
     Never,
 }
 
-/// How an attribute of a node compares.
+/// A condition on an attribute of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Match {
-    /// It is there, with any value.
+    /// The attribute exists, with any value.
     Exists,
-    /// It is not there.
+    /// The attribute does not exist.
     Absent,
-    /// It is one of these.
+    /// The value is one of these.
     OneOf(BTreeSet<String>),
-    /// It is not there, or none of these.
+    /// The attribute does not exist, or has none of these values.
     NoneOf(BTreeSet<String>),
 }
 
-/// What counts as the same place.
+/// The level of a spread or an anti-affinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// One node.
+    /// A node.
     Node,
-    /// One rack; a node without one is a rack by itself.
+    /// A rack; a node without a rack counts as a rack of its own.
     Rack,
 }
 
-/// Never in one place with containers of these requests of the same application.
+/// Anti-affinity to containers of requests of the same application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Apart {
-    /// Which requests; empty for its own.
+    /// The requests; empty for the request itself.
     #[serde(default)]
     pub from: Vec<RequestId>,
-    /// What counts as one place.
+    /// Node or rack.
     pub level: Level,
 }
 
-/// The immediate answer to an ask.
+/// The immediate verdict on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum AskVerdict {
-    /// There is room now, or it has all it asked for.
+    /// It fits now, or all its containers are granted.
     Fits,
-    /// It waits, and this is why.
+    /// It waits.
     Waits {
-        /// In one sentence.
+        /// The reason in one sentence.
         sentence: String,
     },
-    /// No node could ever give it.
+    /// Infeasible: no node can ever satisfy it.
     Never {
-        /// In one sentence that names the largest node.
+        /// The reason in one sentence that names the largest node.
         sentence: String,
-        /// The largest container any node could ever give.
+        /// The largest container that any node could ever grant.
         largest: Resource,
     },
 }
 
-/// `POST /v1/apps/{app}/requests` takes one [`Ask`] under `ask`; answer: [`AskAnswer`]. `never` is an error HR0422 instead.
+/// `POST /v1/apps/{app}/requests` takes one [`Ask`] under `ask`. Response: [`AskAnswer`]. Instead
+/// of `never` the response is the error HR0422.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AskAnswer {
     /// The request.
     pub request: RequestId,
-    /// What becomes of it.
+    /// The verdict.
     #[serde(flatten)]
     pub verdict: AskVerdict,
 }
 
-/// `POST /v1/apps/{app}/sync`: heartbeat, asks, releases and acknowledgement in one. Answer: [`MasterSyncReply`].
+/// `POST /v1/apps/{app}/sync`: heartbeat, requests, releases and acknowledgement in one. Response:
+/// [`MasterSyncReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MasterSync {
-    /// Which run of the master.
+    /// The application attempt.
     pub attempt: AttemptId,
-    /// The life of the resource manager it speaks to. Another one answers HR0410: register again.
+    /// Epoch of the resource manager. Another epoch is answered with HR0410: register again.
     pub epoch: Epoch,
-    /// Every update up to here has been taken in.
+    /// Cursor up to which all updates are recorded.
     #[serde(default)]
     pub ack: u64,
-    /// New or changed requests; others stay as they are.
+    /// New or changed requests; other requests stay unchanged.
     #[serde(default)]
     pub asks: Vec<Ask>,
-    /// Requests that are worth nothing any more.
+    /// Requests to withdraw.
     #[serde(default)]
     pub drop: Vec<RequestId>,
     /// Containers to stop.
     #[serde(default)]
     pub release: Vec<ContainerId>,
-    /// Changed rows of the job's view.
+    /// Changed rows of the job view.
     #[serde(default)]
     pub job: Option<super::job::JobPatch>,
 }
 
-/// Answer to a sync.
+/// The response to a sync.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MasterSyncReply {
-    /// One for each ask, in their order.
+    /// One verdict per request, in the same order.
     pub verdicts: Vec<AskAnswer>,
-    /// The application was killed: stop.
+    /// True if the application was killed: the master must stop.
     pub stop: bool,
 }
 
-/// `POST /v1/apps/{app}/finish`: the master is done.
+/// `POST /v1/apps/{app}/finish`: the end of the application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FinishApp {
-    /// Which run of the master.
+    /// The application attempt.
     pub attempt: AttemptId,
-    /// Whether the application did what it should.
+    /// True for success.
     pub succeeded: bool,
-    /// Why not, or what it did.
+    /// Reason of a failure, or result.
     #[serde(default)]
     pub diagnostics: String,
-    /// The whole view of the job, for the history.
+    /// The whole job view, for the history.
     #[serde(default)]
     pub job: Option<super::job::JobPatch>,
 }
 
-/// `GET /v1/apps/{app}/updates?cursor=N`: one line of JSON each, from after cursor N, for as long as the caller listens.
+/// `GET /v1/apps/{app}/updates?cursor=N`: one JSON object per line, from after cursor N, for as
+/// long as the caller reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Update {
-    /// Counts up without gaps within one application and epoch.
+    /// Sequence number without gaps within one application and epoch.
     pub cursor: u64,
-    /// What happened.
+    /// The content.
     #[serde(flatten)]
     pub what: UpdateKind,
 }
 
-/// What an update tells.
+/// The content of an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum UpdateKind {
-    /// Granted, and on its way to the node.
+    /// A container is granted and on its way to the node.
     Allocated(Granted),
-    /// Its program runs.
+    /// The program of a container runs.
     Running {
-        /// Which container.
+        /// The container.
         container: ContainerId,
     },
-    /// It ended. Repeated until acknowledged, so handling it twice must change nothing.
+    /// A container ended. Repeated until acknowledged; the handler must be idempotent.
     Exited {
-        /// Which request it belonged to.
+        /// The request of the container.
         request: RequestId,
-        /// The node's verdict.
+        /// The verdict of the node.
         report: Box<ExitReport>,
     },
-    /// Its node has given it another size.
+    /// The node of a container applied another size.
     Resized {
-        /// Which container.
+        /// The container.
         container: ContainerId,
-        /// The size it has now.
+        /// Its size now.
         resource: Resource,
-        /// The version of that size.
+        /// Version of that size.
         version: u32,
     },
-    /// Its node could not give it the size that was asked; it has the one before.
+    /// The node of a container could not apply the requested size; the previous size stays.
     ResizeFailed {
-        /// Which container.
+        /// The container.
         container: ContainerId,
-        /// The size it has.
+        /// Its size.
         resource: Resource,
-        /// The version of that size.
+        /// Version of that size.
         version: u32,
-        /// Why, for people.
+        /// Reason, for users.
         why: String,
     },
-    /// It will be taken for somebody with a better claim, unless it is released before.
+    /// A container will be preempted for a queue below its guarantee, unless it is released before.
     PreemptSoon {
-        /// Which container.
+        /// The container.
         container: ContainerId,
-        /// When.
+        /// Time of the preemption.
         at: UnixMillis,
-        /// For whom, for people.
+        /// Beneficiary, for users.
         why: String,
     },
-    /// Its node is being emptied: what is on it should end by itself by then.
+    /// A node is being drained; its containers should end by themselves.
     NodeDraining {
         /// The node.
         node: NodeId,
-        /// When what is left is stopped.
+        /// Time at which the remaining containers are stopped.
         until: Option<UnixMillis>,
     },
-    /// Its time is over; what was missing of it will not come.
+    /// The deadline of a request passed; its missing containers expire.
     Expired {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// Why it had to wait, for people.
+        /// Reason of the wait, for users.
         why: String,
     },
-    /// Somebody wants something done with one of its tasks. A master that has no such task forgets it.
+    /// A command about one task. A master without this task ignores it.
     Order(TaskOrder),
-    /// Somebody wants another number of executors. A master without such a set says so in an event.
+    /// A command about the number of executors. A master without this set reports an event.
     Scale(ScaleOrder),
-    /// The stream lives. Sent every few seconds; its cursor is that of the last update.
+    /// Heartbeat of the stream, every few seconds; its cursor is that of the last update.
     Alive,
 }

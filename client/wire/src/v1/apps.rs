@@ -1,4 +1,4 @@
-//! Applications: submit, list, look at, kill.
+//! Applications: submit, list, show, kill.
 
 use headroom_types::exit::Sample;
 use headroom_types::{
@@ -10,51 +10,56 @@ use super::acl::AppAccess;
 use super::am::LaunchSpec;
 use super::job::JobView;
 
-/// `POST /v1/apps`: submit an application. Answer: [`Submitted`], after it is durable.
+/// `POST /v1/apps`: submit an application. Response: [`Submitted`], after the application is
+/// durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubmitApp {
-    /// The name people will know it by.
+    /// Name of the application.
     pub name: Name,
-    /// The queue it goes to.
+    /// Queue of the application.
     #[serde(default)]
     pub queue: Option<QueuePath>,
-    /// Higher goes first within its queue.
+    /// Priority within its queue; higher values go first.
     #[serde(default)]
     pub priority: i32,
-    /// Who submits, for screens and history.
+    /// Submitting user, for screens and history.
     #[serde(default)]
     pub user: Option<String>,
-    /// How long it may live, counted from now; it is killed then. Milliseconds. The queue may allow less.
+    /// Maximum lifetime from submission, after which the application is killed. The queue may have
+    /// a lower maximum. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_ms: Option<u64>,
-    /// Who runs the application master.
+    /// Kind of application master.
     pub master: Master,
-    /// Sent again with the same key, the same application is answered instead of a second one made. At most 64 characters.
+    /// Idempotency key, at most 64 characters. A repeated submission with the same key returns the
+    /// existing application.
     #[serde(default)]
     pub idempotency_key: Option<String>,
-    /// Whom its owner lets come near it from the beginning; `PUT /v1/apps/{app}/access` changes it.
+    /// Users and groups that may view or change the application; `PUT /v1/apps/{app}/access`
+    /// changes them.
     #[serde(default, skip_serializing_if = "AppAccess::is_nobody")]
     pub access: AppAccess,
 }
 
-/// Who runs the application master.
+/// Kind of application master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Master {
-    /// The resource manager launches it in a container, and again when it fails.
+    /// The resource manager launches the master in a container, and again after a failure.
     Managed {
-        /// Its container.
+        /// Size of its container.
         resource: Resource,
-        /// What to run in it. Boxed: it is much larger than the other kind.
+        /// Command and files of the master. Boxed, because it is much larger than the other
+        /// variant.
         launch: Box<LaunchSpec>,
-        /// How many runs it may have; failures of the platform are not counted.
+        /// Maximum number of runs. Failures of the platform do not count.
         #[serde(default = "two")]
         max_attempts: u32,
     },
-    /// Runs beside the user and registers by itself.
+    /// The master runs outside of the cluster's containers and registers by itself.
     Unmanaged,
 }
 
@@ -62,39 +67,39 @@ fn two() -> u32 {
     2
 }
 
-/// The application exists and survives any restart.
+/// A submitted application, which survives any restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Submitted {
     /// Its id.
     pub app: AppId,
-    /// The attempt an unmanaged master registers as.
+    /// The attempt with which an unmanaged master registers.
     pub attempt: AttemptId,
-    /// The resource manager's life.
+    /// Epoch of the resource manager.
     pub epoch: Epoch,
 }
 
-/// Where an application is in its life.
+/// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AppState {
-    /// Durable; its master has not registered.
+    /// Durable; its master has not registered yet.
     Accepted,
     /// Its master has registered.
     Running,
-    /// Its master said that it is done; containers are being stopped.
+    /// Its master reported the end; its containers are being stopped.
     Finishing,
-    /// Done, and it succeeded.
+    /// Ended with success.
     Finished,
-    /// Done, and it failed.
+    /// Ended with failure.
     Failed,
     /// Ended on request.
     Killed,
 }
 
 impl AppState {
-    /// True when nothing will happen any more.
+    /// True for an ended application.
     pub fn is_final(self) -> bool {
         match self {
             AppState::Finished | AppState::Failed | AppState::Killed => true,
@@ -114,7 +119,7 @@ impl AppState {
     }
 }
 
-/// `GET /v1/apps` answers a list of these, `GET /v1/apps/{app}` one, with `job`.
+/// `GET /v1/apps` returns a list of these; `GET /v1/apps/{app}` returns one, with `job`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppView {
@@ -122,81 +127,83 @@ pub struct AppView {
     pub id: AppId,
     /// Its queue.
     pub queue: QueuePath,
-    /// Higher goes first.
+    /// Priority; higher values go first.
     pub priority: i32,
-    /// Who submitted it.
+    /// Submitting user.
     pub user: String,
-    /// Where it is in its life.
+    /// State.
     pub state: AppState,
-    /// Why it ended as it did; empty while it runs.
+    /// Reason of the end; empty while it runs.
     pub diagnostics: String,
-    /// Where its master listens for executors.
+    /// Address at which its master listens for executors.
     pub master_url: Option<String>,
-    /// The current run of its master.
+    /// Number of the current run of its master.
     pub attempt: u32,
-    /// When its time is over and it is killed.
+    /// Time at which its lifetime ends and it is killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<UnixMillis>,
-    /// The runs of its master, the latest last. Left out of lists.
+    /// Runs of its master, the latest last. Omitted in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptView>,
     /// Whether the resource manager launches its master.
     pub managed: bool,
-    /// When it was accepted.
+    /// Time of submission.
     pub submitted: UnixMillis,
-    /// When it ended.
+    /// Time of the end.
     pub ended: Option<UnixMillis>,
-    /// Containers it has now.
+    /// Current number of containers.
     pub containers: u32,
     /// Memory of those containers. Bytes.
     pub memory: Bytes,
-    /// Containers asked for and not yet granted.
+    /// Requested containers that are not granted yet.
     pub pending: u32,
-    /// What its master tells of its tasks. Left out of lists.
+    /// Job view, as reported by its master. Omitted in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
 }
 
-/// One run of an application's master.
+/// One run of an application master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttemptView {
-    /// Which.
+    /// Application attempt.
     pub id: AttemptId,
-    /// `scheduled`, `launched`, `awaited`, `registered` or `recovering`; then `succeeded`, `failed`, `killed` or `over`.
+    /// `scheduled`, `launched`, `awaited`, `registered` or `recovering`; then `succeeded`, `failed`,
+    /// `killed` or `over`.
     pub state: String,
-    /// Its container; `None` for a master that runs beside its user.
+    /// Its container; `None` for an unmanaged master.
     pub container: Option<ContainerId>,
-    /// Where it ran.
+    /// Its node.
     pub node: Option<NodeId>,
     /// Size of its container.
     pub resource: Option<Resource>,
-    /// When it began.
+    /// Start of the run.
     pub started: Option<UnixMillis>,
-    /// When it was over.
+    /// End of the run.
     pub ended: Option<UnixMillis>,
-    /// How its container ended.
+    /// Exit reason of its container.
     pub reason: Option<ExitReason>,
     /// Whether its end counts against `max_attempts`.
     #[serde(default)]
     pub charged: bool,
-    /// How it failed, for people.
+    /// Reason of the failure, for users.
     #[serde(default)]
     pub diagnostics: String,
 }
 
-/// `PATCH /v1/apps/{app}`: another queue, another priority, another end of its time. What is left out stays. Answer: [`AppView`].
+/// `PATCH /v1/apps/{app}`: change queue, priority or lifetime. Omitted fields stay unchanged.
+/// Response: [`AppView`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChangeApp {
-    /// The leaf it goes on in.
+    /// New leaf queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePath>,
-    /// Higher goes first within its queue.
+    /// Priority within its queue; higher values go first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
-    /// How long it may live, counted from its submission; 0 for as long as it likes. Milliseconds.
+    /// Maximum lifetime from submission; 0 for unlimited. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_ms: Option<u64>,
 }
@@ -206,7 +213,7 @@ pub struct ChangeApp {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KillApp {
-    /// Kept in its diagnostics.
+    /// Reason; appears in the diagnostics of the application.
     #[serde(default)]
     pub reason: Option<String>,
 }
@@ -216,7 +223,7 @@ pub struct KillApp {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OrderTask {
-    /// Why, for people: kept with the task.
+    /// Reason, for users; recorded with the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -226,9 +233,9 @@ pub struct OrderTask {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResizeTask {
-    /// Heap and overhead together, parted as they are now. Bytes.
+    /// Heap and overhead together; their ratio stays unchanged. Bytes.
     pub memory: Bytes,
-    /// Why, for people: kept with the task.
+    /// Reason, for users; recorded with the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -238,76 +245,79 @@ pub struct ResizeTask {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RankTask {
-    /// Tasks with a higher one begin first; 0 is the usual. From -1000 to 1000.
+    /// Priority from -1000 to 1000; tasks with higher values start first. The default is 0.
     pub priority: i32,
-    /// Why, for people: told in the event.
+    /// Reason, for users; appears in the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// `POST /v1/apps/{app}/scale`: how many executors of a set it may have at once from now on. Answer: [`AppView`], once its master is told.
+/// `POST /v1/apps/{app}/scale`: set the maximum number of executors of a set. Response:
+/// [`AppView`], after the master has received the command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScaleApp {
-    /// Which set, as the job file calls it; the only one there is when left out.
+    /// Executor set, as named in the job file. Optional if the job has only one set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executors: Option<Name>,
-    /// So many at most; 1 to 10000.
+    /// Maximum number of executors at the same time; 1 to 10000.
     pub count: u32,
-    /// Why, for people.
+    /// Reason, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// `GET /v1/apps/{app}/why` answers a list: one for each request that waits.
+/// `GET /v1/apps/{app}/why` returns a list with one entry per waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhyPending {
-    /// The request that waits.
+    /// The waiting request.
     pub request: RequestId,
-    /// Size of one of its containers.
+    /// Size of one container.
     pub asks: Resource,
-    /// How many are still to come.
+    /// Containers that are not granted yet.
     pub missing: u32,
-    /// How long it has waited. Milliseconds.
+    /// Waiting time. Milliseconds.
     pub waiting_ms: u64,
-    /// Requests that go before it.
+    /// Requests ahead of it.
     pub ahead: u32,
-    /// The whole reason in one sentence.
+    /// The complete reason in one sentence.
     pub sentence: String,
-    /// The node that is kept free for it until it has enough.
+    /// The node that is reserved for it until enough memory is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Reserved>,
-    /// Each node, closest first.
+    /// All nodes, the closest fit first.
     pub nodes: Vec<WhyNode>,
 }
 
-/// A node that is kept for a request which would otherwise never find one with enough room.
+/// A node that is reserved for a request which would otherwise never find a node with enough free
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reserved {
     /// The node.
     pub node: NodeId,
-    /// What is free on it now.
+    /// Free resources of the node now.
     pub free: Resource,
-    /// Since when it is kept. Milliseconds ago.
+    /// Duration of the reservation so far. Milliseconds.
     pub for_ms: u64,
 }
 
-/// Why not on this node.
+/// The reason that a node cannot take a container of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhyNode {
     /// The node.
     pub node: NodeId,
-    /// What is free on it.
+    /// Free resources of the node.
     pub free: Resource,
-    /// What it offers in all.
+    /// Total resources of the node.
     pub offers: Resource,
-    /// The reason, for people.
+    /// The reason, for users.
     pub verdict: String,
-    /// No end of a container there would help: it takes no work, or is none that was asked for.
+    /// True if no container end on the node can help: it takes no work, or does not match the
+    /// request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub out: bool,
 }
@@ -316,38 +326,38 @@ pub struct WhyNode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ContainerView {
-    /// Its id.
+    /// Container id.
     pub id: ContainerId,
-    /// Where it is.
+    /// Its node.
     pub node: NodeId,
-    /// Which request it was granted for; `None` for an application master.
+    /// The request for which it was granted; `None` for an application master.
     pub request: Option<RequestId>,
     /// Its size.
     pub resource: Resource,
     /// `allocated`, `launching`, `running`, `stopping` or `exited`.
     pub state: String,
-    /// Memory in use, as last told by its node. Bytes.
+    /// Memory in use, as last reported by its node. Bytes.
     pub used: Option<Bytes>,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
-    /// How it ended.
+    /// Exit reason.
     pub reason: Option<ExitReason>,
-    /// The version of its size; 1 for the one it was granted with.
+    /// Version of its size; 1 for the granted size.
     #[serde(default = "one")]
     pub version: u32,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Run of its master in which it was granted, from 1.
     #[serde(default = "one")]
     pub attempt: u32,
-    /// When it ended.
+    /// Time of the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<UnixMillis>,
-    /// Its program's exit code, when it ended by itself.
+    /// Exit code of its program, if it exited by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The most memory it had at once. Bytes.
+    /// Largest memory use. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak: Option<Bytes>,
-    /// The size that is on its way to the node.
+    /// Requested size that its node has not confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<WantedSize>,
 }
@@ -356,109 +366,111 @@ fn one() -> u32 {
     1
 }
 
-/// `GET /v1/containers/{id}/timeline`, at the resource manager and at the node.
+/// `GET /v1/containers/{id}/timeline`, at the resource manager and at the node agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ContainerTimeline {
-    /// Its id.
+    /// Container id.
     pub container: ContainerId,
-    /// Where it is or was.
+    /// Its current or last node.
     pub node: NodeId,
-    /// How it ended; `None` while it lives.
+    /// Exit reason; `None` while it runs.
     pub reason: Option<ExitReason>,
-    /// Memory from its birth on, oldest first; thinned out as it gets long.
+    /// Memory from the start, oldest first; thinned as the list grows.
     pub samples: Vec<Sample>,
 }
 
-/// A size that a container should have, and that its node has not confirmed.
+/// A requested size that the node of the container has not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WantedSize {
-    /// The size.
+    /// The requested size.
     pub resource: Resource,
-    /// The version that will confirm it.
+    /// The version that confirms it.
     pub version: u32,
 }
 
-/// `POST /v1/containers/{id}/resize`. Answer: [`Resizing`]; the size is there when an update or the container's view has that
-/// version.
+/// `POST /v1/containers/{id}/resize`. Response: [`Resizing`]. The size is in force when an update
+/// or the container view has the same version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResizeContainer {
-    /// The version the caller knows; another one is refused with HR0409. Left out: whatever it is.
+    /// Expected current version; a different version is rejected with HR0409. Omit to resize any
+    /// version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// The whole size it should have.
+    /// New size in full.
     pub resource: Resource,
-    /// The heap budget in it; stays as it is when left out. Bytes.
+    /// Heap budget within the new size; unchanged if omitted. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap: Option<Bytes>,
 }
 
-/// The size is on its way to the node, or it is so already.
+/// A resize that is on its way to the node, or already in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Resizing {
-    /// The version that will confirm it.
+    /// The version that confirms the size.
     pub version: u32,
 }
 
-/// `GET /v1/status`: the cluster on one screen.
+/// `GET /v1/status`: summary of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClusterView {
     /// Version of the resource manager.
     pub version: String,
-    /// Its life.
+    /// Epoch of the resource manager.
     pub epoch: Epoch,
-    /// How long it has been up. Seconds.
+    /// Uptime. Seconds.
     pub up_s: u64,
-    /// Nodes that take work.
+    /// Nodes that accept work.
     pub nodes_ready: u32,
-    /// All nodes known.
+    /// All known nodes.
     pub nodes: u32,
-    /// Memory offered by ready nodes. Bytes.
+    /// Memory of ready nodes. Bytes.
     pub memory: Bytes,
-    /// Memory granted. Bytes.
+    /// Granted memory. Bytes.
     pub allocated: Bytes,
-    /// Memory in use as told by the nodes. Bytes.
+    /// Memory in use, as reported by the nodes. Bytes.
     pub used: Bytes,
-    /// Processors offered.
+    /// Processors of ready nodes.
     pub cpus: Cpus,
-    /// Processors granted.
+    /// Granted processors.
     pub cpus_allocated: Cpus,
-    /// Applications not yet ended.
+    /// Applications that have not ended.
     pub apps_live: u32,
-    /// Containers alive.
+    /// Live containers.
     pub containers: u32,
-    /// Containers asked for and not yet granted.
+    /// Requested containers that are not granted yet.
     pub pending: u32,
-    /// Memory kills told in the last hour.
+    /// Memory kills reported in the last hour.
     pub oom_1h: u32,
-    /// What became of them.
+    /// Outcome of these kills.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_1h: Option<MemoryHour>,
-    /// The request that has waited longest, with its sentence.
+    /// The longest waiting request, with its reason.
     pub longest_wait: Option<String>,
-    /// Enforcers of the nodes, each once.
+    /// Distinct enforcers of the nodes.
     pub enforcers: Vec<String>,
 }
 
-/// What memory failures came to in the last hour.
+/// Outcome of memory failures in the last hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MemoryHour {
     /// Memory kills.
     pub kills: u32,
-    /// Tasks that were given more for it.
+    /// Tasks that received more memory after a kill.
     pub escalated: u32,
-    /// Of the tasks that were given more, those that ended well.
+    /// Escalated tasks that succeeded.
     pub recovered: u32,
-    /// Of them, those that run or wait to.
+    /// Escalated tasks that run or wait.
     pub going_on: u32,
-    /// Tasks for which there was no larger size.
+    /// Tasks without a larger size.
     pub exhausted: u32,
-    /// Memory × time of attempts that did not end well, whatever the reason; of this life of the resource manager. Byte-seconds.
+    /// Memory × time of attempts that did not succeed, for any reason, in this epoch of the
+    /// resource manager. Byte-seconds.
     pub wasted_byte_s: u64,
 }

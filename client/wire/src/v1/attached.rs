@@ -1,33 +1,33 @@
-//! The first line on standard output of a daemon that was started with `--attached`, for the program that started it.
+//! The first line on standard output of a daemon with `--attached`, for its parent program.
 
 use headroom_types::{EnforcerKind, NodeId, Resource};
 use serde::{Deserialize, Serialize};
 
 use super::nodes::Health;
 
-/// How the start ended.
+/// The result of the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartReport<T> {
-    /// The daemon answers.
+    /// The daemon accepts calls.
     Ready(T),
     /// The daemon ends.
     Failed {
         /// The error with its causes.
         error: String,
-        /// Another process listens at the address.
+        /// True if another process listens at the address.
         address_in_use: bool,
     },
 }
 
-/// A resource manager that answers.
+/// A resource manager that accepts calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManagerReady {
     /// Its address: `http://127.0.0.1:7070`.
     pub url: String,
 }
 
-/// A node agent that answers.
+/// A node agent that accepts calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReady {
     /// Its address: `http://127.0.0.1:41033`.
@@ -36,11 +36,11 @@ pub struct NodeReady {
     pub node: NodeId,
     /// The enforcer of its limits.
     pub enforcer: EnforcerKind,
-    /// Whether the enforcer proved itself.
+    /// Result of the enforcer's self-test.
     pub health: Health,
-    /// Why this enforcer, and what better ones lacked.
+    /// Reason for the choice of the enforcer, and the missing requirements of better ones.
     pub notes: Vec<String>,
-    /// What the node offers.
+    /// Resources of the node.
     pub offers: Resource,
 }
 

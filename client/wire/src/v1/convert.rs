@@ -1,4 +1,4 @@
-//! The parse step: what serde cannot refuse by itself is refused here, with the field's name and the fix.
+//! Validation of messages beyond serde. Each error names the field and the correction.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use super::am::{Ask, LaunchSpec};
 use super::apps::{Master, SubmitApp};
 use super::error::{Code, Problem};
 
-/// Most containers one request may be worth.
+/// Maximum number of containers of one request.
 pub const MAX_COUNT: u32 = 100_000;
-/// Most bytes of small files with one launch.
+/// Maximum size of the small files of one launch. Bytes.
 pub const MAX_FILES: usize = 256 << 10;
-/// Most files and archives that are fetched for one launch.
+/// Maximum number of fetched files and archives of one launch.
 pub const MAX_FETCHED: usize = 64;
-/// Most arguments and environment variables with one launch.
+/// Maximum number of arguments and environment variables of one launch.
 pub const MAX_WORDS: usize = 1024;
 
 fn bad(detail: impl Into<String>) -> Problem {
     Problem::new(Code::HR0400, detail)
 }
 
-/// Checks a launch. A file's name must be one plain path component.
+/// Checks a launch. A file name must be one plain path component.
 pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
     if launch.command.first().is_none_or(String::is_empty) {
         return Err(bad("launch.command is empty").hint("name the program to run as its first element"));
@@ -56,7 +56,7 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Checks a file to be fetched; what is wrong with it, and what to write instead.
+/// Checks a file to be fetched. Returns the error and the correction.
 pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
     let FetchedFile { name, from, sha256, .. } = file;
     if !plain(name) {

@@ -4,40 +4,40 @@ use serde::{Deserialize, Serialize};
 
 use super::queues::QueueProblem;
 
-/// Stable codes. A code is never given a second meaning.
+/// Stable error codes. A code never gets a second meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Code {
-    /// The body or a parameter is not what the call takes.
+    /// The body or a parameter is invalid.
     HR0400,
-    /// Nobody knows who calls, and the call is not for everybody.
+    /// The caller is not authenticated, and the call requires authentication.
     HR0401,
-    /// Who calls is known, and may not do this.
+    /// The caller is authenticated and lacks the right.
     HR0403,
-    /// No such application, node, container or request.
+    /// The application, node, container or request does not exist.
     HR0404,
-    /// The state of the thing does not allow it, or somebody else was first.
+    /// The state of the object does not allow the call, or a concurrent change was first.
     HR0409,
-    /// The sender speaks to an earlier life of the resource manager: register again.
+    /// The sender uses an earlier epoch of the resource manager: register again.
     HR0410,
-    /// The cursor is older than what is kept: start from a snapshot.
+    /// The cursor is older than the kept entries: start from a snapshot.
     HR0411,
-    /// Too large: body, count or name.
+    /// The body, a count or a name is too large.
     HR0413,
-    /// The range that is asked for begins behind the end of what there is.
+    /// The requested range begins after the end.
     HR0416,
-    /// Can never fit on any node or in the queue.
+    /// Infeasible on every node or in the queue.
     HR0422,
-    /// Too many of them at once: try again later.
+    /// Too many concurrent calls: try again later.
     HR0429,
-    /// A fault inside.
+    /// Internal error.
     HR0500,
-    /// Not ready, or a part that is needed does not answer.
+    /// Not ready, or a required part does not respond.
     HR0503,
 }
 
 impl Code {
-    /// All of them.
+    /// All codes.
     pub const ALL: [Code; 13] = [
         Code::HR0400,
         Code::HR0401,
@@ -53,11 +53,11 @@ impl Code {
         Code::HR0500,
         Code::HR0503,
     ];
-    /// The address of its page on the server that answered.
+    /// Path of its page on the server.
     pub fn address(self) -> String {
         format!("/v1/errors/{self}")
     }
-    /// The HTTP status it travels with.
+    /// HTTP status of the code.
     pub fn status(self) -> u16 {
         match self {
             Code::HR0400 => 400,
@@ -74,7 +74,7 @@ impl Code {
             Code::HR0503 => 503,
         }
     }
-    /// The same title for every problem of this code.
+    /// Title of the code.
     pub fn title(self) -> &'static str {
         match self {
             Code::HR0400 => "The request is not valid",
@@ -115,7 +115,7 @@ impl std::fmt::Display for Code {
 }
 impl std::str::FromStr for Code {
     type Err = String;
-    /// In any case, and with or without its letters: `HR0404`, `hr0404`, `404`.
+    /// Parses a code in any case, with or without letters: `HR0404`, `hr0404`, `404`.
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.trim().to_ascii_uppercase();
         let digits = digits.strip_prefix("HR").unwrap_or(&digits);
@@ -124,39 +124,39 @@ impl std::str::FromStr for Code {
     }
 }
 
-/// One error, as `application/problem+json`.
+/// An error, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
-    /// Identifies the kind of problem, and is the address of its page on the server that answered: `/v1/errors/CODE`.
+    /// Type of the problem, and path of its page on the server: `/v1/errors/CODE`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The same for every problem of this kind.
+    /// Title, the same for all problems of this type.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What happened here.
+    /// Description of this occurrence.
     pub detail: String,
     /// The stable code.
     pub code: Code,
-    /// Whether the same call may succeed later.
+    /// True if the same call may succeed later.
     pub retryable: bool,
-    /// What to do about it.
+    /// Remedies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Which request it was: the id under which the log of the resource manager has it.
+    /// Id of the request, as in the log of the resource manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Everything that is wrong with a tree of queues.
+    /// Errors in a tree of queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<QueueProblem>,
-    /// A number in the call has to be above this one.
+    /// Lower bound, exclusive, for a number in the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<u64>,
 }
 
 impl Problem {
-    /// A problem of the kind `code` that happened as `detail` says.
+    /// A problem with the code `code` and the description `detail`.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         Problem {
             kind: code.address(),
@@ -171,7 +171,7 @@ impl Problem {
             above: None,
         }
     }
-    /// The same with one more thing to do about it.
+    /// Adds a remedy.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());

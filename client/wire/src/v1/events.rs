@@ -1,4 +1,4 @@
-//! The event log: what an operator would want to have seen.
+//! The event log of the cluster, for operators.
 
 use std::fmt::Write as _;
 
@@ -7,46 +7,48 @@ use headroom_types::{AppId, NodeId, UnixMillis};
 pub use headroom_types::reason::{Reason, Topic, Weight};
 use serde::{Deserialize, Serialize};
 
-/// How much attention an event wants.
+/// The level of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EventLevel {
-    /// As planned.
+    /// Expected operation.
     Normal,
-    /// Worth a look.
+    /// Needs attention.
     Warning,
 }
 
-/// `GET /v1/events?cursor=N&follow=true`: one line of JSON each (or SSE, by `Accept: text/event-stream`).
+/// `GET /v1/events?cursor=N&follow=true`: one JSON object per line (or SSE, with `Accept:
+/// text/event-stream`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Counts up; where to go on from.
+    /// Sequence number; the cursor to continue from.
     pub index: u64,
-    /// When.
+    /// Time of the event.
     pub time: UnixMillis,
-    /// How much attention it wants.
+    /// Level.
     pub level: EventLevel,
-    /// A word of the closed list [`Reason`]: `JobSubmitted`, `OomKilled`, `Escalated` … A master of a later version may say more.
+    /// A name of the closed list [`Reason`]: `JobSubmitted`, `OomKilled`, `Escalated` … A master of
+    /// a later version may send other names.
     pub reason: String,
-    /// What it is about: an id.
+    /// Id of the subject.
     pub object: String,
-    /// The application it belongs to.
+    /// Application of the subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<AppId>,
-    /// The node it happened on.
+    /// Node of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
-    /// For people.
+    /// Description, for users.
     pub message: String,
 }
 
-/// `docs/events.md`: every reason, with what it is about, how much attention it wants, and when it is written.
+/// The page `docs/events.md`: every reason with its topic, level and trigger.
 pub fn page() -> String {
     let mut text = String::from(ABOUT);
     for topic in Topic::ALL {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "\n## {}\n\n| reason | level | when |\n| --- | --- | --- |\n", topic.as_str());
         for reason in Reason::ALL.iter().filter(|r| r.topic() == topic) {
             let _ = writeln!(text, "| `{reason}` | {} | {} |", reason.weight().as_str(), reason.when());

@@ -1,6 +1,6 @@
-//! What each error code means: its cause and what to do about it, as data.
+//! Explanations of error codes: cause and remedies, as data.
 //!
-//! `rmctl explain`, the pages at `/v1/errors/CODE` and `docs/errors.md` all say what stands here.
+//! `rmctl explain`, the pages at `/v1/errors/CODE` and `docs/errors.md` use these texts.
 
 use std::fmt::Write as _;
 
@@ -8,27 +8,27 @@ use serde::Serialize;
 
 use super::error::Code;
 
-/// Everything there is to say about a code.
+/// The complete explanation of an error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
-    /// Which.
+    /// The error code.
     pub code: Code,
     /// The same title for every problem of this code.
     pub title: &'static str,
-    /// The HTTP status it travels with.
+    /// HTTP status of the code.
     pub status: u16,
     /// Whether the same call may succeed later.
     pub retryable: bool,
-    /// How it comes about.
+    /// The cause.
     pub cause: &'static str,
-    /// What to do, the likeliest first.
+    /// Remedies, the most likely first.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub remedies: &'static [&'static str],
 }
 
 impl Code {
-    /// Cause and remedies.
+    /// The explanation of this code.
     pub fn explanation(self) -> Explanation {
         let (cause, remedies) = words(self);
         Explanation { code: self, title: self.title(), status: self.status(), retryable: self.retryable(), cause, remedies }
@@ -175,7 +175,7 @@ pub fn page() -> String {
     for code in Code::ALL {
         let Explanation { title, status, retryable, cause, remedies, .. } = code.explanation();
         let again = if retryable { "may succeed when it is sent again" } else { "will not succeed unchanged" };
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "\n## {code}\n\n**{title}.** HTTP status {status}; the same call {again}.\n\n{cause}\n\n");
         for remedy in remedies {
             let _ = writeln!(text, "- {remedy}");

@@ -1,62 +1,63 @@
-//! Job families: what earlier jobs of one user and one name have needed, stage by stage, for first sizes and for people.
+//! Job history: memory needs of earlier jobs of one user and name by stage, for first sizes and for
+//! users.
 
 use headroom_types::{Bytes, Name, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-/// One family in a list.
+/// A job history in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FamilyRow {
-    /// Who submitted its jobs.
+    /// Submitting user of its jobs.
     pub user: String,
-    /// The name that its jobs have in common.
+    /// Common name of its jobs.
     pub name: Name,
-    /// Jobs that have taught something.
+    /// Jobs with learned sizes.
     pub runs: u32,
-    /// Tasks that are remembered.
+    /// Tasks in the history.
     pub tasks: u32,
-    /// When the latest of its jobs ended.
+    /// End of the latest job.
     pub last: UnixMillis,
 }
 
-/// `GET /v1/families/{name}`: all that is remembered of one family.
+/// `GET /v1/families/{name}`: the history of one user and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Family {
-    /// Who submitted its jobs.
+    /// Submitting user of its jobs.
     pub user: String,
-    /// The name that its jobs have in common.
+    /// Common name of its jobs.
     pub name: Name,
-    /// Jobs that have taught something.
+    /// Jobs with learned sizes.
     pub runs: u32,
-    /// When the latest of its jobs ended.
+    /// End of the latest job.
     pub last: UnixMillis,
-    /// Its kinds of tasks, by name.
+    /// Its kinds of tasks, sorted by name.
     pub kinds: Vec<Kind>,
 }
 
-/// The tasks of one stage, over all runs.
+/// Tasks of one stage, over all jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Kind {
     /// Name of the stage.
     pub name: String,
-    /// The latest tasks that ended well, the oldest first.
+    /// Latest successful tasks, oldest first.
     pub tasks: Vec<Need>,
 }
 
-/// What one task needed that ended well.
+/// Memory need of one successful task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Need {
-    /// Most memory it had in use. Bytes.
+    /// Largest memory use. Bytes.
     pub peak: Bytes,
     /// Memory of its first attempt. Bytes.
     pub first: Bytes,
-    /// Memory of the attempt that ended well. Bytes.
+    /// Memory of the successful attempt. Bytes.
     pub last: Bytes,
     /// Attempts that failed for memory.
     pub kills: u32,
-    /// How long the attempt ran that ended well. Milliseconds.
+    /// Run time of the successful attempt. Milliseconds.
     pub runtime_ms: u64,
 }

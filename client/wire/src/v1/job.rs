@@ -1,4 +1,4 @@
-//! What an application master tells about its job, for screens and history: stages, tasks, rungs, verdicts.
+//! Job views, as application masters report them: stages, tasks, rungs, verdicts.
 
 use headroom_types::exit::Sample;
 use headroom_types::{
@@ -9,23 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use super::events::EventLevel;
 
-/// How a job's memory failures are answered.
+/// The mode of memory failures of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Only the task that needs it, only in the dimension that ran out.
+    /// More memory for the failed task only, in the dimension that ran out.
     #[default]
     Headroom,
-    /// Twice the processors, then executors of twice, three and four times the size.
+    /// Doubled processors, then executors of twice, three and four times the size.
     Pinterest,
-    /// Everything that was on the lost executor gets a whole one; alone on one and killed is final.
+    /// All tasks of the lost executor get a whole executor each; a kill of a task alone on an
+    /// executor is final.
     Uber,
-    /// Twice the size, and twice again, up to the largest there is.
+    /// Doubled size, again and again up to the largest available size.
     Databricks,
-    /// The first size with the least expected waste; killed there, the largest there is.
+    /// First size with the least expected waste; after a kill the largest available size.
     Tovar,
-    /// The same size again, a fixed number of times.
+    /// Same size, for a fixed number of attempts.
     Fixed,
 }
 
@@ -41,7 +42,7 @@ impl Mode {
             Mode::Fixed => "fixed",
         }
     }
-    /// All of them, as they are shown.
+    /// All modes, in display order.
     pub const ALL: [Mode; 6] = [Mode::Headroom, Mode::Pinterest, Mode::Uber, Mode::Databricks, Mode::Tovar, Mode::Fixed];
 }
 impl std::str::FromStr for Mode {
@@ -54,189 +55,194 @@ impl std::str::FromStr for Mode {
     }
 }
 
-/// The job as a whole.
+/// The view of a whole job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobView {
-    /// Figures over all tasks.
+    /// Totals over all tasks.
     pub totals: JobTotals,
-    /// Every task, in the order of stage and index.
+    /// All tasks, in the order of stage and index.
     pub tasks: Vec<TaskRow>,
 }
 
-/// Changed rows of a job; sent by the master with its sync.
+/// Changed rows of a job view, sent by the master with its sync.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobPatch {
-    /// True when rows not named in it are gone.
+    /// True if rows that the patch does not contain no longer exist.
     #[serde(default)]
     pub full: bool,
-    /// Figures over all tasks.
+    /// Totals over all tasks.
     pub totals: JobTotals,
     /// New and changed tasks.
     #[serde(default)]
     pub tasks: Vec<TaskRow>,
-    /// Tasks of `tasks`, or of patches before, that are counted in `totals.folded` from now on and have no row any more.
+    /// Tasks of this patch or earlier patches that are counted in `totals.folded` from now on and
+    /// lose their row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folded: Vec<TaskId>,
-    /// What happened, for the event log.
+    /// New events, for the event log.
     #[serde(default)]
     pub events: Vec<JobEvent>,
 }
 
-/// One thing that happened in a job.
+/// An event of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobEvent {
-    /// When.
+    /// Time of the event.
     pub time: UnixMillis,
-    /// How much attention it wants.
+    /// Level.
     pub level: EventLevel,
-    /// Closed word: `OomKilled`, `Escalated`, `EscalationExhausted`, `TaskRetried`, `TaskFinished`, `TaskFailed`, `JobStarted` …
+    /// A name of the closed list: `OomKilled`, `Escalated`, `EscalationExhausted`, `TaskRetried`,
+    /// `TaskFinished`, `TaskFailed`, `JobStarted` …
     pub reason: String,
-    /// What it is about: a task attempt, a task, a stage.
+    /// The subject: a task attempt, a task or a stage.
     pub object: String,
-    /// For people.
+    /// Description, for users.
     pub message: String,
 }
 
-/// Figures over all tasks of a job.
+/// Totals over all tasks of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobTotals {
-    /// How memory failures are answered.
+    /// Mode of memory failures.
     pub mode: Mode,
     /// All tasks.
     pub tasks: u32,
-    /// Done and right.
+    /// Succeeded tasks.
     pub done: u32,
-    /// Given up.
+    /// Failed tasks.
     pub failed: u32,
-    /// Running now.
+    /// Running tasks.
     pub running: u32,
-    /// Attempts that ended as a memory failure.
+    /// Attempts that ended in a memory failure.
     pub memory_kills: u32,
-    /// Attempts of tasks that had stayed within their own size, and had to run again.
+    /// Reruns of attempts that had stayed within their own size (collateral).
     pub innocent_reruns: u32,
-    /// Attempts that were lost through no fault of the task.
+    /// Attempts that were lost without being charged to the task.
     pub transient: u32,
-    /// Tasks that were given another size.
+    /// Tasks that received another size.
     pub escalated: u32,
-    /// Times that a running attempt was given more, instead of being killed.
+    /// Running attempts that received more memory instead of a kill.
     #[serde(default)]
     pub grown: u32,
-    /// Running attempts that were ended to make room for held ones, and run again uncharged.
+    /// Running attempts that were evicted to free memory for frozen ones; they run again, not
+    /// charged.
     #[serde(default)]
     pub gave_way: u32,
-    /// Spans of its trace that its collector did not take, in this run of the master.
+    /// Trace spans that the collector rejected, in this run of the master.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub spans_dropped: u64,
-    /// Memory × time of attempts that had to be run again. Byte-milliseconds.
+    /// Memory × time of attempts that had to run again. Byte-milliseconds.
     pub rerun_byte_ms: u128,
     /// Memory × time of all attempts. Byte-milliseconds.
     pub allocated_byte_ms: u128,
-    /// Where inputs were and what was read, by stage; only of stages of which something is known.
+    /// Locality of inputs and bytes read, by stage; only stages with known inputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<StageInputs>,
-    /// What learned sizes would have come to; only where the job asks for that.
+    /// Totals of shadow sizes; only if the job requests them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowTotals>,
-    /// Tasks that ended well at their first attempt and have no row, by stage. None of the first 10,000 tasks of a job.
+    /// Tasks without a row that succeeded at their first attempt, by stage. The first 10,000 tasks
+    /// of a job always have a row.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folded: Vec<FoldedTasks>,
 }
 
-/// Tasks of one stage that are counted and have no row.
+/// Tasks of one stage that are counted without a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FoldedTasks {
     /// The stage.
     pub stage: Name,
-    /// How many.
+    /// Number of tasks.
     pub done: u32,
 }
 
 impl JobTotals {
-    /// Tasks of all stages that have no row.
+    /// The number of tasks without a row, over all stages.
     pub fn folded_tasks(&self) -> u32 {
         self.folded.iter().fold(0, |sum, stage| sum.saturating_add(stage.done))
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde wants it so
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
 fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// What learned first sizes would have come to, over the first attempts that tell.
+/// Hypothetical results of learned first sizes, over the first attempts with a known outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ShadowTotals {
-    /// Attempts that ended well and would have done so at the learned size.
+    /// Attempts that succeeded and fit the learned size.
     pub fit: u32,
-    /// Attempts, however they ended, that would have been killed at it.
+    /// Attempts that the learned size would have killed, regardless of their outcome.
     pub killed: u32,
-    /// Attempts that were killed for memory, and might not have been at the learned size, which was larger.
+    /// Attempts killed for memory that the larger learned size might have saved.
     pub perhaps: u32,
-    /// Memory × time of those that ended well, at the size they had. Byte-milliseconds.
+    /// Memory × time of the successful attempts at their actual size. Byte-milliseconds.
     pub given_byte_ms: u128,
-    /// And at the learned size; one that would have been killed is counted at both, as if it had run to its end first. Byte-milliseconds.
+    /// Memory × time of the successful attempts at the learned size. An attempt that it would have
+    /// killed counts at both sizes, as if it had run to its end first. Byte-milliseconds.
     pub learned_byte_ms: u128,
 }
 
-/// Where a task is.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
-    /// Its stage has not begun.
+    /// Its stage has not started.
     Blocked,
-    /// Waits for slots or a container.
+    /// Waits for slots or for a container.
     Pending,
-    /// Runs.
+    /// An attempt runs.
     Running,
-    /// Done.
+    /// Succeeded.
     Done,
-    /// Given up.
+    /// Failed.
     Failed,
 }
 
-/// One task.
+/// A task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskRow {
-    /// Its id.
+    /// Task id.
     pub task: TaskId,
-    /// Where it is.
+    /// State.
     pub state: TaskState,
-    /// Its size now.
+    /// Current size.
     pub profile: Profile,
-    /// 1 for the size of its stage.
+    /// Current rung; 1 for the size of its stage.
     pub rung: u32,
-    /// Why it waits, or why it was given up.
+    /// Reason of the wait or of the failure.
     #[serde(default)]
     pub note: String,
-    /// Its running attempt is held near its limit until there is room for more.
+    /// Set while its running attempt is frozen near its limit and waits for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<HeldTask>,
-    /// Every attempt, the first one first.
+    /// All attempts, the first one first.
     pub attempts: Vec<AttemptRow>,
-    /// Heap and overhead that it would be given next, if memory ended it again at each size, as far as that can be told before. Of
-    /// tasks that have been started and have not ended. Bytes.
+    /// Heap and overhead of the next rungs, one per further memory failure, as far as predictable.
+    /// Only for tasks that have started and not ended. Bytes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ahead: Vec<Bytes>,
-    /// Tasks with a higher one begin first; 0 is the usual.
+    /// Priority; tasks with higher values start first. The default is 0.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub priority: i32,
 }
 
-/// A task that waits for more memory where it runs.
+/// A frozen task that waits for more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeldTask {
-    /// Since when.
+    /// Time of the freeze.
     pub since: UnixMillis,
-    /// How much more it is to be given. Bytes.
+    /// Additional memory that it waits for. Bytes.
     pub more: Bytes,
 }
 
@@ -244,64 +250,65 @@ fn is_usual(priority: &i32) -> bool {
     *priority == 0
 }
 
-/// One attempt at a task.
+/// An attempt of a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttemptRow {
-    /// Its id.
+    /// Task attempt id.
     pub attempt: TaskAttemptId,
-    /// Its size.
+    /// Size.
     pub profile: Profile,
-    /// Slots of the executor that it takes.
+    /// Slots that it takes of the executor.
     pub slots: u32,
-    /// 1 for the size of its stage.
+    /// Rung; 1 for the size of its stage.
     pub rung: u32,
-    /// In which container.
+    /// Container.
     pub container: ContainerId,
-    /// On which node.
+    /// Node.
     pub node: NodeId,
-    /// When it was sent to the executor.
+    /// Time at which it was sent to the executor.
     pub started: UnixMillis,
-    /// When it ended; `None` while it runs.
+    /// Time of the end; `None` while it runs.
     pub ended: Option<UnixMillis>,
-    /// Largest use of memory; a lower bound when it was killed. Bytes.
+    /// Largest memory use; a lower bound after a kill. Bytes.
     pub peak: Option<Bytes>,
-    /// In use now. Bytes.
+    /// Memory in use. Bytes.
     pub used: Option<Bytes>,
-    /// How it ended.
+    /// Exit reason.
     pub reason: Option<ExitReason>,
-    /// Which quantity ran out.
+    /// The quantity that ran out.
     pub dimension: Option<Dimension>,
-    /// What the verdict was decided from; `None` for a success.
+    /// Measurements behind the verdict; `None` for a success.
     pub evidence: Option<Evidence>,
     /// Causes and cures.
     #[serde(default)]
     pub diagnosis: Vec<Diagnosis>,
-    /// What was decided upon it, for people.
+    /// Decision on the failure, for users.
     #[serde(default)]
     pub decision: String,
-    /// Memory from birth to death; of ended attempts that did not succeed.
+    /// Memory from start to end; only for ended attempts without success.
     #[serde(default)]
     pub timeline: Vec<Sample>,
-    /// The end of its standard error.
+    /// End of standard error.
     #[serde(default)]
     pub log_tail: String,
-    /// How it was given more while it ran; `profile` is the last size.
+    /// Increases of its memory while it ran; `profile` is the last size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grown: Vec<Growth>,
-    /// Why its size is what it is, for people.
+    /// Reason of its size, for users.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What it would have been given by a learner that only watches.
+    /// Shadow size of a learner that only observes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<Shadow>,
-    /// What it read and where that was, as far as the job says what there is to read.
+    /// Input and its locality, if the job file declares inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<AttemptInput>,
-    /// What is done about its failure, by the first sub-cause of its diagnosis; `None` for a success, and outside of mode headroom.
+    /// Treatment of its failure, by the first sub-cause of its diagnosis; `None` for a success and
+    /// outside of mode headroom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub treatment: Option<AppliedTreatment>,
-    /// Remedies that it runs with: what its environment has for the failures of earlier attempts.
+    /// Remedies in its environment for failures of earlier attempts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<Remedy>,
 }
@@ -310,110 +317,112 @@ pub struct AttemptRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AttemptInput {
-    /// What its task was to read. Bytes.
+    /// Planned size of the input. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub planned: Option<Bytes>,
-    /// What it read by system calls, a lower bound; `None` while it runs, or where its executor did not look. Bytes.
+    /// Bytes read by system calls, a lower bound; `None` while it runs or without measurement.
+    /// Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read: Option<Bytes>,
-    /// Where the input is, as seen from its node.
+    /// Location of the input relative to its node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
-    /// It read far from what was planned: by more than 1.5 times, and 4 MiB.
+    /// Set if read and planned bytes differ by more than 1.5 times and more than 4 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<InputGap>,
 }
 
-/// Where an input is, as seen from a node.
+/// The location of an input relative to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Locality {
     /// On the same node.
     Local,
-    /// It comes over the network.
+    /// Remote: read over the network.
     Remote,
 }
 
-/// How what was read differs from what was planned.
+/// The difference between read and planned bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InputGap {
-    /// Much more was read.
+    /// Far more bytes were read.
     More,
-    /// Much less was read.
+    /// Far fewer bytes were read.
     Less,
 }
 
-/// The inputs of a stage's attempts that have ended, as far as they are known.
+/// Inputs of the ended attempts of a stage, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StageInputs {
     /// The stage.
     pub stage: Name,
-    /// Attempts of which it is known where their input was.
+    /// Attempts with a known input location.
     pub attempts: u32,
-    /// Of them, those whose input was remote.
+    /// Attempts with a remote input, included in `attempts`.
     pub remote: u32,
-    /// Of the attempts, those that were killed for memory.
+    /// Attempts killed for memory, included in `attempts`.
     pub kills: u32,
-    /// Of them, those whose input was remote.
+    /// Killed attempts with a remote input.
     pub remote_kills: u32,
-    /// Attempts that read much more than was planned.
+    /// Attempts that read far more than planned.
     pub more: u32,
-    /// Attempts that read much less than was planned.
+    /// Attempts that read far less than planned.
     pub less: u32,
 }
 
 impl StageInputs {
-    /// A stage of which nothing has ended.
+    /// A stage without ended attempts.
     pub fn new(stage: Name) -> Self {
         StageInputs { stage, attempts: 0, remote: 0, kills: 0, remote_kills: 0, more: 0, less: 0 }
     }
-    /// Most of those that were killed had a remote input. Of fewer than three nothing is said.
+    /// True if most killed attempts had a remote input. False for fewer than three kills.
     pub fn mostly_remote_kills(&self) -> bool {
         self.kills >= 3 && self.remote_kills * 2 > self.kills
     }
 }
 
-/// What a learner that only watches would have given to an attempt.
+/// The size that a learner that only observes would have chosen for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Shadow {
     /// The size.
     pub profile: Profile,
-    /// Why, for people.
+    /// Reason, for users.
     pub why: String,
-    /// What would have come of it; `None` while it runs, or where its end does not tell.
+    /// Hypothetical outcome; `None` while it runs or if its end does not determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<ShadowOutcome>,
 }
 
-/// What would have come of another size.
+/// The hypothetical outcome of another size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ShadowOutcome {
-    /// It holds what was needed.
+    /// The attempt fits.
     Fits,
-    /// It does not.
+    /// The size is too small.
     Killed,
-    /// It is larger than the size that was not enough; whether it is enough is not known.
+    /// Larger than the size that was too small; the outcome is unknown.
     Perhaps,
 }
 
-/// One time that a running attempt was given more.
+/// An increase of a running attempt's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Growth {
-    /// When.
+    /// Time.
     pub at: UnixMillis,
     /// Heap and overhead before. Bytes.
     pub from: Bytes,
-    /// And after. Bytes.
+    /// Heap and overhead after the increase. Bytes.
     pub to: Bytes,
-    /// From the sign of pressure to the new limit in the kernel; `None` until its executor has said so. Microseconds.
+    /// From memory pressure to the new limit in the kernel; `None` until the executor has reported
+    /// it. Microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_us: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Version 1 of every message.
+//! Messages of API version 1.
 
 pub mod acl;
 pub mod am;

@@ -1,7 +1,8 @@
-//! Between node agents and the resource manager: one level-triggered sync.
+//! Protocol between node agents and the resource manager: one level-triggered sync.
 //!
-//! Down goes what the node should have ([`Desired`], pushed over one long answer); up goes what it has ([`NodeReport`], sent at
-//! once when something changes, and every second as a sign of life). Both may be repeated without harm.
+//! The resource manager sends the desired containers ([`Desired`]) in one long response. The node
+//! sends its observed containers ([`NodeReport`]) at once after a change, and every second as a
+//! heartbeat. Both messages may be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,96 +15,98 @@ use serde::{Deserialize, Serialize};
 use super::acl::Secret;
 use super::am::LaunchSpec;
 
-/// `POST /v1/nodes/{node}/register`. Answer: [`NodeRegistered`].
+/// `POST /v1/nodes/{node}/register`. Response: [`NodeRegistered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegisterNode {
-    /// What it offers.
+    /// Resources of the node.
     pub offers: Resource,
-    /// What holds its containers to their limits.
+    /// Enforcer of container limits.
     pub enforcer: EnforcerKind,
-    /// Where its own HTTP interface listens: `http://127.0.0.1:7072`.
+    /// URL of its own HTTP interface: `http://127.0.0.1:7072`.
     pub url: String,
-    /// Whether its enforcer proved itself; the reason when not.
+    /// Result of the enforcer's self-test, with the reason of a failure.
     pub health: Health,
     /// Version of the agent.
     pub version: String,
-    /// Where it stands and what it is.
+    /// Rack, labels, attributes and taints.
     #[serde(default)]
     pub traits: NodeTraits,
-    /// Every container it has, running or ended and not yet acknowledged.
+    /// All its containers: running, or ended and not yet acknowledged.
     pub containers: Vec<Observed>,
-    /// Reports of ends that no resource manager has acknowledged.
+    /// Exit reports that no resource manager has acknowledged.
     pub exits: Vec<ExitReport>,
-    /// The word by which it knows whoever it has registered with, when that wants to reach into a container.
+    /// Secret by which the node authenticates its resource manager for container access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Above that of every registration this node sent before, so that one that was overtaken on its way is known. The agent counts on from
-    /// the time, in milliseconds; one that is refused is told in `above` what to count on from. 0 when it does not say.
+    /// Sequence number of the registration, larger than in every earlier registration of the node.
+    /// It detects delayed registrations. The agent starts from the time in milliseconds; a rejected
+    /// agent continues above the value in `above`. 0 if not sent.
     #[serde(default)]
     pub serial: u64,
     /// Memory that ended containers left behind, as in [`NodeReport`]. Bytes.
     #[serde(default, skip_serializing_if = "nothing")]
     pub unattributed: Bytes,
-    /// Who left it, largest first; at most five.
+    /// Containers that left it, largest first; at most five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_by: Vec<LeftBy>,
 }
 
-/// An agent that has nothing to report of it says nothing.
+/// True for a zero amount, which an agent does not serialize.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
 fn nothing(bytes: &Bytes) -> bool {
     bytes.is_zero()
 }
 
-/// Where a node stands and what it is, for placement.
+/// Location and properties of a node, for placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeTraits {
-    /// Nodes of one rack fail together.
+    /// Rack; nodes of one rack fail together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rack: Option<Name>,
-    /// Words a request can insist on.
+    /// Labels that a request can require.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<Name>,
-    /// Only requests that insist on one of its labels come here.
+    /// Accept only requests that require one of its labels.
     #[serde(default)]
     pub exclusive: bool,
-    /// Named values a request can compare.
+    /// Named values that a request can compare.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, String>,
-    /// Only requests that tolerate every one of these come here, by name; the value may be empty. What runs stays.
+    /// Taints by name; the value may be empty. Only requests that tolerate every taint are placed
+    /// here. Running containers stay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taints: BTreeMap<Name, String>,
 }
 
-/// Whether a node can take work.
+/// Health of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Health {
-    /// It can.
+    /// The node can take work.
     Healthy,
-    /// It cannot.
+    /// The node cannot take work.
     Unhealthy {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The node is known.
+/// The response to a registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeRegistered {
-    /// Put this into every message.
+    /// Epoch that every later message must carry.
     pub epoch: Epoch,
-    /// Ends that the resource manager has taken in: forget them.
+    /// Container ends that the resource manager has recorded; the node forgets them.
     pub acked: Vec<ContainerId>,
 }
 
-/// A container as the node sees it.
+/// A container, as observed by the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Observed {
@@ -111,26 +114,26 @@ pub struct Observed {
     pub container: ContainerId,
     /// The request it was granted for; `None` for an application master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Run of its master in which it was granted, from 1.
     #[serde(default = "first")]
     pub attempt: u32,
     /// Its size.
     pub resource: Resource,
-    /// The version of that size; 1 for the one it was granted with.
+    /// Version of that size; 1 for the granted size.
     #[serde(default = "first")]
     pub version: u32,
-    /// A later size it could not be given.
+    /// A later size that the node could not apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedSize>,
-    /// Where it is in its life.
+    /// Phase of the container.
     pub phase: Phase,
     /// Memory charged to it now. Bytes.
     #[serde(default)]
     pub used: Option<Bytes>,
-    /// Anonymous memory of it. Bytes.
+    /// Anonymous memory. Bytes.
     #[serde(default)]
     pub anon: Option<Bytes>,
-    /// When it was granted, as the resource manager said.
+    /// Time of the grant, as sent by the resource manager.
     pub granted: UnixMillis,
 }
 
@@ -138,69 +141,71 @@ fn first() -> u32 {
     1
 }
 
-/// A size that a node could not give a container.
+/// A size that a node could not apply to a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RefusedSize {
     /// The version of the order.
     pub version: u32,
-    /// Why, for people.
+    /// The reason, for users.
     pub why: String,
 }
 
-/// Where a container is in its life on the node.
+/// Phase of a container on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Directory, files and cgroup are being made.
+    /// The agent creates its directory, files and cgroup.
     Preparing,
-    /// Its shim was started.
+    /// Its shim has started.
     Starting,
     /// Its program runs.
     Running,
-    /// It was told to end.
+    /// The agent has signalled it to end.
     Stopping,
-    /// It ended; its report waits for an acknowledgement.
+    /// Ended; its exit report awaits an acknowledgement.
     Exited,
 }
 
-/// `GET /v1/nodes/{node}/desired?epoch=E`: one line of JSON each, for as long as the node listens.
+/// `GET /v1/nodes/{node}/desired?epoch=E`: one JSON object per line, for as long as the node reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Desired {
-    /// The life of the resource manager.
+    /// Epoch of the resource manager.
     pub epoch: Epoch,
-    /// True for the first line: what is not named in it is not wanted. Later lines name changes only.
+    /// True for the first line: containers that it does not name are not desired. Later lines name
+    /// changes only.
     pub full: bool,
-    /// What the node should have. An empty line of this kind is a sign of life.
+    /// Desired containers. A line without containers is a heartbeat.
     pub containers: Vec<DesiredContainer>,
 }
 
-/// What should become of one container.
+/// The desired state of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DesiredContainer {
-    /// Which one.
+    /// The container.
     pub container: ContainerId,
-    /// What is wanted.
+    /// The desired state.
     #[serde(flatten)]
     pub want: Want,
 }
 
-/// What is wanted of a container.
+/// The desired state of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "want", rename_all = "snake_case")]
 pub enum Want {
-    /// It should run, with this size. A node that has it already, with an earlier version of the size, gives it this one.
+    /// Run with this size. A node that runs it with an earlier version of the size applies this
+    /// size.
     Run(Box<RunOrder>),
-    /// It should end.
+    /// Stop.
     Stop {
-        /// Why, for its exit report.
+        /// Cause, for its exit report.
         cause: StopCause,
     },
-    /// Its report has been taken in: forget it.
+    /// Forget it; its exit report is recorded.
     Forget,
 }
 
@@ -208,50 +213,53 @@ pub enum Want {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunOrder {
-    /// Whose it is.
+    /// Application that owns the container.
     pub app: AppId,
     /// The request; `None` for an application master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Run of its master in which it was granted, from 1.
     #[serde(default = "first")]
     pub attempt: u32,
-    /// Its size: the limit.
+    /// Its size; the memory is the limit.
     pub resource: Resource,
     /// The version of that size.
     #[serde(default = "first")]
     pub version: u32,
-    /// What to run.
+    /// Command, environment and files.
     pub launch: LaunchSpec,
-    /// Who submitted the application; the node decides whom that makes it run as.
+    /// User that submitted the application. The node maps it to a local account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
-    /// By which it proves to the resource manager whose it is. Written into a file for it, and nowhere else.
+    /// Token that authenticates the application at the resource manager. The node writes it into
+    /// one file for the container and nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
 }
 
-/// `POST /v1/nodes/{node}/report`. Answer: [`NodeReportReply`].
+/// `POST /v1/nodes/{node}/report`. Response: [`NodeReportReply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NodeReport {
-    /// The life of the resource manager it speaks to. Another one answers HR0410: register again.
+    /// Epoch of the resource manager. Another epoch is answered with HR0410: register again.
     pub epoch: Epoch,
-    /// Containers that changed since the last report; on a sign of life all of them, with their use.
+    /// Containers that changed since the last report; in a heartbeat all containers, with their
+    /// use.
     pub containers: Vec<Observed>,
-    /// Ends not yet acknowledged; repeated until they are.
+    /// Exit reports that are not yet acknowledged; repeated until they are.
     pub exits: Vec<ExitReport>,
     /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
-    /// Whether it can take work.
+    /// Health of the node.
     pub health: Health,
-    /// What became of its configuration when it was last read again; repeated until a report with it was answered.
+    /// Result of the last configuration reload; repeated until a report with it is acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload: Option<Reload>,
-    /// Memory charged to the node's containers together that no running container holds and that cannot be reclaimed: files on a tmpfs of
-    /// the host, shared memory. A lower bound; 0 below a hundredth of what the node offers. Bytes.
+    /// Memory charged to the node's containers together that no running container holds and that
+    /// cannot be reclaimed: files on a tmpfs of the host, shared memory. A lower bound; 0 below 1 %
+    /// of the node's memory. Bytes.
     #[serde(default, skip_serializing_if = "nothing")]
     pub unattributed: Bytes,
     /// The containers that left it, largest first; at most five.
@@ -259,23 +267,24 @@ pub struct NodeReport {
     pub left_by: Vec<LeftBy>,
 }
 
-/// A node's configuration was read again while it ran.
+/// A configuration reload of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reload {
-    /// When, by the clock of the node: tells one from another.
+    /// Time on the clock of the node; identifies the reload.
     pub at: UnixMillis,
-    /// It has mistakes, and nothing has changed.
+    /// True if the configuration has errors; then nothing changed.
     pub refused: bool,
-    /// Which keys hold now, and which wait for a restart; or the first mistake.
+    /// Keys in force and keys that wait for a restart; or the first error.
     pub message: String,
 }
 
-/// Answer to a report.
+/// The response to a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeReportReply {
-    /// Ends that the resource manager has taken in: it will say `forget` once the application has them too.
+    /// Container ends that the resource manager has recorded. It orders `forget` after the
+    /// application has recorded them too.
     pub received: Vec<ContainerId>,
 }
 
@@ -285,23 +294,25 @@ pub struct NodeReportReply {
 pub struct NodeView {
     /// Its name.
     pub id: NodeId,
-    /// `ready`, `cordoned`, `unhealthy`, `suspect`, `unreachable`, `lost`, `draining`, `drained` or `decommissioned`.
+    /// `ready`, `cordoned`, `unhealthy`, `suspect`, `unreachable`, `lost`, `draining`, `drained` or
+    /// `decommissioned`.
     pub state: String,
-    /// Why it is not ready.
+    /// Reason that it is not ready.
     pub reason: Option<String>,
-    /// What holds its containers to their limits.
+    /// Enforcer of container limits.
     pub enforcer: EnforcerKind,
-    /// What it offers.
+    /// Resources of the node.
     pub offers: Resource,
-    /// What is granted on it.
+    /// Granted resources.
     pub allocated: Resource,
     /// Heap budgets of the containers on it, where declared. Bytes.
     pub allocated_heap: Bytes,
-    /// In use by its containers. Bytes.
+    /// Memory in use by its containers. Bytes.
     pub used: Bytes,
-    /// In use on the whole host. Bytes.
+    /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
-    /// Memory that ended containers left behind and no running container holds. It counts as taken. Bytes.
+    /// Memory that ended containers left behind and no running container holds. It counts as used.
+    /// Bytes.
     #[serde(default)]
     pub unattributed: Bytes,
     /// The containers that left it, largest first; at most five.
@@ -309,41 +320,41 @@ pub struct NodeView {
     pub left_by: Vec<LeftBy>,
     /// Containers on it.
     pub containers: u32,
-    /// Where its own HTTP interface listens.
+    /// URL of its own HTTP interface.
     pub url: String,
     /// Version of its agent.
     pub version: String,
-    /// Where it stands and what it is, by its agent and its operators together.
+    /// Rack, labels, attributes and taints, of its agent and its operators combined.
     #[serde(default)]
     pub traits: NodeTraits,
-    /// What of that, and what else, operators said of it.
+    /// Settings of operators for the node.
     #[serde(default, skip_serializing_if = "NodeTags::is_empty")]
     pub tags: Box<NodeTags>,
-    /// Its last sign of life, milliseconds ago.
+    /// Time since the last heartbeat. Milliseconds.
     pub silent_ms: u64,
-    /// What an operator decided about it.
+    /// Drain or decommission of an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<NodeMark>,
-    /// The most that its containers had at once in the last hour, as it was reported. Bytes.
+    /// Largest reported memory use of its containers in the last hour. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_1h: Option<Bytes>,
 }
 
 impl NodeView {
-    /// Memory that containers can still have there. Bytes.
+    /// Memory that is free for containers. Bytes.
     pub fn free_memory(&self) -> Bytes {
         self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory)
     }
-    /// What ended containers have left there, in words; `None` when that is nothing.
+    /// Memory that ended containers left behind, in words; `None` for zero.
     pub fn left_words(&self) -> Option<String> {
         (!self.unattributed.is_zero()).then(|| format!("{} left behind by ended containers", self.unattributed))
     }
-    /// Why it takes no work: what it says of itself, or what an operator decided.
+    /// Reason that it takes no work: reported by the node, or set by an operator.
     pub fn because(&self) -> Option<&str> {
         let decided = || self.mark.as_ref().map(|mark| mark.reason.as_str()).or(self.tags.cordon.as_deref());
         self.reason.as_deref().or_else(decided).filter(|reason| !reason.is_empty())
     }
-    /// The verb of `rmctl node` by which it takes work again, where an operator decided that it does not.
+    /// The `rmctl node` verb that undoes an operator's mark, if there is one.
     pub fn way_back(&self) -> Option<&'static str> {
         match (&self.mark, &self.tags.cordon) {
             (Some(_), _) => Some("undrain"),
@@ -353,78 +364,83 @@ impl NodeView {
     }
 }
 
-/// What operators say of a node, whether or not it is here. Its agent's own words stay beneath.
+/// Settings of operators for a node, known or not yet registered. They extend the settings of its
+/// agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeTags {
-    /// It gets no new containers, for this reason; those it has stay.
+    /// Reason of the cordon; with one, the node gets no new containers and keeps its running ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<String>,
-    /// Words a request can insist on.
+    /// Labels that a request can require.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<Name>,
-    /// Named values a request can compare; they go before those of its agent.
+    /// Named values that a request can compare; they override those of the agent.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, String>,
-    /// Only requests that tolerate every one of these come here. The value may be empty.
+    /// Taints by name; the value may be empty. Only requests that tolerate every taint are placed
+    /// here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taints: BTreeMap<Name, String>,
 }
 
 impl NodeTags {
-    /// Nothing is said.
+    /// True without any setting.
     pub fn is_empty(&self) -> bool {
         *self == NodeTags::default()
     }
 }
 
-/// `PATCH /v1/nodes/{node}`: what operators say of a node. What is not named stays as it is. Answer: [`NodeView`].
+/// `PATCH /v1/nodes/{node}`: change the settings of operators. Omitted fields stay unchanged.
+/// Response: [`NodeView`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TagNode {
-    /// True: it gets no new containers, and those it has stay. False: it gets some again.
+    /// True: no new containers; running containers stay. False: new containers again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<bool>,
-    /// Why it is cordoned, for people.
+    /// Reason of the cordon, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Labels: true for one that it has from now on, false for one that is taken back.
+    /// Labels: true adds one, false removes one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<Name, bool>,
-    /// Attributes: a value, or null for one that is taken back.
+    /// Attributes: a value sets one, null removes one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<Name, Option<String>>,
-    /// Taints: a value, which may be empty, or null for one that is taken back.
+    /// Taints: a value, which may be empty, sets one; null removes one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub taints: BTreeMap<Name, Option<String>>,
 }
 
-/// A node is to be empty, or gone.
+/// Drain or decommission of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeMark {
-    /// For people.
+    /// Reason, for users.
     pub reason: String,
-    /// When what is left on it is stopped.
+    /// Time at which the remaining containers are stopped.
     pub until: Option<UnixMillis>,
-    /// Whether it leaves the cluster once it is empty.
+    /// True if the node leaves the cluster when it is empty.
     pub decommission: bool,
-    /// Whether it is empty.
+    /// True if it is empty.
     pub drained: bool,
 }
 
-/// `POST /v1/nodes/{node}/drain`: no new work; what is on it may end by itself until the deadline. Answer: [`NodeView`].
+/// `POST /v1/nodes/{node}/drain`: no new work; running containers may end until the deadline.
+/// Response: [`NodeView`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DrainNode {
-    /// How long its containers have. Seconds; for ever when left out.
+    /// Time for running containers to end; unlimited if omitted. Seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_s: Option<u64>,
-    /// For people.
+    /// Reason, for users.
     pub reason: String,
-    /// It leaves the cluster once it is empty, and cannot come back until it is undrained.
+    /// Decommission: the node leaves the cluster when it is empty and cannot register until it is
+    /// undrained.
     #[serde(default)]
     pub decommission: bool,
 }

@@ -1,37 +1,37 @@
-//! What an operator asks of the resource manager as a process.
+//! Operator commands to the resource manager process.
 
 use headroom_types::LogLevel;
 use serde::{Deserialize, Serialize};
 
-/// `POST /v1/operator/reload`: what came of reading the configuration again.
+/// `POST /v1/operator/reload`: the result of a configuration reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reloaded {
-    /// Keys that have another value from now on: `history.apps: 500 → 7`.
+    /// Changed keys that are in force: `history.apps: 500 → 7`.
     pub holds: Vec<String>,
-    /// Keys with another value that waits for a restart.
+    /// Changed keys that wait for a restart.
     pub waits: Vec<String>,
-    /// What goes before the file.
+    /// Settings that override the file.
     pub notes: Vec<String>,
 }
 
-/// `GET /v1/operator/log`: how much is said in the log.
+/// `GET /v1/operator/log`: the log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LogView {
-    /// Now.
+    /// Current level.
     pub level: LogLevel,
-    /// After the next reload or restart: what the configuration says.
+    /// Level after the next reload or restart, from the configuration.
     pub configured: LogLevel,
-    /// `HEADROOM_LOG` in the daemon's environment goes before both.
+    /// True if `HEADROOM_LOG` in the environment of the daemon overrides both.
     pub by_environment: bool,
 }
 
-/// `PUT /v1/operator/log`: how much is said in the log until the next reload or restart.
+/// `PUT /v1/operator/log`: set the log level until the next reload or restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetLog {
-    /// So much.
+    /// New level.
     pub level: LogLevel,
 }

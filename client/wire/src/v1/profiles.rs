@@ -1,25 +1,25 @@
-//! Profiles of the cluster: sizes under names that an administrator keeps, for job files that write none of their own.
+//! Profiles of the cluster: named sizes of an administrator, for job files without own sizes.
 
 use headroom_types::{Bytes, Cpus, Name, Profile, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of [`ProfileSpec::about`].
+/// Maximum length of [`ProfileSpec::about`]. Bytes.
 pub const LONGEST_ABOUT: usize = 200;
 
-/// `PUT /v1/profiles/{name}`: the size that goes by the name from now on.
+/// `PUT /v1/profiles/{name}`: set the size of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
-    /// Memory of a runtime that manages its own; all memory, for a program that has one quantity. Bytes.
+    /// Heap of a runtime with managed memory; all memory of a native program. Bytes.
     pub heap: Bytes,
-    /// All else that counts against the limit. Bytes.
+    /// All other memory that counts against the limit. Bytes.
     #[serde(default)]
     pub overhead: Bytes,
     /// Processors, cores.
     #[serde(default = "one_core")]
     pub cpus: Cpus,
-    /// What it is for. At most 200 bytes.
+    /// Purpose, at most 200 bytes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
 }
@@ -28,24 +28,24 @@ fn one_core() -> Cpus {
     Cpus::from_cores(1)
 }
 
-/// One profile of the cluster.
+/// A profile of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClusterProfile {
-    /// What job files call it.
+    /// Name in job files.
     pub name: Name,
-    /// Memory of a runtime that manages its own; all memory, for a program that has one quantity. Bytes.
+    /// Heap of a runtime with managed memory; all memory of a native program. Bytes.
     pub heap: Bytes,
-    /// All else that counts against the limit. Bytes.
+    /// All other memory that counts against the limit. Bytes.
     pub overhead: Bytes,
     /// Processors, cores.
     pub cpus: Cpus,
-    /// What it is for.
+    /// Purpose.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Another one with every change; `If-Match` takes it.
+    /// Revision, changed by every update; usable in `If-Match`.
     pub revision: u64,
-    /// When it was given this size.
+    /// Time of the last change.
     pub changed: UnixMillis,
 }
 
@@ -54,7 +54,7 @@ impl ClusterProfile {
     pub fn size(&self) -> Profile {
         Profile { heap: self.heap, overhead: self.overhead, cpus: self.cpus }
     }
-    /// What would set it to what it is.
+    /// The specification that sets this profile.
     pub fn spec(&self) -> ProfileSpec {
         ProfileSpec { heap: self.heap, overhead: self.overhead, cpus: self.cpus, about: self.about.clone() }
     }

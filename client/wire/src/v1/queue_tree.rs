@@ -1,6 +1,6 @@
-//! A tree of queues out of a JSON value, with every mistake told at once.
+//! Parser of a tree of queues that reports every error at once.
 //!
-//! serde stops at the first wrong key. An operator who sends a whole tree wants to know of all of them.
+//! serde stops at the first wrong key. An operator who sends a whole tree needs all errors.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::queues::{QueueProblem, QueueSpec};
 use super::share::Share;
 
-/// Every key of a queue.
+/// All keys of a queue.
 pub const KEYS: [&str; 13] = [
     "gate",
     "guaranteed",
@@ -27,10 +27,10 @@ pub const KEYS: [&str; 13] = [
     "user_limit",
     "weight",
 ];
-/// Most queues of one tree.
+/// Maximum number of queues in one tree.
 pub const MAX_QUEUES: usize = 10_000;
 
-/// What could be read, and everything that could not.
+/// Parses a tree; returns the valid part and all errors.
 pub fn read(value: &Value) -> (QueueSpec, Vec<QueueProblem>) {
     let mut reader = Reader { problems: Vec::new(), queues: 0 };
     let spec = reader.queue(&QueuePath::root(), value);
@@ -123,8 +123,8 @@ impl Reader {
     }
 }
 
-/// `patch` laid over one queue as RFC 7396 says: a null takes a key away, everything else takes the place of what was there. The
-/// queues in it can be named too, and are patched the same way.
+/// Applies an RFC 7396 merge patch to one queue: null removes a key, any other value replaces it.
+/// Child queues are patched in the same way.
 pub fn merge(onto: &mut Value, patch: &Value) {
     let Some(changes) = patch.as_object() else {
         onto.clone_from(patch);

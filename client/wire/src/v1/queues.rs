@@ -1,6 +1,6 @@
-//! Queues: the tree as an operator writes it, and what readers see of it.
+//! Queues: the tree as operators write it, and its state as users see it.
 //!
-//! The same keys stand in the configuration file of the resource manager and in `PUT /v1/queues`.
+//! The configuration file of the resource manager and `PUT /v1/queues` use the same keys.
 
 use std::collections::BTreeMap;
 
@@ -9,49 +9,49 @@ use serde::{Deserialize, Serialize};
 
 use super::share::{Percent, Share};
 
-/// One queue as written down, with the queues in it. `PUT /v1/queues` takes the root.
+/// Settings of one queue and of the queues in it. `PUT /v1/queues` takes the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueSpec {
-    /// What it can count on: `"40%"` of its parent, or so much of each resource.
+    /// Guarantee: `"40%"` of its parent, or a quantity of each resource.
     #[serde(skip_serializing_if = "Share::is_empty")]
     pub guaranteed: Share,
-    /// What it can never pass. Unbounded where left out.
+    /// Maximum. Unlimited if omitted.
     #[serde(skip_serializing_if = "Share::is_empty")]
     pub maximum: Share,
-    /// Against its siblings, when fairness is measured. 1 when left out.
+    /// Weight against its siblings in fair sharing. The default is 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// Higher is served first among siblings, before fairness.
+    /// Priority among siblings, before fair sharing; higher values go first.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// Who goes first among its applications.
+    /// Order of its applications.
     #[serde(skip_serializing_if = "is_usual")]
     pub order: Order,
-    /// Most of the queue's maximum that one user can have. `"100%"` when left out.
+    /// Maximum of one user, as a share of the queue's maximum. The default is `"100%"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_limit: Option<Percent>,
-    /// Most of the queue's maximum that application masters can have. `"100%"` when left out.
+    /// Maximum of application masters, as a share of the queue's maximum. The default is `"100%"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub master_share: Option<Percent>,
-    /// Most applications that run at once.
+    /// Maximum number of running applications.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running: Option<u32>,
-    /// Most applications that have not ended.
+    /// Maximum number of applications that have not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_apps: Option<u32>,
-    /// What it takes in and gives out.
+    /// State of the queue.
     #[serde(skip_serializing_if = "is_usual")]
     pub gate: Gate,
-    /// Whether containers may be taken from it while it has more than its guarantee.
+    /// True if other queues may preempt its containers above its guarantee.
     #[serde(skip_serializing_if = "is_usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = bool))]
     pub preemptable: Preemptable,
-    /// Longest life of an application in it. Milliseconds.
+    /// Maximum lifetime of an application. Milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_lifetime_ms: Option<u64>,
-    /// The queues in it. None makes it a leaf.
+    /// Child queues. A queue without children is a leaf.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub queues: BTreeMap<Name, QueueSpec>,
@@ -65,36 +65,36 @@ fn is_zero(n: &i32) -> bool {
     *n == 0
 }
 
-/// Who goes first among the applications of one queue.
+/// The order of the applications of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Priority, then first come, first served.
+    /// Priority, then order of submission.
     #[default]
     Fifo,
-    /// Priority, then whoever has least.
+    /// Priority, then the smallest dominant share.
     Fair,
 }
 
-/// What a queue takes in and gives out.
+/// The state of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Gate {
-    /// Applications come in and containers are granted.
+    /// Accepts applications and grants containers.
     #[default]
     Open,
-    /// Nothing is granted; applications still come in and wait.
+    /// Accepts applications, which wait; grants no containers.
     Paused,
-    /// No application comes in; those there go on to their end.
+    /// Accepts no applications; existing applications run to their end.
     Draining,
-    /// No application comes in and nothing is granted.
+    /// Accepts no applications and grants no containers.
     Closed,
 }
 
 impl Gate {
-    /// Every one of them.
+    /// All states.
     pub const ALL: [Gate; 4] = [Gate::Open, Gate::Paused, Gate::Draining, Gate::Closed];
 
     /// The word in JSON and on screens.
@@ -108,14 +108,14 @@ impl Gate {
     }
 }
 
-/// Whether containers may be taken from a queue for others.
+/// Whether other queues may preempt containers of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "bool", into = "bool")]
 pub enum Preemptable {
-    /// They may: `true`.
+    /// Preemptable: `true`.
     #[default]
     Yes,
-    /// Never: `false`.
+    /// Not preemptable: `false`.
     No,
 }
 
@@ -130,105 +130,105 @@ impl From<Preemptable> for bool {
     }
 }
 
-/// `POST /v1/queues/{path}/gate`. Answer: the [`QueueView`].
+/// `POST /v1/queues/{path}/gate`. Response: [`QueueView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetGate {
-    /// From now on.
+    /// The new state.
     pub gate: Gate,
 }
 
-/// `GET /v1/queues`, and the answer to `PUT` and `PATCH`.
+/// `GET /v1/queues`, and the response to `PUT` and `PATCH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueuesView {
-    /// Counts up with every change of the tree; `If-Match` takes it.
+    /// Generation of the tree, incremented by every change; usable in `If-Match`.
     pub generation: u64,
-    /// The root with all below it.
+    /// The root queue with all queues below it.
     pub root: QueueView,
 }
 
-/// One queue: `GET /v1/queues/{path}`.
+/// A queue: `GET /v1/queues/{path}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueView {
-    /// Its place in the tree.
+    /// Path in the tree.
     pub path: QueuePath,
-    /// As written down, the queues in it left out.
+    /// Its settings, without its child queues.
     pub spec: QueueSpec,
-    /// What it takes in and gives out in effect: its own gate and those of the queues that hold it.
+    /// Effective state: the combination of its own state and those of its ancestors.
     pub gate: Gate,
-    /// What it can count on now; nothing of a resource it has no guarantee of.
+    /// Current guarantee; zero for a resource without a guarantee.
     pub guaranteed: Resource,
-    /// What it can never pass now.
+    /// Current maximum.
     pub maximum: Resource,
-    /// What its containers have.
+    /// Resources of its containers.
     pub used: Resource,
-    /// Of that, what application masters have.
+    /// Resources of application masters, included in `used`.
     pub masters: Resource,
-    /// Its use against its guarantee, or against the cluster where it has none, of the resource where that is largest.
-    /// Thousandths.
+    /// Use divided by the guarantee, or by the cluster without a guarantee, of the dominant
+    /// resource. Thousandths.
     pub share: u64,
-    /// It has less than it can count on.
+    /// True if its use is below its guarantee.
     pub below_guarantee: bool,
-    /// Containers its applications have.
+    /// Containers of its applications.
     pub containers: u32,
-    /// Containers asked for and not yet granted.
+    /// Requested containers that are not granted yet.
     pub pending: u64,
-    /// What those containers would take.
+    /// Resources of those containers.
     pub waiting: Resource,
     /// Applications that have not ended.
     pub apps: u32,
     /// Applications whose master has a container or has registered.
     pub running: u32,
-    /// Who has what in it; for leaves.
+    /// Use by user; for leaf queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<QueueUser>,
-    /// The queues in it.
+    /// Child queues.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(no_recursion))]
     pub queues: Vec<QueueView>,
 }
 
-/// What one user has in a queue.
+/// The use of one user in a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueUser {
-    /// Who.
+    /// User.
     pub user: String,
     /// Applications that have not ended.
     pub apps: u32,
-    /// What their containers have.
+    /// Resources of their containers.
     pub used: Resource,
 }
 
-/// What becomes of a tree that was sent with `dry_run=true`.
+/// The response to `PUT /v1/queues` with `dry_run=true`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueuesChecked {
-    /// The generation that would be in force.
+    /// The generation that the tree would have.
     pub generation: u64,
-    /// The tree as it was understood.
+    /// The parsed tree.
     pub tree: QueueSpec,
 }
 
-/// One thing that is wrong with a tree of queues.
+/// An error in a tree of queues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueueProblem {
-    /// Which queue.
+    /// The queue.
     pub queue: String,
-    /// Which of its keys.
+    /// The key of the queue.
     pub key: String,
-    /// What is wrong.
+    /// The error.
     pub what: String,
-    /// What to write instead.
+    /// The correction.
     pub fix: String,
 }
 
 impl QueueView {
-    /// This queue and all below it, each before those in it.
+    /// This queue and all queues below it, each queue before its children.
     pub fn walk(&self) -> Vec<&QueueView> {
         let mut found = vec![self];
         let mut at = 0;
@@ -240,7 +240,7 @@ impl QueueView {
         found
     }
 
-    /// The queue of this path, here or below.
+    /// The queue with this path, here or below.
     pub fn find(&self, path: &QueuePath) -> Option<&QueueView> {
         if self.path == *path {
             return Some(self);

@@ -1,48 +1,49 @@
-//! Into a container: a signal, its files, a program beside its own. The same messages between `rmctl` and the resource manager, and between
-//! that and the node.
+//! Container access: signals, files and programs in a running container. `rmctl` and the resource
+//! manager use the same messages as the resource manager and the node agent.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use headroom_types::{Signal, UnixMillis};
 use serde::{Deserialize, Serialize};
 
-/// Header with the word by which a node knows the resource manager it has registered with.
+/// Header with the secret that authenticates the resource manager at a node.
 pub const KEY: &str = "headroom-key";
-/// Longest standard input of a program that is run beside another. Bytes.
+/// Maximum standard input of a program. Bytes.
 pub const LONGEST_INPUT: usize = 512 << 10;
-/// The longest such a program may run. Milliseconds.
+/// Maximum run time of a program. Milliseconds.
 pub const LONGEST_RUN_MS: u64 = 3_600_000;
-/// How long it may run where nothing is said. Milliseconds.
+/// Default run time of a program. Milliseconds.
 pub const USUAL_RUN_MS: u64 = 60_000;
-/// The most it may print, on both streams together. Bytes.
+/// Maximum output of a program, both streams together. Bytes.
 pub const MOST_OUTPUT: u64 = 64 << 20;
 
-/// `POST /v1/containers/{id}/signal`: a signal for the program of a container. Answer: [`Signalled`].
+/// `POST /v1/containers/{id}/signal`: send a signal to the program of a container. Response:
+/// [`Signalled`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignalContainer {
-    /// Its name or number: `SIGUSR1`, `USR1`, `10`.
+    /// Signal name or number: `SIGUSR1`, `USR1`, `10`.
     pub signal: Signal,
-    /// For every process of the container, not only for its program.
+    /// True for all processes of the container, not only its program.
     #[serde(default)]
     pub all: bool,
-    /// Why, for people.
+    /// Reason, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// It was delivered.
+/// The response to a delivered signal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Signalled {
-    /// Which signal.
+    /// The signal.
     pub signal: Signal,
-    /// How many processes it was sent to.
+    /// Number of processes that received it.
     pub processes: u32,
 }
 
-/// What an entry of a directory is.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -58,7 +59,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// The word on screens.
+    /// The word for screens.
     pub fn as_str(self) -> &'static str {
         match self {
             EntryKind::File => "file",
@@ -69,51 +70,54 @@ impl EntryKind {
     }
 }
 
-/// One entry of a directory of a container: an element of the answer to `GET /v1/containers/{id}/files`.
+/// An entry of a container directory, in the response to `GET /v1/containers/{id}/files`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FileRow {
-    /// Its place below the directory of the container: `work/part-0`. What is no text in it is shown as `U+FFFD`.
+    /// Path below the directory of the container: `work/part-0`. Bytes that are not UTF-8 appear as
+    /// `U+FFFD`.
     pub path: String,
-    /// What it is.
+    /// Type of the entry.
     pub kind: EntryKind,
-    /// How long it is. Bytes.
+    /// Size. Bytes.
     pub bytes: u64,
-    /// When it was changed last.
+    /// Time of the last change.
     pub modified: UnixMillis,
-    /// What a link leads to.
+    /// Target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 
-/// `POST /v1/containers/{id}/exec`: run a program beside the container's own, in its cgroup. Answer: lines of [`ExecLine`].
+/// `POST /v1/containers/{id}/exec`: run another program in the cgroup of a container. Response:
+/// lines of [`ExecLine`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExecIn {
-    /// The program and its arguments. One without a slash is looked for as that of the container was.
+    /// Program and arguments. A program without a slash is found as for the container's own
+    /// program.
     pub command: Vec<String>,
-    /// What it reads from its standard input; nothing when left out. At most 512 KiB.
+    /// Standard input, at most 512 KiB; empty if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Piece>,
-    /// How long it may run, at most an hour; a minute when left out. Milliseconds.
+    /// Maximum run time, at most one hour; one minute if omitted. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }
 
-/// Some bytes: as text where they are text, else as base64.
+/// A piece of data: text if it is UTF-8, otherwise base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Piece {
-    /// Text.
+    /// UTF-8 text.
     Text(String),
-    /// Anything else.
+    /// Other data, in base64.
     Base64(String),
 }
 
 impl Piece {
-    /// Of these bytes.
+    /// A piece with these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Piece::Text(text.to_owned()),
@@ -121,7 +125,7 @@ impl Piece {
         }
     }
 
-    /// The bytes; what is wrong with it otherwise.
+    /// The bytes, or the decoding error.
     pub fn bytes(&self) -> Result<Vec<u8>, String> {
         match self {
             Piece::Text(text) => Ok(text.clone().into_bytes()),
@@ -130,56 +134,57 @@ impl Piece {
     }
 }
 
-/// One line about a program that runs beside that of a container. The last one is `ended`; without it the line was cut off.
+/// A line about a program that runs in a container. The last line is `ended`; without it the
+/// response is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ExecLine {
-    /// It wrote to its standard output.
+    /// Standard output.
     Stdout {
-        /// What.
+        /// Data.
         data: Piece,
     },
-    /// It wrote to its standard error.
+    /// Standard error.
     Stderr {
-        /// What.
+        /// Data.
         data: Piece,
     },
-    /// It is over.
+    /// The program ended.
     Ended {
-        /// How.
+        /// End of the program.
         end: ExecEnd,
     },
 }
 
-/// How a program ended that ran beside that of a container. It says nothing about the container's own program.
+/// The end of a program that was run in a container. The container's own program is not affected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "how", rename_all = "snake_case")]
 pub enum ExecEnd {
-    /// By itself.
+    /// The program exited by itself.
     Exit {
-        /// Its code.
+        /// Exit code.
         code: i32,
     },
-    /// By a signal, that of the kernel for the memory of the container included.
+    /// A signal ended it, including a memory kill of the kernel.
     Signal {
-        /// Its number.
+        /// Number of the signal.
         signal: i32,
     },
-    /// There is no such program.
+    /// The program does not exist.
     NotFound {
-        /// What the kernel said.
+        /// Error of the kernel.
         why: String,
     },
-    /// It could not be started.
+    /// The program could not be started.
     NotStarted {
-        /// What the kernel said.
+        /// Error of the kernel.
         why: String,
     },
-    /// Ended because its time was over.
+    /// Ended at its maximum run time.
     Timeout,
-    /// Ended because it printed more than is passed on.
+    /// Ended because its output exceeded the maximum.
     TooMuchOutput,
 }
 

@@ -1,4 +1,4 @@
-//! Shares as people write them: `"40%"`, `"80GiB"`, a number of processors.
+//! Shares in their text form: `"40%"`, `"80GiB"`, a number of processors.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,21 +9,21 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A part of something, in thousandths: `"40%"`, `"12.5%"`.
+/// A percentage, in thousandths: `"40%"`, `"12.5%"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Percent(u32);
 
-/// The text is not a percentage.
+/// The error of a text that is not a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a percentage from 0% to 100%; write for example \"40%\" or \"12.5%\"")]
 pub struct ParsePercentError(String);
 
 impl Percent {
-    /// So many thousandths; at most all.
+    /// A percentage of `n` thousandths; saturates at 100 %.
     pub fn from_thousandths(n: u32) -> Self {
         Percent(n.min(1000))
     }
-    /// Thousandths.
+    /// The value in thousandths.
     pub fn thousandths(self) -> u32 {
         self.0
     }
@@ -65,18 +65,18 @@ impl<'de> Deserialize<'de> for Percent {
     }
 }
 
-/// How much of one resource.
+/// An amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Amount<T> {
-    /// Of what the parent queue has; for the root, of the cluster.
+    /// A part of the parent queue's amount; for the root, of the cluster.
     Part(Percent),
-    /// So much.
+    /// An absolute amount.
     Exactly(T),
 }
 
-/// A quantity that can stand beside a percentage.
+/// A quantity that can be written instead of a percentage.
 pub trait Quantity: Sized + Copy + Serialize {
-    /// Reads a JSON value that is no percentage.
+    /// Parses a JSON value that is not a percentage.
     fn read(value: &Value) -> Result<Self, String>;
 }
 impl Quantity for Bytes {
@@ -96,7 +96,7 @@ impl Quantity for u64 {
 }
 
 impl<T: Quantity> Amount<T> {
-    /// Reads a percentage or a quantity.
+    /// Parses a percentage or a quantity.
     pub fn read(value: &Value) -> Result<Self, String> {
         match value.as_str() {
             Some(text) if text.trim_end().ends_with('%') => text.parse().map(Amount::Part).map_err(|e| format!("{e}")),
@@ -114,26 +114,26 @@ impl<T: Quantity> Serialize for Amount<T> {
     }
 }
 
-/// A share of the cluster, for each resource by itself. Written as one percentage for all of them, `"40%"`, or each by its name:
-/// `{"memory": "80GiB", "cpus": 16, "gpu": 2}`. A resource that is not named follows memory's percentage, or is unbounded
-/// where that has none.
+/// A share of the cluster, per resource. Written as one percentage for all resources, `"40%"`, or
+/// by name: `{"memory": "80GiB", "cpus": 16, "gpu": 2}`. An omitted resource has the percentage of
+/// memory, or no bound if memory has no percentage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Of memory.
+    /// Share of memory.
     pub memory: Option<Amount<Bytes>>,
-    /// Of processors.
+    /// Share of processors.
     pub cpus: Option<Amount<Cpus>>,
-    /// Of countable resources.
+    /// Share of countable resources.
     pub extra: BTreeMap<Name, Amount<u64>>,
 }
 
 impl Share {
-    /// Nothing is said of any resource.
+    /// True if no resource is set.
     pub fn is_empty(&self) -> bool {
         *self == Share::default()
     }
 
-    /// Reads one percentage or an object; every mistake is told, with the key it is about.
+    /// Parses one percentage or an object. Returns every error with its key.
     pub fn read(value: &Value) -> Result<Self, Vec<(String, String)>> {
         let one = |what: String| vec![(String::new(), what)];
         let Some(object) = value.as_object() else {
@@ -192,7 +192,7 @@ impl<'de> Deserialize<'de> for Share {
 
 #[cfg(feature = "openapi")]
 mod schema {
-    //! How shares are described to readers of the interface.
+    //! API schema of shares.
 
     use std::borrow::Cow;
 

@@ -1,45 +1,45 @@
-//! Sizes that follow from what earlier jobs needed, for people: what to ask for, what it would spare, and why.
+//! Sizes suggested from the usage of earlier jobs: size, savings and reason.
 
 use headroom_types::{Bytes, Name};
 use serde::{Deserialize, Serialize};
 
-/// What the tasks of one stage of a job family should begin with.
+/// Suggested size for the tasks of one stage of a job history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Suggestion {
-    /// Who submitted the jobs.
+    /// Submitting user of the jobs.
     pub user: String,
-    /// The name that the jobs have in common.
+    /// The common name of the jobs.
     pub job: Name,
     /// The stage.
     pub kind: String,
-    /// Tasks that are remembered.
+    /// Tasks in the history.
     pub tasks: u32,
-    /// What its tasks began with last. Bytes.
+    /// Latest initial size of its tasks. Bytes.
     pub asked: Bytes,
-    /// Half of them needed no more. Bytes.
+    /// Median of the needed memory. Bytes.
     pub p50: Bytes,
-    /// Nineteen of twenty needed no more. Bytes.
+    /// 95th percentile of the needed memory. Bytes.
     pub p95: Bytes,
-    /// The most that one needed. Bytes.
+    /// Maximum of the needed memory. Bytes.
     pub max: Bytes,
-    /// Attempts of them that failed for memory.
+    /// Attempts of these tasks that failed for memory.
     pub kills: u64,
-    /// What costs least to begin with where sizes are learned; `None` while too little is known. Bytes.
+    /// Cheapest initial size with learned sizes; `None` with too little history. Bytes.
     pub suggested: Option<Bytes>,
-    /// What a task is given that fails at the suggested size; `None` when none of them would. Bytes.
+    /// Next size of a task that fails at the suggested size; `None` if none would fail. Bytes.
     pub then: Option<Bytes>,
-    /// What to write where sizes are stated: as suggested, and never below what nineteen of twenty need. Bytes.
+    /// Size to state in a job file: the suggested size, but at least the 95th percentile. Bytes.
     pub stated: Option<Bytes>,
-    /// How many would have failed for memory once at the suggested size.
+    /// Tasks that would have failed for memory once at the suggested size.
     pub would_fail: u32,
-    /// Memory × time that they needed. GiB·hours.
+    /// Memory × time that the tasks needed. GiB·hours.
     pub needed_gib_h: f64,
-    /// Memory × time of the attempts that ended well. GiB·hours.
+    /// Memory × time of the successful attempts. GiB·hours.
     pub allocated_gib_h: f64,
-    /// The same with the suggested size, those that fail counted twice. GiB·hours.
+    /// Memory × time with the suggested size; failing tasks count twice. GiB·hours.
     pub would_allocate_gib_h: f64,
-    /// The same with one size for all that holds the largest. GiB·hours.
+    /// Memory × time with one size for all tasks that holds the largest. GiB·hours.
     pub one_size_gib_h: f64,
     /// The suggestion in words.
     pub why: String,

@@ -1,11 +1,12 @@
 //! The task channel between an application master and its executors: version 1.
 //!
-//! One TCP connection from executor to master, one JSON object a line each way, at most [`MAX_LINE`] bytes a line. The executor
-//! speaks first. A result is repeated on every new connection until the master has acknowledged it, so nothing is lost when
-//! either side is restarted; a start that the executor already knows is ignored.
+//! The executor opens one TCP connection to its master. Both sides send one JSON object per line,
+//! at most [`MAX_LINE`] bytes long. The executor sends first. It repeats a result on every new
+//! connection until the master acknowledges it, so no result is lost when either side restarts. A
+//! start of a known attempt is ignored.
 //!
-//! Both sides are described for people in `docs/executor-protocol.md`. Within a version kinds and fields are only added: a reader
-//! passes over kinds and fields that it does not know.
+//! `docs/executor-protocol.md` describes both sides. Within a version, kinds and fields are only
+//! added. A reader ignores unknown kinds and fields.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +17,15 @@ use serde::{Deserialize, Deserializer as _, Serialize};
 
 /// Version of this protocol.
 pub const VERSION: u32 = 1;
-/// The oldest version that is still spoken.
+/// The oldest supported version.
 pub const OLDEST: u32 = 1;
-/// Longest line either side accepts. Bytes.
+/// Maximum length of a line. Bytes.
 pub const MAX_LINE: usize = 1 << 20;
-/// A hello that is longer has its `token` within so many bytes: before that nobody knows who speaks, and no more is kept of it. What takes
-/// room in a hello, `running` and `unacked`, comes after it.
+/// Maximum number of bytes that are kept of a hello before authentication. A longer hello must
+/// contain its `token` within this limit. The large fields, `running` and `unacked`, come after it.
 pub const MAX_UNPROVEN: usize = 16 << 10;
 
-/// From the executor.
+/// A message from the executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum FromExecutor {
@@ -36,25 +37,26 @@ pub enum FromExecutor {
         container: ContainerId,
         /// The secret from `HEADROOM_APP_TOKEN`.
         token: String,
-        /// How many slots it was given.
+        /// Number of slots of the executor.
         slots: u32,
-        /// Whether each task has a cgroup of its own.
+        /// True if each task has its own cgroup.
         task_groups: bool,
-        /// Tasks that run in it.
+        /// Running tasks.
         running: Vec<TaskAttemptId>,
         /// Results that no master has acknowledged.
         unacked: Vec<TaskReport>,
     },
-    /// The task's process runs in its cgroup.
+    /// The process of a task runs in its cgroup.
     Started {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
-        /// When.
+        /// Start time.
         at: UnixMillis,
     },
-    /// What the running tasks use. About once a second, and at once when a task passes 90 % of its limit.
+    /// Memory use of the running tasks. Sent about once per second, and at once when a task passes
+    /// 90 % of its limit.
     Usage {
-        /// One for each running task.
+        /// One entry per running task.
         tasks: Vec<TaskUsage>,
     },
     /// A task ended. Repeated until acknowledged.
@@ -62,138 +64,142 @@ pub enum FromExecutor {
         /// The executor's verdict.
         report: Box<TaskReport>,
     },
-    /// A task that may grow is near its limit and held there. Said at once, and on every new connection for as long as it is held.
+    /// A growable task is frozen near its limit. Sent at once, and on every new connection while it
+    /// is frozen.
     Pressure {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
-        /// The limit it has. Bytes.
+        /// Current limit. Bytes.
         limit: Bytes,
-        /// Charged to it. Bytes.
+        /// Charged memory. Bytes.
         current: Bytes,
     },
-    /// The answer to a new limit.
+    /// The result of a new limit.
     Resized {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
-        /// The limit it has now. Bytes.
+        /// Current limit. Bytes.
         limit: Bytes,
-        /// From the sign of pressure to the new limit in the kernel; `None` when it was not held. Microseconds.
+        /// From memory pressure to the new limit in the kernel; `None` if the task was not frozen.
+        /// Microseconds.
         held_us: Option<u64>,
-        /// Why it does not have the limit that was wanted, for people.
+        /// Reason that the requested limit is not in force, for users.
         error: Option<String>,
     },
-    /// Memory that ended tasks have left charged to the container and that no task of it holds: files on a tmpfs, shared memory. Said when it
-    /// changes, and on every new connection while there is some.
+    /// Memory that ended tasks left charged to the container and that no running task holds: files
+    /// on a tmpfs, shared memory. Sent when it changes, and on every new connection while it is not
+    /// zero.
     Leftover {
-        /// How much: a lower bound. Bytes.
+        /// Amount, a lower bound. Bytes.
         memory: Bytes,
         /// The tasks that left it, largest first; at most five.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_by: Vec<LeftBy>,
     },
-    /// The line lives.
+    /// Heartbeat.
     Alive,
 }
 
-/// What one task uses.
+/// Memory use of one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskUsage {
-    /// Which attempt.
+    /// The task attempt.
     pub attempt: TaskAttemptId,
-    /// Charged to it now. Bytes.
+    /// Charged memory. Bytes.
     pub current: Bytes,
-    /// Largest so far. Bytes.
+    /// Largest use so far. Bytes.
     pub peak: Bytes,
-    /// Heap in use, told by its runtime. Bytes.
+    /// Heap in use, as reported by its runtime. Bytes.
     pub heap: Option<Bytes>,
-    /// Its runtime spends its time collecting a heap that is too small.
+    /// True if its runtime spends its time in garbage collection of a heap that is too small.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starved: bool,
 }
 
-/// To the executor.
+/// A message to the executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ToExecutor {
-    /// Run this.
+    /// Start a task attempt.
     Start(Box<TaskStart>),
-    /// End this: SIGTERM, then SIGKILL.
+    /// End a task attempt: SIGTERM, then SIGKILL.
     Stop {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
     },
-    /// Give this another limit while it runs. A level, so that it may come twice.
+    /// Change the limit of a running attempt. Idempotent.
     Resize {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
         /// The whole limit. Bytes.
         limit: Bytes,
     },
-    /// There is no more for this: do not hold it any longer.
+    /// No more memory is available: release the frozen attempt.
     LetGo {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
     },
-    /// The result has been taken in: forget it.
+    /// The result is recorded: forget it.
     Ack {
-        /// Which attempt.
+        /// The task attempt.
         attempt: TaskAttemptId,
     },
-    /// End as soon as no task runs.
+    /// End when no task runs.
     Shutdown,
-    /// The last line before the master closes a connection whose executor knows the secret and is not understood all the same.
+    /// Last message before the master closes the connection of an authenticated executor that it
+    /// cannot understand.
     Refused {
-        /// What was wrong, for people.
+        /// The error, for users.
         why: String,
-        /// The oldest version that the master speaks.
+        /// Oldest version of the master.
         oldest: u32,
-        /// The newest one. An executor that speaks none of them has no use in trying again.
+        /// Newest version of the master. An executor without a common version must not retry.
         newest: u32,
     },
-    /// The line lives.
+    /// Heartbeat.
     Alive,
 }
 
 impl FromExecutor {
-    /// Every kind of this version.
+    /// All kinds of this version.
     pub const KINDS: [&'static str; 8] = ["hello", "started", "usage", "ended", "pressure", "resized", "leftover", "alive"];
 
-    /// Reads one line.
+    /// Parses one line.
     pub fn read(line: &str) -> Result<Self, LineError> {
         read(line, &Self::KINDS)
     }
 }
 
 impl ToExecutor {
-    /// Every kind of this version.
+    /// All kinds of this version.
     pub const KINDS: [&'static str; 8] = ["start", "stop", "resize", "let_go", "ack", "shutdown", "refused", "alive"];
 
-    /// Reads one line.
+    /// Parses one line.
     pub fn read(line: &str) -> Result<Self, LineError> {
         read(line, &Self::KINDS)
     }
 }
 
-/// Why a line is not taken.
+/// The error of a rejected line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// A kind that this version does not know: to be passed over.
+    /// A kind that this version does not know; the reader ignores the line.
     #[error("the kind `{0}` is not known here")]
     Unknown(String),
-    /// A kind that is known, and is not written as it should be.
+    /// A known kind with invalid contents.
     #[error("a line of the kind `{kind}` is not right: {what}")]
     Wrong {
-        /// Which kind.
+        /// The kind.
         kind: String,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
-    /// Nothing of this protocol.
+    /// Not a message of this protocol.
     #[error("the line is not a JSON object with a `kind`: {0}")]
     NoMessage(String),
 }
 
-/// The line as a message; only one that is not right is looked at twice.
+/// Parses a line. Only an invalid line is parsed a second time, for its kind.
 fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError> {
     #[derive(Deserialize)]
     struct Kind {
@@ -206,35 +212,35 @@ fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError>
     })
 }
 
-/// The part of a hello that stays as it is in every version: who speaks, and in which one.
+/// The part of a hello that is the same in every version: version and token.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct Salute {
     /// Always `hello`.
     kind: String,
-    /// The version of everything that follows.
+    /// Version of all following messages.
     pub version: u32,
     /// The secret from `HEADROOM_APP_TOKEN`.
     pub token: String,
 }
 
 impl Salute {
-    /// Reads the first line of a connection; `None` when it is no hello of any version.
+    /// Parses the first line of a connection; `None` if it is not a hello of any version.
     pub fn read(line: &str) -> Option<Salute> {
         serde_json::from_str(line).ok().filter(|salute: &Salute| salute.kind == "hello")
     }
 }
 
-/// The `token` of a hello of which only the beginning is there; `None` when it is not in it. A text that is none goes unnoticed until
-/// the rest has come.
+/// The `token` of a partially received hello; `None` if it is not received yet. Invalid JSON is
+/// detected only with the complete line.
 #[must_use]
 pub fn token_in(beginning: &[u8]) -> Option<String> {
     let mut token = None;
-    // It fails at the end in any case: the rest of the line is missing.
+    // The parse always fails at the end, because the rest of the line is missing.
     let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(Seek(&mut token));
     token
 }
 
-/// Looks for the token, and keeps nothing else.
+/// A visitor that extracts the token only.
 struct Seek<'a>(&'a mut Option<String>);
 
 impl<'de> Visitor<'de> for Seek<'_> {
@@ -257,37 +263,39 @@ impl<'de> Visitor<'de> for Seek<'_> {
 }
 
 impl std::fmt::Debug for Salute {
-    /// Without the secret.
+    /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Salute").field("version", &self.version).finish_non_exhaustive()
     }
 }
 
-/// One task to run.
+/// A start of a task attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStart {
-    /// Which attempt.
+    /// The task attempt.
     pub attempt: TaskAttemptId,
-    /// Program and arguments, templates filled in.
+    /// Program and arguments, with templates filled in.
     pub command: Vec<String>,
-    /// Added to the executor's minimal environment.
+    /// Environment variables, added to the executor's minimal environment.
     pub env: BTreeMap<String, String>,
-    /// Working directory; the container's when left out.
+    /// Working directory; that of the container if absent.
     pub cwd: Option<String>,
-    /// How many slots it takes.
+    /// Number of slots that the attempt takes.
     pub slots: u32,
-    /// Limit of its cgroup; `None` leaves it to the executor's own. Bytes.
+    /// Limit of its cgroup; `None` for no limit besides the executor's own. Bytes.
     pub limit: Option<Bytes>,
-    /// Heap budget of its runtime; `None` where no runtime is declared. Bytes.
+    /// Heap budget of its runtime; `None` without a declared runtime. Bytes.
     pub heap: Option<Bytes>,
-    /// Exit codes by which its runtime says that the heap is full.
+    /// Exit codes by which its runtime reports a full heap.
     pub heap_exit_codes: Vec<i32>,
-    /// Longest it may run. Milliseconds.
+    /// Maximum run time. Milliseconds.
     pub timeout_ms: Option<u64>,
-    /// It may be given more while it runs: near its limit it is held, and the master is asked. Longest time to be held. Milliseconds.
+    /// Maximum time of a freeze. Set for a task that may grow: near its limit the executor freezes
+    /// it and reports pressure to the master. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_ms: Option<u64>,
-    /// A directory of this attempt alone: made, with those above it, before its program starts.
+    /// Output directory of this attempt. The executor creates it with its parents before the
+    /// program starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
@@ -296,7 +304,7 @@ pub struct TaskStart {
 mod tests {
     use super::*;
 
-    /// The names that serde expects, from its words about one that it does not know.
+    /// The variant names that serde lists in its error about an unknown variant.
     fn expected<T: DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
         let words = serde_json::from_str::<T>(r#"{"kind":"?"}"#).expect_err("no such kind").to_string();
         words.split('`').skip(3).step_by(2).map(str::to_owned).collect()

@@ -1,6 +1,7 @@
-//! Whether a caller can read what is written here.
+//! Evaluation of a caller's `Accept` header.
 
-/// True unless the caller's `Accept` names other kinds only. `accepted` holds the values of that header.
+/// True unless the caller's `Accept` headers exclude JSON. `accepted` contains the values of these
+/// headers.
 pub fn takes_json<'a>(accepted: impl Iterator<Item = &'a str>) -> bool {
     let mut ranges = accepted.flat_map(|value| value.split(',')).peekable();
     let fits = |range: &str| {

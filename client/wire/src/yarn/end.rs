@@ -1,38 +1,40 @@
-//! How a container ended, in a number and in words that consumers of YARN look for.
+//! The end of a container as a YARN exit status and diagnostics text.
 
 use headroom_types::{Bytes, ExitReason};
 
-/// The number of a container that has not ended.
+/// Exit status of a container that has not ended.
 pub const LIVE: i32 = -1000;
-/// The number of a container that was killed for its memory.
+/// Exit status of a container that was killed for its memory.
 pub const KILLED_FOR_MEMORY: i32 = -104;
 
-/// An end with what is known of it.
+/// The end of a container.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
     /// The verdict.
     pub reason: ExitReason,
-    /// The program's exit code, when it ended by itself.
+    /// Exit code of a program that exited by itself.
     pub exit_code: Option<i32>,
-    /// The limit. Bytes.
+    /// Memory limit. Bytes.
     pub limit: Bytes,
-    /// The most memory it had at once. Bytes.
+    /// Largest memory use. Bytes.
     pub peak: Option<Bytes>,
 }
 
 impl End {
-    /// The number.
+    /// The YARN exit status.
     pub fn status(&self) -> i32 {
         self.reason.yarn_status(self.exit_code)
     }
 
-    /// The words. Programs search them for `… of … physical memory used` and for `exit code N`.
+    /// The diagnostics text. Clients search it for `… of … physical memory used` and for `exit code
+    /// N`.
     pub fn diagnostics(&self, container: &str) -> String {
         let sentence = self.reason.sentence();
         match self.status() {
             0 => String::new(),
             KILLED_FOR_MEMORY => {
-                // What the kernel charged may be short of the limit by the piece that did not fit any more.
+                // The charged memory can be below the limit by the size of the allocation that
+                // failed.
                 let used = self.peak.unwrap_or(self.limit).max(self.limit);
                 let (used, limit) = (prefixed(used), prefixed(self.limit));
                 format!("Container {container} was killed: {sentence}. Current usage: {used} of {limit} physical memory used.")
@@ -43,7 +45,7 @@ impl End {
     }
 }
 
-/// With one decimal and a binary unit, in the form the searchers expect: `[0-9.]+ [KMG]B`.
+/// Formats a size with one decimal and a binary unit, as clients expect it: `[0-9.]+ [KMG]B`.
 fn prefixed(bytes: Bytes) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
     let n = bytes.get();

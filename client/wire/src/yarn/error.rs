@@ -1,8 +1,8 @@
-//! The shape of every error.
+//! The YARN form of errors.
 
 use serde::{Deserialize, Serialize};
 
-/// An error as YARN writes it.
+/// An error in the form of YARN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteError {
     /// The only field.
@@ -10,41 +10,41 @@ pub struct RemoteError {
     pub exception: RemoteException,
 }
 
-/// What went wrong.
+/// The content of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteException {
-    /// Its kind.
+    /// Short class name.
     pub exception: String,
-    /// For people; begins with the name of a class, as clients cut it off.
+    /// Message; begins with a class name, because clients cut it off.
     pub message: String,
-    /// Its kind in full.
+    /// Full Java class name.
     #[serde(rename = "javaClassName")]
     pub java_class_name: String,
 }
 
-/// The kinds that are told.
+/// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The call cannot be right.
+    /// The call is invalid.
     BadRequest,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound,
-    /// Not in the state it is in, or not for this caller.
+    /// Forbidden in the object's state, or for this caller.
     Forbidden,
-    /// There is something, but not for this method.
+    /// The path exists, but not for this method.
     NotAllowed,
-    /// There is an answer, but not in the form that is asked for.
+    /// The response is not available in the requested format.
     NotAcceptable,
-    /// YARN has it, this does not.
+    /// A YARN call that Headroom does not implement.
     NotImplemented,
-    /// Try again.
+    /// Temporarily unavailable; try again.
     Unavailable,
-    /// A fault inside.
+    /// Internal error.
     Internal,
 }
 
 impl Kind {
-    /// The HTTP status it travels with.
+    /// HTTP status of the kind.
     pub fn status(self) -> u16 {
         match self {
             Kind::BadRequest => 400,
@@ -57,7 +57,7 @@ impl Kind {
             Kind::Internal => 500,
         }
     }
-    /// Package and class.
+    /// Package and class of the Java exception.
     fn class(self) -> (&'static str, &'static str) {
         match self {
             Kind::BadRequest => ("org.apache.hadoop.yarn.webapp", "BadRequestException"),

@@ -1,85 +1,87 @@
-//! YARN's ids for ours, and back.
+//! Conversion between Headroom ids and YARN ids.
 //!
-//! | ours | YARN's |
+//! | Headroom | YARN |
 //! | --- | --- |
 //! | `word-count.7` | `application_1700000000000_0007` |
 //! | `word-count.7@2` | `appattempt_1700000000000_0007_000002` |
 //! | `word-count.7.e3.c12` | `container_e03_1700000000000_0007_02_000012` |
 //!
-//! YARN's have no name in them: an application is found again by its number, which no other ever has. A container's run (`02`) is
-//! shown and not needed to find it. In YARN the long number is the moment the resource manager started; here it is always the same,
-//! so that ids stay what they are when the resource manager is started again, and node agents write the same ones.
+//! YARN ids contain no name. An application is found by its number, which is unique. The attempt of
+//! a container (`02`) is shown, but not needed to find it. In YARN the long number is the start
+//! time of the resource manager. Here it is a constant, so that ids survive restarts and node
+//! agents write the same ids.
 
 use std::fmt;
 use std::str::FromStr;
 
 use headroom_types::{AppId, AttemptId, ContainerId, Epoch};
 
-/// Stands where YARN has the start of the resource manager. Milliseconds since 1970, a moment in November 2023.
+/// Replaces the start time of the resource manager in YARN ids. Milliseconds since 1970, a moment
+/// in November 2023.
 pub const CLUSTER: u64 = 1_700_000_000_000;
 
-/// Why a text is none of these ids.
+/// The error of a text that is not a YARN id of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what} of this cluster; it looks like {example}")]
 pub struct ParseYarnId {
-    /// What was given.
+    /// The rejected text.
     pub text: String,
-    /// What was wanted.
+    /// The expected kind of id.
     pub what: &'static str,
-    /// One that is right.
+    /// A valid example.
     pub example: &'static str,
 }
 
-/// An application: its number.
+/// A YARN application id: its sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct YarnApp(pub u32);
 
-/// A run of an application's master.
+/// A YARN application attempt id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct YarnAttempt {
-    /// Whose.
+    /// The application.
     pub app: YarnApp,
-    /// 1 for the first.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
-/// A container.
+/// A YARN container id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct YarnContainer {
-    /// Whose.
+    /// The application.
     pub app: YarnApp,
-    /// The run of the master that it was granted in. Not needed to find it.
+    /// Run of the master in which it was granted. Not needed to find the container.
     pub attempt: u32,
-    /// The resource manager's life in which it was granted.
+    /// Epoch in which it was granted.
     pub epoch: Epoch,
-    /// Counts up within the epoch.
+    /// Sequence number within the epoch.
     pub seq: u64,
 }
 
 impl YarnApp {
-    /// Of one of ours.
+    /// Converts a Headroom id.
     pub fn of(app: &AppId) -> Self {
         YarnApp(app.seq())
     }
 }
 
 impl YarnAttempt {
-    /// Of one of ours.
+    /// Converts a Headroom id.
     pub fn of(attempt: &AttemptId) -> Self {
         YarnAttempt { app: YarnApp::of(&attempt.app), attempt: attempt.attempt }
     }
 }
 
 impl YarnContainer {
-    /// Of one of ours, granted in this run of its master.
+    /// Converts a Headroom id of a container that was granted in this run of its master.
     pub fn of(container: &ContainerId, attempt: u32) -> Self {
         YarnContainer { app: YarnApp::of(&container.app), attempt, epoch: container.epoch, seq: container.seq }
     }
-    /// True when this is the one.
+    /// True if it identifies this container.
     pub fn names(&self, container: &ContainerId) -> bool {
         self.app.0 == container.app.seq() && self.epoch == container.epoch && self.seq == container.seq
     }
-    /// Ours, of this application.
+    /// The Headroom id, for a container of this application.
     pub fn within(&self, app: AppId) -> ContainerId {
         ContainerId { app, epoch: self.epoch, seq: self.seq }
     }
@@ -102,7 +104,8 @@ impl fmt::Display for YarnContainer {
     }
 }
 
-/// The numbers after `prefix`, when there are `N` of them. Leading zeros are YARN's habit, signs are nobody's.
+/// The numbers after `prefix`, if there are exactly `N`. Leading zeros are valid, as in YARN; signs
+/// are not.
 fn numbers<const N: usize>(text: &str, prefix: &str) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     let mut words = text.strip_prefix(prefix)?.split('_');
@@ -184,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// No id is lost on the way to a client and back.
+        /// An id is unchanged after a round trip through YARN's form.
         #[test]
         fn ids_round_trip(seq in any::<u32>(), attempt in 1u32..=u32::MAX, epoch in any::<u32>(), c in any::<u64>()) {
             let id = ContainerId { app: AppId::new("job".parse().expect("name"), seq), epoch: Epoch(epoch), seq: c };

@@ -1,6 +1,7 @@
-//! What clients of YARN's web interface call things. Shared by the resource manager and the node agent, which both answer them.
+//! Names and shapes of YARN's web interface. The resource manager and the node agent both implement
+//! it.
 //!
-//! Names and shapes only. Never decides what is shown.
+//! Types only; this module never decides which data a response contains.
 
 pub mod accept;
 pub mod end;
@@ -8,5 +9,5 @@ pub mod error;
 pub mod ids;
 pub mod time;
 
-/// The release of YARN whose interface is followed.
+/// The YARN release whose interface Headroom follows.
 pub const FOLLOWS: &str = "3.4.1";

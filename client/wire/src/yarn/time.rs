@@ -1,10 +1,10 @@
-//! Moments as text: `2026-11-21T10:41:07.250+0000`.
+//! Timestamps as text: `2026-11-21T10:41:07.250+0000`.
 
 use headroom_types::UnixMillis;
 
 const DAY: u64 = 86_400_000;
 
-/// A moment as YARN writes it.
+/// Formats a time in the form of YARN.
 pub fn write(time: UnixMillis) -> String {
     let (year, month, day) = civil(time.0 / DAY);
     let ms = time.0 % DAY;
@@ -12,8 +12,8 @@ pub fn write(time: UnixMillis) -> String {
     format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{:03}+0000", ms % 1000)
 }
 
-/// A moment as clients write it: with or without parts of a second, and `Z` or hours and minutes from Greenwich. `None` for
-/// anything else, and for moments before 1970.
+/// Parses a timestamp with or without fractional seconds, and with `Z` or an offset in hours and
+/// minutes. `None` for any other text, and for times before 1970.
 pub fn read(text: &str) -> Option<UnixMillis> {
     let (date, rest) = text.split_once('T')?;
     let mut date = date.splitn(3, '-').map(number);
@@ -48,7 +48,8 @@ fn number(text: &str) -> Option<u64> {
     (!text.is_empty() && text.len() <= 4 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-/// The day of the Gregorian calendar, so many days after 1970-01-01. Years begin in March, so that a leap day is the last.
+/// Converts days since 1970-01-01 to a Gregorian date. Internally the year begins in March, so that
+/// a leap day is its last day.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -59,7 +60,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day_of_year - (153 * from_march + 2) / 5 + 1)
 }
 
-/// The other way. `None` for a day that its month does not have.
+/// Converts a Gregorian date to days since 1970-01-01. `None` for a day that the month does not
+/// have.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let from_march = (month + 9) % 12;
     let year_from_march = year - u64::from(month <= 2);
@@ -94,13 +96,13 @@ mod tests {
     }
 
     proptest! {
-        /// What was written is read as the same moment.
+        /// A formatted time parses to the same time.
         #[test]
         fn moments_round_trip(ms in 0u64..253_402_300_799_999) {
             prop_assert_eq!(read(&write(UnixMillis(ms))), Some(UnixMillis(ms)));
         }
 
-        /// Whatever a client sends, reading it does not panic.
+        /// Parsing never panics, for any text.
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,40}") {
             let _ = read(&text);

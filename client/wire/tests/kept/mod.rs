@@ -1,4 +1,4 @@
-//! Samples of messages, kept as files.
+//! Golden samples of messages, stored as files.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Compares a sample with its file; writes the file anew where that is asked for.
+/// Compares a sample with its file; rewrites the file with `HEADROOM_UPDATE_GOLDEN=1`.
 pub(crate) fn golden<T: Serialize + DeserializeOwned + PartialEq + Debug>(name: &str, sample: &T) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1").join(format!("{name}.json"));
     let text = serde_json::to_string_pretty(sample).expect("a message can be written") + "\n";

@@ -1,6 +1,7 @@
-//! Errands: whoever owns the guest lays numbered shell scripts into the job directory, and finds what each wrote and how it ended.
+//! Scripts of a running guest: the owner puts numbered shell scripts into the job directory, and
+//! finds their output and exit codes there.
 //!
-//! One thread for each errand, so that a long one keeps nobody waiting. Ends with the guest.
+//! Each script has its own thread, so a long one does not delay the others. It ends with the guest.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,10 +13,10 @@ use anyhow::{Context as _, Result};
 use integration::clock;
 use integration::guest::job;
 
-/// Between two looks for the next one.
+/// Interval of polls for the next script.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Runs errands in the order of their numbers, from 0, each as soon as it is there.
+/// Runs scripts in the order of their numbers, from 0, each as soon as it exists.
 pub(crate) fn run() -> Result<()> {
     let place = Path::new(job::MOUNT).join(job::ERRANDS);
     for number in 0_u32.. {
@@ -25,7 +26,7 @@ pub(crate) fn run() -> Result<()> {
         }
         std::thread::spawn(move || {
             let code = sh(&script).map_or(126, code_of);
-            // Whoever waits sees that there is no result, and when.
+            // Without a result the owner's wait times out.
             let _ = leave(&script, code);
         });
     }
@@ -45,7 +46,7 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// The name appears only when the text is whole.
+/// Writes the result file by rename, so that it appears complete.
 fn leave(script: &Path, code: i32) -> Result<()> {
     let unfinished = script.with_extension("unfinished");
     fs::write(&unfinished, code.to_string())?;

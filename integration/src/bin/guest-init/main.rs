@@ -1,7 +1,8 @@
-//! Process 1 of a guest: makes the mounts, runs one program, reaps orphans, leaves the result on the host, powers off.
+//! Process 1 of a guest: it mounts the file systems, runs one program, reaps orphans, leaves the
+//! result on the host, and powers off.
 //!
-//! Started by the guest's kernel, never by hand. Whatever fails here ends the guest without a result file, which the host
-//! takes for a failure, and the reason is on the guest's console.
+//! Only the guest's kernel starts it. A failure here ends the guest without a result file, which
+//! the host reports as an error. The reason is on the guest's console.
 
 #![forbid(unsafe_code)]
 
@@ -60,7 +61,7 @@ fn read_job() -> Result<Job> {
     serde_json::from_slice(&text).context("understanding the job")
 }
 
-/// Runs the program and reaps everything that is orphaned meanwhile. Its exit code; 128 + n for signal n.
+/// Runs the program and reaps all orphans meanwhile. Returns its exit code; 128 + n for signal n.
 fn run(task: &Job) -> Result<i32> {
     let append = |name| OpenOptions::new().append(true).open(Path::new(job::MOUNT).join(name));
     let (program, arguments) = task.argv.split_first().context("the job names no program")?;
@@ -93,7 +94,7 @@ fn run(task: &Job) -> Result<i32> {
     }
 }
 
-/// Last thing on the host's side: the name appears only when the text is whole.
+/// Writes the result file by rename, so that it appears complete. This is the last action.
 fn leave_result(code: i32) -> Result<()> {
     let unfinished = Path::new(job::MOUNT).join("rc.unfinished");
     let mut file = File::create(&unfinished)?;
@@ -104,7 +105,7 @@ fn leave_result(code: i32) -> Result<()> {
 
 fn complain(text: &str) {
     if let Ok(mut console) = OpenOptions::new().write(true).open("/dev/console") {
-        // Nobody is left to tell when this fails.
+        // A failure has no other output.
         let _ = writeln!(console, "{text}");
     }
 }

@@ -1,7 +1,8 @@
-//! systemd as process 1 of a guest: a copy-on-write root over the host's files, then the host's own systemd.
+//! systemd as process 1 of a guest: a copy-on-write root over the host's files, and then the host's
+//! own systemd.
 //!
-//! The host's own units are hidden and everything that a test does not need is masked: with them a boot takes half a minute,
-//! without them two seconds.
+//! The host's own units are hidden, and all units that tests do not need are masked. With them a
+//! boot takes 30 s, without them 2 s.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -17,12 +18,12 @@ use nix::unistd::{chdir, chroot, execv};
 
 use crate::mounts;
 
-/// First argument when systemd runs this program as the unit of the job.
+/// First argument of this program as the unit of the job under systemd.
 pub(crate) const UNIT_ARGUMENT: &str = "--unit";
 
 const NEW_ROOT: &str = "/mnt/root";
 
-/// Units that a guest has no use for.
+/// Units that a guest does not need.
 const MASKED: [&str; 36] = [
     "apparmor.service",
     "console-getty.service",
@@ -64,12 +65,12 @@ const MASKED: [&str; 36] = [
 const MASKED_TOO: [&str; 4] =
     ["systemd-udevd.service", "systemd-udev-trigger.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket"];
 
-/// The unit that runs this program again with [`UNIT_ARGUMENT`], and the target that wants it.
-/// A host that keeps what is installed on it also starts what was enabled.
+/// The unit that runs this program with [`UNIT_ARGUMENT`], and the target that wants it. A guest
+/// with a disk also starts the enabled units of its installed packages.
 const TARGET: &str = "[Unit]\nWants=guest-job.service basic.target dbus.socket ENABLED\nAfter=basic.target\nAllowIsolate=yes\n";
 const SERVICE: &str = "[Unit]\nAfter=basic.target dbus.socket\n[Service]\nType=exec\nExecStart=INIT --unit\n";
 
-/// Makes the root and becomes systemd; returns only when that fails.
+/// Sets up the root and executes systemd; returns only on failure.
 pub(crate) fn become_systemd(
     dir: &Path,
     task: &Job,
@@ -93,7 +94,7 @@ pub(crate) fn become_systemd(
     for (at, host) in task.keep.iter().map(|kept| (kept, kept)).chain(windows) {
         mounts::window(host, &in_root(at)?, MsFlags::MS_RDONLY)?;
     }
-    // A system that was on this disk before comes up as it was left.
+    // A system that was on this disk before boots unchanged.
     if first {
         lay(files, if task.disk.is_some() { "multi-user.target" } else { "" })?;
     }
@@ -119,7 +120,7 @@ fn in_root(path: &Path) -> Result<PathBuf> {
     Ok(Path::new(NEW_ROOT).join(relative))
 }
 
-/// Empties the host's own configuration of systemd, masks, and writes the files of the job.
+/// Removes the host's own configuration of systemd, masks units, and writes the files of the job.
 fn lay(files: &BTreeMap<PathBuf, String>, enabled: &str) -> Result<()> {
     let etc = Path::new(NEW_ROOT).join("etc");
     let units = etc.join("systemd/system");

@@ -1,6 +1,7 @@
-//! Kills of the agent at every step of a container's life: what was lost, launched twice, left behind.
+//! Kills of the agent at each step in the life cycle of a container: lost, duplicated and leftover
+//! objects.
 //!
-//! The rounds are in `integration::lone::rounds`; the tests run a few of the same.
+//! The rounds are in `integration::lone::rounds`; the tests run a few of them.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use serde_json::{Map, Value};
 
 use crate::{again, progress};
 
-/// How often it is told how far it is. Rounds.
+/// Interval of progress messages. Rounds.
 const TELL: u32 = 10;
 
-/// What a round may take in a guest on a busy machine.
+/// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// Runs the rounds. A seed of `None` is taken from the clock and told.
+/// Runs the rounds. A seed of `None` is taken from the clock and printed.
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Tally> {
     let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("adopt: {rounds} rounds of seed {seed}"));
@@ -28,7 +29,7 @@ pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Tally> {
     })
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32, seed: Option<u64>) -> Result<Map<String, Value>> {
     let (rounds_text, seed) = (rounds.to_string(), seed.map(|seed| seed.to_string()));
     let mut words = vec!["adopt", "--rounds", &rounds_text];

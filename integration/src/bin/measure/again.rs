@@ -1,4 +1,4 @@
-//! This very program again, in a guest with cgroup v2.
+//! Runs this program again in a guest with cgroup v2.
 
 use std::time::Duration;
 
@@ -9,10 +9,12 @@ use serde_json::{Map, Value};
 
 /// Memory of the guest.
 const MEMORY: Bytes = Bytes::from_mib(2048);
-/// Its disk: files of programs lie on it, for a guest's own temporary directory is memory. MiB.
+/// Disk of the guest for files of programs, because the temporary directory of a guest is memory.
+/// MiB.
 const DISK: u32 = 1024;
 
-/// What `measure WORDS -o json` prints in a guest, which may take so long.
+/// Runs `measure WORDS -o json` in a guest with the timeout `longest`, and returns the printed
+/// object.
 pub(crate) fn in_a_guest(words: &[&str], longest: Duration) -> Result<Map<String, Value>> {
     let own = std::env::current_exe().context("where this program lies")?;
     let own = own.to_str().context("this program's path is not UTF-8")?;

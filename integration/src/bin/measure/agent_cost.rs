@@ -1,7 +1,8 @@
-//! What the agent costs while it does nothing but look at its containers.
+//! The cost of an agent that only samples its containers.
 //!
-//! The real agent under a played manager, with many sleeping containers. Once all run it is left alone for a while, and then its
-//! processor time over a window, its resident memory at the end, and the private memory of each shim are read from the kernel.
+//! The real agent has a fake resource manager and many sleeping containers. After all have started,
+//! the measurement waits. Then it reads from the kernel the agent's processor time over a window,
+//! its resident memory at the end, and the private memory of each shim.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,25 +16,26 @@ use serde::Serialize;
 
 use crate::progress;
 
-/// How long all launches may take.
+/// Timeout of all launches.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// After the last launch, before the window.
+/// Wait after the last launch, before the window.
 const SETTLE: Duration = Duration::from_secs(3);
-/// The window.
+/// Length of the window.
 const WINDOW: Duration = Duration::from_secs(20);
-/// The kernel counts processor time in hundredths of a second.
+/// Kernel ticks per second of processor time.
 const TICKS: f64 = 100.0;
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     containers: u64,
-    /// Resident memory of the agent at the end of the window, of which anonymous; the rest are pages of its program file.
+    /// Resident memory of the agent at the end of the window, and its anonymous part. The rest are
+    /// pages of its program file.
     rss_mib: f64,
     anon_mib: f64,
-    /// Processor time of the agent in the window, of one processor.
+    /// Processor time of the agent in the window. Per cent of one processor.
     cpu_percent: f64,
-    /// Private memory of a shim, the mean and the largest.
+    /// Private memory of a shim: mean and maximum.
     shim_private_kib: f64,
     shim_private_max_kib: f64,
     /// Threads and open files of the agent.
@@ -41,7 +43,7 @@ pub(crate) struct Figures {
     descriptors: usize,
 }
 
-/// Starts the containers and looks.
+/// Starts the containers and measures.
 pub(crate) fn measure(containers: u64) -> Result<Figures> {
     let desk = Desk::open()?;
     let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_gib(16), cpus: 256 })?;
@@ -72,7 +74,7 @@ pub(crate) fn measure(containers: u64) -> Result<Figures> {
     })
 }
 
-/// User and system time so far, of the process itself.
+/// User and system time of the process itself so far. Ticks.
 fn ticks(pid: i32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit_once(") ").context("a stat")?.1.split(' ').collect();
@@ -84,7 +86,7 @@ fn status_kib(pid: i32, key: &str) -> Result<f64> {
     kib(&status, key).with_context(|| format!("{key} of {pid}"))
 }
 
-/// Pages that are only this process's own, clean or dirty. `None` when it is gone.
+/// Private pages of a process, clean and dirty. `None` if it has ended.
 fn private_kib(pid: i32) -> Option<f64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     Some(kib(&rollup, "Private_Clean:")? + kib(&rollup, "Private_Dirty:")?)

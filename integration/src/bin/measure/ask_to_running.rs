@@ -1,8 +1,9 @@
-//! How long a master waits for one container on a cluster that does nothing else.
+//! The wait of a master for one container on an idle cluster.
 //!
-//! Real daemons on loopback, one node. A master that nobody manages asks for one container, waits for the word that it runs,
-//! gives it back and waits for its end, so that every round finds the cluster idle. Between ask and word lie two HTTP calls, two
-//! lines, the decision, the new cgroup with limits that are read back, and a fork and exec.
+//! Real daemons run on loopback with one node. An unmanaged master requests one container, waits
+//! for the report that it runs, releases it and waits for its end. Therefore each round finds the
+//! cluster idle. The path from request to report contains two HTTP calls, two stream lines, the
+//! decision, the new cgroup with verified limits, and a fork and exec.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,10 @@ use serde::Serialize;
 
 use crate::quantiles::{millis, quantile};
 
-/// The longest that one step may take.
+/// Timeout of one step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     p50_ms: f64,
@@ -62,7 +63,8 @@ impl Master {
         Ok(Master { client, attempt, epoch: registered.epoch, cursor: registered.cursor, lines })
     }
 
-    /// The `n`th container: from the ask to the word that it runs.
+    /// Requests the `n`th container and returns the time from the request to the report that it
+    /// runs.
     async fn round(&mut self, n: u32) -> Result<Duration> {
         let begun = Instant::now();
         self.say(Some(self.ask(n)?), Vec::new()).await?;
@@ -78,7 +80,7 @@ impl Master {
         let time = begun.elapsed();
         self.say(None, vec![container]).await?;
         while !matches!(self.update().await?, UpdateKind::Exited { .. }) {}
-        // Taken note of, so that the next round finds nothing left.
+        // Acknowledges the end, so that the next round starts without open updates.
         self.say(None, Vec::new()).await?;
         Ok(time)
     }

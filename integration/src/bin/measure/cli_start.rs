@@ -1,7 +1,7 @@
-//! How long `rmctl` takes from its start to its last byte, on a cluster that does nothing else: what somebody who types waits for.
+//! The time from the start of `rmctl` to its last byte of output, on an idle cluster.
 //!
-//! A real resource manager on loopback without nodes; each round is a new process. Beside it a verb that asks nobody, which is what the
-//! program costs by itself.
+//! A real resource manager runs on loopback without nodes; each round is a new process. A command
+//! without any call shows the cost of the program alone.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::quantiles::{millis, quantile};
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     p50_ms: f64,
@@ -27,7 +27,7 @@ pub(crate) struct Figures {
 pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     let daemon = Daemon::start()?;
     let addr = format!("http://{}", daemon.address());
-    // The first ones bring the program into memory.
+    // The first runs load the program into the page cache.
     for _ in 0..3 {
         one(&["status", "--addr", &addr])?;
     }

@@ -1,4 +1,5 @@
-//! Names what each of the provoking programs ran out of, on this host's kernel or in a guest.
+//! Diagnoses of programs that each run out of one kind of memory, on this host's kernel or in a
+//! guest.
 
 use std::time::Duration;
 
@@ -10,24 +11,24 @@ use serde_json::Value;
 
 use crate::{again, progress};
 
-/// What a round may take in a guest on a busy machine.
+/// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(1200);
 
-/// The table.
+/// Results.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
     enforcer: EnforcerKind,
     rounds: u32,
     /// Runs of programs.
     programs: usize,
-    /// Those that were named right.
+    /// Runs with the expected first sub-cause.
     right: usize,
-    /// Programs of which a part was not on this machine.
+    /// Programs whose tools are not on this machine.
     skipped: Vec<String>,
     rows: Vec<Row>,
 }
 
-/// Runs every program whose name has `only` in it, so often.
+/// Runs all programs with `only` in their name, for this number of rounds.
 pub(crate) fn measure(rounds: u32, only: &str) -> Result<Figures> {
     let native = std::env::current_exe()?.with_file_name("provoke");
     anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
@@ -45,7 +46,7 @@ pub(crate) fn measure(rounds: u32, only: &str) -> Result<Figures> {
     Ok(Figures { enforcer: bench.kind(), rounds, programs: rows.len(), right, skipped: skipped.collect(), rows })
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<Figures> {
     let words = ["diagnosis", "--rounds", &rounds.to_string(), "--only", only];
     let figures = again::in_a_guest(&words, ROUND * rounds)?;
@@ -57,13 +58,13 @@ fn one(bench: &Bench, case: &Case, round: u32) -> Result<Row> {
     let row = Row::of(case, &report);
     progress::tell(&format!("round {round}: {} is {} ({})", row.program, row.named, if row.right { "right" } else { "WRONG" }));
     if !row.right {
-        // Whoever mends the rules needs all of it.
+        // A developer needs the whole report to correct the rules.
         progress::tell(&serde_json::to_string(&report).context("the report")?);
     }
     Ok(row)
 }
 
-/// For people: a line each.
+/// The table as text, with one row for each run.
 pub(crate) fn table(figures: &Figures) -> String {
     let mut text = format!("{} of {} named right on {}\n", figures.right, figures.programs, figures.enforcer);
     text.push_str(&format!(

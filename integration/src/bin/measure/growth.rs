@@ -1,9 +1,12 @@
-//! More memory for tasks that run: kills with it and without, and how long a task waits for it.
+//! Growth of running tasks: kills with and without it, and the wait of a task.
 //!
-//! Two parts. Jobs on a cluster of the real daemons, four tasks at once that each need three times their limit: how often the kernel
-//! killed, and, as the executor measured it, from its holding a task to the new limit read back and the task going on. Then one
-//! real executor under a played master: from the kernel's word to the line of pressure that the master reads. The kernel's word is
-//! taken by a thread of this program that watches the same files as the executor does and goes before everybody on its processor.
+//! The first part runs jobs on a cluster of the real daemons. Each has four parallel tasks that
+//! need three times their limit. It counts the kernel's kills, and takes the executor's own
+//! measurement from the freeze of a task to the verified new limit.
+//!
+//! The second part runs one real executor with a fake master. It measures from the kernel's
+//! notification to the pressure line at the master. A thread of this program with real-time
+//! priority receives the notification by watching the same files as the executor.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -30,31 +33,31 @@ use serde_json::{Map, Value};
 use crate::quantiles::{millis, quantile};
 use crate::{again, progress};
 
-/// What a task is given.
+/// Limit of a task.
 const LIMIT: Bytes = Bytes::from_mib(48);
-/// What it needs: three times that. MiB.
+/// Need of a task: three times the limit. MiB.
 const NEEDS: &str = "144";
-/// In which time it takes that. Milliseconds.
+/// Duration in which a task allocates its memory. Milliseconds.
 const OVER: &str = "300";
-/// Tasks at once in one job.
+/// Parallel tasks of one job.
 const AT_ONCE: u32 = 4;
-/// The longest that one step may take.
+/// Timeout of one step.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two looks.
+/// Interval of polls.
 const GLANCE: Duration = Duration::from_millis(2);
-/// What a round may take in a guest on a busy machine.
+/// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(60);
 const TOKEN: &str = "a-secret-of-growth";
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     enforcer: String,
-    /// Tasks of the jobs with growth, as many without, and as many under the played master.
+    /// Number of tasks of the jobs with growth, of the jobs without, and of the fake master.
     rounds: u32,
     kills_without: u32,
     kills_with: u32,
-    /// Times that a task was given more.
+    /// Number of limit increases.
     grown: u32,
     pressure_to_master_p50_ms: f64,
     pressure_to_master_p99_ms: f64,
@@ -62,7 +65,7 @@ pub(crate) struct Figures {
     pressure_to_limit_p99_ms: f64,
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
     again::in_a_guest(&["growth", "--rounds", &rounds.to_string()], Duration::from_secs(300) + ROUND * rounds)
 }
@@ -99,7 +102,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     })
 }
 
-/// Four tasks at once that need three times their limit; the job must finish.
+/// Runs four parallel tasks that need three times their limit. The job must finish.
 fn job(cluster: &Cluster, name: &str, more: &str) -> Result<AppView> {
     let log = WorkLog::at(cluster.dir().join(format!("{name}.log")));
     let command = workload(log.path(), &["--mib", NEEDS, "--over-ms", OVER])?;
@@ -111,7 +114,7 @@ fn job(cluster: &Cluster, name: &str, more: &str) -> Result<AppView> {
     Ok(end)
 }
 
-/// How long each task was held until it had its new limit. Nanoseconds.
+/// Times from the freeze of each task to its new limit. Nanoseconds.
 fn holds(end: &AppView) -> Result<Vec<u128>> {
     let job = end.job.as_ref().context("no job")?;
     let grown = job.tasks.iter().flat_map(|task| &task.attempts).flat_map(|attempt| &attempt.grown);
@@ -124,7 +127,7 @@ fn workload(log: &Path, arguments: &[&str]) -> Result<Vec<String>> {
     Ok(words.into_iter().chain(arguments.iter().map(|word| (*word).to_owned())).collect())
 }
 
-/// From the kernel's word to the master's line, so often. Nanoseconds; and what held the limits.
+/// Times from the kernel's notification to the master's line in nanoseconds, and the enforcer.
 fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
     let mut lone = Lone::start()?;
     let mut times = Vec::new();
@@ -137,7 +140,7 @@ fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
     Ok((times, kind))
 }
 
-/// An executor in a container of its own, and the line to it.
+/// An executor in its own container, and its connection.
 struct Lone {
     dir: tempfile::TempDir,
     enforcer: Enforcer,
@@ -167,7 +170,8 @@ impl Lone {
         self.group.as_ref().context("it is closed")
     }
 
-    /// One task that comes near its limit once. `None` when it had ended before this program looked.
+    /// Runs one task that reaches its limit once. `None` if it ended before this program read the
+    /// counters.
     fn round(&mut self, n: u32) -> Result<Option<u128>> {
         let gate = self.dir.path().join(format!("gate-{n}"));
         let gate_text = gate.display().to_string();
@@ -197,7 +201,8 @@ impl Lone {
         self.until(|line| matches!(line, FromExecutor::Ended { .. }))?;
         self.send(&ToExecutor::Ack { attempt })?;
         let Ok(rang) = watcher.join() else { bail!("the thread that watches is gone") };
-        // Who was woken by the same event a moment sooner than this thread took nothing.
+        // The executor can handle the same event before this thread runs; the difference then
+        // counts as 0.
         Ok(rang?.map(|rang| told.saturating_duration_since(rang).as_nanos()))
     }
 
@@ -227,7 +232,8 @@ impl Lone {
 
 impl Drop for Lone {
     fn drop(&mut self) {
-        // Gone already is what is wanted; what stays is told by whoever looks for cgroups.
+        // The executor may have ended already. A leftover cgroup is found by the tests that check
+        // for cgroups.
         let _ = self.executor.signal(9);
         if let Some(group) = self.group.take() {
             let _ = group.kill().and_then(|()| group.remove(Duration::from_secs(10)));
@@ -263,7 +269,7 @@ fn executor(dir: &Path, group: &Group, port: u16) -> Result<Child> {
     Ok(spawn(&command)?)
 }
 
-/// The kernel's word on one task.
+/// The kernel's notification for one task.
 struct Pressure {
     task: Group,
     watch: Watch,
@@ -287,7 +293,8 @@ impl Pressure {
         Ok(Pressure { task, watch })
     }
 
-    /// When the kernel first told of it; `None` when the group was gone by the time it was looked at.
+    /// Time of the kernel's first notification of pressure; `None` if the cgroup was removed before
+    /// it was read.
     fn wait(self) -> Result<Option<Instant>> {
         go_first()?;
         let most = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs())?, tv_nsec: 0 };
@@ -304,7 +311,7 @@ impl Pressure {
     }
 }
 
-/// This thread goes before all others on its processor.
+/// Gives this thread real-time priority.
 fn go_first() -> Result<()> {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let done = Command::new("chrt").args(["-f", "-p", "10", &own]).stdout(Stdio::null()).stderr(Stdio::null()).status();

@@ -1,10 +1,11 @@
-//! How long it takes from the kernel's kill of a task to the first instruction of its next attempt.
+//! The time from the kernel's kill of a task to the first instruction of its next attempt.
 //!
-//! A cluster of the real daemons runs a job of single tasks, one after another. The first attempt of each task tells its process
-//! id, is watched by a pidfd from here, gets the word to go on, and allocates past its limit. The moment the pidfd becomes
-//! readable is when the kernel has ended the process. The second attempt's first instruction reads the same clock
-//! (CLOCK_REALTIME) and sends it here. Between the two lie the executor's verdict, its way to the application master, the
-//! decision, the way back, the new cgroup and the new process.
+//! A cluster of the real daemons runs a job of single tasks, one after the other. The first attempt
+//! of each task sends its process id, waits until this program watches it by pidfd, and then
+//! allocates past its limit. The pidfd becomes readable when the kernel has ended the process. The
+//! first instruction of the second attempt reads the same clock (CLOCK_REALTIME) and sends the
+//! time. The path contains the executor's verdict, its report to the application master, the
+//! decision, the order, the new cgroup and the new process.
 
 pub(crate) mod loaded;
 
@@ -25,11 +26,11 @@ use serde_json::{Map, Value};
 use crate::again;
 use crate::quantiles::{millis, quantile};
 
-/// The longest that one task may take to be heard of.
+/// Timeout of one task.
 const PATIENCE: Timespec = Timespec { tv_sec: 30, tv_nsec: 0 };
-/// What a task may take in a guest on a busy machine.
+/// Timeout of a task in a guest on a busy machine.
 const TASK: Duration = Duration::from_secs(10);
-/// What a first attempt tries to take: beyond one slot's share, within two.
+/// Allocation of a first attempt: above the share of one slot, below two.
 const TAKES_MIB: u32 = 48;
 
 /// Times from kill to retry.
@@ -40,7 +41,7 @@ pub(crate) struct Figures {
     n: usize,
 }
 
-/// Runs the job and gives the figures.
+/// Runs the job.
 pub(crate) fn measure(count: usize) -> Result<Figures> {
     let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(512), cpus: 4, enforcer: None }])?;
     let socket = cluster.dir().join("stamps");
@@ -53,7 +54,7 @@ pub(crate) fn measure(count: usize) -> Result<Figures> {
     Ok(Figures { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len() })
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(count: u16) -> Result<Map<String, Value>> {
     again::in_a_guest(&["kill-to-retry", "--count", &count.to_string()], Duration::from_secs(120) + TASK * u32::from(count))
 }
@@ -76,7 +77,7 @@ fn job(count: usize, socket: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// What an attempt says when it is born.
+/// The start message of an attempt.
 struct Birth {
     line: UnixStream,
     attempt: u32,
@@ -84,7 +85,7 @@ struct Birth {
     born: u128,
 }
 
-/// One task: kill of its first attempt, birth of its second. Nanoseconds between.
+/// Time from the kill of the first attempt of a task to the start of its second. Nanoseconds.
 fn one(listener: &UnixListener) -> Result<u128> {
     let first = next(listener)?;
     ensure!(first.attempt == 1, "attempt {} came first", first.attempt);
@@ -106,7 +107,7 @@ fn next(listener: &UnixListener) -> Result<Birth> {
     Ok(Birth { line, attempt: attempt.parse()?, pid: pid.parse()?, born: born.parse()? })
 }
 
-/// Sends an attempt to its death and waits for it.
+/// Lets an attempt continue to its kill and returns the time of its end.
 fn end_of(mut victim: Birth) -> Result<u128> {
     let pid = rustix::process::Pid::from_raw(victim.pid).context("a process id")?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("watching the attempt")?;

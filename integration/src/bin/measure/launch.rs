@@ -1,9 +1,16 @@
-//! How long the agent takes from an order to a running program, how many containers it carries in a second, and how soon it tells an end.
+//! The speed of the node agent: from an order to a running program, containers per second, and from
+//! a kill to the report.
 //!
-//! The real agent under a played manager on loopback, so that nothing but the agent is measured. Three parts in one run: launches one
-//! after another (order sent → the word that it runs), kills one after another (SIGKILL to the program → its report), and a
-//! crowd of containers whose program ends at once (order → report), a bounded number at a time. Beside the crowd, in turns with it, what
-//! the kernel alone costs: a loop that makes the same cgroups with the same limits, forks, enters, executes, waits and removes them.
+//! The real agent runs with a fake resource manager on loopback, so the measurement covers only the
+//! agent. It has three parts:
+//!
+//! - single launches, from the order to the report that the container runs;
+//! - single kills, from the SIGKILL to its report;
+//! - a burst of containers whose program exits at once, from the order to the report, with a
+//!   bounded number in parallel.
+//!
+//! The burst alternates with a loop that shows the kernel's own cost. The loop creates the same
+//! cgroups with the same limits, forks, enters, executes, waits and removes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,44 +27,45 @@ use serde_json::{Map, Value};
 use crate::quantiles::{millis, quantile};
 use crate::{again, progress};
 
-/// The longest that one step may take.
+/// Timeout of one step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Containers under way at once in the crowd.
+/// Number of parallel containers in the burst.
 const AT_ONCE: u64 = 32;
-/// What a container may take in a guest on a busy machine, in all parts.
+/// Timeout for one container in a guest on a busy machine, for all parts.
 const ROUND: Duration = Duration::from_secs(6);
-/// Turns of crowd and bare loop; the median of each counts.
+/// Number of turns of burst and bare loop; the medians count.
 const TURNS: usize = 3;
-/// What a container may take.
+/// Limit of a container.
 const MEMORY: Bytes = Bytes::from_mib(16);
-/// What every container of the crowd runs.
+/// The program of the containers in the burst.
 const PROGRAM: &str = "/bin/true";
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
-    /// From the order to the word that it runs.
+    /// From the order to the report that it runs.
     p50_ms: f64,
     p99_ms: f64,
     /// From SIGKILL to the report.
     exit_p50_ms: f64,
     exit_p99_ms: f64,
-    /// Containers carried from order to report in a second.
+    /// Containers per second, from order to report.
     per_s: f64,
-    /// Turns of the bare loop in a second, on one thread.
+    /// Iterations of the bare loop per second, on one thread.
     bare_per_s: f64,
-    /// How many times as long as the bare loop a container takes.
+    /// Time for a container as a multiple of an iteration of the bare loop.
     ratio: f64,
-    /// Processor time of the agent and all it starts for one container, and of one turn of the bare loop. Milliseconds.
+    /// Processor time of the agent and all its processes for one container, and of one iteration of
+    /// the bare loop. Milliseconds.
     cpu_ms: f64,
     bare_cpu_ms: f64,
-    /// `crun run` in a second, where there is one.
+    /// `crun run` per second, if crun is installed.
     #[serde(skip_serializing_if = "Option::is_none")]
     crun_per_s: Option<f64>,
     n: u64,
 }
 
-/// Runs the parts.
+/// Runs all parts.
 pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     let desk = Desk::open()?;
     let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_gib(4), cpus: 64 })?;
@@ -89,25 +97,25 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     })
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
     again::in_a_guest(&["launch", "--rounds", &rounds.to_string()], Duration::from_secs(120) + ROUND * rounds)
 }
 
-/// One turn of something.
+/// The results of one turn.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     per_s: f64,
     cpu_ms: f64,
 }
 
-/// The turn of middle speed.
+/// The turn with the median speed.
 fn median(mut paces: Vec<Pace>) -> Result<Pace> {
     paces.sort_by(|a, b| a.per_s.total_cmp(&b.per_s));
     paces.get(paces.len() / 2).copied().context("nothing was measured")
 }
 
-/// Starts and ends of single containers: nanoseconds from order to running, and from kill to report.
+/// Runs single containers. Returns nanoseconds from order to running, and from kill to report.
 fn one_by_one(desk: &Desk, agent: &LoneAgent, next: &mut u64, rounds: u32) -> Result<(Vec<u128>, Vec<u128>)> {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -127,7 +135,7 @@ fn one_by_one(desk: &Desk, agent: &LoneAgent, next: &mut u64, rounds: u32) -> Re
     Ok((starts, ends))
 }
 
-/// `count` containers whose program ends at once, `AT_ONCE` of them under way.
+/// Runs `count` containers whose program exits at once, at most `AT_ONCE` in parallel.
 fn crowd_of(desk: &Desk, agent: &LoneAgent, next: &mut u64, count: u64) -> Result<Pace> {
     let before = cpu_of(agent)?;
     let begun = Instant::now();
@@ -177,7 +185,7 @@ fn as_f64(n: u64) -> f64 {
     n as f64
 }
 
-/// Processor time of the agent and its launcher, and of the shims and programs that they reaped. Seconds.
+/// Processor time of the agent, its launcher, and the shims and programs that they reaped. Seconds.
 fn cpu_of(agent: &LoneAgent) -> Result<f64> {
     let mut ticks = 0;
     for pid in [agent.pid()?].into_iter().chain(agent.launcher()) {
@@ -188,7 +196,7 @@ fn cpu_of(agent: &LoneAgent) -> Result<f64> {
     Ok(as_f64(ticks) / 100.0)
 }
 
-/// The bare loop: cgroups beside the agent's own, with the same files written.
+/// The bare loop. Its cgroups are beside the agent's own and have the same files written.
 struct Bare {
     memory: PathBuf,
     pids: Option<PathBuf>,
@@ -237,7 +245,8 @@ impl Bare {
     }
 }
 
-/// A child enters both groups by the file `door` of each and becomes the program; waits for it. By `vfork`, which is the quicker of the two forks.
+/// Runs the program in both groups, which the child enters by the file `door` of each, and waits
+/// for it. It uses `vfork`, the faster kind of fork.
 fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
     let groups: Vec<PathBuf> = std::iter::once(main).chain(mirror).map(|dir| dir.join(door)).collect();
     let command = headroom_node_exec::Command {
@@ -262,7 +271,7 @@ fn remove(dir: &Path) -> Result<()> {
     }
 }
 
-/// Processor time of this process and of its children that were waited for. Seconds.
+/// Processor time of this process and of its reaped children. Seconds.
 fn own_cpu() -> Result<f64> {
     use nix::sys::resource::{UsageWho, getrusage};
     let of = |who| -> Result<f64> {
@@ -275,7 +284,8 @@ fn own_cpu() -> Result<f64> {
     Ok(of(UsageWho::RUSAGE_SELF)? + of(UsageWho::RUSAGE_CHILDREN)?)
 }
 
-/// `crun run` of the same program with a memory limit, one after another, where it is installed and takes this host's cgroups.
+/// Runs `crun run` of the same program with a memory limit, one after the other. `None` if crun is
+/// not installed or does not work with this host's cgroups.
 fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
     let installed = Command::new("crun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !installed.is_ok_and(|status| status.success()) {
@@ -285,8 +295,8 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
     let bundle = dir.join("bundle");
     fs::create_dir_all(bundle.join("root"))?;
     fs::write(bundle.join("config.json"), spec().to_string())?;
-    // crun refuses a hybrid host while the empty v2 hierarchy is in sight, and `/` itself as a root: both are changed in a mount
-    // namespace of the loop's own.
+    // crun refuses a hybrid host while the empty v2 hierarchy is mounted, and refuses `/` as a
+    // root. A separate mount namespace changes both.
     let script = format!(
         "umount /sys/fs/cgroup/unified 2>/dev/null; mount --bind / {bundle}/root || exit 1; n=0; while [ $n -lt {rounds} ]; do \
          crun --cgroup-manager=cgroupfs run --bundle {bundle} headroom-bare-{own}-$n </dev/null || exit 1; n=$((n+1)); done",
@@ -303,7 +313,8 @@ fn crun(dir: &Path, rounds: u32) -> Result<Option<f64>> {
     Ok(Some(f64::from(rounds) / took))
 }
 
-/// The least that an OCI runtime takes: the host's own files, a process and a mount namespace, and the same limit.
+/// The minimal OCI configuration: the host's own files, a pid and a mount namespace, and the same
+/// limit.
 fn spec() -> serde_json::Value {
     serde_json::json!({
         "ociVersion": "1.0.2",

@@ -1,4 +1,4 @@
-//! Programs that leave something in memory when they end, and whether the next job on their node is harmed.
+//! Programs that leave memory behind when they end, and their effect on the next job of the node.
 
 use std::time::Duration;
 
@@ -12,37 +12,39 @@ use crate::{again, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(1024);
-/// What is left on a tmpfs of the host: more than the share of a node at which it is unhealthy.
+/// Size of the leak on a tmpfs of the host. It exceeds the share of memory above which a node is
+/// unhealthy.
 const LEAK: Bytes = Bytes::from_mib(300);
-/// Longest run of all programs in a guest on a busy machine.
+/// Timeout of all programs in a guest on a busy machine.
 const GUEST_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// What is played.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// What holds the limits; the best there is when left out.
+    /// The enforcer; the best available one if absent.
     pub(crate) enforcer: Option<EnforcerKind>,
-    /// Programs whose name has this in it.
+    /// Only programs with this text in their name.
     pub(crate) only: String,
     /// `[isolation] ipc`.
     pub(crate) ipc: String,
 }
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Programs that ran, once for each user.
+    /// Number of runs of programs, one for each user.
     programs: usize,
-    /// Attempts of any job that were killed for an outer limit.
+    /// Attempts of all jobs that were killed for an outer limit.
     collateral_reruns: u32,
-    /// Ordinary jobs after a program that failed or had to run a task again.
+    /// Ordinary jobs after a program that failed or had to repeat a task.
     poisoned_jobs: usize,
-    /// From a leak on a tmpfs of the host until `GET /v1/nodes` shows it. Milliseconds; null when it is not shown.
+    /// From a leak on a tmpfs of the host until `GET /v1/nodes` reports it. Milliseconds; null if
+    /// it was not measured.
     unattributed_seen_ms: Option<u64>,
-    /// From the removal of that leak until `GET /v1/nodes` shows none. Milliseconds.
+    /// From the removal of that leak until `GET /v1/nodes` reports none. Milliseconds.
     #[serde(default)]
     unattributed_gone_ms: Option<u64>,
-    /// Programs that ended otherwise than they should.
+    /// Programs that did not end as expected.
     wrong: usize,
     /// Objects of programs that were on the host after their end.
     left: u32,
@@ -57,13 +59,13 @@ fn leak(plan: &Plan) -> Result<Option<HostLeak>> {
     if bench.enforcer() == EnforcerKind::Poll { Ok(None) } else { bench.leak_on_host_tmpfs(LEAK).map(Some) }
 }
 
-/// Plays every program as each user that this process can start.
+/// Runs all programs as each user that this process can start.
 pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
     let root = rustix::process::geteuid().is_root();
     let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
     let mut rows = Vec::new();
     for user in users {
-        // A /tmp of the container's own needs CAP_SYS_ADMIN.
+        // A private /tmp needs CAP_SYS_ADMIN.
         let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
         let mut bench = Bench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
         for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
@@ -92,7 +94,7 @@ fn play(bench: &mut Bench, case: &Case) -> Result<Row> {
     Ok(row)
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(plan: &Plan) -> Result<Figures> {
     let words = ["leftovers", "--only", &plan.only, "--ipc", &plan.ipc];
     serde_json::from_value(Value::Object(again::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the figures of the guest")
@@ -116,7 +118,7 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// For people: a line each.
+/// The table as text, with one row for each run.
 pub(crate) fn table(figures: &Figures) -> String {
     let head =
         format!("{:22} {:7} {:9} {:6} {:5} {:11} {}\n", "PROGRAM", "USER", "ENFORCER", "RIGHT", "LEFT", "COLLATERAL", "NEXT JOB");

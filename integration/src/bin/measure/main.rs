@@ -1,4 +1,5 @@
-//! Measures what the house promises to be quick at. Run by a person, on a machine that does nothing else; never by a test.
+//! Measurements of Headroom's performance promises. Developers run it on an idle machine; tests
+//! never do.
 //!
 //! `cargo run --release -p integration --bin measure -- NAME [-o json]`
 
@@ -39,98 +40,106 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The allocator of the daemon, whose core is measured in this process.
+/// The allocator of the daemons, because this process measures their core.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measure one thing and print figures.
+/// Run one measurement and print its results.
 #[derive(Parser)]
 struct Cli {
-    /// What to measure
+    /// The measurement
     name: Measurement,
-    /// kill-to-retry: how many tasks
+    /// kill-to-retry: number of tasks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     count: u16,
-    /// kill-to-retry: while tasks of the same job keep every processor, and four more kinds of load; `--rounds` of eleven jobs of a hundred tasks
+    /// kill-to-retry: all processors are busy with tasks of the same job, and four more loads; runs
+    /// `--rounds` of eleven jobs with a hundred tasks
     #[arg(long)]
     loaded: bool,
-    /// rm-http, rm-restart, page: how many nodes are played
+    /// rm-http, rm-restart, page: number of simulated nodes
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(16..=50_000))]
     agents: u32,
-    /// rm-restart: how often the resource manager is killed; adopt: how often the agent is; master-restart: in how many jobs the master is; upgrades: how often a daemon is restarted, killed or upgraded; ask-to-running, launch, agent-cost: how many containers; cli-start: how many calls
-    /// verdicts: how often each case is played, rare ones less often; diagnosis: how often each program runs; growth: how many tasks
+    /// rm-restart: number of kills of the resource manager; adopt: number of kills of the agent;
+    /// master-restart: number of jobs whose master is killed; upgrades: number of restarts, kills
+    /// and upgrades; ask-to-running, launch, agent-cost: number of containers; cli-start: number of
+    /// calls; verdicts: number of runs of each case, fewer for rare ones; diagnosis: number of runs
+    /// of each program; growth: number of tasks
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     #[command(flatten)]
     verdicts: verdicts::Args,
-    /// noisy-neighbour: how long hostile jobs run
+    /// noisy-neighbour: run time of the hostile jobs
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
     /// leftovers: `[isolation] ipc` of the node
     #[arg(long, default_value = "task", value_parser = ["task", "container", "host"])]
     ipc: String,
-    /// tasks: how many
+    /// tasks: number of tasks
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     n: u32,
-    /// sim: how many runs
+    /// sim: number of runs
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// sim: the first of them
+    /// sim: first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// adopt, master-restart: what the rounds are drawn from; another one each time when left out
+    /// adopt, master-restart: seed of the random choices; a new one for each run if absent
     #[arg(long)]
     seed: Option<u64>,
-    /// How to print
+    /// Output format
     #[arg(short = 'o', default_value = "table")]
     format: Format,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Measurement {
-    /// From the end of a killed task's process in the kernel to the first instruction of its next attempt
+    /// From the end of a killed task's process in the kernel to the first instruction of its next
+    /// attempt
     KillToRetry,
     /// Containers that the resource manager's core grants, without any interface
     RmCore,
-    /// The resource manager through its interface, with all agents connected
+    /// The resource manager through its API, with all agents connected
     RmHttp,
-    /// From an ask to the word that the container runs, on an idle cluster with one real agent
+    /// From a request to the report that the container runs, on an idle cluster with one real agent
     AskToRunning,
     /// Kills of the resource manager under load
     RmRestart,
-    /// Commits of the store with either database, beside the bare sync of the same disk
+    /// Commits of the store with either database, compared with the bare sync of the same disk
     Store,
-    /// From an order to a running program and from a kill to a report, and containers carried in a second, beside the kernel's own pace
+    /// From an order to a running program, from a kill to a report, and containers per second,
+    /// compared with the kernel's own speed
     Launch,
-    /// Memory and processor time of an agent that looks at its containers
+    /// Memory and processor time of an agent that samples its containers
     AgentCost,
-    /// Kills of the node agent at every step of a container's life
+    /// Kills of the node agent at each step in the life cycle of a container
     Adopt,
     /// Kills of the application master while tasks escalate
     MasterRestart,
     /// Restarts, kills and upgrades of installed daemons under load, on three guests with systemd
     Upgrades,
-    /// Every way to die of memory, on the real node stack, and whether the verdict is right
+    /// All kinds of memory kills on the real node stack, with a check of each verdict
     Verdicts,
-    /// Programs that run out of one kind of memory each, and whether the diagnosis names it
+    /// Programs that run out of one kind of memory each, with a check of each diagnosis
     Diagnosis,
-    /// The same programs as jobs on a real cluster: which treatment each got, how many attempts it took, how it ended
+    /// The same programs as jobs on a real cluster: treatment, number of attempts and end of each
     Treatments,
-    /// More memory for tasks that run: kills with it and without, and how long a task waits
+    /// Growth of running tasks: kills with and without it, and the wait of a task
     Growth,
-    /// Programs that leave memory behind, and whether the next job on their node is harmed
+    /// Programs that leave memory behind, and their effect on the next job of the node
     Leftovers,
-    /// Five hundred tasks of one user beside another one's jobs that leak, fork, fill `/dev/shm` and flood their logs
+    /// Five hundred tasks of one user beside another user's jobs that leak, fork, fill `/dev/shm`
+    /// and flood their logs
     NoisyNeighbour,
-    /// Skewed stages under every mode: kills, lost tasks, memory, time
+    /// Skewed stages in all modes: kills, lost tasks, memory, time
     Modes,
     /// From the start of `rmctl status` to its last byte, on an idle cluster
     CliStart,
-    /// Tasks that do nothing, a second, beside what others start
+    /// Empty tasks per second, compared with other tools
     Tasks,
-    /// The page beside a large cluster: the first view, its bytes, frames, and what the resource manager takes for it
+    /// The web page with a large cluster: first view, bytes, frames, and the load on the resource
+    /// manager
     Page,
-    /// Simulated clusters, and in how many of them something did not hold
+    /// Simulated clusters, and the number of runs with a violated invariant
     Sim,
     /// The source text: odd words, names of types, import cycles, lines
     House,
@@ -138,7 +147,7 @@ enum Measurement {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// For people
+    /// A table for users
     Table,
     /// One JSON document
     Json,
@@ -206,18 +215,18 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Every measurement gives one object, name by name.
+/// The object of a measurement's results.
 fn figures<T: Serialize>(measured: &T) -> Result<Map<String, Value>> {
     let Value::Object(figures) = serde_json::to_value(measured)? else { bail!("a measurement gave no object") };
     Ok(figures)
 }
 
-#[allow(clippy::print_stdout)] // the table is what was asked for
+#[allow(clippy::print_stdout)] // the table is the output of this program
 fn tell(text: &str) {
     print!("{text}");
 }
 
-#[allow(clippy::print_stdout)] // the figures are what this program is for
+#[allow(clippy::print_stdout)] // the results are the output of this program
 fn print(figures: &Map<String, Value>, format: Format) {
     match format {
         Format::Json => println!("{}", Value::Object(figures.clone())),

@@ -1,6 +1,7 @@
-//! Kills of the application master while tasks of its job escalate: what was lost, run again, started twice.
+//! Kills of the application master while tasks of its job escalate: lost, repeated and duplicated
+//! tasks.
 //!
-//! The rounds are in `integration::masters`; a test runs a few of the same.
+//! The rounds are in `integration::masters`; a test runs a few of them.
 
 use anyhow::{Context as _, Result};
 use integration::{clock, masters};
@@ -9,10 +10,10 @@ use serde::Serialize;
 use crate::progress;
 use crate::quantiles::quantile;
 
-/// How often it is told how far it is. Rounds.
+/// Interval of progress messages. Rounds.
 const TELL: u32 = 10;
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     rounds: u32,
@@ -29,7 +30,7 @@ pub(crate) struct Figures {
     notes: Vec<String>,
 }
 
-/// Runs the rounds. A seed of `None` is taken from the clock and told.
+/// Runs the rounds. A seed of `None` is taken from the clock and printed.
 pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Figures> {
     let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("master-restart: {rounds} rounds of seed {seed}"));

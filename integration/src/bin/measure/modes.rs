@@ -1,11 +1,14 @@
-//! Two stages on a real kernel under every way of answering memory failures, side by side: the twenty tasks of Uber's figure, and a stage like
-//! Pinterest's, of which one task in fifty is heavy, with a Pareto tail; once with input sizes that tell, once without.
+//! A comparison of all modes on a real kernel, with stages that fail for memory. One stage has the
+//! twenty tasks of Uber's figure. The other resembles Pinterest's: one task in fifty is heavy, with
+//! a Pareto tail. It runs with declared input sizes and without.
 //!
-//! And a stage of JVMs, some of which need heap and some memory beside it: learned and raised apart, and by one knob, which sets the heap and a
-//! tenth of it for all else, and doubles both after a kill.
+//! A further stage consists of JVMs, some of which need heap and some memory beside it. It compares
+//! two methods: heap and overhead are learned and raised separately, or one parameter sets the heap
+//! and a tenth of it as overhead, and both double after a kill.
 //!
-//! Each mode runs as where it comes from: `headroom` holds each task to its own limit, the others hold the executor, as Spark does; beside
-//! them `headroom` where it holds the executor too. Native tasks that take their memory in a third of a second and keep it.
+//! Each mode runs as in its origin: `headroom` limits each task, the others limit the executor, as
+//! Spark does. In addition, `headroom` runs with limits of the executor. Native tasks allocate
+//! their memory in 0.3 s and keep it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,50 +23,52 @@ use integration::programs;
 
 use crate::progress;
 
-/// Longest that one job may take.
+/// Timeout of one job.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Share of one slot, in MiB. An executor has four.
+/// Share of one slot in MiB. An executor has four slots.
 const SHARE: u32 = 64;
-/// JVMs in their stage.
+/// Number of JVMs in their stage.
 const JVMS: u32 = 40;
-/// What a JVM does, as words to `Hog`: most need a little heap, one in ten much heap, one in ten much beside it.
+/// Arguments of `Hog` for each JVM: most need a small heap, one in ten a large heap, one in ten
+/// much memory beside it.
 const NEEDS: [&str; 10] =
     ["heap 24", "heap 24", "heap 24", "direct 110", "heap 24", "heap 24", "heap 24", "heap 160", "heap 24", "heap 24"];
-/// How the JVMs are sized, with heap and overhead of the first size in MiB. The larger knob is the smallest by which the usual task runs: a
-/// JVM takes some 45 MiB beside its heap.
+/// The sizings of the JVMs, with heap and overhead of the first size in MiB. The larger single
+/// parameter is the smallest with which the usual task runs: a JVM uses about 45 MiB beside its
+/// heap.
 const SIZINGS: [(&str, Mode, u32, u32); 3] = [
     ("jvm", Mode::Headroom, 64, 64),
     ("jvm-one-knob", Mode::Databricks, 480, 48),
     ("jvm-one-knob-same-size", Mode::Databricks, 116, 12),
 ];
 
-/// What came of all runs.
+/// Results.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Figures {
     runs: Vec<Run>,
 }
 
-/// One stage under one mode.
+/// The results of one stage in one mode.
 #[derive(Debug, serde::Serialize)]
 struct Run {
     stage: &'static str,
     mode: Mode,
     growth: bool,
     enforce: Holds,
-    /// Attempts that ended for want of memory, of the task's own or of one beside it.
+    /// Attempts that ended for lack of memory, of the task itself or of a task beside it.
     kills: u32,
-    /// Attempts of tasks within their size that died with others.
+    /// Attempts of tasks within their size that were killed together with others.
     innocent_kills: u32,
-    /// Tasks that were given up.
+    /// Failed tasks.
     lost: usize,
     allocated_gib_s: f64,
-    /// Largest use of each attempt for as long as it ran.
+    /// Sum of the peak of each attempt times its run time.
     used_gib_s: f64,
     rerun_gib_s: f64,
     makespan_s: f64,
 }
 
-/// What has a limit.
+/// The object with a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Holds {
@@ -71,17 +76,17 @@ enum Holds {
     Executor,
 }
 
-/// Mode, whether tasks grow, and what has a limit.
+/// The mode, whether tasks grow, and the object with a limit.
 type Way = (Mode, bool, Holds);
 
-/// A stage: what each of its tasks needs, in MiB, and whether the sizes of their inputs are told.
+/// A stage: the need of each task in MiB, and whether the job declares the sizes of their inputs.
 struct Stage {
     name: &'static str,
     needs: Vec<u32>,
     told: bool,
 }
 
-/// Runs every stage whose name has `only` in it, under every mode.
+/// Runs all stages with `only` in their name, in all modes.
 pub(crate) fn measure(only: &str) -> Result<Figures> {
     let shape = NodeShape { memory: Bytes::from_mib(3072), cpus: 16, enforcer: None };
     let cluster = Cluster::start(&[shape])?;
@@ -105,7 +110,7 @@ pub(crate) fn measure(only: &str) -> Result<Figures> {
     Ok(Figures { runs })
 }
 
-/// The program of the JVM stage as a class: compiled once, not by every task.
+/// Compiles the program of the JVM stage once, so that no task compiles it.
 fn compiled(dir: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/examples/jvm/Hog.java");
     let ran = ran({
@@ -117,10 +122,11 @@ fn compiled(dir: &Path) -> Result<PathBuf> {
     Ok(dir.to_owned())
 }
 
-/// One executor of four slots; a task looks up what it does by its number.
+/// A job with one executor of four slots. A task selects its arguments by its index.
 fn jvms(name: &str, mode: Mode, (heap, overhead): (u32, u32), classes: &Path) -> String {
     let needs: Vec<String> = NEEDS.iter().map(|need| format!("'{need}'")).collect();
-    // A heap in full use, as one that is filled between two collections: what it does not need is of no use to the rest.
+    // The heap is fully touched, like a heap that fills between two collections. Its unused part
+    // cannot serve memory beside the heap.
     let flags =
         "-XX:+AlwaysPreTouch -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:MaxDirectMemorySize=1g";
     let (classes, needs, of) = (classes.display(), needs.join(" "), NEEDS.len());
@@ -139,7 +145,7 @@ fn jvms(name: &str, mode: Mode, (heap, overhead): (u32, u32), classes: &Path) ->
 }
 
 fn stages() -> Vec<Stage> {
-    // The heavy ones come first, so that they meet.
+    // The heavy tasks come first, so that they overlap.
     let uber = (0..20).map(|n| if n < 5 { 150 } else { 30 }).collect();
     let skewed: Vec<u32> = (0..200u32).map(|n| if n % 50 == 13 { pareto(n / 50) } else { 20 + n % 25 }).collect();
     vec![
@@ -149,7 +155,7 @@ fn stages() -> Vec<Stage> {
     ]
 }
 
-/// The n-th of four heavy needs: quantiles of a Pareto tail from 90 MiB on, with exponent 1. MiB.
+/// The n-th of four heavy needs: quantiles of a Pareto tail from 90 MiB, with exponent 1. MiB.
 fn pareto(n: u32) -> u32 {
     90 * 4 / (4 - n.min(3))
 }
@@ -159,7 +165,7 @@ fn run(cluster: &Cluster, stage: &Stage, way: Way) -> Result<Run> {
     told(stage.name, way, &ended(cluster, &app)?)
 }
 
-/// What came of one job.
+/// The results of one job.
 fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Result<Run> {
     let view = end.job.as_ref().context("no job")?;
     let attempts: Vec<&AttemptRow> = view.tasks.iter().flat_map(|task| &task.attempts).collect();
@@ -180,7 +186,7 @@ fn told(stage: &'static str, (mode, growth, enforce): Way, end: &AppView) -> Res
     })
 }
 
-/// A job that loses a task has failed, and is what some modes are measured for.
+/// Waits for the end. A job that loses a task fails, which some modes are measured for.
 fn ended(cluster: &Cluster, app: &AppId) -> Result<AppView> {
     until("the job to end", PATIENCE, || Ok(cluster.app(app).ok().filter(|view| view.state.is_final())))
 }
@@ -190,17 +196,18 @@ fn used(attempt: &AttemptRow) -> u128 {
     u128::from(attempt.peak.unwrap_or_default().get()) * attempt.ended.map_or(0, ran)
 }
 
-#[allow(clippy::cast_precision_loss)] // a figure for people
+#[allow(clippy::cast_precision_loss)] // a rounded number
 fn gib_s(byte_ms: u128) -> f64 {
     byte_ms as f64 / f64::from(1u32 << 30) / 1000.0
 }
 
-/// Two executors of four slots; a task looks up what it needs by its number.
+/// A job with two executors of four slots. A task selects its need by its index.
 fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String> {
     let program = programs::path("workload")?;
     let needs: Vec<String> = stage.needs.iter().map(u32::to_string).collect();
     let (needs, program) = (needs.join(" "), program.display());
-    // Who says what it will read reads that; what it says is not believed otherwise.
+    // A task with a declared input size reads that much, otherwise the master does not trust the
+    // declaration.
     let reads = if stage.told { "head -c $(($1 * 2))M /dev/zero > /dev/null; " } else { "" };
     let script =
         format!("n=$1; set -- {needs}; shift $n; {reads}exec {program} run --log {} --mib $1 --over-ms 300", log.display());
@@ -224,7 +231,7 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     }
     text.push_str(if growth { "grow = true\n" } else { "grow = false\n" });
     if stage.told {
-        // Twice what will be needed: proportional, and not the answer itself.
+        // Twice the need: proportional to it, but not equal.
         let inputs: Vec<String> = stage.needs.iter().map(|mib| format!("\"{}MiB\"", mib * 2)).collect();
         text.push_str(&format!("input = [{}]\n", inputs.join(", ")));
     }

@@ -1,8 +1,10 @@
-//! Two users on one node: one leaks, forks, fills `/dev/shm` and floods its logs; the tasks of the other must not notice.
+//! Two users on one node: one leaks, forks, fills `/dev/shm` and floods its logs; the tasks of the
+//! other must not be affected.
 //!
-//! The node offers two processors and each user asks for one: the victim uses no more than that, the hostile user all it can get.
-//! The same 500 tasks run alone, then again and again beside the hostile jobs, then alone once more. Latency is the time from an
-//! attempt's start to its end, as its master saw it.
+//! The node offers two processors and each user requests one. The victim uses only that; the
+//! hostile user uses all it can get. The same 500 tasks run alone, then repeatedly beside the
+//! hostile jobs, then alone again. Latency is the time from an attempt's start to its end, as seen
+//! by its master.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -23,13 +25,13 @@ use crate::{again, progress};
 
 /// Memory of the node.
 const NODE: Bytes = Bytes::from_mib(3072);
-/// Processors of the node. No weight helps where more are offered than there are.
+/// Processors of the node. Weights have no effect if a node offers more processors than it has.
 const CPUS: u32 = 2;
 /// Tasks of one job of the victim.
 const TASKS: u32 = 500;
-/// Longest job of the victim, on a machine with twenty times too much to do.
+/// Timeout of the victim's job, on a machine with twenty times the load it can handle.
 const JOB_TIMEOUT: Duration = Duration::from_secs(900);
-/// Tasks of one hostile job: what they do, and how much. MiB, or seconds.
+/// Tasks of one hostile job: the kind and the amount in MiB or seconds.
 const HOSTILE: [(&str, &str); 10] = [
     ("posix-shm", "170"),
     ("sysv-shm", "170"),
@@ -43,17 +45,17 @@ const HOSTILE: [(&str, &str); 10] = [
     ("fill-disk", "256"),
 ];
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     /// Tasks of the victim beside the hostile jobs.
     victim_tasks: u32,
-    /// Those that did not finish, or of which an attempt ended otherwise than well.
+    /// Tasks that did not finish, or with an attempt that did not succeed.
     victim_failed: u32,
-    /// Median latency beside the hostile jobs over that alone.
+    /// Ratio of the median latencies beside the hostile jobs and alone.
     latency_ratio: f64,
     enforcer: String,
-    /// How long hostile jobs ran.
+    /// Run time of the hostile jobs.
     seconds: u64,
     alone_median_ms: u128,
     beside_median_ms: u128,
@@ -67,7 +69,7 @@ pub(crate) struct Figures {
     collateral: u32,
 }
 
-/// Runs it with hostile jobs for `seconds`.
+/// Runs the measurement with hostile jobs for `seconds`.
 pub(crate) fn measure(seconds: u64) -> Result<Figures> {
     ensure!(rustix::process::geteuid().is_root(), "only root can run the jobs of two users: run it as root, or with --guest");
     let configuration = "[isolation]\nprivate_tmp = false\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n";
@@ -119,19 +121,19 @@ pub(crate) fn measure(seconds: u64) -> Result<Figures> {
     })
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 pub(crate) fn in_a_guest(seconds: u64) -> Result<Map<String, Value>> {
     let words = ["noisy-neighbour", "--seconds", &seconds.to_string()];
     again::in_a_guest(&words, Duration::from_secs(seconds) + JOB_TIMEOUT * 3)
 }
 
-/// Jobs of the victim that have ended.
+/// Ended jobs of the victim.
 #[derive(Debug, Default)]
 struct Victim {
     tasks: u32,
     failed: u32,
     collateral: u32,
-    /// Milliseconds of each attempt that ended well.
+    /// Latency of each successful attempt. Milliseconds.
     latencies: Vec<u128>,
 }
 
@@ -151,7 +153,7 @@ impl Victim {
     }
 }
 
-/// One job of the victim, to its end.
+/// Runs one job of the victim to its end.
 fn victim(cluster: &Cluster, program: &str) -> Result<Victim> {
     let job = JobFile::new("victim", 1, 1, Bytes::from_mib(64)).cpus(1);
     let job = job.stage("work", TASKS, &[program, "work", "24"], "");
@@ -177,7 +179,7 @@ fn judged(end: &AppView) -> Victim {
     all
 }
 
-/// One hostile job after another. They may end as they like.
+/// Runs hostile jobs, one after the other. Their results do not matter.
 fn hostile(
     url: &str,
     file: &std::path::Path,
@@ -202,7 +204,8 @@ fn hostile(
                 break;
             }
             if over.load(Ordering::Relaxed) {
-                // What is left of it goes with the cluster; the tasks that run alone after it must not meet it.
+                // The cluster removes the rest of the job; the tasks that run alone afterwards must
+                // not meet it.
                 stop(url, &app)?;
             }
             integration::clock::pause(Duration::from_millis(500));

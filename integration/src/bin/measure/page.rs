@@ -1,8 +1,12 @@
-//! The page beside a large cluster: ten thousand nodes with ten containers each are played, and a real browser without a window
-//! opens the overview.
+//! The web page with a large cluster: ten thousand simulated nodes with ten containers each, and a
+//! headless browser that opens the overview.
 //!
-//! Measured: from the click to the first nodes on the screen, what came over the wire for it, how evenly frames come while the
-//! cluster goes on, and what the resource manager takes for it beside what it takes anyway.
+//! It measures:
+//!
+//! - the time from the navigation to the first nodes on the screen;
+//! - the bytes received for them;
+//! - the regularity of frames while the cluster changes;
+//! - the additional load on the resource manager.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,22 +23,22 @@ use serde_json::Value;
 
 use crate::progress::{tell, until, wait};
 
-/// Masters that hold the containers.
+/// Number of masters that hold the containers.
 const MASTERS: usize = 16;
-/// Containers on a node.
+/// Containers per node.
 const ON_A_NODE: usize = 10;
 /// Containers of each master that come and go while the page is open.
 const WINDOW: u32 = 2;
-/// How long one of those runs.
+/// Run time of one of those.
 const LIFE: Duration = Duration::from_secs(2);
-/// Everybody is there by then.
+/// Timeout for all agents and containers to start.
 const ARRIVAL: Duration = Duration::from_secs(300);
-/// How long one thing is watched. Seconds.
+/// Length of one measurement. Seconds.
 const WATCHED: u64 = 10;
-/// The first view is there by then.
+/// Timeout of the first view.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Notes when the first node was painted. Milliseconds after the navigation.
+/// Records when the first node was painted. Milliseconds after the navigation.
 const FIRST_VIEW: &str = "
     const look = new MutationObserver(() => {
         if (window.firstView || !document.querySelector('[data-node]')) return;
@@ -43,7 +47,7 @@ const FIRST_VIEW: &str = "
     });
     look.observe(document, { childList: true, subtree: true });";
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     nodes: usize,
@@ -57,7 +61,7 @@ pub(crate) struct Figures {
     list_view_ms: f64,
 }
 
-/// Runs all of it.
+/// Runs the whole measurement.
 pub(crate) fn measure(agents: usize) -> Result<Figures> {
     let descriptors = limits::raise()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -114,7 +118,7 @@ pub(crate) fn measure(agents: usize) -> Result<Figures> {
     Ok(figures)
 }
 
-/// From the overview to the last piece of the list of nodes. Milliseconds.
+/// Time from the overview to the last rows of the list of nodes. Milliseconds.
 fn list(browser: &mut Browser) -> Result<f64> {
     let go = "new Promise(done => {
         const begun = performance.now();
@@ -129,7 +133,7 @@ fn list(browser: &mut Browser) -> Result<f64> {
     number(&browser.eval(go)?)
 }
 
-/// Times between frames. Milliseconds.
+/// A script that measures the times between frames. Milliseconds.
 fn frames_for(seconds: u64) -> String {
     format!(
         "new Promise(done => {{
@@ -146,7 +150,7 @@ fn frames_for(seconds: u64) -> String {
     )
 }
 
-/// Processors that the daemon keeps busy meanwhile.
+/// Average number of processors that the daemon uses during `meanwhile`.
 fn busy(daemon: &Daemon, meanwhile: impl FnOnce()) -> Result<f64> {
     let before = daemon.usage()?;
     meanwhile();
@@ -157,7 +161,7 @@ fn number(value: &Value) -> Result<f64> {
     value.as_f64().with_context(|| format!("{value} is no number"))
 }
 
-/// As the page writes it.
+/// A number in the format of the page.
 fn grouped(n: usize) -> String {
     let digits = n.to_string();
     let places = digits.len();

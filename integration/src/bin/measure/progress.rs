@@ -1,27 +1,27 @@
-//! Words to the person who waits, on standard error.
+//! Progress messages on standard error.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How often it is looked.
+/// Interval of polls.
 const LOOK: Duration = Duration::from_millis(50);
-/// How often it is told.
+/// Interval of progress messages.
 const TELL: Duration = Duration::from_secs(5);
 
-/// Says something.
-#[allow(clippy::print_stderr)] // figures go to standard output, words go here
+/// Prints a message.
+#[allow(clippy::print_stderr)] // results go to standard output, messages go here
 pub(crate) fn tell(what: &str) {
     eprintln!("{what}");
 }
 
-/// Lets time pass.
+/// Waits.
 pub(crate) async fn wait(what: &str, time: Duration) {
     tell(&format!("{what}: {} s", time.as_secs()));
     tokio::time::sleep(time).await;
 }
 
-/// Waits until there are so many.
+/// Waits until `look` returns at least `wanted`.
 pub(crate) async fn until(what: &str, wanted: usize, time: Duration, mut look: impl FnMut() -> usize) -> Result<()> {
     let (begun, mut told) = (Instant::now(), Instant::now());
     loop {

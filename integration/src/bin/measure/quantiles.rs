@@ -1,6 +1,6 @@
 //! Quantiles of a list of times: pure.
 
-/// The smallest value that at least `percent` of all values do not exceed; `None` of nothing.
+/// The smallest value that at least `percent` of all values do not exceed; `None` without values.
 pub(crate) fn quantile(values: &[u128], percent: usize) -> Option<u128> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();

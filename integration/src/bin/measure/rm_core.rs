@@ -1,9 +1,10 @@
-//! How many containers the resource manager's pure core grants in a second, on one thread.
+//! Containers per second that the resource manager's pure core grants, on one thread.
 //!
-//! Nodes report what runs and what has ended, masters acknowledge and ask again; every container that is granted goes through its
-//! whole life. The time is that of `step` alone, the same function that the daemon calls; what plays the nodes and masters is not
-//! counted. Where the figure at ten thousand nodes stands beside one at a thousand, each node
-//! has the same load and there are as many queues for each.
+//! Nodes report running and ended containers, masters acknowledge and request again; each granted
+//! container goes through its whole life cycle. The measured time is that of `step` alone, the same
+//! function that the daemon calls; the simulation of nodes and masters is not counted. For the
+//! comparison of 10,000 nodes with 1,000, each node has the same load and each queue has the same
+//! number of nodes.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ const REQUESTS: u32 = 100;
 const LARGE: u32 = 10_000;
 const SMALL: u32 = 1000;
 
-/// What is measured.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     decisions_per_s: u64,
@@ -34,7 +35,8 @@ pub(crate) struct Figures {
     nodes: u32,
     pending: u64,
     live: usize,
-    /// For comparison: the same machine puts keys into a sorted tree of as many as there are pending asks, and takes them out.
+    /// For comparison: moves per second of keys in a sorted tree with as many keys as there are
+    /// pending requests, on the same machine.
     tree_moves_per_s: u64,
 }
 
@@ -85,7 +87,7 @@ impl Run {
             out
         });
         let mut run = Run { cluster, load, shape };
-        // until the cluster is full and everything has been replaced
+        // Runs until the cluster is full and all containers have been replaced.
         let enough = run.load.granted + u64::from(nodes) * 20;
         let mut out = Vec::new();
         let mut turns = 0u64;
@@ -127,7 +129,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a figure for people
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a rounded number
 fn per_second(each: Duration) -> u64 {
     (1.0 / each.as_secs_f64()) as u64
 }

@@ -1,9 +1,14 @@
-//! What a resource manager does through its real interface while thousands of agents are connected.
+//! The throughput of a resource manager through its real API while thousands of agents are
+//! connected.
 //!
-//! The daemon is a process of its own; all agents and masters are played by this one. In order: everybody connects, containers
-//! that stay fill a part of the cluster, the daemon is watched while nothing happens, then masters keep as many asks under way as
-//! it can serve, then they ask at half that rate. After that applications are submitted to a second daemon, in turns with a bare
-//! server of the same library that only sends back what it got.
+//! The daemon is its own process; this process simulates all agents and masters. The order is:
+//!
+//! 1. All agents connect, and staying containers fill a part of the cluster.
+//! 2. The daemon is measured while it is idle.
+//! 3. The masters keep as many requests in flight as it can serve.
+//! 4. The masters request at half that rate.
+//! 5. Applications are submitted to a second daemon, in turns with a bare server of the same
+//!    library that echoes its input.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,24 +26,24 @@ use crate::progress::{tell, until, wait};
 use crate::quantiles::{millis, quantile};
 use crate::submissions;
 
-/// Masters that ask.
+/// Number of masters.
 const MASTERS: usize = 16;
-/// Containers of each master that are on their way while the daemon is pressed.
+/// Containers of each master between request and running at full load.
 const WINDOW: u32 = 50;
-/// How long a container runs that ends by itself.
+/// Run time of a container that ends by itself.
 const LIFE: Duration = Duration::from_secs(2);
-/// Containers of this size fit on a node.
+/// Number of containers of this size that fit a node.
 const ON_A_NODE: u32 = 10;
-/// So many of them stay there.
+/// Number of staying containers on each node.
 const STAYING: usize = 5;
-/// How long one thing is watched.
+/// Length of one measurement.
 const WATCHED: Duration = Duration::from_secs(20);
-/// Before it is watched.
+/// Wait before each measurement.
 const WARM: Duration = Duration::from_secs(4);
-/// Everybody is there by then.
+/// Timeout for all agents and containers to start.
 const ARRIVAL: Duration = Duration::from_secs(180);
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     agents: usize,
@@ -59,7 +64,7 @@ pub(crate) struct Figures {
     twice: u64,
 }
 
-/// Runs all of it.
+/// Runs the whole measurement.
 pub(crate) fn measure(agents: usize) -> Result<Figures> {
     let descriptors = limits::raise()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -127,7 +132,7 @@ fn count(figure: &std::sync::atomic::AtomicU64) -> u64 {
     figure.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Everybody is connected and nothing happens but signs of life.
+/// Measures while all agents are connected and only heartbeats occur.
 async fn idle(daemon: &Daemon, fleet: &Fleet) -> Result<(f64, f64)> {
     wait("settling", WARM).await;
     let (before, reports) = (daemon.usage()?, count(&fleet.totals.reports));
@@ -139,7 +144,7 @@ async fn idle(daemon: &Daemon, fleet: &Fleet) -> Result<(f64, f64)> {
     Ok((cpus, per_s))
 }
 
-/// Watches for a while, after it has become steady.
+/// Measures for a while, after the load has become steady.
 async fn watch(what: &str, daemon: &Daemon, crowd: &Crowd) -> Result<Phase> {
     wait("warming", WARM).await;
     crowd.seen.take_times();
@@ -154,7 +159,7 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &Crowd) -> Result<Phase> {
     Ok(phase)
 }
 
-/// Lets all end, and compares what everybody wrote down.
+/// Ends all containers and compares the records of agents and masters.
 async fn close(fleet: Fleet, crowd: Crowd) -> Result<Balance> {
     let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters came to no end")??;
     let agents = fleet.end().await?;

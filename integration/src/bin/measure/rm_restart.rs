@@ -1,7 +1,9 @@
-//! SIGKILL to a resource manager under load, again and again: what is lost, what is given twice, how long until it grants again.
+//! Repeated SIGKILL of a resource manager under load: lost and duplicated containers, and the time
+//! to the next grant.
 //!
-//! First many rounds with a small cluster and short-lived containers, so that kills fall into every moment of a container's
-//! life; then a few with as many nodes as asked for, ten long-lived containers on each.
+//! The first part has many rounds with a small cluster and short-lived containers, so that kills
+//! hit all moments in the life cycle of a container. The second has a few rounds with the requested
+//! number of nodes and ten long-lived containers on each.
 
 use std::time::Duration;
 
@@ -14,12 +16,12 @@ use crate::quantiles::quantile;
 
 /// Nodes of the small cluster.
 const SMALL: usize = 200;
-/// Rounds with the large one.
+/// Rounds with the large cluster.
 const LARGE_ROUNDS: u32 = 5;
-/// Containers that stay on each node of the large one.
+/// Staying containers on each node of the large cluster.
 const STAYING: usize = 10;
 
-/// What came out.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     rounds: u32,

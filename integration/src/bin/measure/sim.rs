@@ -1,4 +1,4 @@
-//! Simulated clusters by the thousand: how many, and in how many of them something did not hold.
+//! Thousands of simulated clusters, and the number of runs with a violated invariant.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use integration::many::{Go, Seeds, replay, sweep};
 use integration::scenario::Plant;
 use serde::Serialize;
 
-/// How often progress is told.
+/// Interval of progress messages.
 const TELL: Duration = Duration::from_secs(10);
 
-/// The figures.
+/// Results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Measured {
     /// Runs.
     seeds: u64,
-    /// Runs in which something did not hold.
+    /// Runs with a violated invariant.
     violations: u64,
 }
 
 /// Runs `count` seeds from `from` on. Progress and failures go to standard error.
-#[allow(clippy::print_stderr)] // the figures alone go to standard output
+#[allow(clippy::print_stderr)] // only results go to standard output
 pub(crate) fn measure(from: u64, count: u64) -> Measured {
     let (begun, mut told, mut ran, mut violations) = (Instant::now(), Instant::now(), 0_u64, 0);
     sweep(Seeds { from, count, until: None }, Plant::Nothing, |outcome| {

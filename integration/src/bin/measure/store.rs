@@ -1,8 +1,10 @@
-//! How many batches a second the resource manager's store makes durable, beside what the same disk gives a bare `fdatasync`.
+//! Durable batches per second of the resource manager's store, compared with a bare `fdatasync` of
+//! the same disk.
 //!
-//! One thread, one commit after another, each of ten records of 300 bytes over some thousand keys, as a busy turn of the loop
-//! writes them. The three take turns in short slices, so that what else happens on the disk falls on all of them alike. The
-//! state is made where temporary files are; `TMPDIR` names another disk.
+//! One thread makes one commit after the other. Each has ten records of 300 bytes over some
+//! thousand keys, like a busy turn of the daemon's loop. The three kinds of work alternate in short
+//! slices, so that other disk load affects all of them alike. The state is in the directory of
+//! temporary files; `TMPDIR` selects another disk.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -15,18 +17,18 @@ use headroom_rm_store::{Change, Store as _};
 use headroom_types::StoreBackend;
 use serde::Serialize;
 
-/// Of one kind of work before the next has its turn.
+/// Length of a slice of one kind of work.
 const SLICE: Duration = Duration::from_millis(250);
-/// Turns of each.
+/// Slices of each kind.
 const TURNS: u32 = 12;
 /// Records of one commit.
 const RECORDS: u64 = 10;
 /// Bytes of one record.
 const RECORD: usize = 300;
-/// Different records.
+/// Number of different keys.
 const KEYS: u64 = 5_000;
 
-/// What came of it.
+/// Results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     sled_commits_per_s: u64,
@@ -36,7 +38,7 @@ pub(crate) struct Figures {
     seconds_each: f64,
 }
 
-/// Work of one kind: how often it was done, and the time it took.
+/// The repetitions and the total time of one kind of work.
 #[derive(Debug, Default)]
 struct Done {
     times: u64,
@@ -59,7 +61,7 @@ impl Done {
     }
 }
 
-/// Runs the three in turns.
+/// Runs the three kinds in turns.
 pub(crate) fn measure() -> Result<Figures> {
     let dir = tempfile::tempdir().context("a directory for the state")?;
     let mut sled = open(&dir.path().join("sled"), StoreBackend::Sled)?;

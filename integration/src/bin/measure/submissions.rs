@@ -1,5 +1,6 @@
-//! Durable submissions a second, and the most that the library below could do on this machine: the same bodies from the same
-//! callers, once to the resource manager, which answers when they are on disk, and once to a server that sends them back.
+//! Durable submissions per second, compared with the maximum of the underlying library on this
+//! machine. The same callers send the same bodies to the resource manager, which answers when they
+//! are durable, and to a server that echoes them.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -16,23 +17,23 @@ use integration::load::master::unmanaged;
 use crate::progress::tell;
 use crate::quantiles::quantile;
 
-/// Callers at the same time.
+/// Number of parallel callers.
 const CALLERS: u32 = 64;
-/// Applications of one turn; there may be ten thousand that have not ended.
+/// Applications of one turn. The resource manager accepts at most 10,000 that have not ended.
 const TURN: u32 = 6_400;
-/// How many turns, each with one of the other server.
+/// Number of turns, each with one of the echo server.
 const TURNS: u32 = 3;
-/// The argument with which this program is the other server.
+/// First argument with which this program is the echo server.
 pub(crate) const ECHO: &str = "--echo-server";
 
-/// Calls a second.
+/// Calls per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     pub(crate) durable_apps_per_s: f64,
     pub(crate) bare_axum_per_s: f64,
 }
 
-/// Takes turns.
+/// Runs all turns.
 pub(crate) async fn measure() -> Result<Figures> {
     let daemon = Daemon::start()?;
     let echo = Echo::start()?;
@@ -47,7 +48,7 @@ pub(crate) async fn measure() -> Result<Figures> {
     Ok(Figures { durable_apps_per_s: middle(&durable)?, bare_axum_per_s: middle(&bare)? })
 }
 
-/// All callers submit as fast as they get answers.
+/// Runs all callers as fast as they get responses.
 async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
     let mut wires = Vec::new();
     for n in 0..CALLERS {
@@ -70,7 +71,8 @@ async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
     Ok(u128::from(TURN) * 1_000_000_000 / begun.elapsed().as_nanos().max(1))
 }
 
-/// Ends all applications, so that there is room for the next turn. The list also shows that they are there.
+/// Kills all applications to free the quota for the next turn. The list also proves that they
+/// exist.
 async fn empty(rm: SocketAddr) -> Result<()> {
     let client = headroom_client::Client::new(&format!("http://{rm}"))?;
     let live: Vec<_> = client.apps().await?.into_iter().filter(|a| !a.state.is_final()).map(|a| a.id).collect();
@@ -79,13 +81,14 @@ async fn empty(rm: SocketAddr) -> Result<()> {
     let body = serde_json::to_vec(&KillApp { reason: None })?;
     for app in live {
         let answer = wire.post(&format!("/v1/apps/{app}/kill"), &body).await?;
-        // One that waited too long for its master has ended by itself, and may be forgotten by now.
+        // An application that waited too long for its master has ended by itself and may be purged
+        // already.
         ensure!(answer.status == 200 || answer.status == 404, "ending {app}: status {}", answer.status);
     }
     Ok(())
 }
 
-/// The other server, as a process of its own.
+/// The echo server, as its own process.
 struct Echo {
     child: Child,
     address: SocketAddr,
@@ -104,21 +107,21 @@ impl Echo {
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        // What has ended by itself cannot be killed, and that is as good.
+        // The server may have exited already; then the kill fails, without consequence.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Serves until it is killed. Says where first.
-#[allow(clippy::print_stdout)] // for the process that started this one
+/// Prints its address and serves until it is killed.
+#[allow(clippy::print_stdout)] // read by the parent process
 pub(crate) fn echo() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         println!("{}", listener.local_addr()?);
         let router = axum::Router::new().route("/v1/apps", axum::routing::post(|body: axum::body::Bytes| async { body }));
-        // Given up with the process that measures, should that be killed.
+        // The timeout ends the server if the measuring process is killed.
         let server = axum::serve(listener, router);
         tokio::time::timeout(Duration::from_secs(600), server.into_future()).await.ok();
         Ok(())

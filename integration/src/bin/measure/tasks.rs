@@ -1,9 +1,9 @@
-//! Tasks that do nothing, through everything that a task goes through: submitted with `rmctl`, each in a cgroup of its own with limits that
-//! were read back, its end reaped, judged, acknowledged and on the disk of its master.
+//! Empty tasks through the full path of a task: submission with `rmctl`, a separate cgroup with
+//! verified limits, reaping, verdict, acknowledgement, and the journal of the master.
 //!
-//! Beside it in the same run: `xargs -P2`, which only starts and reaps the same program, and GNU parallel and HyperQueue (by its Python
-//! package) where they are installed. Last single tasks, one
-//! application each, from the start of `rmctl` to the word that it is over.
+//! The same run compares `xargs -P2`, which only starts and reaps the same program, and GNU
+//! parallel and HyperQueue (its Python package) if they are installed. Finally it measures single
+//! tasks, one application each, from the start of `rmctl` to the end of the application.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -17,23 +17,23 @@ use integration::cluster::{Cluster, NodeShape};
 
 use crate::quantiles::{millis, quantile};
 
-/// Longest that all of them may take.
+/// Timeout of all tasks.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often the end of a single one is looked for.
+/// Interval of polls for the end of a single task.
 const GLANCE: Duration = Duration::from_millis(2);
-/// How often the end of all of them is looked for: whoever looks takes time from them.
+/// Interval of polls for the end of all tasks. Polls use processor time of the tasks.
 const SELDOM: Duration = Duration::from_millis(20);
-/// Applications of one task.
+/// Number of applications with one task.
 const SINGLES: usize = 20;
-/// Programs that `xargs` and `parallel` start.
+/// Number of programs that `xargs` and `parallel` start.
 const PEERS: u32 = 2000;
 
-/// How fast tasks go through.
+/// Results.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Figures {
     /// From the start of `rmctl submit` to the end of the application.
     tasks_per_s: f64,
-    /// Time by the wall for one of them. Microseconds.
+    /// Wall-clock time for one of them. Microseconds.
     us_per_task: f64,
     n: u32,
     /// One application of one task, from the start of `rmctl` to the application's end.
@@ -44,7 +44,7 @@ pub(crate) struct Figures {
     hyperqueue_per_s: Option<f64>,
 }
 
-/// Runs `n` tasks and gives the figures.
+/// Runs `n` tasks.
 pub(crate) fn measure(n: u32) -> Result<Figures> {
     let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_gib(4), cpus: 4, enforcer: None }])?;
     let begun = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) fn measure(n: u32) -> Result<Figures> {
     })
 }
 
-/// Executors with a slot for more than the processors, because a task waits for the disk of others.
+/// A job with more slots than processors, because tasks also wait for the disk.
 fn job(n: u32) -> String {
     let last = n.saturating_sub(1);
     format!(
@@ -77,7 +77,7 @@ fn job(n: u32) -> String {
     )
 }
 
-/// Waits until the application is over, by a list that names no tasks.
+/// Waits until the application is over, with a list that contains no tasks.
 fn end_of(cluster: &Cluster, app: &AppId, every: Duration) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -92,7 +92,7 @@ fn end_of(cluster: &Cluster, app: &AppId, every: Duration) -> Result<()> {
     }
 }
 
-/// One application of one task. Nanoseconds.
+/// Time for one application of one task. Nanoseconds.
 fn single(cluster: &Cluster) -> Result<u128> {
     let begun = Instant::now();
     let app = cluster.submit(&job(1))?;
@@ -100,7 +100,7 @@ fn single(cluster: &Cluster) -> Result<u128> {
     Ok(begun.elapsed().as_nanos())
 }
 
-/// Programs a second that another tool starts; `None` where it is not installed.
+/// Programs per second that another tool starts; `None` if it is not installed.
 fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
     let begun = Instant::now();
     let mut child = match Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::null()).spawn() {
@@ -114,7 +114,7 @@ fn peer(program: &str, args: &[&str]) -> Result<Option<f64>> {
     Ok(Some(f64::from(PEERS) / begun.elapsed().as_secs_f64()))
 }
 
-/// Tasks a second of HyperQueue; `None` where `python3` has no such package.
+/// Tasks per second of HyperQueue; `None` if `python3` has no such package.
 fn hyperqueue(n: u32) -> Result<Option<f64>> {
     let python = |code: &str| {
         let mut command = Command::new("python3");
@@ -124,7 +124,7 @@ fn hyperqueue(n: u32) -> Result<Option<f64>> {
     if !python("import hyperqueue").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
         return Ok(None);
     }
-    // It leaves a file for each task where it runs.
+    // HyperQueue writes a file for each task into its working directory.
     let dir = tempfile::tempdir().context("a directory for its files")?;
     let output = python(include_str!("hyperqueue.py")).current_dir(dir.path()).output().context("python3")?;
     ensure!(output.status.success(), "HyperQueue ended with {}", output.status);

@@ -1,4 +1,4 @@
-//! Each sub-cause as a job on a real cluster: which treatment it got, how many attempts it took, how it ended.
+//! Each sub-cause as a job on a real cluster: its treatment, number of attempts, and end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use serde_json::Value;
 
 use crate::{again, progress, verdicts};
 
-/// What a round may take in a guest on a busy machine.
+/// Timeout of a round in a guest on a busy machine.
 const ROUND: Duration = Duration::from_secs(2400);
 
-/// The table.
+/// Results.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Figures {
-    /// Programs that were run; several share a sub-cause.
+    /// Number of programs; several share a sub-cause.
     causes: usize,
-    /// Those with the right name, treatment and end.
+    /// Programs with the expected sub-cause, treatment and end.
     right: usize,
-    /// Attempts beyond those that the treatments imply.
+    /// Attempts in excess of those that the treatments imply.
     wasted_attempts: usize,
-    /// Sub-causes that no program of this run had.
+    /// Sub-causes without a program in this run.
     not_provoked: Vec<SubCause>,
-    /// Programs of which a part was not on this machine.
+    /// Programs whose tools are not on this machine.
     skipped: Vec<String>,
     rows: Vec<Row>,
 }
 
-/// On this host, or in a guest.
+/// Runs on this host, or in a guest.
 pub(crate) fn of(args: &verdicts::Args) -> Result<Figures> {
     if args.guest { in_a_guest(&args.only) } else { measure(&args.only) }
 }
 
-/// Runs every program whose name has `only` in it.
+/// Runs all programs with `only` in their name.
 fn measure(only: &str) -> Result<Figures> {
     let native = std::env::current_exe()?.with_file_name("provoke");
     anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
@@ -56,7 +56,7 @@ fn measure(only: &str) -> Result<Figures> {
             row.treatment
         ));
         if !row.right {
-            // Whoever mends the rules needs all of it.
+            // A developer needs the whole job to correct the rules.
             progress::tell(&serde_json::to_string(&end).context("the job")?);
         }
         rows.push(row);
@@ -72,13 +72,13 @@ fn measure(only: &str) -> Result<Figures> {
     })
 }
 
-/// The same in a guest with cgroup v2.
+/// As `measure`, in a guest with cgroup v2.
 fn in_a_guest(only: &str) -> Result<Figures> {
     let figures = again::in_a_guest(&["treatments", "--only", only], ROUND)?;
     serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
 }
 
-/// For people: a line each.
+/// The table as text, with one row for each program.
 pub(crate) fn table(figures: &Figures) -> String {
     let Figures { causes, right, wasted_attempts, .. } = figures;
     let mut text = format!("{right} of {causes} treated right, {wasted_attempts} attempts wasted\n");

@@ -1,6 +1,7 @@
-//! Restarts, kills and upgrades of installed daemons under load: three kernels with systemd, and the packages.
+//! Restarts, kills and upgrades of installed daemons under load: three kernels with systemd, and
+//! the packages.
 //!
-//! The rounds are in `integration::fleet::rounds`; a test runs a few of the same.
+//! The rounds are in `integration::fleet::rounds`; a test runs a few of them.
 
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use integration::fleet::{Fleet, Voice};
 
 use crate::progress;
 
-/// How often it is told how far it is. Rounds.
+/// Interval of progress messages. Rounds.
 const TELL: u32 = 5;
-/// For booting and installing, and for a round.
+/// Timeout of boot and installation, and of a round.
 const SETUP: Duration = Duration::from_secs(300);
 const ROUND: Duration = Duration::from_secs(60);
 

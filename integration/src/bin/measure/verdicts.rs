@@ -1,4 +1,5 @@
-//! The matrix of memory deaths: on this host's kernel, measured without any, or in guests with cgroup v2.
+//! The verdict matrix: on this host's kernel, with the `poll` enforcer, or in guests with cgroup
+//! v2.
 
 use std::process::ExitCode;
 
@@ -10,16 +11,18 @@ use integration::verdicts::{Figures, Plan, here, in_guests, of_this_kernel, on_t
 
 use crate::Format;
 
-/// What can be said of a run.
+/// Options of a run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// verdicts, diagnosis, growth, kill-to-retry, launch, adopt, leftovers, noisy-neighbour: boot guests with cgroup v2 and do it there
+    /// verdicts, diagnosis, growth, kill-to-retry, launch, adopt, leftovers, noisy-neighbour: run
+    /// in guests with cgroup v2
     #[arg(long)]
     pub(crate) guest: bool,
-    /// verdicts, leftovers: what holds the limits; what this kernel has when left out
+    /// verdicts, leftovers: the enforcer; the best one of this kernel if absent
     #[arg(long, value_parser = enforcer)]
     pub(crate) enforcer: Option<EnforcerKind>,
-    /// verdicts, diagnosis, modes, leftovers: cases, programs and stages whose name has this in it
+    /// verdicts, diagnosis, modes, leftovers: only cases, programs and stages with this text in
+    /// their name
     #[arg(long, default_value = "")]
     pub(crate) only: String,
     /// verdicts: parts of the matrix (roomy, herd, fenced, nested, fragile, swapped, starved)
@@ -32,11 +35,11 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
     kinds.into_iter().find(|k| k.as_str() == text).ok_or_else(|| "there are cgroup2, cgroup1 and poll".to_owned())
 }
 
-/// Plays, prints, and says by the exit code whether all was right.
+/// Runs the matrix, prints the results, and returns success if all were right.
 pub(crate) fn measure(rounds: u32, args: &Args, format: Format) -> Result<ExitCode> {
     let figures = play(rounds, args)?;
     print(&figures, format)?;
-    // In a guest the figures are what counts; whoever started it judges them.
+    // In a guest the caller judges the results.
     let fine = figures.is_perfect() || in_guest();
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -55,7 +58,7 @@ fn play(rounds: u32, args: &Args) -> Result<Figures> {
     on_this_kernel(&plan, scratch.path())
 }
 
-#[allow(clippy::print_stdout)] // the figures are what this program is for
+#[allow(clippy::print_stdout)] // the results are the output of this program
 fn print(figures: &Figures, format: Format) -> Result<()> {
     match format {
         Format::Json => println!("{}", serde_json::to_string(figures)?),

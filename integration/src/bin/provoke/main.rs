@@ -1,12 +1,12 @@
-//! Fills one kind of memory, slowly enough to be watched, until the kernel ends it. Run by the diagnosis tests and by
-//! `measure diagnosis`; nothing else should ever want to.
+//! Fills one kind of memory until the kernel kills it, slowly enough for the sampler. Only the
+//! diagnosis tests and `measure diagnosis` run it.
 //!
 //! `provoke own-data | arenas | children | threads | tmpfs FILE | sockets`
 //!
-//! These end well where the environment cures them: `provoke idle-arenas | pool | temporary MIB`
+//! The environment can make these succeed: `provoke idle-arenas | pool | temporary MIB`
 
 #![forbid(unsafe_code)]
-#![allow(clippy::disallowed_methods)] // it sleeps so that its memory grows slowly enough to be watched
+#![allow(clippy::disallowed_methods)] // it sleeps so that the sampler can follow
 
 use std::fs::OpenOptions;
 use std::hint::black_box;
@@ -20,9 +20,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 const MIB: usize = 1 << 20;
-/// Between two steps: a limit of some dozen MiB takes about half a second to reach.
+/// Time between two steps. A limit of some dozen MiB is reached in about 0.5 s.
 const STEP: Duration = Duration::from_millis(8);
-/// A child that nobody kills goes by itself.
+/// Time after which a child exits by itself.
 const LIFE: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
@@ -55,7 +55,7 @@ fn touched(bytes: usize) -> Vec<u8> {
     black_box(vec![1u8; bytes])
 }
 
-/// Plain data of its own, in one thread.
+/// Allocates plain data in one thread.
 fn own_data(mib: usize) {
     let mut kept = Vec::new();
     for _ in 0..mib {
@@ -66,7 +66,7 @@ fn own_data(mib: usize) {
     std::mem::forget(kept);
 }
 
-/// Small blocks in many threads: the allocator gives each thread an arena of its own.
+/// Allocates small blocks in many threads: the allocator gives each thread its own arena.
 fn arenas() {
     let threads: Vec<_> = (0..16)
         .map(|_| {
@@ -82,15 +82,15 @@ fn arenas() {
     let _: Vec<Result<(), _>> = threads.into_iter().map(thread::JoinHandle::join).collect();
 }
 
-/// Threads that have each freed 12 MiB that they used: with an arena for each of them it stays charged, with one arena it is used again. On a
-/// single processor there are eight arenas at most.
+/// Runs threads that each free 12 MiB after use. With an arena for each thread the memory stays
+/// charged; with one arena it is reused. On a single processor there are at most eight arenas.
 fn idle_arenas() {
     let mut all = Vec::new();
     for _ in 0..24 {
         let (done, ready) = mpsc::channel();
         all.push(thread::spawn(move || {
             let mut used: Vec<Vec<u8>> = (0..6144).map(|_| touched(2 << 10)).collect();
-            // What lies at the end keeps the arena from shrinking.
+            // The block at the end prevents the arena from shrinking.
             let last = used.pop();
             drop(used);
             let _ = done.send(());
@@ -106,7 +106,8 @@ fn idle_arenas() {
     }
 }
 
-/// A pool of as many threads as `OMP_NUM_THREADS` says, or of very many; all of them go deep once.
+/// Runs a pool of `OMP_NUM_THREADS` threads, or 600 without the variable; each uses a deep stack
+/// once.
 fn pool() -> Result<()> {
     let threads: u32 = std::env::var("OMP_NUM_THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(600);
     let mut all = Vec::new();
@@ -125,7 +126,7 @@ fn pool() -> Result<()> {
     Ok(())
 }
 
-/// Files of so many MiB below `TMPDIR`.
+/// Writes a file of `mib` MiB below `TMPDIR`.
 fn temporary(mib: usize) -> Result<()> {
     let path = std::env::temp_dir().join(format!("provoke-{}", std::process::id()));
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(&path)?;
@@ -136,7 +137,7 @@ fn temporary(mib: usize) -> Result<()> {
     Ok(std::fs::remove_file(path)?)
 }
 
-/// Processes that each hold a little.
+/// Runs processes that each hold a little memory.
 fn children() -> Result<()> {
     let me = std::env::current_exe()?;
     let mut all: Vec<Child> = Vec::new();
@@ -148,7 +149,7 @@ fn children() -> Result<()> {
     Ok(())
 }
 
-/// Threads that have gone deep once and then wait.
+/// Runs threads that use a deep stack once and then wait.
 fn threads() -> Result<()> {
     let (_keep, never) = mpsc::channel::<()>();
     let never = std::sync::Arc::new(std::sync::Mutex::new(never));
@@ -164,7 +165,7 @@ fn threads() -> Result<()> {
     Ok(())
 }
 
-/// A file in memory.
+/// Writes a file in memory.
 fn tmpfs(file: &str) -> Result<()> {
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).open(file)?;
     loop {
@@ -173,7 +174,7 @@ fn tmpfs(file: &str) -> Result<()> {
     }
 }
 
-/// Data that is sent and never read.
+/// Sends data that is never received.
 fn sockets() -> Result<()> {
     let mut kept = Vec::new();
     loop {

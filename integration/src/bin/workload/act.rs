@@ -1,7 +1,7 @@
-//! A program written as a list of steps, one word each: what the matrix of memory deaths is provoked with.
+//! A program as a list of steps, one word each. The verdict matrix uses it.
 //!
-//! It runs in a container and does exactly what its words say, so that a wrong verdict can be read from the command line alone.
-//! Every wait and every amount is bounded: where nothing ends it, it ends by itself with [`UNHARMED`].
+//! It runs in a container and does exactly its steps, so the command line alone explains a wrong
+//! verdict. All waits and amounts are bounded: if it is not killed, it exits with [`UNHARMED`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
@@ -15,15 +15,15 @@ use anyhow::{Context as _, Result, bail};
 use integration::clock;
 use nix::sys::signal::{SigSet, Signal};
 
-/// Exit code of a program that should have been ended and was not.
+/// Exit code of a program that was not killed as expected.
 const UNHARMED: u8 = 98;
-/// The longest wait for anything.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the gate is looked at.
+/// Interval of gate polls.
 const GLANCE: Duration = Duration::from_millis(2);
 const MIB: usize = 1 << 20;
 
-/// What was taken and is kept until the end.
+/// Resources that are kept until the end.
 #[derive(Default)]
 struct Held {
     memory: Vec<Vec<u8>>,
@@ -35,14 +35,14 @@ struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // Who has ended already is as good.
+            // The child may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Does the steps in their order; the exit code.
+/// Runs the steps in order and returns the exit code.
 pub(crate) fn act(steps: &[String]) -> Result<u8> {
     let mut held = Held::default();
     for step in steps {
@@ -54,7 +54,7 @@ pub(crate) fn act(steps: &[String]) -> Result<u8> {
     Ok(0)
 }
 
-/// One step; an exit code when it was the last.
+/// Runs one step. Returns an exit code if it was the last.
 fn one(held: &mut Held, word: &str, value: &str) -> Result<Option<u8>> {
     match word {
         "ready" => say("ready")?,
@@ -113,21 +113,21 @@ fn until(what: &str, mut see: impl FnMut() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Anonymous memory, touched, kept.
+/// Allocates and touches anonymous memory, and keeps it.
 fn take(held: &mut Held, mib: usize) {
     for _ in 0..mib {
         held.memory.push(std::hint::black_box(vec![1; MIB]));
     }
 }
 
-/// Takes so much; should that not have been the end, waits for it.
+/// Allocates memory and then waits to be killed.
 fn hog(held: &mut Held, mib: usize) -> Result<u8> {
     take(held, mib);
     clock::pause(PATIENCE);
     Ok(UNHARMED)
 }
 
-/// A file without a name: it goes with whoever holds it.
+/// An unlinked file, which is removed when its owner closes it.
 fn unlinked(dir: &Path) -> Result<File> {
     let path = dir.join(format!("headroom-workload-{}", std::process::id()));
     let file = File::options().create(true).truncate(true).read(true).write(true).open(&path).context("a file")?;
@@ -143,7 +143,7 @@ fn fill(mut file: File, mib: usize) -> Result<File> {
     Ok(file)
 }
 
-/// `DIR,MIB,TIMES`: writes a file there and reads it so often. Page cache, and nothing else to speak of.
+/// `DIR,MIB,TIMES`: writes a file there and reads it repeatedly. This uses almost only page cache.
 fn cache(value: &str) -> Result<()> {
     let mut words = value.split(',');
     let mut word = || words.next().context("DIR,MIB,TIMES");
@@ -157,7 +157,7 @@ fn cache(value: &str) -> Result<()> {
     Ok(())
 }
 
-/// So much in the buffers of sockets that nobody reads from.
+/// Fills socket buffers that are never read.
 fn sockets(held: &mut Held, mib: usize) -> Result<()> {
     let (block, mut filled) = (vec![5; 64 << 10], 0);
     while filled < mib * MIB {
@@ -183,7 +183,7 @@ fn sleepers(held: &mut Held, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// As many processes as it can get, at most `most`. 11, as EAGAIN, when it was refused one.
+/// Starts up to `most` processes. Returns 11 (EAGAIN) if one is refused.
 fn bomb(held: &mut Held, most: usize) -> Result<u8> {
     for _ in 0..most {
         match sleeper() {
@@ -194,15 +194,16 @@ fn bomb(held: &mut Held, most: usize) -> Result<u8> {
     Ok(UNHARMED)
 }
 
-/// A child with these steps, waited for. Its exit code, or 128 and its signal, as a shell would have it.
+/// Runs a child with these steps. Returns its exit code, or 128 + n for signal n, as a shell does.
 fn child(steps: &str) -> Result<u8> {
     let status = Command::new(std::env::current_exe()?).arg("act").args(steps.split(',')).status().context("a child")?;
     let code = status.code().or(status.signal().map(|n| 128 + n)).unwrap_or(1);
     Ok(u8::try_from(code).unwrap_or(1))
 }
 
-/// `MIB,STEP,…`: a cgroup beside `main` with a limit of its own and a child in it that does the steps, as an executor does with a task.
-/// 0 when the child was killed and this program was not.
+/// `MIB,STEP,…`: creates a cgroup beside `main` with its own limit, and runs a child in it with
+/// these steps, as an executor does with a task. Returns 0 if the child was killed and this program
+/// was not.
 fn task(value: &str) -> Result<u8> {
     let (mib, steps) = value.split_once(',').context("MIB,STEP")?;
     let dir = group()?.join("task-one-0-1");
@@ -219,7 +220,7 @@ fn task(value: &str) -> Result<u8> {
     Ok(if status.signal() == Some(9) { 0 } else { UNHARMED })
 }
 
-/// Goes into a cgroup, then does the steps.
+/// Enters a cgroup and then runs the steps.
 pub(crate) fn enter(dir: &Path, steps: &[String]) -> Result<u8> {
     let procs = dir.join("cgroup.procs");
     let mut file = OpenOptions::new().write(true).open(&procs).with_context(|| procs.display().to_string())?;

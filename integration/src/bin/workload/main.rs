@@ -1,7 +1,8 @@
-//! What the tasks of the test jobs run: takes memory at a known pace, leaves lines in a log, waits to be told.
+//! The program of the tasks in test jobs: it allocates memory at a given rate, writes lines to a
+//! log, and waits for files.
 //!
-//! Started by executors in tests and measurements only. What it does depends on nothing but its arguments and the task's
-//! environment, so that a run can be told from its log.
+//! Only executors in tests and measurements start it. It depends only on its arguments and the
+//! task's environment, so a run can be understood from its log.
 
 #![forbid(unsafe_code)]
 
@@ -18,53 +19,54 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use integration::clock;
 
-/// How often the gate is looked at.
+/// Interval of gate polls.
 const GLANCE: Duration = Duration::from_millis(10);
-/// A workload that is never told to go on ends by itself.
+/// Timeout of a wait; the workload continues after it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Parser)]
 enum Workload {
-    /// Log, take memory, wait, log, exit.
+    /// Log, allocate memory, wait, log, exit.
     Run(Run),
-    /// Tell a measuring program when this attempt was born; a first attempt over-allocates.
+    /// Send the start time of this attempt to a measuring program; a first attempt exceeds its
+    /// limit.
     Stamp {
-        /// Where the measuring program listens.
+        /// Socket of the measuring program.
         #[arg(long)]
         socket: PathBuf,
-        /// What a first attempt tries to take. MiB.
+        /// Allocation of a first attempt. MiB.
         #[arg(long)]
         mib: usize,
     },
-    /// Do these steps: `take:8 ready gate hog:64`; see `act.rs` for all of them.
+    /// Run these steps: `take:8 ready gate hog:64`; see `act.rs` for all of them.
     Act {
-        /// One word each.
+        /// Steps, one word each.
         steps: Vec<String>,
     },
-    /// Go into a cgroup, then do these steps.
+    /// Enter a cgroup and then run these steps.
     Enter {
-        /// Its directory.
+        /// Directory of the cgroup.
         dir: PathBuf,
-        /// One word each.
+        /// Steps, one word each.
         steps: Vec<String>,
     },
 }
 
 #[derive(clap::Args)]
 struct Run {
-    /// Gets a line `start TASK ATTEMPT PID` and, at the end, `end TASK ATTEMPT PID`.
+    /// Log file that gets a line `start TASK ATTEMPT PID` and, at the end, `end TASK ATTEMPT PID`.
     #[arg(long)]
     log: PathBuf,
-    /// Begin only when this file exists.
+    /// Wait for this file before the allocation.
     #[arg(long)]
     after: Option<PathBuf>,
-    /// Memory to take and keep. MiB.
+    /// Memory to allocate and keep. MiB.
     #[arg(long, default_value_t = 0)]
     mib: usize,
-    /// Time to take it in. Milliseconds.
+    /// Duration of the allocation. Milliseconds.
     #[arg(long, default_value_t = 0)]
     over_ms: u64,
-    /// Wait until this file exists.
+    /// Wait for this file after the allocation.
     #[arg(long)]
     until: Option<PathBuf>,
     /// Exit code.
@@ -73,7 +75,7 @@ struct Run {
 }
 
 fn main() -> Result<ExitCode> {
-    // Before anything else: this is what a measurement of the way here ends with.
+    // First, because this time is the end of a measurement.
     let born = clock::realtime_nanos();
     match Workload::parse() {
         Workload::Run(run) => work(&run),
@@ -104,7 +106,7 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| "-".to_owned())
 }
 
-/// One line in one write, so that lines of several tasks do not mix.
+/// Writes a line in one write, so that lines of several tasks do not mix.
 fn note(log: &Path, what: &str) -> Result<()> {
     let line = format!("{what} {} {} {}\n", variable("HEADROOM_TASK"), variable("HEADROOM_ATTEMPT"), std::process::id());
     let mut file = OpenOptions::new().create(true).append(true).open(log).with_context(|| log.display().to_string())?;

@@ -1,4 +1,4 @@
-//! What is to be thought of what was read: pure.
+//! Judges the facts of the doctor. Pure.
 
 use headroom_config::IpcScope;
 use headroom_node_cgroup::Mode;
@@ -8,18 +8,19 @@ use headroom_types::Bytes;
 
 use super::{Facts, Finding, Place, Standing};
 
-/// Each container takes about eight descriptors of the agent; with fewer than this it carries a few dozen.
+/// Minimum number of open files. A container needs about eight descriptors of the agent; with fewer
+/// the agent holds a few dozen containers.
 const FILES: u64 = 4096;
-/// With fewer not even the agent itself works.
+/// Number of open files below which the agent itself does not work.
 const FEWEST_FILES: u64 = 256;
-/// Processes and threads; one container alone may have as many.
+/// Minimum number of processes and threads; one container alone may use as many.
 const PROCESSES: u64 = 4096;
-/// Below that no node offers anything useful.
+/// Minimum memory of a useful node.
 const MEMORY: Bytes = Bytes::from_mib(256);
 /// A clock before this year was never set.
 const YEAR: u64 = 2025;
 
-/// Boots with cgroup v2 alone.
+/// Fix: boot with cgroup v2 only.
 const UNIFY: &str = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_no_v1=all";
 const DELEGATE: &str =
     "run headroom-containers.service, or give a cgroup of yours with --cgroup-root (systemd-run --user -p Delegate=yes)";
@@ -84,7 +85,7 @@ fn delegation(facts: &Facts) -> Finding {
     }
 }
 
-/// Something that only cgroup v2 has, since some release.
+/// A feature that only cgroup v2 has, since some kernel release.
 fn of_v2(facts: &Facts, about: Finding, there: Option<bool>, instead: &str, since: &str) -> Finding {
     match (facts.cgroup.mode, there) {
         (Mode::Unified, Some(true)) => Finding { found: "yes".into(), ..about },
@@ -134,7 +135,7 @@ fn system_call(call: Call, there: bool, kernel: &str) -> Finding {
     }
     let lacking = fine(code, what, format!("Linux {kernel} does not have it, or a filter forbids it"));
     let fix = format!("run Linux {since} or newer; in a container, allow it in the seccomp profile");
-    // The agent itself cannot do without pidfds; the others serve programs.
+    // The agent itself requires pidfds; the other calls serve programs.
     if call == Call::PidfdOpen { lacking.fail(fix) } else { lacking.warn(fix) }
 }
 
@@ -250,7 +251,7 @@ fn namespaces(facts: &Facts, place: &Place) -> Finding {
     }
 }
 
-/// Memory that ended containers left, and the limit of all containers.
+/// The finding about unattributed memory. `left` is the memory and the limit of all containers.
 pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> Finding {
     let about = |found: String| fine("unattributed", "memory of ended containers is free for the next ones", found);
     match left {
@@ -303,7 +304,7 @@ mod tests {
         }
     }
 
-    /// Name and standing of what is not as it should be.
+    /// Code and result of each finding that is not `Ok`.
     fn ills(facts: &Facts) -> Vec<(String, Standing)> {
         let findings = all(facts, &place());
         for finding in &findings {

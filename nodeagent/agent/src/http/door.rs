@@ -1,4 +1,5 @@
-//! Where callers come in: plain on loopback, with certificates where other hosts reach it. Each has its time and its room.
+//! The listener: plain HTTP on loopback, TLS with client certificates for other hosts. Every
+//! connection has time and number limits.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,43 +26,45 @@ use tracing::{debug, warn};
 
 use super::refuse;
 
-/// Connections at once.
+/// Maximum number of connections.
 const CONNECTIONS: usize = 1024;
-/// Of these, from one address that is not this host's.
+/// Maximum number of connections from one remote address.
 const OF_ONE: u32 = 256;
-/// Of these, from callers that show no certificate where one is wanted: they may ask whether the node lives.
+/// Maximum number of connections without a client certificate where one is required. Such callers
+/// may only query liveness.
 const STRANGERS: usize = 64;
-/// A request's headers have to be there by then; also the longest a connection may idle between two. Longer than the manager keeps
-/// its own, so that it is the first to close.
+/// Time limit for the headers of a request, and for an idle connection between two requests. It is
+/// longer than the resource manager keeps its connections, so that the resource manager closes
+/// first.
 const HEADERS: Duration = Duration::from_secs(100);
-/// The same for callers that show no certificate.
+/// The same for callers without a client certificate.
 const STRANGERS_HEADERS: Duration = Duration::from_secs(5);
-/// Out of file descriptors: until something was given back.
+/// Wait after a failed accept, such as one without free file descriptors.
 const RECOVER: Duration = Duration::from_millis(200);
 
-/// A listener that finds out who is there.
+/// A listener that authenticates its callers.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: TcpListener,
     keys: Option<Arc<Keys>>,
-    /// The time for headers.
+    /// Time limit for headers.
     headers: Duration,
     peers: Arc<Peers>,
     refusals: Arc<Refusals>,
 }
 
-/// Who was not let in, and what was not done.
+/// Counts of rejected connections and refused calls.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     connections: Turned,
-    /// Calls by nobody in particular.
+    /// Calls without authentication.
     unknown: AtomicU64,
-    /// Calls by somebody who may not.
+    /// Calls without permission.
     forbidden: AtomicU64,
 }
 
 impl Refusals {
-    /// Puts them on a page.
+    /// Adds the counts to a metrics page.
     pub(crate) fn put(&self, page: &mut Page) {
         self.connections.put(page, &NODE_CONNECTIONS_REFUSED);
         for (code, count) in [(Code::HR0401, &self.unknown), (Code::HR0403, &self.forbidden)] {
@@ -70,14 +73,14 @@ impl Refusals {
     }
 }
 
-/// Who has come in, and from where.
+/// The caller of a connection, and its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
     caller: Caller,
     peer: SocketAddr,
 }
 
-/// One connection that was let in; what it takes is given back with it.
+/// The permits of one accepted connection, released when it ends.
 struct Inside {
     strangers: Arc<Semaphore>,
     _present: Present,
@@ -89,12 +92,12 @@ impl Door {
         Door { listener, keys, headers: HEADERS, peers: Peers::new(OF_ONE, Local::Free), refusals: Arc::default() }
     }
 
-    /// Counts them.
+    /// The counts of rejected connections and calls.
     pub(crate) fn refusals(&self) -> &Arc<Refusals> {
         &self.refusals
     }
 
-    /// Takes callers in, each of whom is asked in its own time, until it is dropped.
+    /// Accepts connections until the future is dropped. Each handshake runs in a task of its own.
     pub(crate) async fn serve(self, router: Router) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let strangers = Arc::new(Semaphore::new(STRANGERS));
@@ -136,7 +139,7 @@ struct Visit {
 
 impl Visit {
     async fn go(self, stream: TcpStream, router: Router) -> io::Result<()> {
-        let _ = stream.set_nodelay(true); // only costs speed
+        let _ = stream.set_nodelay(true); // on failure only latency suffers
         let away = |why, error: io::Error| {
             self.refusals.connections.away(self.peer.ip(), why, &error);
             error
@@ -164,7 +167,8 @@ impl Visit {
     }
 }
 
-/// Lets through who may: the manager everywhere, people to what the node says of itself, everybody where nobody is asked.
+/// Checks permissions: the resource manager may call all routes, users only the routes about the
+/// node itself. Without authentication all callers may call all routes.
 pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<Guest>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let of_the_node = matches!(path, "/livez" | "/metrics" | "/v1/doctor");
@@ -179,7 +183,7 @@ pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<Guest>, request: Reque
     refuse(code, why).into_response()
 }
 
-/// Counts the calls that were refused for who sent them, whoever found that out.
+/// Counts calls that were refused with 401 or 403, by any layer.
 pub(crate) async fn count(State(refusals): State<Arc<Refusals>>, request: Request, next: Next) -> Response {
     let answer = next.run(request).await;
     match answer.status() {
@@ -205,7 +209,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(30);
 
-    /// A door that loses patience soon; what it is reached at.
+    /// A listener with a short header timeout, and its address.
     async fn door(headers: Duration) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
@@ -222,7 +226,7 @@ mod tests {
         text
     }
 
-    /// Bytes of a header come one by one, and never end.
+    /// Each client sends one header byte at a time, without end.
     #[tokio::test]
     async fn whoever_drips_is_cut_off_and_nobody_waits_for_it() {
         let (address, serving) = door(Duration::from_millis(500)).await;
@@ -248,7 +252,7 @@ mod tests {
         serving.abort();
     }
 
-    /// Connections that say nothing take places, and give them back.
+    /// Connections that send nothing occupy permits and release them.
     #[tokio::test]
     async fn silent_connections_are_closed_in_time() {
         let (address, serving) = door(Duration::from_millis(500)).await;
@@ -259,7 +263,7 @@ mod tests {
         serving.abort();
     }
 
-    /// Certificates of one authority for a manager and a node, each in a directory of its own.
+    /// Certificates of one authority for a resource manager and a node, each in its own directory.
     fn papers(dir: &std::path::Path) {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
         let now = headroom_types::UnixMillis(u64::try_from(since.as_millis()).expect("a time"));
@@ -286,7 +290,8 @@ mod tests {
         TlsConnector::from(config).connect(name, stream).await.expect("a handshake")
     }
 
-    /// Whoever shows no certificate takes none of the places of those who do, and does not stay.
+    /// Callers without a certificate use no permits of authenticated callers, and have a short time
+    /// limit.
     #[tokio::test]
     async fn strangers_have_little_room_and_little_time() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -310,7 +315,7 @@ mod tests {
         assert!(text.ends_with("well"), "{text}");
         for mut one in silent {
             let mut said = Vec::new();
-            // Hung up, with or without a word: 408 is one.
+            // Closed with or without a response, such as 408.
             let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("it is closed");
             assert!(!String::from_utf8_lossy(&said).contains("well"));
         }
@@ -321,7 +326,8 @@ mod tests {
         serving.abort();
     }
 
-    /// Whoever has its fill is hung up on; what it had is free again when it leaves.
+    /// An address at its limit is disconnected. Its permits are free again after its connections
+    /// close.
     #[tokio::test]
     async fn one_address_does_not_take_every_place() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -336,7 +342,7 @@ mod tests {
         }
         let mut third = TcpStream::connect(address).await.expect("connects");
         let mut said = Vec::new();
-        let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("it is closed"); // a reset is an end too
+        let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("it is closed"); // a reset counts as closed
         assert!(said.is_empty());
         let mut page = Page::new();
         refusals.put(&mut page);

@@ -1,7 +1,8 @@
-//! `GET /v1/containers/{id}/logs/{file}`: the end of a log, a range of it, or all that is still to come.
+//! `GET /v1/containers/{id}/logs/{file}`: the end of a log, a range of it, or a stream of new
+//! bytes.
 //!
-//! Positions are those of everything that was ever written, also of what is not kept any more: a reader that was cut off
-//! goes on with `Range: bytes=N-` and misses nothing that is still there.
+//! Positions count all bytes that were ever written, including those no longer kept. A reader that
+//! was disconnected continues with `Range: bytes=N-` and misses no byte that is still kept.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,22 +22,22 @@ use super::{Refused, Shared, parse, refuse};
 use crate::disk::file;
 use crate::logs::{self, Log};
 
-/// Logs that are followed at once.
+/// Maximum number of followed logs at once.
 pub(super) const FOLLOWED: usize = 256;
-/// How often a followed log is looked at.
+/// Interval between reads of a followed log.
 const LOOK: Duration = Duration::from_millis(200);
-/// Sent at once while following. Bytes.
+/// Maximum bytes in one piece while following.
 const PIECE: u64 = 64 << 10;
-/// Position behind the last byte of the log, whatever part of it the answer holds.
+/// Header: position after the last byte of the log, independent of the returned part.
 const END: HeaderName = HeaderName::from_static("headroom-log-end");
-/// Position of the first byte that is still kept.
+/// Header: position of the first kept byte.
 const START: HeaderName = HeaderName::from_static("headroom-log-start");
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Wish {
-    /// Only the last so many bytes.
+    /// Return only the last `tail` bytes.
     tail: Option<u64>,
-    /// Until the container has ended.
+    /// Stream new bytes until the container has ended.
     #[serde(default)]
     follow: bool,
 }
@@ -72,7 +73,7 @@ pub(super) async fn log(
     Ok(piece.into_response(range))
 }
 
-/// A log by its place.
+/// A log by its container's directory and name.
 #[derive(Debug)]
 struct Source {
     dir: PathBuf,
@@ -96,14 +97,14 @@ impl Source {
         Ok(Piece { from, bytes, start: log.start, end: log.end })
     }
 
-    /// Where a follower wants to begin, and where the log does.
+    /// The first requested position, and the first kept position of the log.
     async fn first(self: &Arc<Self>, range: Option<Range>, tail: Option<u64>) -> io::Result<(u64, u64)> {
         let source = Arc::clone(self);
         let job = move || Log::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
         tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
     }
 
-    /// What there is from `from` on, and whether the container had ended before that was read.
+    /// The bytes from `from` on, and whether the container had ended before they were read.
     fn more(&self, from: u64) -> io::Result<(Piece, bool)> {
         let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
         let log = Log::open(&self.dir, &self.name)?;
@@ -112,7 +113,7 @@ impl Source {
     }
 }
 
-/// First position and most bytes.
+/// First position and maximum number of bytes.
 fn span(log: &Log, range: Option<Range>, tail: Option<u64>) -> (u64, u64) {
     match range {
         Some(Range::From(from, to)) => (from, to.map_or(logs::MOST, |to| (to + 1).saturating_sub(from.max(log.start)))),
@@ -130,7 +131,7 @@ impl Piece {
         let kind = (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned());
         let facts = [kind, (header::ACCEPT_RANGES, "bytes".to_owned()), (START, start.to_string()), (END, end.to_string())];
         match range {
-            // A cut character becomes `U+FFFD` in text that is shown; a range is what it is.
+            // A cut character becomes `U+FFFD` in displayed text; a range returns the exact bytes.
             None => (facts, String::from_utf8_lossy(&bytes).into_owned()).into_response(),
             Some(_) if bytes.is_empty() => {
                 (StatusCode::RANGE_NOT_SATISFIABLE, [(header::CONTENT_RANGE, format!("bytes */{end}"))], facts).into_response()
@@ -144,17 +145,17 @@ impl Piece {
     }
 }
 
-/// One range of bytes, as a reader asks for it.
+/// One requested range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Range {
-    /// From a position, to another one or to the end.
+    /// From a position to another one, or to the end.
     From(u64, Option<u64>),
-    /// The last so many.
+    /// The last bytes.
     Last(u64),
 }
 
 impl Range {
-    /// What the headers of a call ask for.
+    /// Parses the `Range` header of a call.
     pub(super) fn of(headers: &HeaderMap) -> Result<Option<Range>, Refused> {
         let wrong = || refuse(Code::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST");
         let asked = headers.get(header::RANGE).map(|value| value.to_str().ok().and_then(Range::parse).ok_or_else(wrong));
@@ -174,7 +175,7 @@ impl Range {
     }
 }
 
-/// Sends what comes until the container has ended and all of it was sent.
+/// Streams new bytes until the container has ended and all of them are sent.
 fn follow(source: Arc<Source>, first: u64, permit: OwnedSemaphorePermit) -> Response {
     let pieces = stream::unfold((source, first, permit), |(source, from, permit)| async move {
         let mut looks = tokio::time::interval(LOOK);
@@ -191,12 +192,12 @@ fn follow(source: Arc<Source>, first: u64, permit: OwnedSemaphorePermit) -> Resp
             }
         }
     });
-    // The position of the first byte that comes.
+    // The position of the first byte of the stream.
     let facts = [(header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()), (START, first.to_string())];
     (facts, Body::from_stream(pieces)).into_response()
 }
 
-/// Room for followers.
+/// Permits for followers.
 pub(super) fn followers() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(FOLLOWED))
 }

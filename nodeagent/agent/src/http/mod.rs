@@ -1,4 +1,5 @@
-//! The node's own HTTP interface: logs, what it has, whether it lives. Parses, asks the loop, answers; no logic.
+//! The node's HTTP interface: containers, logs, metrics, liveness. It parses requests, queries the
+//! loop and answers; it contains no logic.
 
 pub(crate) mod door;
 mod logs;
@@ -35,23 +36,23 @@ use crate::site::Site;
 
 pub(crate) use reach::key;
 
-/// A whole body has to be there by then.
+/// Time limit for a complete request body.
 const BODY: Duration = Duration::from_secs(10);
 
-/// What a handler asks the loop.
+/// A query of a handler to the loop.
 #[derive(Debug)]
 pub(crate) enum Question {
     /// All containers.
     Containers(oneshot::Sender<Vec<Observed>>),
-    /// All containers, with what there is to say of each.
+    /// All containers with their details.
     Details(oneshot::Sender<Vec<Detail>>),
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<Box<Detail>>>),
-    /// The enforcer and how it was chosen.
+    /// The enforcer, and how it was chosen.
     Doctor(oneshot::Sender<Diagnosis>),
-    /// What somebody needs who reaches into one container.
+    /// The data for access to one container.
     Inside(ContainerId, oneshot::Sender<Option<Box<Inside>>>),
-    /// What the loop tells scrapers.
+    /// The metrics of the loop.
     Metrics(oneshot::Sender<Page>),
 }
 
@@ -60,13 +61,13 @@ pub(crate) enum Question {
 pub(crate) struct Detail {
     #[serde(flatten)]
     pub(crate) observed: Observed,
-    /// Memory so far.
+    /// Memory since the start.
     pub(crate) timeline: Vec<Sample>,
-    /// The verdict, when it ended.
+    /// The exit report, after the end.
     pub(crate) report: Option<ExitReport>,
 }
 
-/// What somebody needs who reaches into a container.
+/// The data for access to a container.
 #[derive(Debug)]
 pub(crate) struct Inside {
     pub(crate) phase: Phase,
@@ -77,32 +78,32 @@ pub(crate) struct Inside {
 /// `GET /v1/doctor`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Diagnosis {
-    /// What holds the limits.
+    /// The enforcer of the limits.
     pub(crate) enforcer: String,
-    /// Where its groups are.
+    /// Directory of its groups.
     pub(crate) root: Option<PathBuf>,
-    /// Whether it proved itself.
+    /// Whether the enforcer passed its proof.
     pub(crate) health: Health,
-    /// How it stands with the resource manager.
+    /// Membership of the node in the cluster.
     pub(crate) resource_manager: Standing,
-    /// Where the node stands and what it is.
+    /// Rack, labels and attributes of the node.
     pub(crate) traits: NodeTraits,
-    /// Why this one, and what the better ones lacked.
+    /// Why this enforcer was chosen, and which features better ones lacked.
     pub(crate) notes: Vec<String>,
-    /// What the host offers and lacks, as it was when the agent started.
+    /// Findings about the host at the start of the agent. Unattributed memory is current.
     pub(crate) host: Vec<Finding>,
 }
 
-/// This node, as far as it does not change while the agent runs.
+/// Data of this node that does not change while the agent runs.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    /// Its name.
+    /// Node name.
     pub(crate) node: NodeId,
-    /// Where it answers.
+    /// URL of the agent.
     pub(crate) url: String,
-    /// What it offers.
+    /// Resources that the node offers.
     pub(crate) offers: Resource,
-    /// Since when.
+    /// Start of the agent.
     pub(crate) started: UnixMillis,
 }
 
@@ -110,7 +111,7 @@ pub(crate) struct About {
 struct Shared {
     layout: Layout,
     site: Arc<Site>,
-    /// The word of whoever may reach into containers.
+    /// The key that permits container access.
     key: Arc<str>,
     inputs: mpsc::Sender<Input>,
     about: About,
@@ -120,7 +121,7 @@ struct Shared {
     refusals: Arc<door::Refusals>,
 }
 
-/// The interface.
+/// The routes of the interface.
 pub(crate) fn router(
     site: Arc<Site>,
     key: &str,
@@ -178,7 +179,7 @@ async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Qu
     answer.await.map_err(|_| gone())
 }
 
-/// Through the loop, so that a loop that hangs is not called alive.
+/// Answers through the loop, so that an agent whose loop hangs is not reported as alive.
 async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
     let diagnosis = ask(&shared, Question::Doctor).await?;
     Ok(match diagnosis.resource_manager {
@@ -189,7 +190,7 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
     })
 }
 
-/// Figures for scrapers, in the format they ask for.
+/// Metrics, in the format that the scraper accepts.
 async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, Refused> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let mut page = ask(&shared, Question::Metrics).await?;
@@ -218,7 +219,7 @@ async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Resu
     detail.map(Json).ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))
 }
 
-/// Of one that is known, or whose report is still here.
+/// The timeline of a known container, or of one whose report is still on disk.
 async fn timeline(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<ContainerTimeline>, Refused> {
     let id = parse(&id)?;
     let detail = ask(&shared, |reply| Question::Container(id.clone(), reply)).await?;

@@ -1,6 +1,6 @@
-//! Into a container: a signal, its files, a program beside its own. Only for the resource manager that this node has registered with: it
-//! is told a word at the registration, which comes back with each of these calls. Whoever may do this, and what is recorded of it, is
-//! decided there.
+//! Container access: signals, files, and programs inside a running container. Only the resource
+//! manager of this node may call it. The node gives it a key at registration, and each call carries
+//! that key. The resource manager decides and records permissions.
 
 use std::fs::File;
 use std::io;
@@ -32,14 +32,14 @@ use crate::files::{self, Place};
 use crate::run::Input;
 use crate::stop::{self, Whom};
 
-/// Files that are read at once.
+/// Maximum number of files that are read at once.
 pub(super) const READ: usize = 64;
-/// Sent at once. Bytes.
+/// Maximum bytes in one piece.
 const PIECE: usize = 64 << 10;
-/// How often a program that says nothing is said to live.
+/// Interval of keep-alive lines while a program prints nothing.
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// A new word for resource managers, hard to guess.
+/// A new random key for the resource manager.
 pub(crate) fn key() -> io::Result<String> {
     let mut bytes = [0; 16];
     io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
@@ -49,7 +49,7 @@ pub(crate) fn key() -> io::Result<String> {
 fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
     let given = headers.get(KEY).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
     let own = shared.key.as_bytes();
-    // All bytes are compared, so that the time it takes tells nothing.
+    // All bytes are compared, so that the duration reveals nothing about the key.
     let differs = own.iter().zip(given).fold(usize::from(given.len() != own.len()), |sum, (a, b)| sum | usize::from(a ^ b));
     if differs == 0 {
         return Ok(());
@@ -59,7 +59,7 @@ fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
     Err(Refused(Box::new(problem)))
 }
 
-/// A container whose program runs.
+/// The data of a container whose program runs.
 async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<Inside>, Refused> {
     let found = ask(shared, |reply| Question::Inside(id.clone(), reply)).await?;
     let found = found.ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))?;
@@ -104,7 +104,7 @@ pub(super) async fn signal(
     }
 }
 
-/// Which file.
+/// The requested path.
 #[derive(Debug, Deserialize)]
 pub(super) struct At {
     #[serde(default)]
@@ -133,7 +133,7 @@ fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
     refuse(code, format!("{path} of container {id} {what}: {error}"))
 }
 
-/// What is in a directory of a container.
+/// Lists a directory of a container.
 pub(super) async fn list(
     State(shared): State<Shared>,
     Path(id): Path<String>,
@@ -147,7 +147,7 @@ pub(super) async fn list(
     listed.map(Json).map_err(|error| unread(&id, &at, &error))
 }
 
-/// A file of a container, or a range of it, as it was long when it was opened.
+/// Returns a file of a container, or a range of it, up to its length when it was opened.
 pub(super) async fn content(
     State(shared): State<Shared>,
     Path(id): Path<String>,
@@ -182,7 +182,7 @@ pub(super) async fn content(
     })
 }
 
-/// The bytes between two positions. A file that has become shorter meanwhile ends the answer before its time.
+/// The bytes between two positions. If the file becomes shorter meanwhile, the response ends early.
 fn pieces(
     file: Arc<File>,
     from: u64,
@@ -212,7 +212,7 @@ fn pieces(
     })
 }
 
-/// Runs a program beside that of a container, and says what comes of it line by line.
+/// Runs a program in a container and streams its output and end as lines.
 pub(super) async fn run(
     State(shared): State<Shared>,
     Path(id): Path<String>,
@@ -257,7 +257,7 @@ fn checked(asked: &ExecIn) -> Result<Option<Vec<u8>>, Refused> {
     Ok(input)
 }
 
-/// A line for each word, and an empty one now and then as a sign of life.
+/// One line for each piece, and an empty line as keep-alive.
 fn lines(words: mpsc::Receiver<Word>) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
     stream::unfold(words, |mut words| async move {
         let word = match tokio::time::timeout(ALIVE, words.recv()).await {
@@ -277,7 +277,7 @@ fn lines(words: mpsc::Receiver<Word>) -> impl futures_util::Stream<Item = io::Re
     })
 }
 
-/// Room for so many.
+/// Semaphore with that number of permits.
 pub(super) fn room(places: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(places))
 }

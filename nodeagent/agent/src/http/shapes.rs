@@ -1,4 +1,4 @@
-//! The shapes of `/ws/v1/node`. From facts to fields; asks nobody.
+//! The JSON types of `/ws/v1/node`. Pure conversion from containers to fields.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(super) struct OneApp {
     pub(super) app: App,
 }
 
-/// An application with containers here.
+/// An application with containers on this node.
 #[derive(Debug, Serialize)]
 pub(super) struct App {
     pub(super) id: YarnApp,
@@ -41,19 +41,21 @@ pub(super) struct App {
     containers: Vec<YarnContainer>,
 }
 
-/// Where an application is on this node. It is not known here whether more of it will come.
+/// State of an application on this node. The node does not know whether more containers will
+/// follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum AppState {
-    /// Never shown; asked for by clients all the same, as `Initing` and `ApplicationResourcesCleaningup`.
+    /// Never returned, but clients may filter by it, as by `Initing` and
+    /// `ApplicationResourcesCleaningup`.
     New,
     Initing,
-    /// A container of it lives.
+    /// A container of the application is live.
     Running,
-    /// None lives, and an end of one has not been acknowledged.
+    /// No container is live, and an end is not acknowledged yet.
     FinishingContainersWait,
     ApplicationResourcesCleaningup,
-    /// Nobody needs anything of it any more.
+    /// All containers have ended, and their reports are no longer needed.
     Finished,
 }
 
@@ -66,7 +68,7 @@ const APP_STATES: [(&str, AppState); 6] = [
     ("FINISHED", AppState::Finished),
 ];
 
-/// A state by its name.
+/// Parses the name of a state.
 pub(super) fn app_state(name: &str) -> Result<AppState, String> {
     let found = APP_STATES.iter().find(|(word, _)| word.eq_ignore_ascii_case(name));
     found.map(|(_, state)| *state).ok_or_else(|| {
@@ -76,13 +78,13 @@ pub(super) fn app_state(name: &str) -> Result<AppState, String> {
 }
 
 impl Apps {
-    /// Those that are wanted.
+    /// The applications that match the filter.
     pub(super) fn of(held: &[Held], wanted: impl Fn(&App) -> bool) -> Self {
         Apps { apps: AppList { app: apps(held).into_iter().filter(wanted).collect() } }
     }
 }
 
-/// Applications of these containers, by number.
+/// Applications of these containers, sorted by number.
 pub(super) fn apps(held: &[Held]) -> Vec<App> {
     let mut by_app: BTreeMap<YarnApp, Vec<&Held>> = BTreeMap::new();
     for one in held {
@@ -97,7 +99,7 @@ pub(super) fn apps(held: &[Held]) -> Vec<App> {
     by_app.into_iter().map(app).collect()
 }
 
-/// How far one container lets its application be.
+/// The application state that one container alone would imply.
 fn state_through(life: &Life) -> AppState {
     match life {
         Life::Live(_) => AppState::Running,
@@ -106,7 +108,8 @@ fn state_through(life: &Life) -> AppState {
     }
 }
 
-/// Whom containers run as: the user of this agent. Who submitted them is known to the resource manager only.
+/// The user of this agent, reported as the user of every container. Only the resource manager knows
+/// the submitters.
 fn user() -> String {
     let uid = nix::unistd::geteuid();
     let found = nix::unistd::User::from_uid(uid).ok().flatten();
@@ -136,7 +139,7 @@ pub(super) struct OneContainer {
     pub(super) container: Container,
 }
 
-/// One container. The last four fields are not YARN's; they are what its node measured.
+/// One container. The last four fields are not part of YARN: this node measured them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Container {
@@ -161,7 +164,7 @@ pub(super) struct Container {
     exit_reason: Option<&'static str>,
 }
 
-/// One container in full.
+/// One container with all fields.
 pub(super) fn container(held: &Held, about: &About, files: Vec<String>) -> Container {
     let id = YarnContainer::of(&held.id, held.attempt);
     let end = held.life.report().map(|report| End {
@@ -202,12 +205,13 @@ fn state(life: &Life, end: Option<&End>) -> &'static str {
     }
 }
 
-/// Name and port of this node, as the resource manager names it.
+/// Name and port of this node, in the form that the resource manager uses.
 pub(super) fn node_id(about: &About) -> String {
     format!("{}:{}", about.node, about.url.rsplit_once(':').map_or("0", |(_, port)| port.trim_end_matches('/')))
 }
 
-/// `{"nodeInfo":…}`. Memory is what the node offers; virtual memory is not limited, so the same is shown for it.
+/// `{"nodeInfo":…}`. Memory is the offer of the node. Virtual memory is not limited, so the same
+/// value is returned for it.
 pub(super) fn info(about: &About, (healthy, report): (bool, String), enforcer: &str, now: UnixMillis) -> Value {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let (memory, cores) = (about.offers.memory.whole_mib(), about.offers.cpus.milli().div_ceil(1000));

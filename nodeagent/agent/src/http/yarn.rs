@@ -1,7 +1,7 @@
-//! `/ws/v1/node`: what programs written for YARN's node manager read, in its shapes.
+//! `/ws/v1/node`: the API of YARN's node manager, for programs written for it.
 //!
-//! A second face of the same containers: those in the loop's hands, and those that nobody needs any more, for as long as their
-//! directories are kept for their logs. Read only.
+//! Read-only. It shows the same containers: those of the loop, and forgotten ones as long as their
+//! directories are kept for their logs.
 
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
@@ -24,7 +24,7 @@ use crate::clock;
 use crate::disk::Layout;
 use crate::logs;
 
-/// Every address of this interface.
+/// The routes of this interface.
 pub(super) fn router() -> Router<Shared> {
     let told = Router::new()
         .route("/ws/v1/node", get(info))
@@ -45,7 +45,7 @@ pub(super) fn router() -> Router<Shared> {
         .method_not_allowed_fallback(no_method)
 }
 
-/// A call that was not done.
+/// A failed call.
 #[derive(Debug)]
 struct Fault(Kind, String);
 
@@ -78,26 +78,26 @@ async fn json_only(request: Request, next: Next) -> Response {
     Fault(Kind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into()).into_response()
 }
 
-/// One container of this node, wherever it is known from.
+/// One container of this node, from the loop or from disk.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) id: ContainerId,
     pub(super) attempt: u32,
-    /// Memory and processors it was given.
+    /// Memory and processors of the container.
     pub(super) size: headroom_types::Resource,
     pub(super) life: Life,
-    /// Memory in use, as measured last. Bytes.
+    /// Memory in use at the last sample. Bytes.
     pub(super) used: Option<Bytes>,
-    /// The most of it that was measured. Bytes.
+    /// Largest measured memory use. Bytes.
     pub(super) peak: Option<Bytes>,
 }
 
-/// Where it is.
+/// The phase of a container.
 #[derive(Clone, Debug)]
 pub(super) enum Life {
     Live(Phase),
     Over(Box<ExitReport>),
-    /// Over, and nobody needs its report any more.
+    /// Ended, and its report is no longer needed.
     Forgotten(Box<ExitReport>),
 }
 
@@ -119,7 +119,7 @@ impl Held {
     }
 }
 
-/// Those in the loop's hands, and after them those whose directories are left.
+/// The containers of the loop, then those whose directories remain.
 async fn held(shared: &Shared) -> Result<Vec<Held>, Fault> {
     let mut all: Vec<Held> = ask(shared, Question::Details).await?.into_iter().map(Held::of).collect();
     let layout = shared.layout.clone();
@@ -131,7 +131,7 @@ async fn held(shared: &Shared) -> Result<Vec<Held>, Fault> {
     Ok(all)
 }
 
-/// A directory without a whole order or report is no container that can be shown.
+/// The forgotten containers. A directory without a complete order and report is skipped.
 fn left(layout: &Layout) -> Vec<Held> {
     let ids = layout.list().unwrap_or_default().into_iter().filter(|id| layout.is_forgotten(id));
     ids.filter_map(|id| Some(Held::forgotten(id.clone(), layout.order(&id)?.order, layout.report(&id)?))).collect()
@@ -215,16 +215,16 @@ async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Resu
     }})))
 }
 
-/// Which part of a log.
+/// The requested part of a log.
 #[derive(Debug, Deserialize)]
 struct Part {
-    /// So many bytes of its beginning, or, below zero, of its end.
+    /// Number of bytes from the beginning, or, if negative, from the end.
     size: Option<i64>,
     /// `text` or `octet-stream`.
     format: Option<String>,
 }
 
-/// `GET /ws/v1/node/containers/{container}/logs/{file}`, and the older address of the same.
+/// `GET /ws/v1/node/containers/{container}/logs/{file}`, and its older path.
 async fn log(
     State(shared): State<Shared>,
     Path((id, file)): Path<(String, String)>,
@@ -249,13 +249,13 @@ async fn log(
     }
 }
 
-/// `GET /ws/v1/node/auxiliaryservices`: there are none.
+/// `GET /ws/v1/node/auxiliaryservices`: always empty.
 async fn auxiliary_services() -> Json<Value> {
     Json(json!({"services": {"services": []}}))
 }
 
 impl Life {
-    /// How it ended, once it did.
+    /// The exit report, after the end.
     pub(super) fn report(&self) -> Option<&ExitReport> {
         match self {
             Life::Live(_) => None,

@@ -1,4 +1,4 @@
-//! The agent goes and comes back; containers notice nothing.
+//! The agent restarts while containers run; containers are not affected.
 
 use headroom_types::{ExitReason, StopCause};
 
@@ -38,7 +38,7 @@ async fn an_end_while_no_agent_was_there_is_not_lost() {
     for id in [&plain, &greedy] {
         std::fs::write(node.file(id, "work/go"), "").expect("writes");
     }
-    // Without a kernel behind it, somebody has to be there to see the second one's end.
+    // Without kernel enforcement an agent must run to see the second end.
     let kernel = rm.with(|b| b.registrations[0].enforcer.is_kernel());
     let ended = |id| node.file(id, "exit").exists();
     rm.until("both records", |_| (ended(&plain) && (ended(&greedy) || !kernel)).then_some(())).await;
@@ -110,7 +110,8 @@ async fn a_lost_launcher_takes_nothing_with_it_and_another_one_follows() {
     let name =
         std::fs::read_to_string(format!("/proc/{}/cmdline", node.text(&before, "shim.pid").split(' ').next().expect("a pid")));
     assert!(name.expect("a command line").contains(&before.to_string()), "a list of processes tells whose shim it is");
-    // Orders on their way while it dies are launched once each, by it or by the next one.
+    // Orders in progress while the launcher dies are launched once each, by it or by the next
+    // launcher.
     let ids: Vec<_> = (2..10).map(|n| rm.run(n, 16, sh("echo launched >> launches; exit 5"))).collect();
     kill(first, 9);
     for id in &ids {

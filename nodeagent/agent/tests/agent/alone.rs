@@ -1,4 +1,5 @@
-//! A node without its resource manager: cut off, dismissed. And what it says of itself when it comes.
+//! A node without its resource manager: disconnected or decommissioned. Also the traits in its
+//! registration.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ async fn a_node_that_is_cut_off_ends_its_containers_and_tells_it_later() {
     launch.stop_grace_ms = Some(300);
     let id = rm.run(1, 32, launch);
     rm.running(&id).await;
-    // As long as somebody answers, patience begins anew. An answer may be some seconds late on a machine that has much to do.
+    // Every answer of the resource manager restarts the self-fence timeout. On a loaded host an
+    // answer may be some seconds late.
     tokio::time::sleep(Duration::from_millis(5500)).await;
     rm.with(|b| assert!(b.exits.is_empty()));
     rm.set_gone(true);

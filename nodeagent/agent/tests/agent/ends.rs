@@ -1,4 +1,4 @@
-//! How containers end, and what is said about it.
+//! Ends of containers, and their exit reports.
 
 use headroom_types::{Bytes, Charge, ContainerId, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::am::LaunchSpec;
@@ -89,11 +89,12 @@ async fn without_privileges_the_agent_enforces() {
 async fn a_victim_of_the_nodes_own_limit_is_not_charged() {
     let rm = FakeRm::start().await;
     let _node = Node::start(&rm.url, 48, &[]);
-    // No resource manager would grant more than the node has; here it shows whose limit was hit.
+    // A real resource manager would never grant more than the node has. Here the size lets the
+    // node's limit be hit first.
     let id = rm.run(1, 512, sh(GREEDY));
     let kind = rm.until("the registration", |b| b.registrations.first().map(|r| r.enforcer)).await;
     if !kind.is_kernel() {
-        // Without a kernel there is no limit around all containers.
+        // Without kernel enforcement there is no limit around all containers.
         rm.running(&id).await;
         rm.stop(&id, StopCause::Asked);
         assert_eq!(rm.exit(&id).await.reason, ExitReason::Stopped);
@@ -115,7 +116,7 @@ async fn at_the_nodes_limit_masters_are_killed_last() {
         // `poll` has no limit around all containers.
         return;
     }
-    // `tail` keeps the last of what it reads, and reads until the pipe is closed.
+    // `tail` keeps the end of its input in memory, and reads until the pipe is closed.
     let hold = |mib: u64| format!("(head -c {mib}M /dev/zero; sleep 60) | tail -c {mib}M > /dev/null");
     let holds = async |id: &ContainerId, mib: u64| {
         let enough = Some(Bytes::from_mib(mib));

@@ -1,4 +1,5 @@
-//! A resource manager that wants what the test says, and remembers what the node told.
+//! A fake resource manager: it sends the desired state of the test, and records the reports of the
+//! node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,10 +22,10 @@ use headroom_wire::v1::nodes::{
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-/// How long a test waits for anything.
+/// Timeout of every wait in the tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often it is looked at what tells nobody of a change.
+/// Interval of checks on conditions without notification.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The resource manager.
@@ -37,13 +38,13 @@ pub(crate) struct FakeRm {
 #[derive(Debug, Default)]
 struct Shared {
     book: Mutex<Book>,
-    /// Something in the book changed.
+    /// Signals that the record changed.
     changed: Notify,
-    /// What is wanted changed; the number counts up.
+    /// Counts changes of the desired state.
     wanted: watch::Sender<u64>,
 }
 
-/// What it wants and what it was told.
+/// The desired state, and the record of the node's reports.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) epoch: u32,
@@ -51,27 +52,27 @@ pub(crate) struct Book {
     pub(crate) registrations: Vec<RegisterNode>,
     pub(crate) seen: BTreeMap<ContainerId, Observed>,
     pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
-    /// How often an end was told.
+    /// Number of reports of each end.
     pub(crate) told: BTreeMap<ContainerId, u32>,
-    /// Reports are not acknowledged while this is set.
+    /// While set, reports are not acknowledged.
     pub(crate) deaf: bool,
-    /// Nobody answers while this is set.
+    /// While set, the resource manager does not answer.
     pub(crate) gone: bool,
-    /// Registrations are refused while this is set.
+    /// While set, registrations are refused.
     pub(crate) decommissioned: bool,
-    /// Registrations need a number above this.
+    /// Registrations need a serial number above this.
     pub(crate) above: u64,
-    /// How often somebody wanted to register.
+    /// Number of registration attempts.
     pub(crate) asked: u32,
-    /// What became of configurations that were read again.
+    /// Results of configuration reloads.
     pub(crate) reloads: Vec<Reload>,
-    /// As last told.
+    /// The last reported health.
     pub(crate) health: Option<Health>,
     running: BTreeSet<ContainerId>,
 }
 
 impl FakeRm {
-    /// Starts one on a free port.
+    /// Starts a fake resource manager on a free port.
     pub(crate) async fn start() -> FakeRm {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let url = format!("http://{}", listener.local_addr().expect("address"));
@@ -86,12 +87,12 @@ impl FakeRm {
         FakeRm { url, shared }
     }
 
-    /// Wants a container to run.
+    /// Orders a container.
     pub(crate) fn run(&self, n: u64, memory_mib: u64, launch: LaunchSpec) -> ContainerId {
         self.run_as(n, memory_mib, launch, None, Some("main"))
     }
 
-    /// Wants the container of an application master to run.
+    /// Orders the container of an application master.
     pub(crate) fn run_master(&self, n: u64, memory_mib: u64, launch: LaunchSpec) -> ContainerId {
         self.run_as(n, memory_mib, launch, None, None)
     }
@@ -113,12 +114,12 @@ impl FakeRm {
         id
     }
 
-    /// Wants a program of that user to run.
+    /// Orders a container of that user.
     pub(crate) fn run_by(&self, n: u64, user: Option<&str>, launch: LaunchSpec) -> ContainerId {
         self.run_as(n, 64, launch, user.map(str::to_owned), Some("main"))
     }
 
-    /// Wants a container to have another size.
+    /// Orders another size of a container.
     pub(crate) fn resize(&self, id: &ContainerId, version: u32, memory_mib: u64) {
         let mut want = self.with(|book| book.wants.get(id).cloned()).expect("it was wanted before");
         if let Want::Run(order) = &mut want {
@@ -127,18 +128,18 @@ impl FakeRm {
         self.want(id, want);
     }
 
-    /// Nobody answers any more, or somebody does again.
+    /// Makes the resource manager unreachable, or reachable again.
     pub(crate) fn set_gone(&self, gone: bool) {
         self.with(|book| book.gone = gone);
         self.shared.wanted.send_modify(|n| *n += 1);
     }
 
-    /// Wants a container to end.
+    /// Orders the end of a container.
     pub(crate) fn stop(&self, id: &ContainerId, cause: StopCause) {
         self.want(id, Want::Stop { cause });
     }
 
-    /// Wants a container to be forgotten.
+    /// Orders the node to forget a container.
     pub(crate) fn forget(&self, id: &ContainerId) {
         self.want(id, Want::Forget);
     }
@@ -148,7 +149,7 @@ impl FakeRm {
         self.shared.wanted.send_modify(|n| *n += 1);
     }
 
-    /// Another life: what it was told is gone, what it wants is kept.
+    /// Starts another incarnation: the record is dropped, the desired state is kept.
     pub(crate) fn restart(&self) {
         self.with(|book| {
             book.epoch += 1;
@@ -158,12 +159,12 @@ impl FakeRm {
         self.shared.wanted.send_modify(|n| *n += 1);
     }
 
-    /// Looks at or changes the book.
+    /// Reads or changes the record.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
         f(&mut self.shared.book.lock().expect("lock"))
     }
 
-    /// Waits until the book has what `f` looks for.
+    /// Waits until `f` returns a value from the record.
     pub(crate) async fn until<T>(&self, what: &str, mut f: impl FnMut(&mut Book) -> Option<T>) -> T {
         let wait = async {
             loop {
@@ -171,7 +172,7 @@ impl FakeRm {
                 if let Some(found) = self.with(&mut f) {
                     return found;
                 }
-                // Some things that are waited for are files, which tell nobody.
+                // Some conditions concern files, which send no notification.
                 tokio::time::timeout(LOOK, changed).await.ok();
             }
         };
@@ -269,7 +270,8 @@ async fn report(State(shared): State<Arc<Shared>>, Json(body): Json<NodeReport>)
     Json(NodeReportReply { received }).into_response()
 }
 
-/// Every line names everything, which is what a level-triggered node has to bear.
+/// Streams the desired state. Every message contains all containers, which a level-triggered node
+/// must accept.
 async fn desired(
     State(shared): State<Arc<Shared>>,
     Path(_): Path<String>,
@@ -288,7 +290,7 @@ async fn desired(
         wanted.changed().await.ok()?;
         let line = {
             let book = shared.book.lock().expect("lock");
-            // A resource manager that was restarted has lost its connections.
+            // A restarted resource manager has lost its connections.
             if book.epoch != epoch || book.gone {
                 return None;
             }

@@ -1,4 +1,5 @@
-//! Files that a launch names are there when its program starts, or it does not start, and says why.
+//! The files of a launch exist before its program starts. Otherwise the program does not start, and
+//! the report names the cause.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,13 +17,13 @@ use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
 use crate::secured::Secured;
 
-/// Serves what tests fetch, and counts.
+/// Serves the files of the tests, and counts the requests.
 struct Server {
     url: String,
     asked: Arc<AtomicU32>,
 }
 
-/// What every file but the archives consists of.
+/// Content of every file except the archives.
 const TEXT: &[u8] = b"#!/bin/sh\necho fetched\n";
 
 impl Server {
@@ -35,7 +36,7 @@ impl Server {
         Server { url, asked }
     }
 
-    /// One with TLS, and the certificate in PEM that vouches for it.
+    /// A server with TLS, and the PEM certificate that its clients must trust.
     async fn secure() -> (Server, String) {
         let asked = Arc::new(AtomicU32::new(0));
         let (listener, pem) = Secured::bind().await;
@@ -97,7 +98,7 @@ fn with(file: FetchedFile, script: &str) -> LaunchSpec {
     LaunchSpec { fetch: vec![file], ..sh(script) }
 }
 
-/// Why the container did not start.
+/// The reason why the container did not start.
 async fn refusal(rm: &FakeRm, n: u64, file: FetchedFile) -> String {
     let id = rm.run(n, 32, with(file, "exit 0"));
     let report = rm.exit(&id).await;
@@ -204,7 +205,7 @@ async fn a_stop_does_not_wait_for_a_fetch() {
     let (rm, server) = (FakeRm::start().await, Server::start().await);
     let node = Node::start(&rm.url, 256, &[]);
     let fetching = rm.run(1, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
-    // Another one waits for the same fetch.
+    // A second container waits for the same fetch.
     let waiting = rm.run(2, 32, with(server.file("never", TEXT, FileKind::File), "exit 0"));
     rm.until("the server to be asked", |_| (server.asked() == 1).then_some(())).await;
     for id in [&fetching, &waiting] {

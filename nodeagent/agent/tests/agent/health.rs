@@ -1,4 +1,4 @@
-//! A host that is not well takes no work, says why, and comes back.
+//! An unhealthy host takes no work, reports the reason, and recovers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

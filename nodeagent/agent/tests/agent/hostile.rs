@@ -1,5 +1,5 @@
-//! Tasks that want more than is theirs, and callers that mean no good. What the kernel refuses is asked for all the same, as the user that
-//! tasks run as.
+//! Malicious tasks and callers. The tests also try operations that the kernel refuses, as the user
+//! of the tasks.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,7 @@ use headroom_wire::v1::reach::KEY;
 use crate::fake_rm::{FakeRm, PATIENCE};
 use crate::node::{Node, kill, sh};
 
-/// Other users are root's to give.
+/// Running programs as other users needs root.
 fn is_root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -23,7 +23,7 @@ fn is_root(test: &str) -> bool {
     root
 }
 
-/// A node whose tasks run as whoever submitted them, also as users that hosts make for their own services.
+/// A node whose tasks run as their submitters, including system users.
 async fn node(dir: &Path) -> (FakeRm, Node) {
     let config = dir.join("nodeagent.toml");
     fs::write(&config, "[isolation]\nrun_as = \"submitter\"\nmin_uid = 1\n").expect("writes");
@@ -33,7 +33,7 @@ async fn node(dir: &Path) -> (FakeRm, Node) {
     (rm, node)
 }
 
-/// The cgroup directories of a process in all hierarchies that hold memory or count processes.
+/// The cgroup directories of a process in all hierarchies that limit memory or count processes.
 fn groups(pid: i32) -> Vec<std::path::PathBuf> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it lives");
     let of = |line: &str| {
@@ -45,7 +45,7 @@ fn groups(pid: i32) -> Vec<std::path::PathBuf> {
     text.lines().filter_map(of).filter(|p| p.to_string_lossy().contains("headroom-")).collect()
 }
 
-/// Each line of output says what was tried and whether it was done.
+/// The result of one attempt. Each output line has the form `attempt=result`.
 fn tried(text: &str, what: &str) -> String {
     let line = text.lines().find_map(|l| l.strip_prefix(what)?.strip_prefix('='));
     line.unwrap_or_else(|| panic!("nothing of {what} in {text}")).to_owned()
@@ -105,7 +105,7 @@ async fn a_task_neither_leaves_its_cgroup_nor_raises_its_limit_nor_reaches_other
     for done in ["raised=", "left=", "made="] {
         assert!(!text.contains(done), "{text}");
     }
-    // Where nothing is there to be written, nothing was shown.
+    // If there was no file to write to, the test proves nothing.
     if others.is_empty() {
         eprintln!("SKIPPED: the half about cgroups: this host's tasks have none");
     } else {
@@ -116,8 +116,9 @@ async fn a_task_neither_leaves_its_cgroup_nor_raises_its_limit_nor_reaches_other
     rm.exit(&victim).await;
 }
 
-/// Names are cut at 15 bytes, which may be in the middle of a character, and a program may choose its own. An agent that is started again
-/// knows both all the same: it neither loses one nor starts it twice.
+/// The kernel cuts process names at 15 bytes, possibly within a character, and a program may choose
+/// its own name. A restarted agent handles both: it neither loses such a program nor starts it
+/// twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_whose_name_is_no_text_is_adopted() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -128,7 +129,8 @@ async fn a_program_whose_name_is_no_text_is_adopted() {
     let command = vec![cut.to_str().expect("UTF-8").to_owned(), "600".into()];
     let by_chance = rm.run(2, 64, headroom_wire::v1::am::LaunchSpec { command, ..Default::default() });
     rm.running(&by_chance).await;
-    // A name of two bytes that are no UTF-8, with what ends a name in the kernel's list behind them.
+    // A name with an invalid UTF-8 byte, followed by the characters that end the name in
+    // `/proc/PID/stat`.
     let script = "name=$(printf 'x\\377) R 1 1'); cp /bin/sleep \"./$name\" && exec \"./$name\" 600";
     let id = rm.run(1, 64, sh(script));
     rm.running(&id).await;
@@ -150,11 +152,11 @@ async fn a_program_whose_name_is_no_text_is_adopted() {
     }
 }
 
-/// What comes back on a connection of its own; empty when it is hung up without a word.
+/// The response on a separate connection. Empty if the connection is closed without one.
 fn call(node: &Node, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(node.url.trim_start_matches("http://")).expect("connects");
     stream.set_read_timeout(Some(PATIENCE)).expect("a deadline");
-    // It may hang up in the middle.
+    // The agent may close the connection during the write.
     let _ = stream.write_all(bytes);
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text);
@@ -212,7 +214,7 @@ async fn malformed_calls_are_refused_and_others_are_served() {
     assert!(rm.with(|book| !book.exits.contains_key(&id)), "the container runs on");
 }
 
-/// Bytes of a body come one by one, and it never ends. With the node's own word or without it: whoever is at the port can try.
+/// A body arrives byte by byte and never ends. Clients with and without the node's key try it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_drips_is_cut_off_and_nobody_waits_for_it() {
     let rm = FakeRm::start().await;
@@ -239,14 +241,14 @@ async fn a_body_that_drips_is_cut_off_and_nobody_waits_for_it() {
     assert!(rm.with(|book| !book.exits.contains_key(&id)), "nothing came of it");
 }
 
-/// Sends a blank after another until the other end has enough; what it said.
+/// Sends blanks until the agent closes the connection. Returns the response.
 fn drip(address: &str, beginning: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("connects");
     stream.write_all(beginning.as_bytes()).expect("writes");
     stream.set_read_timeout(Some(Duration::from_millis(50))).expect("a deadline");
     let (mut text, mut room, end) = (Vec::new(), [0; 4096], Instant::now() + PATIENCE);
     while Instant::now() < end {
-        let _ = stream.write_all(b" "); // what comes back says when it is over
+        let _ = stream.write_all(b" "); // the read below detects the end
         match stream.read(&mut room) {
             Ok(0) => return String::from_utf8_lossy(&text).into_owned(),
             Ok(n) => text.extend_from_slice(&room[..n]),
@@ -257,7 +259,7 @@ fn drip(address: &str, beginning: &str) -> String {
     panic!("it may drip for ever")
 }
 
-/// Each of these would be a file somewhere else, if names were taken as they come.
+/// Each of these names would lead to another file if it were not checked.
 fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
     assert!(get(node, key, &format!("/v1/containers/{id}/logs/stdout")).1.contains("said"));
     let long = "a".repeat(5000);
@@ -275,7 +277,8 @@ fn names_lead_nowhere(node: &Node, key: &str, id: &ContainerId) {
     lives(node);
 }
 
-/// The task changes its directory of logs and its files for links to a secret while they are read: nothing but its own bytes is read.
+/// The task swaps its log directory and files with links to a secret while they are read. The
+/// reader gets only the task's own bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn links_that_come_and_go_while_they_are_read_lead_nowhere() {
     let rm = FakeRm::start().await;

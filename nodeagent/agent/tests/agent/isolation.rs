@@ -1,4 +1,4 @@
-//! What a program finds when it looks around: whom it runs as, what it may do, what it was handed.
+//! The environment that a program sees: its user, its rights, and its files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,7 @@ use headroom_types::ExitReason;
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
 
-/// Other users, mounts and capabilities are root's to give.
+/// Other users, mounts and capabilities need root.
 fn is_root(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -17,7 +17,7 @@ fn is_root(test: &str) -> bool {
     root
 }
 
-/// A node whose state directory other users can pass through.
+/// A node whose state directory other users can traverse.
 fn node(rm: &FakeRm, extra: &[&str]) -> Node {
     let node = Node::start(&rm.url, 256, extra);
     fs::set_permissions(node.state(), fs::Permissions::from_mode(0o711)).expect("mode");
@@ -30,7 +30,7 @@ fn field<'t>(text: &'t str, name: &str) -> &'t str {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).trim()
 }
 
-/// Tells everything about the process that runs it.
+/// Prints the user, rights and limits of its own process.
 const LOOK: &str = "cat /proc/self/status; echo umask=$(umask); echo files=$(ulimit -n) ; echo core=$(ulimit -c); \
      echo fds=$(ls /proc/self/fd | tr '\\n' ' '); echo oom=$(cat /proc/self/oom_score_adj); \
      set -- $(cat /proc/$$/stat); echo pid=$1 session=$6; echo session_of=$6; echo own=$$; echo stdin=$(readlink /proc/$$/fd/0); \
@@ -45,7 +45,7 @@ async fn a_program_has_its_users_rights_and_no_others() {
         return;
     }
     let rm = FakeRm::start().await;
-    // What the agent itself has must not come through.
+    // The agent's own rights must not be inherited.
     let node = node(&rm, &["--run-as=nobody"]);
     let id = rm.run(1, 64, sh(LOOK));
     let report = rm.exit(&id).await;
@@ -62,7 +62,7 @@ async fn a_program_has_its_users_rights_and_no_others() {
         assert_eq!(field(&text, set), "0000000000000000", "{set}");
     }
     assert_eq!((field(&text, "NoNewPrivs"), field(&text, "umask")), ("1", "0027"));
-    // A root without CAP_SYS_RESOURCE cannot give more than it has.
+    // Root without CAP_SYS_RESOURCE cannot grant more than its own limit.
     let own = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).expect("a limit").1;
     let files = field(&text, "files").parse::<u64>().expect("a number");
     assert!(files == 65_536 || files == own && own < 65_536, "{files} of {own}");
@@ -99,7 +99,7 @@ async fn root_without_rights_is_only_a_name() {
     assert_eq!((field(&text, "Uid"), field(&text, "mounted")), ("0\t0\t0\t0", "no"));
 }
 
-/// What a program keeps in shared memory goes with it, for any user.
+/// Shared memory of a program is freed at its end, for any user.
 #[tokio::test(flavor = "multi_thread")]
 async fn shared_memory_ends_with_its_container() {
     if !is_root("shared_memory_ends_with_its_container") {
@@ -143,7 +143,7 @@ async fn each_has_a_tmp_of_its_own() {
         let report = rm.exit(&id).await;
         let (text, words) = (node.text(&id, "stdout"), node.text(&id, "stderr"));
         assert_eq!(report.evidence.exit_code, Some(0), "{report:#?}\n{words}");
-        // Both names are the same directory, and nobody wrote into it before.
+        // Both names are the same directory, which was empty before.
         assert_eq!(text, format!("{n}\n{n}\ntmpdir=/tmp\nown=there\n"), "{words}");
         assert!(!node.text(&id, "work/before").contains(&name), "a container sees the files of another");
         assert!(node.file(&id, "tmp").join(&name).exists(), "it lies in the container's directory");

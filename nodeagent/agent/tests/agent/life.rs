@@ -1,4 +1,4 @@
-//! Stops, several at once, and a resource manager that comes and goes.
+//! Stops, several containers at once, and a resource manager that restarts.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ async fn two_at_once_do_not_disturb_each_other() {
     rm.running(&quiet).await;
     let greedy = rm.run(2, 24, sh(GREEDY));
     assert_eq!(rm.exit(&greedy).await.reason, ExitReason::OverheadOom);
-    // Its use comes with the signs of life.
+    // Memory use arrives with heartbeats.
     rm.until("the use of the other", |b| b.seen.get(&quiet).filter(|o| o.used.is_some()).cloned()).await;
     assert!(std::path::Path::new(&format!("/proc/{}", node.pid(&quiet))).exists());
     rm.stop(&quiet, StopCause::Asked);
@@ -91,7 +91,8 @@ async fn another_resource_manager_is_told_everything() {
     assert_eq!(rm.exit(&stays).await.reason, ExitReason::Stopped, "the new stream is listened to");
 }
 
-/// Registrations are numbered by the time; an agent whose clock was set back finds out how far.
+/// The time is the serial number of a registration. An agent whose clock was set back learns the
+/// required number.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registration_is_numbered_above_all_before() {
     let rm = FakeRm::start().await;

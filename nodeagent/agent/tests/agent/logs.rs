@@ -1,4 +1,4 @@
-//! Logs over HTTP: ranges, followers, and bounds, while a program writes.
+//! Logs over HTTP: ranges, followers, and limits, while a program writes.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -66,7 +66,7 @@ async fn a_log_is_bounded_while_it_is_written_and_a_killed_agent_loses_no_line()
     let script = "n=0; while [ $n -lt 60000 ]; do echo $n; n=$((n+1)); done; echo done; sleep 63";
     let id = rm.run(1, 64, sh(script));
     rm.running(&id).await;
-    // In the middle of it: nobody reads, nobody trims, and the program does not wait.
+    // During the writes: no agent reads or trims the log, and the program does not block.
     node.crash();
     rm.until("the last line", |_| node.text(&id, "stdout").ends_with("done\n").then_some(())).await;
     let whole = node.text(&id, "stdout");

@@ -1,8 +1,10 @@
-//! The agent against a real kernel and a small fake resource manager: launches, ends, evidence, stops, adoption.
+//! The agent with a real kernel and a fake resource manager: launches, ends, evidence, stops,
+//! adoption.
 //!
-//! Runs as any user: with whatever enforcer the host has. Needs the `container-shim` beside the agent; it is built when missing.
+//! The tests run as any user, with the best enforcer of the host. They need `container-shim` next
+//! to the agent, and build it if it is missing.
 
-// The agent's log belongs to the output of a test that failed.
+// The agent's log is part of the output of a failed test.
 #![allow(clippy::print_stderr)]
 
 mod fake_rm;

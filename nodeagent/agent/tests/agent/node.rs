@@ -1,4 +1,5 @@
-//! One agent as a process of its own, with a state directory and a cgroup of its own that go when the test is done.
+//! One agent as a separate process, with its own state directory and cgroup, which are removed
+//! after the test.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,7 +11,7 @@ use headroom_types::ContainerId;
 use headroom_wire::v1::am::LaunchSpec;
 use tempfile::TempDir;
 
-/// An agent.
+/// An agent process.
 pub(crate) struct Node {
     name: String,
     rm: String,
@@ -20,7 +21,7 @@ pub(crate) struct Node {
     pub(crate) url: String,
 }
 
-/// The directory with the programs; the shim is built when it is not there.
+/// The directory with the programs. Builds the shim if it is missing.
 pub(crate) fn bin_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("HEADROOM_BIN_DIR") {
         return dir.into();
@@ -57,7 +58,7 @@ impl Node {
         node
     }
 
-    /// Starts the agent (again) and waits until it answers.
+    /// Starts the agent (again) and waits until it is ready.
     pub(crate) fn start_again(&mut self) {
         let mut child = Command::new(program())
             .args(["--rm", &self.rm, "--name", &self.name, "--listen", "127.0.0.1:0"])
@@ -78,14 +79,15 @@ impl Node {
         let mut said = Vec::new();
         let ready = lines.by_ref().map_while(Result::ok).inspect(|l| said.push(l.clone())).any(|l| l.contains(" ready "));
         assert!(ready, "the agent did not get ready: {said:#?}");
-        // What else it says belongs to the output of the test.
+        // The rest of its log belongs to the output of the test.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("agent: {line}")));
         let record = fs::read_to_string(self.dir.path().join("node.json")).expect("node.json");
         let record: serde_json::Value = serde_json::from_str(&record).expect("json");
         self.url = record["url"].as_str().expect("url").to_owned();
     }
 
-    /// Tests are about what they are about: most run as whoever runs them, and see its `/tmp`.
+    /// Isolation arguments. By default programs run as the user of the test and share its `/tmp`,
+    /// because most tests do not test isolation.
     fn isolation(&self) -> &[&'static str] {
         if self.extra.iter().any(|arg| arg.starts_with("--run-as") || arg.starts_with("--config")) {
             &[]
@@ -104,7 +106,7 @@ impl Node {
         self.signal(15)
     }
 
-    /// Has it read its configuration again.
+    /// Makes the agent reload its configuration.
     pub(crate) fn hang_up(&self) {
         let child = self.child.as_ref().expect("it runs");
         kill(i32::try_from(child.id()).expect("pid"), 1);
@@ -116,7 +118,7 @@ impl Node {
         child.wait().expect("the agent ends").code()
     }
 
-    /// The process that makes its shims: a child of it that says so.
+    /// The pid of the agent's launcher process.
     pub(crate) fn launcher(&self) -> Option<i32> {
         let agent = self.child.as_ref()?.id().to_string();
         let is_it = |pid: &i32| {
@@ -134,7 +136,7 @@ impl Node {
         self.child.as_ref().and_then(|child| i32::try_from(child.id()).ok()).expect("it runs")
     }
 
-    /// Its state directory.
+    /// The state directory.
     pub(crate) fn state(&self) -> &Path {
         self.dir.path()
     }
@@ -144,7 +146,7 @@ impl Node {
         self.dir.path().join("containers").join(id.to_string()).join(name)
     }
 
-    /// The text of a file of a container; empty when there is none.
+    /// The text of a file of a container. Empty if it does not exist.
     pub(crate) fn text(&self, id: &ContainerId, name: &str) -> String {
         fs::read_to_string(self.file(id, name)).unwrap_or_default()
     }
@@ -165,7 +167,7 @@ impl Drop for Node {
     }
 }
 
-/// Ends and removes the cgroup `name` wherever it is below `dir`.
+/// Ends and removes the cgroup `name` at any depth below `dir`.
 fn remove(dir: &Path, name: &str, depth: u32) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -205,5 +207,5 @@ pub(crate) fn sh(script: &str) -> LaunchSpec {
     LaunchSpec { command: vec!["/bin/sh".into(), "-c".into(), script.into()], ..LaunchSpec::default() }
 }
 
-/// Takes 64 MiB and more in any POSIX shell, and keeps it. Bounded, for enforcers that come late.
+/// Allocates 64 MiB and more in any POSIX shell, and keeps them. Bounded, for slow enforcers.
 pub(crate) const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62";

@@ -1,4 +1,4 @@
-//! Into a container: signals, files, a program beside its own.
+//! Container access: signals, files, and programs inside a running container.
 
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
 use headroom_wire::v1::error::{Code, Problem};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::fake_rm::{FakeRm, PATIENCE};
 use crate::node::{GREEDY, Node, sh};
 
-/// A caller that knows the word of the node, as its resource manager does.
+/// A caller that has the key of the node, like its resource manager.
 struct Caller {
     url: String,
     key: String,
@@ -50,7 +50,7 @@ impl Caller {
         Ok(serde_json::from_slice::<Signalled>(&done).expect("json").processes)
     }
 
-    /// Both outputs and the end.
+    /// Runs a program. Returns both outputs and the end.
     async fn exec(&self, id: &ContainerId, wish: &ExecIn) -> Result<(String, String, ExecEnd), Code> {
         let lines = String::from_utf8(self.post(&format!("/v1/containers/{id}/exec"), wish).await?).expect("text");
         let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
@@ -98,7 +98,7 @@ async fn a_signal_reaches_the_program_or_all_processes() {
     let caller = Caller::new(&rm, &node);
     assert_eq!(caller.signal(&id, "usr1", false).await, Ok(1));
     rm.until("the signal", |_| node.text(&id, "stdout").contains("got usr1").then_some(())).await;
-    // The shell ignores what its child dies of.
+    // The signal kills the child; the shell survives it and then exits with 3.
     assert_eq!(caller.signal(&id, "USR1", true).await, Ok(2));
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 3 }, "{report:#?}");
@@ -168,7 +168,7 @@ async fn a_program_runs_beside_with_its_output_and_its_code() {
     assert_eq!((many.0.len(), many.2), (3_000_000, ExecEnd::Exit { code: 0 }));
     assert_eq!(caller.exec(&id, &wish(&[])).await, Err(Code::HR0400));
     assert_eq!(std::fs::read_dir(node.file(&id, "exec")).expect("its folder").count(), 0, "nothing of them is left");
-    // None of these ends is that of the container's own program.
+    // None of these ends counts as the end of the container's own program.
     assert!(!node.file(&id, "exit").exists());
     assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1));
     let report = rm.exit(&id).await;
@@ -177,7 +177,8 @@ async fn a_program_runs_beside_with_its_output_and_its_code() {
     assert_eq!(caller.exec(&id, &wish(&["true"])).await, Err(Code::HR0409), "it has ended");
 }
 
-/// Too much for a container of 24 MiB, beside a program that takes next to nothing. What the container's own end was called.
+/// Runs a program that allocates too much in a container of 24 MiB, whose own program uses little.
+/// Returns the reason of the container's end.
 async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, extra);
@@ -188,7 +189,8 @@ async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
     assert_eq!(end, ExecEnd::Signal { signal: 9 });
     let enforcer = rm.with(|book| book.registrations[0].enforcer);
     if enforcer.is_kernel() {
-        // The kernel kills where most is used, on cgroup v2 with all that runs in that group: that is not the container's own program.
+        // The kernel kills in the group with the largest use, on cgroup v2 all processes of that
+        // group. The container's own program is not in it.
         assert_eq!(caller.signal(&id, "TERM", false).await, Ok(1), "it lives");
     }
     (enforcer, rm.exit(&id).await.reason)

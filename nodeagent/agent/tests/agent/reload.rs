@@ -1,4 +1,5 @@
-//! SIGHUP: what can hold at once does, what waits is named, a file with mistakes changes nothing.
+//! SIGHUP: reloadable keys take effect, keys that need a restart are named, and a file with errors
+//! changes nothing.
 
 use headroom_wire::v1::nodes::Health;
 

@@ -1,4 +1,4 @@
-//! Another size for a container that runs.
+//! Resize of a running container.
 
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use headroom_wire::v1::nodes::Observed;
@@ -6,7 +6,8 @@ use headroom_wire::v1::nodes::Observed;
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
 
-/// Tells what it was launched with; when it is let, takes 16 MiB and more, says so and holds them; when it is let, ends well.
+/// Prints its launch size. When the file `go` appears, it allocates 16 MiB and more, prints `grown`
+/// and keeps the memory. When `end` appears, it exits with 0.
 const GROWS: &str = "echo $HEADROOM_MEMORY_BYTES; while [ ! -e go ]; do sleep 0.05; done; \
                      x=0123456789abcdef; n=0; while [ $n -lt 20 ]; do x=$x$x; n=$((n+1)); done; \
                      echo grown; while [ ! -e end ]; do sleep 0.05; done; exit 0";
@@ -30,7 +31,7 @@ async fn grown(rm: &FakeRm, node: &Node, id: &ContainerId) {
     rm.until("its use", |b| b.seen.get(id).filter(|o| o.used >= enough).map(|_| ())).await;
 }
 
-/// One story for each way to hold a limit.
+/// The same scenario for each enforcer.
 async fn grows_within_the_raised_limit_and_shrinks_no_further_than_its_use(more: &[&str]) {
     let rm = FakeRm::start().await;
     let node = Node::start(&rm.url, 256, more);
@@ -83,7 +84,7 @@ async fn beyond_the_raised_limit_it_is_killed_for_that_one() {
     assert_eq!((report.reason, report.evidence.own.limit), (ExitReason::OverheadOom, Some(Bytes::from_mib(16))), "{report:#?}");
 }
 
-/// Rewrites the record of an order as an agent would have left it that was killed in the middle of a change.
+/// Rewrites the record of an order as an agent leaves it that is killed during a change.
 fn torn(node: &Node, id: &ContainerId, version: u32, memory_mib: u64) {
     let text = node.text(id, "order.json");
     let mut record: serde_json::Value = serde_json::from_str(&text).expect("json");
@@ -112,14 +113,14 @@ async fn a_later_agent_tells_the_size_that_the_kernel_has() {
     node.crash();
     assert_eq!(registered(&mut node, 1).await, (2, Bytes::from_mib(120)));
 
-    // Killed before the limit was changed: the order is as it was.
+    // Killed before the limit was changed: the order is unchanged.
     node.crash();
     rm.set_gone(true);
     torn(&node, &id, 3, 60);
     rm.set_gone(false);
     assert_eq!(registered(&mut node, 2).await, (2, Bytes::from_mib(120)));
 
-    // Killed after the limit was changed: only the kernel knows.
+    // Killed after the limit was changed: only the kernel has the new size.
     node.crash();
     std::fs::write(node.file(&id, "order.json"), first).expect("writes");
     torn(&node, &id, 2, 120);

@@ -1,4 +1,4 @@
-//! A listener with TLS and a certificate of its own, made for the test.
+//! A TLS listener with a self-signed certificate.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::server::TlsStream;
 
-/// Whoever shakes hands for longer is dropped.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Listens on a free port of this host.
@@ -23,7 +23,7 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
-    /// With the certificate, in PEM, for the name `localhost`.
+    /// Binds the listener. Returns it with its certificate, in PEM, for the name `localhost`.
     pub(crate) async fn bind() -> (Secured, String) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
@@ -43,7 +43,7 @@ impl Listener for Secured {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 
-    /// The next peer that speaks TLS.
+    /// The next peer that completes a TLS handshake.
     async fn accept(&mut self) -> (Self::Io, SocketAddr) {
         loop {
             let (stream, peer) = self.tcp.accept().await.expect("accepts");

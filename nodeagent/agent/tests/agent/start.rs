@@ -1,4 +1,4 @@
-//! Starts that must fail in one sentence, and an agent that is embedded in another program.
+//! Failed starts with one-sentence errors, and an agent that is embedded in another program.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! What programs written for YARN's node manager read from a real agent.
+//! The YARN node manager API of a real agent.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -46,7 +46,7 @@ async fn a_container_is_seen_while_it_lives_and_after() {
     let report = rm.exit(&dies).await;
     assert_eq!(report.reason, ExitReason::OverheadOom, "{report:#?}");
 
-    // What is read is published after what is reported.
+    // The API may show the ended container a moment after its report arrived.
     rm.until("it to be published", |_| {
         let (status, _) = call(&node, &format!("/ws/v1/node/containers/{}", name(&dies)), "application/json");
         (status == 200).then_some(())
@@ -70,7 +70,7 @@ async fn a_container_is_seen_while_it_lives_and_after() {
     assert_eq!(get(&node, "apps?state=FINISHED"), json!({"apps": {"app": []}}));
     assert_eq!(get(&node, "apps?state=RUNNING")["apps"]["app"][0], app);
 
-    // Nobody needs it any more; its directory is kept for its logs.
+    // The container is forgotten; its directory is kept for its logs.
     rm.forget(&dies);
     rm.until("it to be forgotten", |_| {
         let state = get(&node, &format!("containers/{}", name(&dies)))["container"]["state"].clone();
@@ -122,7 +122,7 @@ async fn a_node_says_what_it_is_and_refuses_in_yarns_shape() {
     assert_eq!(exception(&node, "/ws/v1/node/info", "application/xml"), (406, "WebApplicationException".into()));
 }
 
-/// Every address of a node agent that the page names is one that is answered.
+/// Every address of the node agent that the documentation page names is served.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_names_addresses_that_are_there() {
     let rm = FakeRm::start().await;

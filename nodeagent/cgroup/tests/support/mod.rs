@@ -1,6 +1,7 @@
-//! A root of its own for each test, on whatever this host can enforce with; removed at the end, also after a failure.
+//! A separate root for each test, with the enforcer of this host. It is removed at the end, also
+//! after a failure.
 
-// Each test program takes what it needs of this, and sees nothing of it from outside.
+// Each test program uses a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use headroom_node_cgroup::{Enforcer, Group, Limits, OomGroup, Wanted, detect};
 use headroom_types::{Bytes, EnforcerKind};
 
-/// How long anything here may take.
+/// Time limit of each wait.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The enforcer under test.
@@ -20,7 +21,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Kernel enforcement of this host, in a root named after the test and this process.
+    /// The kernel enforcer of this host, in a root named after the test and this process.
     pub fn new(test: &str) -> Host {
         let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
         let wanted = Wanted { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
@@ -54,7 +55,7 @@ pub fn memory(mib: u64) -> Limits {
     Limits { memory: Some(Bytes::from_mib(mib)), processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None }
 }
 
-/// A shell script that runs inside the group from its first instruction on.
+/// Starts a shell script that runs inside the group from its first instruction on.
 pub fn run_in(group: &Group, script: &str) -> Child {
     run_with(&group.procs_files(), script)
 }
@@ -66,10 +67,11 @@ pub fn run_with(procs: &[PathBuf], script: &str) -> Child {
     command.spawn().expect("a shell")
 }
 
-/// Fills memory until somebody stops it: `tail` keeps the last line, and this line never ends.
+/// A program that allocates memory until it is killed: `tail` keeps the last line, and this line
+/// never ends.
 pub const HOG: &str = "exec tail /dev/zero";
 
-/// Holds so many MiB of anonymous memory: `dd` fills its buffer and cannot get rid of it.
+/// A script that holds `mib` MiB of anonymous memory: `dd` fills its buffer and blocks on the pipe.
 pub fn holder(mib: u64) -> String {
     format!("dd if=/dev/zero bs={mib}M count=1 | sleep 600")
 }
@@ -79,12 +81,12 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
-        // A short wait for nothing in particular: the kernel has no event for what is asked here.
+        // A fixed wait, because the kernel has no event for these conditions.
         let _ = nix::poll::poll(&mut [], 5u8);
     }
 }
 
-/// The signal that ended it.
+/// The signal that ended the process.
 pub fn signal_of(child: &mut Child) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&child.wait().expect("reaps"))
 }

@@ -1,18 +1,20 @@
-//! Memory that is not the heap: where it went, by the kernel's kinds and by the mappings of the largest process.
+//! Rules for memory outside the heap, by the kernel's counters and the mappings of the largest
+//! process.
 
 use headroom_types::exit::ProcessFacts;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
 use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, fitting, row};
 
-/// Fewer threads than this are no crowd.
+/// A program with fewer threads is not diagnosed for its threads.
 const MANY_THREADS: u64 = 64;
-/// Fewer arenas than this are no waste.
+/// A program with fewer arenas is not diagnosed for its arenas.
 const MANY_ARENAS: u32 = 4;
-/// So many open sockets or pipes can hold what the kernel holds for a process.
+/// This many open sockets or pipe ends can hold the kernel memory of a process.
 const MANY_ENDS: u32 = 16;
 
-/// Too little room for what has to stay there. Where it is known what took the room, that is the cause, and this only how it ended.
+/// Too little memory for code and files. If another row explains the full memory, that row is the
+/// cause, and this row only describes how it ended.
 pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
     if c.verdict.reason != ExitReason::StalledAtLimit {
         return None;
@@ -55,13 +57,13 @@ pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::ChildProcesses, Certainty::Likely, cause, fix).at_the_price_of(LESS_AT_ONCE).fitting(c.without(others)))
 }
 
-/// What all processes but the largest held.
+/// The memory of all processes except the largest.
 pub(super) fn others(c: &Case<'_>) -> Bytes {
     c.e.victims.iter().skip(1).fold(Bytes::ZERO, |sum, v| sum.saturating_add(v.rss))
 }
 
 pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
-    // 16 KiB of kernel stack for each thread on every architecture this runs on.
+    // Each thread has a kernel stack of 16 KiB on every supported architecture.
     let by_kernel = c.e.own.stat.kernel_stack.map(|b| b.get() / (16 << 10));
     let by_maps = c.e.inside.map(|i| u64::from(i.stack_count));
     let count = c.e.heap.and_then(|h| h.threads).into_iter().chain(by_kernel).chain(by_maps).max()?;
@@ -132,7 +134,8 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
         let cause = format!("{sock} are buffers of sockets");
         return Some(row(SubCause::Sockets, Certainty::Certain, cause, fix).at_the_price_of(dear).fitting(c.without(sock)));
     }
-    // Buffers of local sockets and of pipes are plain kernel memory; who has many of them open is probably whose they are.
+    // Buffers of local sockets and pipes are plain kernel memory. A process with many of them open
+    // probably owns that memory.
     let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
     let ProcessFacts { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
     let cause =
@@ -180,7 +183,7 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-/// What a managed runtime holds in large native blocks is direct buffers unless somebody links a native library.
+/// Large native blocks of a managed runtime are direct buffers, unless it links a native library.
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, _) = c.heap()?;
     let inside = c.e.inside.filter(|_| c.beside_heap())?;
@@ -200,7 +203,7 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::DirectBuffers, Certainty::Likely, cause, fix).at_the_price_of(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
 }
 
-/// Beside the heap, and nothing better is known.
+/// Memory outside the heap without a more exact cause.
 pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
     if !c.beside_heap() {
         return None;

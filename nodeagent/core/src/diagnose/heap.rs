@@ -1,25 +1,27 @@
-//! The heap itself: too small, in pieces, collected without end, never told its budget, or with room to spare.
+//! Rules for the heap: too small, fragmented, collected without end, without its budget, or too
+//! large.
 
 use headroom_types::exit::{Collector, GcCause, HeapFacts};
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
 use super::{Case, fitting, row};
 
-/// From this share of the last seconds on, collecting is what the runtime does. Per cent.
+/// From this share of the last seconds on, a runtime mainly collects. In percent.
 const BOUND: u8 = 50;
-/// Less collecting than this in all is the short struggle of any heap before it fails. Milliseconds.
+/// Less collection time in total is normal before any heap fails. In milliseconds.
 const BOUND_MS: u64 = 2000;
-/// A heap that fails with less than this in use did not fail for being full. Per cent.
+/// A heap that fails with less than this in use did not fail for being full. In percent.
 const FULL: u64 = 80;
 
-/// Beyond this many parts old to one new, new objects have too little room. The usual is 2.
+/// Largest ratio of old to new generation. Above it, new objects have too little memory. The
+/// default of the JVM is 2.
 const MOST_OLD: u64 = 6;
 
 pub(super) fn is_heap(c: &Case<'_>) -> bool {
     c.verdict.reason == ExitReason::HeapOom || c.verdict.dimension == Some(Dimension::Heap)
 }
 
-/// The budget and the runtime's own maximum are two numbers that somebody has to keep equal.
+/// The budget and the maximum of the runtime are two settings that the user has to keep equal.
 pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     if heap.max <= budget.mul_ratio(105, 100) {
@@ -36,8 +38,8 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     Some(if beyond.is_zero() { row } else { row.fitting(c.without(beyond)) })
 }
 
-/// What a program keeps for long has to fit where long-lived objects go: the rest of it stands in the way of new ones, and every
-/// collection of the whole heap copies it for nothing.
+/// A cache must fit into the old generation. The rest of it takes memory from new objects, and each
+/// full collection copies it without effect.
 pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     let (cached, old) = (heap.cached?, heap.old_max?);
@@ -46,7 +48,7 @@ pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let cause =
         format!("{cached} are kept as a cache; the old generation, where long-lived objects go, holds {old} of {}", heap.max);
-    // A tenth more than the cache, because it is never all that gets old.
+    // The old generation also holds other objects: a tenth of the cache.
     let room = cached.mul_ratio(11, 10);
     let other = match (2..=MOST_OLD).find(|ratio| heap.max.mul_ratio(*ratio, ratio + 1) >= room) {
         Some(ratio) => format!("a larger old generation in the same heap (-XX:NewRatio={ratio})"),
@@ -63,7 +65,7 @@ pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-/// What is beside the heap ran out while the heap had much to spare.
+/// The memory outside the heap ran out while the heap had much free memory.
 pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
     let (heap, budget) = c.heap()?;
     let live = heap.old_used.unwrap_or(heap.used);
@@ -83,7 +85,7 @@ pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
     Some(if given_back.is_zero() { row } else { row.fitting(c.without(given_back)) })
 }
 
-/// Collecting took the time, and freed next to nothing.
+/// Collection took most of the time and freed almost nothing.
 pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
     if !is_heap(c) {
         return None;
@@ -106,7 +108,7 @@ pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-/// The heap failed: full, or without room in one piece.
+/// The heap failed: full, or without contiguous free memory.
 pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
     if !is_heap(c) {
         return None;
@@ -119,7 +121,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
     if let Some(row) = fragmented(&heap, budget, larger, &long_lived) {
         return Some(row);
     }
-    // An old generation is two thirds of the heap unless somebody says otherwise.
+    // An old generation is two thirds of the heap unless a flag changes that.
     let certain = heap.old_used.is_some_and(|live| live >= budget.mul_ratio(60, 100)) && bound(c).is_none();
     let certainty = if certain { Certainty::Certain } else { Certainty::Likely };
     let cause = format!("the heap of {budget} is full: {} in use{long_lived}", heap.used);
@@ -129,7 +131,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
     )
 }
 
-/// No counters: only what the runtime said.
+/// There are no counters, only the runtime message.
 fn untold(c: &Case<'_>) -> Diagnosis {
     match c.e.heap_budget {
         Some(budget) => row(

@@ -1,4 +1,5 @@
-//! Limits that the program or its command sets, and requests that no size answers: a larger container changes nothing there.
+//! Rules for limits that the program sets and for requests beyond any size. A larger container does
+//! not help.
 
 use headroom_types::{Bytes, Certainty, Diagnosis, OwnLimit, OwnLimitKind, SubCause};
 
@@ -6,9 +7,10 @@ use super::{Case, row};
 use crate::classify::{Marked, is_refused};
 use crate::marker;
 
-/// A maximum below this share of the budget was not set by the budget. Per cent.
+/// A maximum below this share of the budget does not come from the budget. In percent.
 const BELOW: u64 = 95;
-/// A maximum that a runtime reports leaves out parts of the heap: only one below this share of the budget says anything. Per cent.
+/// A maximum that a runtime reports omits parts of the heap. It counts only below this share of the
+/// budget. In percent.
 const WELL_BELOW: u64 = 80;
 
 /// The program was refused memory far below the limit of its container.
@@ -42,7 +44,7 @@ fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
     Diagnosis { asked, ..row(SubCause::ImpossibleRequest, certainty, cause, fix) }
 }
 
-/// A Java array cannot have that many elements, however large the heap is.
+/// A Java array cannot have that many elements with any heap size.
 pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
     if !c.says("requested array size exceeds vm limit") {
         return None;
@@ -77,7 +79,7 @@ pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::OwnLimit, certainty, cause, fix))
 }
 
-/// A kind of memory beside the heap is full at a maximum that was set by hand.
+/// A kind of memory outside the heap is full at a maximum that was set by hand.
 pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
     if c.told != Some(Marked::Beside) {
         return None;

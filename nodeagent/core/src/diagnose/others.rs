@@ -1,4 +1,4 @@
-//! Its own data, and what was no fault of its own.
+//! Rules for the program's own data, and for ends that are not charged to it.
 
 use headroom_types::exit::OuterLevel;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
@@ -27,7 +27,7 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
     Some(row(SubCause::OwnData, certainty, what, fix).at_the_price_of("fewer tasks fit on a node"))
 }
 
-/// Anonymous memory that another row has a better name for.
+/// Anonymous memory that another row explains more exactly.
 fn explained(c: &Case<'_>) -> Bytes {
     let arenas = c.e.inside.filter(|_| beside::arenas(c).is_some()).map(|i| i.arenas);
     let stacks = c.e.inside.filter(|_| beside::threads(c).is_some()).map(|i| i.stacks);
@@ -35,9 +35,10 @@ fn explained(c: &Case<'_>) -> Bytes {
     [arenas, stacks, children].into_iter().flatten().fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
-/// Memory that ended programs left behind is named from this share of the outer limit on. Per cent.
+/// From this share of the outer limit on, memory left behind by ended programs is reported. In
+/// percent.
 const LEFTOVER: u64 = 10;
-/// From this share on it alone explains that the limit was hit. Per cent.
+/// From this share on, that memory alone explains the hit limit. In percent.
 const LEFTOVER_CERTAIN: u64 = 25;
 
 fn is_hit(level: &OuterLevel) -> bool {
@@ -51,7 +52,7 @@ fn words(level: &OuterLevel) -> String {
     }
 }
 
-/// The innermost level that was hit and that leftovers had filled.
+/// The innermost level that was hit and that leftover memory had filled.
 pub(super) fn leftover(c: &Case<'_>) -> Option<Diagnosis> {
     let is_share = |level: &OuterLevel, percent| {
         let left = level.unattributed.as_ref().map(|left| left.memory).unwrap_or_default();

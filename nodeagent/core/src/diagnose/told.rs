@@ -1,4 +1,4 @@
-//! What the runtime itself said ran out.
+//! Rules for the memory that the runtime message names.
 
 use headroom_types::{Certainty, Diagnosis, SubCause};
 

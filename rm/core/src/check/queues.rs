@@ -1,4 +1,4 @@
-//! What is true of queues after every event: accounts add up, limits hold, and nobody waits who could be served.
+//! Invariants of queues: accounts add up, limits hold, and no waiter waits that could be placed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::queue::QueueIx;
 use crate::sched::fit::Need;
 use crate::sched::part;
 
-/// What the containers of one queue add up to.
+/// Sums over the containers of one queue.
 #[derive(Debug, Default, PartialEq)]
 struct Sum {
     containers: u32,
@@ -89,7 +89,7 @@ impl Cluster {
         assert_eq!(missing.count(), queued, "requests that wait and are not queued");
     }
 
-    /// A queue that has more than its maximum, because that was lowered, is given nothing.
+    /// A queue above a lowered maximum gets no containers.
     fn check_limits(&self) {
         for (ix, slot) in self.queue.slots() {
             let used = &self.ledger.queue(ix).expect("every queue has an account").used;

@@ -1,37 +1,37 @@
-//! A line for the event log: what happened to what. It is put into words by whoever reads it, not by the step that made it.
+//! Lines of the event log.
 //!
-//! Plain data.
+//! Plain data. A reader formats the message; the step that creates a line only stores the values.
 
 use std::fmt;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, QueuePath, Reason, RequestId};
 
-/// How much attention a line of the event log wants.
+/// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// As planned.
+    /// Expected.
     Normal,
-    /// Worth a look.
+    /// Unexpected; needs attention.
     Warning,
 }
 
-/// A line for the event log.
+/// Line of the event log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much attention it wants.
+    /// Severity.
     pub level: Level,
-    /// Closed word.
+    /// Reason from the closed list.
     pub reason: Reason,
-    /// What it is about.
+    /// Object of the line.
     pub object: Object,
-    /// The node it happened on.
+    /// Node where it happened.
     pub node: Option<NodeId>,
-    /// For people; see [`LogLine::message`].
+    /// Message for users; see [`LogLine::message`].
     pub words: Words,
 }
 
-/// What a line is about. Displays as its id.
+/// Object of a line. Displays as its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// The resource manager itself.
@@ -46,21 +46,21 @@ pub enum Object {
     Queue(QueuePath),
 }
 
-/// What a line says. What happens to every container is kept as figures.
+/// Message of a line. Frequent container events are stored as values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Words {
-    /// A sentence.
+    /// Formatted text.
     Text(String),
-    /// A container runs, of this request; `None` for a master.
+    /// A container of this request runs; `None` for a master.
     Runs(Option<RequestId>),
     /// A container ended.
     Ended(ExitReason),
-    /// A container was given to a request, which had waited for it so long.
+    /// A container was granted to a request after this waiting time.
     Granted(RequestId, ContainerId, Duration),
 }
 
 impl LogLine {
-    /// The application it belongs to.
+    /// Application of the object.
     pub fn app(&self) -> Option<&AppId> {
         match &self.object {
             Object::App(app) => Some(app),
@@ -68,7 +68,7 @@ impl LogLine {
             Object::Manager | Object::Node(_) | Object::Queue(_) => None,
         }
     }
-    /// What it says, for people.
+    /// Message for users.
     pub fn message(&self) -> String {
         match &self.words {
             Words::Text(text) => text.clone(),

@@ -1,18 +1,18 @@
-//! What a call is refused with: each names the thing, and most the next step.
+//! Errors of calls: each names the object, and most name the next step.
 //!
-//! Plain data. A refused call has changed nothing.
+//! Plain data. A refused call changes nothing.
 
 use headroom_types::{AppId, AttemptId, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, TaskId};
 
 use crate::queue::spec::QueueProblem;
 
-/// A call was refused, and nothing was changed.
+/// Error of a call; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Unknown application.
     #[error("there is no application {0}")]
     NoSuchApp(AppId),
-    /// Never given out in this life, or used up.
+    /// The number was not reserved in this incarnation, or is used.
     #[error("number {0} is not reserved for an application")]
     NotReserved(u32),
     /// Unknown container.
@@ -21,61 +21,61 @@ pub enum Refusal {
     /// Unknown request.
     #[error("application {app} has no request {request}")]
     NoSuchRequest {
-        /// Whose.
+        /// The application.
         app: AppId,
-        /// Which.
+        /// The request.
         request: RequestId,
     },
     /// Unknown task.
     #[error("application {app} has no task {task}")]
     NoSuchTask {
-        /// Whose.
+        /// The application.
         app: AppId,
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// The sender speaks to an earlier life of the resource manager.
+    /// The message is for an earlier incarnation of the resource manager.
     #[error("the message is for life {given} of the resource manager; this is life {current}")]
     StaleEpoch {
-        /// In the message.
+        /// Epoch in the message.
         given: Epoch,
-        /// Now.
+        /// Current epoch.
         current: Epoch,
     },
-    /// The node was given up, or never came.
+    /// The node is lost or has never registered.
     #[error("node {0} is not registered")]
     NodeNotRegistered(NodeId),
-    /// A registration that a later one of the same node has overtaken.
+    /// A later registration of the same node was already processed.
     #[error("registration {given} of node {node} comes after its registration {latest}")]
     Overtaken {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// In the message.
+        /// Number in the message.
         given: u64,
-        /// The one that holds.
+        /// Number of the latest registration.
         latest: u64,
     },
-    /// The master has not registered in this life of the resource manager.
+    /// The master has not registered in this incarnation of the resource manager.
     #[error("the master of {0} is not registered")]
     MasterNotRegistered(AppId),
-    /// Another attempt has taken over.
+    /// A later attempt has replaced this one.
     #[error("{given} is not the current attempt; that is attempt {current}")]
     StaleAttempt {
-        /// In the message.
+        /// Attempt in the message.
         given: AttemptId,
-        /// Now.
+        /// Current attempt.
         current: u32,
     },
-    /// After a restart: which containers an application still has is not known yet.
+    /// After a restart: the containers of the application are not yet known.
     #[error("{0}")]
     Recovering(String),
-    /// That run of the master has not been launched.
+    /// The attempt has not been launched.
     #[error("{0} has not been launched")]
     NotLaunched(AttemptId),
-    /// The application is over or about to be.
+    /// The application has ended or is finishing.
     #[error("application {app} is {state}")]
     AppEnding {
-        /// Which.
+        /// The application.
         app: AppId,
         /// Its state.
         state: &'static str,
@@ -83,17 +83,17 @@ pub enum Refusal {
     /// The application has not ended.
     #[error("application {app} is {state}, and only what has ended can be forgotten")]
     NotOver {
-        /// Which.
+        /// The application.
         app: AppId,
         /// Its state.
         state: &'static str,
     },
-    /// No node could ever give it.
+    /// Infeasible: no node could ever hold it.
     #[error("{sentence}")]
     NeverFits {
-        /// Names the largest node.
+        /// Reason, with the largest node.
         sentence: String,
-        /// The largest container any node could ever give.
+        /// Largest container that any node could ever hold.
         largest: Resource,
     },
     /// Unknown node.
@@ -102,66 +102,66 @@ pub enum Refusal {
     /// Unknown queue.
     #[error("there is no queue {0}")]
     NoSuchQueue(QueuePath),
-    /// Applications go to leaves.
+    /// The queue has child queues; applications belong to leaves.
     #[error("{queue} holds other queues; choose one of them, such as {leaf}")]
     NotALeaf {
-        /// As named.
+        /// Queue in the call.
         queue: QueuePath,
-        /// One that would do.
+        /// A leaf below it.
         leaf: QueuePath,
     },
-    /// A queue takes nothing in now.
+    /// The queue accepts no applications.
     #[error("queue {queue} is {gate}")]
     QueueClosed {
-        /// Which.
+        /// The queue.
         queue: QueuePath,
-        /// In a word.
+        /// State of the queue.
         gate: &'static str,
     },
-    /// The tree of queues is wrong; nothing of it was taken over.
+    /// The queue tree is not valid; nothing of it was applied.
     #[error("{} problems in the queues, first {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
     BadQueues(Vec<QueueProblem>),
-    /// Somebody else was first.
+    /// The object has changed since the caller read it.
     #[error("{what} is at version {current}, and the call is for version {given}")]
     Conflict {
-        /// Of what.
+        /// The object.
         what: String,
-        /// In the call.
+        /// Version in the call.
         given: u64,
-        /// Now.
+        /// Current version.
         current: u64,
     },
-    /// A container's state does not allow another size.
+    /// The container's state does not allow a resize.
     #[error("{container} cannot be resized: {why}")]
     NotResizable {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// There is no room to grow.
+    /// The container cannot grow, because its node or queue has no free capacity.
     #[error("{sentence}")]
     NoRoom {
-        /// What is short, and where.
+        /// Missing resource and its place.
         sentence: String,
     },
     /// The node was decommissioned.
     #[error("node {0} is decommissioned")]
     Decommissioned(NodeId),
-    /// More is said of a node than anybody needs.
+    /// The node would have too many labels, attributes and taints.
     #[error("{node} would have more than {most} labels, attributes and taints from operators")]
     TooManyTags {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// How many may be.
+        /// Largest number.
         most: usize,
     },
-    /// A bound of the resource manager.
+    /// A limit of the resource manager is reached.
     #[error("{what}: at most {most}")]
     TooMany {
-        /// Of what.
+        /// Limited objects.
         what: String,
-        /// How many may be.
+        /// Largest number.
         most: usize,
     },
 }

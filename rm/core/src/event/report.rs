@@ -1,4 +1,4 @@
-//! What a node says: when it comes, and with every sign of life.
+//! Registration and heartbeat of a node.
 //!
 //! Plain data.
 
@@ -7,102 +7,103 @@ use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Reques
 
 use super::Traits;
 
-/// What a node says when it comes.
+/// Registration of a node.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// What it offers.
+    /// Offered resources.
     pub offers: Resource,
-    /// What holds its containers to their limits.
+    /// Mechanism that enforces container limits.
     pub enforcer: EnforcerKind,
-    /// Where its own interface listens.
+    /// URL of its agent.
     pub url: String,
     /// Version of its agent.
     pub version: String,
-    /// Where it stands and what it is.
+    /// Rack, labels, attributes and taints.
     pub traits: Traits,
-    /// Whether it can take work.
+    /// Health of the node.
     pub health: Health,
-    /// Every container it has.
+    /// All containers on the node.
     pub seen: Vec<Seen>,
-    /// Ends that nobody has acknowledged.
+    /// Exit reports that are not acknowledged.
     pub exits: Vec<ExitReport>,
-    /// Above that of every registration it sent before; 0 when it does not say.
+    /// Registration number, higher than that of each earlier registration; 0 when the node sends
+    /// none.
     pub serial: u64,
-    /// What ended containers have left on it.
+    /// Memory that ended containers left charged on the node.
     pub unattributed: Unattributed,
 }
 
-/// A node's sign of life.
+/// Heartbeat of a node.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The life of the resource manager it speaks to.
+    /// Incarnation of the resource manager to which the node is connected.
     pub epoch: Epoch,
-    /// Containers, with their use.
+    /// Containers with their memory use.
     pub seen: Vec<Seen>,
-    /// Ends that nobody has acknowledged.
+    /// Exit reports that are not acknowledged.
     pub exits: Vec<ExitReport>,
-    /// In use on the whole host. Bytes.
+    /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
-    /// Whether it can take work.
+    /// Health of the node.
     pub health: Health,
-    /// What ended containers have left on it.
+    /// Memory that ended containers left charged on the node.
     pub unattributed: Unattributed,
 }
 
-/// Whether a node can take work.
+/// Health of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It can.
+    /// It can take work.
     Healthy,
-    /// It cannot.
+    /// It cannot take work.
     Unhealthy {
-        /// Why.
+        /// Reason.
         reason: String,
     },
 }
 
-/// A container as its node sees it.
+/// Container as its node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
+    /// The container.
     pub container: ContainerId,
     /// The request it was granted for; `None` for a master.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in; 1 for the first.
+    /// Attempt of its master for which it was granted; 1 for the first.
     pub attempt: u32,
-    /// Its size.
+    /// Size.
     pub resource: Resource,
-    /// The version of that size; 1 for the one it was granted with.
+    /// Version of the size; 1 for the size of the grant.
     pub version: u32,
-    /// A later size it could not be given.
+    /// A later size that the node could not apply.
     pub refused: Option<RefusedSize>,
-    /// Where it is in its life.
+    /// Phase on the node.
     pub phase: Phase,
-    /// Memory charged to it. Bytes.
+    /// Charged memory. Bytes.
     pub used: Option<Bytes>,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
 }
 
-/// A size that a node could not give a container.
+/// Size that a node could not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedSize {
-    /// The version of the order.
+    /// Version of the order.
     pub version: u32,
-    /// Why, for people.
+    /// Reason for users.
     pub why: String,
 }
 
-/// Where a container is in its life on the node.
+/// Phase of a container on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Being made.
+    /// The node prepares it.
     Preparing,
-    /// Being started.
+    /// The node starts it.
     Starting,
     /// Its program runs.
     Running,
-    /// It was told to end.
+    /// The node stops it.
     Stopping,
     /// It ended.
     Exited,

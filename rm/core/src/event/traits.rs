@@ -1,4 +1,4 @@
-//! Where a node stands and what it is, and how that is changed by an operator.
+//! Node properties for placement, and their changes by an operator.
 //!
 //! Plain data.
 
@@ -6,58 +6,58 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::Name;
 
-/// Where a node stands and what it is, for placement.
+/// Node properties for placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// Nodes of one rack fail together.
+    /// Rack; nodes of one rack fail together.
     pub rack: Option<Name>,
-    /// Words an ask can insist on.
+    /// Labels that a request can require.
     pub labels: BTreeSet<Name>,
-    /// Only asks that insist on one of its labels come here.
+    /// Whether only requests that require one of the labels are placed on this node.
     pub exclusive: Exclusive,
-    /// Named values an ask can compare.
+    /// Attributes that a request can compare.
     pub attributes: BTreeMap<Name, String>,
-    /// Only asks that tolerate every one of these come here. The value may be empty.
+    /// Taints; a request must tolerate all of them. The value may be empty.
     pub taints: BTreeMap<Name, String>,
 }
 
 impl Traits {
-    /// True when it is kept for nobody: an ask without any wish may come.
+    /// True when the node accepts a request without any placement rules.
     pub fn takes_all(&self) -> bool {
         self.exclusive == Exclusive::No && self.taints.is_empty()
     }
 }
 
-/// Whether a node is kept for asks that name one of its labels.
+/// Whether a node only accepts requests that require one of its labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exclusive {
-    /// It is open to all.
+    /// All requests are accepted.
     #[default]
     No,
-    /// It is kept for them.
+    /// Only requests that require one of its labels are accepted.
     Yes,
 }
 
-/// What is to change of what an operator says of a node. What is not named stays.
+/// Change of a node's tags by an operator. Everything that is not named stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TagChange {
-    /// Whether it gets new containers.
+    /// Cordon or uncordon.
     pub cordon: Option<Cordon>,
-    /// Labels it has from now on.
+    /// Labels to add.
     pub labels: BTreeSet<Name>,
-    /// Labels that are not said any more.
+    /// Labels to remove.
     pub drop_labels: BTreeSet<Name>,
-    /// Attributes from now on; `None` for one that is not said any more.
+    /// Attributes to set; `None` to remove one.
     pub attributes: BTreeMap<Name, Option<String>>,
-    /// Taints from now on; `None` for one that is not said any more.
+    /// Taints to set; `None` to remove one.
     pub taints: BTreeMap<Name, Option<String>>,
 }
 
-/// Whether a node gets new containers, by an operator's word.
+/// Cordon of a node by an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cordon {
-    /// It gets none, for this reason; those it has stay.
+    /// No new containers, for this reason; running containers stay.
     On(String),
-    /// It gets some again.
+    /// New containers are allowed.
     Off,
 }

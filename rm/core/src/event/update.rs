@@ -1,4 +1,4 @@
-//! What a master is told, numbered, so that nothing is missed and nothing is taken in twice.
+//! Numbered updates for a master; the numbers prevent lost and repeated updates.
 //!
 //! Plain data.
 
@@ -6,90 +6,91 @@ use std::sync::Arc;
 
 use headroom_types::{ContainerId, ExitReport, JobOrder, NodeId, RequestId, Resource, UnixMillis};
 
-/// A container as its master is told.
+/// Granted container in an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// Its id.
     pub container: ContainerId,
     /// The request.
     pub request: RequestId,
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// Its size.
+    /// Size.
     pub resource: Resource,
-    /// The run of the master that it was granted to.
+    /// Attempt of the master to which it was granted.
     pub attempt: u32,
 }
 
-/// One numbered message to a master.
+/// Numbered update for a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// Counts up without gaps from 1 within one application and epoch.
+    /// Cursor; counts up from 1 without gaps within one application and epoch.
     pub cursor: u64,
-    /// What happened.
+    /// Content.
     pub what: UpdateKind,
 }
 
-/// What an update tells.
+/// Content of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
-    /// Granted.
+    /// A container was granted.
     Allocated(Granted),
-    /// Its program runs.
+    /// The program of a container runs.
     Running {
-        /// Which.
+        /// The container.
         container: ContainerId,
     },
-    /// It ended.
+    /// A container ended.
     Exited {
         /// Its request.
         request: RequestId,
-        /// The verdict.
+        /// Exit report with the verdict.
         report: Arc<ExitReport>,
     },
-    /// Its node has given it another size.
+    /// A node has resized a container.
     Resized {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// The size it has now.
+        /// Current size.
         resource: Resource,
-        /// The version of that size.
+        /// Version of that size.
         version: u32,
     },
-    /// Its node could not give it the size; it has the one before.
+    /// A node could not resize a container, which keeps its current size.
     ResizeFailed {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// The size it has.
+        /// Current size.
         resource: Resource,
-        /// The version of that size.
+        /// Version of that size.
         version: u32,
-        /// Why, for people.
+        /// Reason for users.
         why: String,
     },
-    /// It will be taken for somebody with a better claim. Releasing it, or another one of the same size, avoids that.
+    /// A container will be preempted. The master avoids that if it releases this container, or
+    /// another one of the same size.
     PreemptSoon {
-        /// Which.
+        /// The container.
         container: ContainerId,
-        /// When, on the wall clock.
+        /// Time of the preemption, on the wall clock.
         at: UnixMillis,
-        /// For whom, for people.
+        /// Reason for users, with the application that gets the resources.
         why: String,
     },
-    /// Its node is being emptied: it should end by itself by then.
+    /// A node drains: its containers should end by themselves before the deadline.
     NodeDraining {
         /// The node.
         node: NodeId,
-        /// When what is left is stopped, on the wall clock.
+        /// Time when remaining containers are stopped, on the wall clock.
         until: Option<UnixMillis>,
     },
-    /// Its time is over; what was missing of it will not come.
+    /// The deadline of a request has passed; missing containers will not be granted.
     Expired {
-        /// Which request.
+        /// The request.
         request: RequestId,
-        /// Why it had to wait, for people.
+        /// Reason of the wait, for users.
         why: String,
     },
-    /// Somebody wants something done with it.
+    /// Order from a user about the application or a task.
     Order(JobOrder),
 }

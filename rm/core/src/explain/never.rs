@@ -1,4 +1,4 @@
-//! That something will never be: what no node is, what no node offers, and which comes closest.
+//! Infeasible requests: no node matches, no node is large enough, and which node is closest.
 
 use headroom_types::{NodeId, Resource};
 
@@ -9,14 +9,14 @@ use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasti
 use crate::sched::index::Slot;
 
 impl Cluster {
-    /// That no node could ever give this, when that is certain: with no node known, or after a restart, nothing is. The sentence,
-    /// and the largest that a node of the kind offers.
+    /// Checks whether a container is infeasible. Returns the reason and the largest capacity of a
+    /// matching node. `None` while nothing is certain: without nodes, or during recovery.
     pub(crate) fn never(&self, size: &Resource, place: &Placement) -> Option<(String, Resource)> {
         if self.recovery.is_some() || self.offers.is_empty() {
             return None;
         }
         if !has_rules(place) && size.extra.is_empty() {
-            // nearly always the first will do
+            // usually the first node is large enough
             let open = |node: &NodeId| self.slot_of(node).is_some_and(|slot| lasting_misfit(place, slot).is_none());
             if self.offers_down().any(|(node, offers)| size.fits(offers) && open(node)) {
                 return None;
@@ -24,7 +24,7 @@ impl Cluster {
         }
         let named = place.nodes.iter().chain(place.prefer_nodes.iter().filter(|_| place.relax == Relax::Never));
         if named.into_iter().any(|node| self.slot_of(node).is_none_or(|slot| slot.offers.is_none())) {
-            return None; // it may still come
+            return None; // the node may still register
         }
         let could = |slot: &&Slot| lasting_misfit(place, slot).is_none();
         let group = || candidates(&self.index, place, size);
@@ -44,7 +44,7 @@ impl Cluster {
         Some((sentence, most.unwrap_or_default()))
     }
 
-    /// The first thing asked for that no node has at all.
+    /// First required property that no node has.
     fn nobody_has(&self, place: &Placement, size: &Resource) -> Option<String> {
         let index = &self.index;
         if let Some(label) = place.labels.iter().find(|label| !index.labels.contains_key(*label)) {
@@ -67,7 +67,7 @@ impl Cluster {
         })
     }
 
-    /// No node is all that is asked for: of those that take work, the one with the fewest things against it.
+    /// Reason when no node matches the rules: names the working node with the fewest mismatches.
     fn closest(&self, place: &Placement) -> Option<String> {
         let memory = |slot: &Slot| std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory));
         let working = candidates(&self.index, &ANYWHERE, &Resource::default()).filter(|slot| self.works(&slot.node));

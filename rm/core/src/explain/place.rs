@@ -1,4 +1,4 @@
-//! Why there is no place for something now, in one sentence with names and figures.
+//! Reason why a container cannot be placed now, as one sentence with names and numbers.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::tags::pair;
 use crate::timer::Key;
 
 impl Cluster {
-    /// Why there is no place for it now.
+    /// Reason why a container cannot be placed now.
     pub(crate) fn place_sentence(&self, need: Need<'_>, now: Tick) -> String {
         if let Some(sentence) = self.patience_sentence(need, now).or_else(|| self.apart_sentence(need)) {
             return sentence;
@@ -28,7 +28,8 @@ impl Cluster {
         }
     }
 
-    /// The node that is kept for it, or the one that would do if it were not kept for another.
+    /// The node that is reserved for the request, or a suitable node that is reserved for another
+    /// request.
     fn kept_sentence(&self, need: Need<'_>, now: Tick) -> Option<String> {
         let free = |kept: &Reservation| self.ledger.node(&kept.node).map(Account::free);
         let own = need.of.and_then(|(app, request)| self.reservations.of(&app.id, request));
@@ -54,7 +55,8 @@ impl Cluster {
         Some(format!("; it frees up as its containers end, of which {} has run longest, for {age} s", oldest.id))
     }
 
-    /// There is room, but not where it would rather go, and it still waits for that.
+    /// Reason when a node has enough free resources, but the request still waits for a preferred
+    /// one.
     fn patience_sentence(&self, need: Need<'_>, now: Tick) -> Option<String> {
         let whom = match (need.place.relax, need.reach) {
             (Relax::After(_), Reach::Nodes) => either(need.prefer.iter()),
@@ -73,13 +75,13 @@ impl Cluster {
         need.place.prefer_racks.iter().chain(of_nodes).next().map(ToString::to_string)
     }
 
-    /// Seconds until a preference gives way by one step, rounded up.
+    /// Seconds until the preference is relaxed by one level, rounded up.
     pub(super) fn wait_left(&self, app: &AppId, request: &RequestId, now: Tick) -> f64 {
         let due = self.timers.of(&Key::Reach(app.clone(), request.clone()));
         due.map_or(0.0, |due| due.since(now).as_secs_f64().ceil())
     }
 
-    /// There is room, but only beside containers that it keeps away from, or that keep away from it.
+    /// Reason when only anti-affinity excludes nodes with enough free resources.
     fn apart_sentence(&self, need: Need<'_>) -> Option<String> {
         let (app, request) = need.of?;
         let barred = Barred::apart(&self.index, app, request, need.place);
@@ -92,7 +94,7 @@ impl Cluster {
         ))
     }
 
-    /// Why no node of the kind it asks for has the room.
+    /// Reason why no node that matches the placement rules has enough free resources.
     fn kind_sentence(&self, need: Need<'_>) -> String {
         let (place, size) = (need.place, need.size);
         let kind: Vec<&Slot> = candidates(&self.index, place, size).filter(|slot| misfit(place, slot).is_none()).collect();
@@ -129,7 +131,7 @@ impl Cluster {
         format!("needs {size} on a node {those}; best is {node} with {room} free{left}")
     }
 
-    /// Why no open node has the room.
+    /// Reason why no schedulable node has enough free resources.
     fn open_sentence(&self, need: Need<'_>) -> String {
         let Some((most, room)) = self.index.most_memory() else { return self.nobody_sentence() };
         let size = need.size;
@@ -149,7 +151,7 @@ impl Cluster {
         format!("needs {size} on one node; best is {node} with {room} free")
     }
 
-    /// Among the nodes with the rarest countable resource of a need: the one with most of it free.
+    /// Node with the most free pieces of the rarest countable resource of a need.
     fn most_pieces(&self, need: Need<'_>) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
         let known = need.size.extra.keys().filter_map(|name| Some((name, self.index.extras.get(name)?)));
         let (name, extra) = known.min_by_key(|(_, extra)| extra.members.len())?;
@@ -173,12 +175,12 @@ impl Cluster {
     }
 }
 
-/// For whom a node is kept.
+/// Owner of a reservation, as text.
 pub(super) fn reserved_for(kept: &Reservation, now: Tick) -> String {
     format!("reserved for {}/{} since {} s", kept.app, kept.request, now.since(kept.since).as_secs())
 }
 
-/// What a node must be, so that it reads well after "a node" or "no node is".
+/// Placement rules as text that follows "a node" or "no node is".
 pub(super) fn rules(place: &Placement) -> String {
     let mut all = Vec::new();
     if !place.nodes.is_empty() {
@@ -219,7 +221,7 @@ pub(crate) fn either<T: fmt::Display>(values: impl Iterator<Item = T>) -> String
     if words.is_empty() { last } else { format!("{} or {last}", words.join(", ")) }
 }
 
-/// For whom a node is barred that it must not share.
+/// Reason why anti-affinity excludes a node.
 pub(super) fn barred(index: &FreeIndex, need: Need<'_>, slot: &Slot) -> Option<String> {
     let (app, request) = need.of?;
     let barred = Barred::apart(index, app, request, need.place);

@@ -1,7 +1,7 @@
-//! What was decided not to be placed lately, and why: a short memory for each application, always kept.
+//! Recent reasons why requests of an application were not placed.
 //!
-//! Owned by the application's record. A decision is noted when a request is asked for, and once a second while it waits; the same
-//! reason again is counted, not added.
+//! The application's record owns the list. A reason is recorded when a request arrives, and at
+//! every review while it waits. A repeated reason only increases a count.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::sched::fit::Need;
 
 /// Most entries for one application.
 const MOST: usize = 20;
-/// Most requests noted in one review; those behind them are noted in later ones.
+/// Most requests that one review records; later reviews record the rest.
 const AT_ONCE: usize = 256;
 
-/// One reason not to place a container, as long as it held.
+/// Reason why a container was not placed, for the time in which it was valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecided {
-    /// When it was found first.
+    /// Time of the first occurrence.
     pub since: UnixMillis,
-    /// When it was found last.
+    /// Time of the latest occurrence.
     pub at: UnixMillis,
-    /// How often.
+    /// Number of occurrences.
     pub times: u32,
-    /// Of which request.
+    /// The request.
     pub request: RequestId,
     /// The reason.
     pub sentence: Arc<str>,
 }
 
-/// What was said of sizes in one answer.
+/// Sentences per size within one answer, so that equal sizes share a sentence.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     of: Vec<(Resource, Arc<str>)>,
 }
 
-/// How many sizes are remembered; more are put into words again instead.
+/// Most sizes in a [`Said`]; sentences for further sizes are formatted again.
 const SAID: usize = 8;
 
 impl Said {
@@ -53,12 +53,12 @@ impl Said {
     }
 }
 
-/// The latest of them.
+/// Recent reasons of one application; the number is limited.
 #[derive(Clone, Debug, Default)]
 pub struct Ring(VecDeque<Undecided>);
 
 impl Ring {
-    /// All that are kept, oldest first.
+    /// All kept reasons, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Undecided> {
         self.0.iter()
     }
@@ -81,12 +81,12 @@ impl Ring {
 }
 
 impl Cluster {
-    /// The latest decisions not to place something for an application, oldest first.
+    /// Recent reasons why requests of an application were not placed, oldest first.
     pub fn undecided(&self, app: &AppId) -> impl Iterator<Item = &Undecided> {
         self.apps.get(app).into_iter().flat_map(|app| app.undecided.iter())
     }
 
-    /// Notes why a request was not given anything.
+    /// Records the reason why a request was not granted.
     pub(crate) fn note_undecided(&mut self, app: &AppId, request: &RequestId, sentence: Arc<str>, now: Tick) {
         let wall = self.wall(now);
         if let Some(app) = self.apps.get_mut(app) {
@@ -94,8 +94,8 @@ impl Cluster {
         }
     }
 
-    /// What became of a request that was just taken in; noted when it waits. Those of one size of which nothing else can be said
-    /// share what was `said` of the first of them.
+    /// Verdict on a request that was just accepted; recorded when it waits. Requests of one size
+    /// without specific reasons share the first sentence in `said`.
     pub(crate) fn decided(&mut self, id: &AppId, request: &RequestId, said: &mut Said, now: Tick) -> Verdict {
         let Some(app) = self.apps.get(id) else { return Verdict::Fits };
         let size = self.size_that_tells(app, request);
@@ -108,14 +108,15 @@ impl Cluster {
         Verdict::Waits { sentence }
     }
 
-    /// The size of a request that waits, when within its application nothing else tells why.
+    /// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
+    /// a reservation or a claim.
     fn size_that_tells<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
         let need = Need::of(app, Some(request)).filter(|need| need.is_plain() && app.missing(request) > 0)?;
         let own = self.reservations.of(&app.id, request).is_some() || self.claims.has(&app.id, request);
         (!own).then_some(need.size)
     }
 
-    /// Notes why those that wait do, some at a time.
+    /// Records the reasons of waiting requests, a limited number per call.
     pub(crate) fn note_waiting(&mut self, now: Tick) {
         let from = self.noted.take();
         for (app, requests, last) in self.some_waiting(from.as_ref()) {
@@ -127,8 +128,9 @@ impl Cluster {
         }
     }
 
-    /// Some of those that wait, by application, from behind the place where the last such list ended; after the last application
-    /// comes the first one again. Each with the number of its requests that have had their turn.
+    /// Next waiting requests by application, after the position where the last review ended; the
+    /// list wraps around after the last application. Each entry contains the number of its requests
+    /// that are reviewed.
     fn some_waiting(&self, from: Option<&(AppId, usize)>) -> Vec<(AppId, Vec<RequestId>, usize)> {
         let (first, done) = from.map_or((None, 0), |(app, done)| (Some(app), *done));
         let before = self.apps.keys().take_while(|app| first.is_some_and(|first| *app < first));

@@ -1,6 +1,6 @@
-//! Shares resolved against what there is: what a queue may have at most, and how much of what it can count on it has.
+//! Shares as quantities: the maximum of a queue, and the used part of its guarantee.
 //!
-//! Whole numbers only. Never looks at who waits.
+//! Integer arithmetic only. Never reads waiting requests.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use headroom_types::{Bytes, Cpus, Name, Resource};
 
 use super::spec::{Amount, Share};
 
-/// A quantity for each resource, where one was named.
+/// Limit per resource; a resource without a limit is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bound {
-    /// Of memory. Bytes.
+    /// Memory. Bytes.
     pub memory: Option<Bytes>,
-    /// Of processors.
+    /// Processors.
     pub cpus: Option<Cpus>,
-    /// Of countable resources.
+    /// Countable resources.
     pub extra: BTreeMap<Name, u64>,
 }
 
 impl Bound {
-    /// What `share` comes to where the queue above has `base`.
+    /// Resolves `share` against `base`, the resources of the parent queue.
     pub fn of(share: &Share, base: &Resource) -> Bound {
         let follow = match share.memory {
             Some(Amount::Part(part)) => Some(part),
@@ -49,20 +49,20 @@ impl Bound {
             extra,
         }
     }
-    /// A part of all of `base`. Thousandths.
+    /// A part of each resource in `base`. Thousandths.
     pub fn part_of(base: &Resource, part: u32) -> Bound {
         Bound::of(&Share { memory: Some(Amount::Part(part)), ..Share::default() }, base)
     }
-    /// Nothing is named.
+    /// True when no resource is limited.
     pub fn is_open(&self) -> bool {
         self.memory.is_none() && self.cpus.is_none() && self.extra.is_empty()
     }
-    /// Everything that is named is nothing.
+    /// True when every limit is zero.
     pub fn is_nothing(&self) -> bool {
         let memory = self.memory.is_none_or(Bytes::is_zero);
         memory && self.cpus.is_none_or(|cpus| cpus == Cpus::ZERO) && self.extra.values().all(|n| *n == 0)
     }
-    /// Whoever has `used` can take `size` on top.
+    /// True when `size` on top of `used` stays within the limits.
     pub fn admits(&self, used: &Resource, size: &Resource) -> bool {
         self.memory.is_none_or(|most| used.memory.saturating_add(size.memory) <= most)
             && self.cpus.is_none_or(|most| u64::from(used.cpus.milli()) + u64::from(size.cpus.milli()) <= u64::from(most.milli()))
@@ -72,7 +72,7 @@ impl Bound {
         let of = |resource: &Resource| resource.extra.get(name).copied().unwrap_or(0);
         of(size) == 0 || of(used).saturating_add(of(size)) <= most
     }
-    /// As a quantity of everything: what is not named comes from `base`.
+    /// Resources with these limits; a resource without a limit comes from `base`.
     pub fn over(&self, base: &Resource) -> Resource {
         let mut extra = base.extra.clone();
         for (name, n) in &self.extra {
@@ -80,7 +80,7 @@ impl Bound {
         }
         Resource { memory: self.memory.unwrap_or(base.memory), cpus: self.cpus.unwrap_or(base.cpus), extra }
     }
-    /// The first resource that `size` on top of `used` would pass: its name, what is used of it, the bound.
+    /// First limit that `size` on top of `used` exceeds.
     pub fn passed(&self, used: &Resource, size: &Resource) -> Option<Passed> {
         if let Some(most) = self.memory.filter(|most| used.memory.saturating_add(size.memory) > *most) {
             return Some(Passed { used: used.memory.to_string(), most: most.to_string(), needs: size.memory.to_string() });
@@ -97,14 +97,14 @@ impl Bound {
     }
 }
 
-/// A bound that stands in the way, in words.
+/// Exceeded limit, formatted for a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// In use.
+    /// Resources in use.
     pub used: String,
-    /// The bound.
+    /// The limit.
     pub most: String,
-    /// On top.
+    /// Requested resources.
     pub needs: String,
 }
 
@@ -116,34 +116,35 @@ fn of_cpus(cpus: Cpus, part: u32) -> Cpus {
     Cpus::from_milli(u32::try_from(of_number(u64::from(cpus.milli()), part)).unwrap_or(u32::MAX))
 }
 
-/// A dominant share: of all resources the largest quotient of what is used and what there is, in 2^-64ths.
+/// Dominant share: the largest quotient of used and available over all resources, in units of
+/// 2^-64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dominant(u128);
 
 impl Dominant {
-    /// Of what `bound` names.
+    /// Dominant share of the limited resources in `bound`.
     pub fn of_bound(used: &Resource, bound: &Bound) -> Dominant {
         let memory = bound.memory.map_or(Dominant(0), |most| quotient(used.memory.get(), most.get()));
         let cpus = bound.cpus.map_or(Dominant(0), |most| quotient(used.cpus.milli().into(), most.milli().into()));
         let extra = bound.extra.iter().map(|(name, most)| quotient(used.extra.get(name).copied().unwrap_or(0), *most));
         extra.fold(memory.max(cpus), Dominant::max)
     }
-    /// Of all there is.
+    /// Dominant share of all resources.
     pub fn of_all(used: &Resource, all: &Resource) -> Dominant {
         let memory = quotient(used.memory.get(), all.memory.get());
         let cpus = quotient(used.cpus.milli().into(), all.cpus.milli().into());
         let extra = used.extra.iter().map(|(name, n)| quotient(*n, all.extra.get(name).copied().unwrap_or(0)));
         extra.fold(memory.max(cpus), Dominant::max)
     }
-    /// For somebody who may have `weight` times as much as others.
+    /// Share divided by a weight.
     pub fn by_weight(self, weight: u32) -> Dominant {
         if weight <= 1 { self } else { Dominant(self.0 / u128::from(weight)) }
     }
-    /// All of it, or more.
+    /// True when the share is at least one.
     pub fn is_whole(self) -> bool {
         self.0 >= 1 << 64
     }
-    /// Rounded down. Thousandths.
+    /// Share in thousandths, rounded down.
     pub fn thousandths(self) -> u64 {
         u64::try_from(self.0.saturating_mul(1000) >> 64).unwrap_or(u64::MAX)
     }

@@ -1,6 +1,7 @@
-//! The order in which siblings are served: queues of one queue, or applications of one leaf.
+//! Scheduling order of siblings: child queues of one queue, or applications of one leaf.
 //!
-//! Sorted by rank within classes of size, so that all who wait for more than any node has are passed over by one question.
+//! Siblings are sorted by rank within size classes. One check of a class skips all waiters that
+//! need more than any node has free.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,29 +11,29 @@ use headroom_types::{Bytes, Cpus, Resource};
 
 use super::bound::Dominant;
 
-/// The place among siblings: priority, below or above the guarantee, share, name or number.
+/// Position among siblings: priority, guarantee, share, then a unique number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Higher goes first.
     pub priority: Reverse<i32>,
     /// Below the guarantee goes first.
     pub standing: Standing,
-    /// Less goes first.
+    /// Smaller goes first.
     pub share: Dominant,
-    /// Whose place this is: no two siblings have the same.
+    /// Number of the sibling; unique among siblings.
     pub who: u32,
 }
 
-/// Whether a queue has what it can count on.
+/// Position of a queue relative to its guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// It has less.
+    /// Less than the guarantee.
     Below,
-    /// It has all of it, or can count on nothing.
+    /// At least the guarantee, or no guarantee.
     Above,
 }
 
-/// At least so much room is needed for anything in here. A quarter of an octave wide.
+/// Size class: a lower bound of the needed resources. Each class is a quarter of an octave wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Class {
     memory: u16,
@@ -40,25 +41,25 @@ pub struct Class {
 }
 
 impl Class {
-    /// For those of whom their size does not tell where they could go.
+    /// Class of waiters whose size does not decide where they fit.
     pub const ANY: Class = Class { memory: 0, cpus: 0 };
 
     /// The class of a size.
     pub fn of(size: &Resource) -> Class {
         Class { memory: step(size.memory.get()), cpus: step(size.cpus.milli().into()) }
     }
-    /// The least of both.
+    /// Minimum of both classes in each resource.
     pub fn least(self, other: Class) -> Class {
         Class { memory: self.memory.min(other.memory), cpus: self.cpus.min(other.cpus) }
     }
-    /// Every size of the class is at least this.
+    /// Lower bound of all sizes in the class.
     pub fn floor(self) -> Resource {
         let cpus = u32::try_from(edge(self.cpus)).unwrap_or(u32::MAX);
         Resource::new(Bytes::new(edge(self.memory)), Cpus::from_milli(cpus))
     }
 }
 
-/// Four steps to an octave.
+/// Number of the step; four steps per octave.
 fn step(n: u64) -> u16 {
     if n < 4 {
         return u16::try_from(n).unwrap_or(0);
@@ -76,18 +77,18 @@ fn edge(step: u16) -> u64 {
     (4 + quarter) << (octave - 2)
 }
 
-/// Those who wait below one queue.
+/// Waiting siblings of one queue.
 #[derive(Clone, Debug, Default)]
 pub struct Seats {
     classes: BTreeMap<Class, BTreeSet<Rank>>,
 }
 
 impl Seats {
-    /// Takes a seat.
+    /// Adds a sibling.
     pub fn put(&mut self, class: Class, rank: Rank) {
         self.classes.entry(class).or_default().insert(rank);
     }
-    /// Leaves it.
+    /// Removes a sibling.
     pub fn remove(&mut self, class: Class, rank: &Rank) {
         let Some(ranks) = self.classes.get_mut(&class) else { return };
         ranks.remove(rank);
@@ -95,19 +96,19 @@ impl Seats {
             self.classes.remove(&class);
         }
     }
-    /// How many have a seat.
+    /// Number of siblings.
     pub(crate) fn len(&self) -> usize {
         self.classes.values().map(BTreeSet::len).sum()
     }
-    /// True when this seat is taken.
+    /// True when the sibling is present.
     pub(crate) fn has(&self, class: Class, rank: &Rank) -> bool {
         self.classes.get(&class).is_some_and(|ranks| ranks.contains(rank))
     }
-    /// The least that anybody here needs. `None` when nobody waits.
+    /// Minimum of all classes. `None` when no sibling waits.
     pub fn least(&self) -> Option<Class> {
         self.classes.keys().copied().reduce(Class::least)
     }
-    /// The first after `after` in a class that is `open` and whom `passed` does not pass over.
+    /// First rank after `after` in a class that is `open`, unless `passed` skips it.
     pub fn next(&self, after: Option<Rank>, mut open: impl FnMut(Class) -> bool, passed: impl Fn(&Rank) -> bool) -> Option<Rank> {
         let mut first: Option<Rank> = None;
         for (class, ranks) in &self.classes {
@@ -128,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Nobody is passed over who might have fitted: a class never asks for more than a size in it.
+        /// A class never requires more than its sizes, so no fitting waiter is skipped.
         #[test]
         fn a_class_never_asks_for_more_than_its_sizes(n in any::<u64>(), more in 0u64..1 << 40) {
             prop_assert!(edge(step(n)) <= n);

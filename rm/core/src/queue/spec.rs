@@ -1,127 +1,129 @@
-//! What an operator says about queues: a tree of shares, limits and rules. Plain data; [`Tree`] cannot hold nonsense.
+//! Queue definitions of an operator: a tree of shares, limits and rules.
 //!
-//! Owned by whoever hands it in. Never says what a queue has or who waits in it.
+//! Plain data; a [`Tree`] is always valid. This module knows neither the allocated resources of a
+//! queue nor its waiting requests.
 
 use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Cpus, Name, QueuePath};
 
-/// How much of one resource.
+/// Amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Amount<T> {
-    /// Of what the parent queue has; for the root, of all member nodes. Thousandths.
+    /// Part of the parent queue's resources; for the root, of all member nodes. Thousandths.
     Part(u32),
-    /// So much.
+    /// Absolute amount.
     Exactly(T),
 }
 
-/// A share of the cluster, for each resource by itself. A resource that is not named follows `memory`'s part, or is unbounded
-/// where there is none.
+/// Share of the cluster, per resource. A resource that is not named follows `memory`'s part, or is
+/// unbounded if memory has no part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Of memory.
+    /// Memory.
     pub memory: Option<Amount<Bytes>>,
-    /// Of processors.
+    /// Processors.
     pub cpus: Option<Amount<Cpus>>,
-    /// Of countable resources.
+    /// Countable resources.
     pub extra: BTreeMap<Name, Amount<u64>>,
 }
 
-/// Who goes first among the applications of one leaf.
+/// Scheduling order of the applications of one leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Priority, then first come, first served.
+    /// Priority, then order of arrival.
     #[default]
     Fifo,
-    /// Priority, then whoever has least of what it uses most.
+    /// Priority, then the smallest dominant share.
     Fair,
 }
 
-/// What a queue takes in and gives out.
+/// State of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gate {
-    /// Applications come in and containers are granted.
+    /// Accepts applications and grants containers.
     #[default]
     Open,
-    /// Nothing is granted; applications still come in and wait.
+    /// Grants no containers; still accepts applications, which wait.
     Paused,
-    /// No application comes in; those there go on to their end.
+    /// Accepts no applications; its applications continue to their end.
     Draining,
-    /// No application comes in and nothing is granted.
+    /// Accepts no applications and grants no containers.
     Closed,
 }
 
-/// Whether containers may be taken from a queue that has more than its guarantee.
+/// Whether containers of a queue above its guarantee may be preempted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preemptable {
-    /// They may.
+    /// Its containers may be preempted.
     #[default]
     Yes,
-    /// Never.
+    /// Its containers are never preempted.
     No,
 }
 
-/// One queue as written down.
+/// Definition of one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSpec {
-    /// What it can count on.
+    /// Guaranteed share.
     pub guaranteed: Share,
-    /// What it can never pass. Unbounded where left out.
+    /// Maximum share. Unbounded where left out.
     pub maximum: Share,
-    /// Against its siblings, when fairness is measured. 1 when left out.
+    /// Weight among siblings for fair sharing. 1 when left out.
     pub weight: Option<u32>,
-    /// Higher is served first among siblings, before fairness.
+    /// Priority among siblings, before fairness; higher goes first.
     pub priority: i32,
-    /// Among its applications; for leaves.
+    /// Order of its applications; only for leaves.
     pub order: Order,
-    /// Most of the queue's maximum (of the cluster, where it has none) that one user can have. Thousandths; 1000 when left out.
+    /// Largest part of the queue's maximum (of the cluster without a maximum) that one user can
+    /// use. Thousandths; 1000 when left out.
     pub user_limit: Option<u32>,
-    /// Most of the queue's maximum that masters can have. Thousandths; 1000 when left out.
+    /// Largest part of the queue's maximum that masters can use. Thousandths; 1000 when left out.
     pub master_share: Option<u32>,
     /// Most applications whose master has a container or has registered.
     pub max_running: Option<u32>,
     /// Most applications that have not ended.
     pub max_apps: Option<u32>,
-    /// What it takes in and gives out.
+    /// State of the queue.
     pub gate: Gate,
-    /// Whether containers may be taken from it for others.
+    /// Whether its containers may be preempted.
     pub preemptable: Preemptable,
-    /// Longest life of an application in it. Milliseconds.
+    /// Longest lifetime of an application. Milliseconds.
     pub max_lifetime_ms: Option<u64>,
-    /// The queues in it. None makes it a leaf.
+    /// Child queues. A queue without children is a leaf.
     pub children: BTreeMap<Name, QueueSpec>,
 }
 
-/// A tree that was found right as a whole.
+/// Validated queue tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     root: QueueSpec,
 }
 
-/// One thing that is wrong with a tree.
+/// Problem of a queue definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{queue}: {key}: {what}; {fix}")]
 pub struct QueueProblem {
-    /// Which queue.
+    /// The queue.
     pub queue: QueuePath,
-    /// Which of its keys.
+    /// The key.
     pub key: &'static str,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to write instead.
+    /// Correction.
     pub fix: String,
 }
 
 impl Tree {
-    /// The tree below `root`, when nothing is wrong with it.
+    /// Validates the tree below `root`.
     ///
     /// # Errors
-    /// Everything that is wrong, at once.
+    /// All problems of the tree.
     pub fn new(root: QueueSpec) -> Result<Tree, Vec<QueueProblem>> {
         let problems = super::valid::problems(&root);
         if problems.is_empty() { Ok(Tree { root }) } else { Err(problems) }
     }
-    /// The same tree with another gate at one queue. `None` when there is no such queue.
+    /// Copy of the tree with another state of one queue. `None` when the queue does not exist.
     pub(crate) fn with_gate(&self, queue: &QueuePath, gate: Gate) -> Option<Tree> {
         let mut tree = self.clone();
         let mut spec = &mut tree.root;
@@ -131,11 +133,11 @@ impl Tree {
         spec.gate = gate;
         Some(tree)
     }
-    /// Every queue, the root first.
+    /// Paths of all queues, the root first.
     pub fn paths(&self) -> impl Iterator<Item = QueuePath> {
         self.walk().into_iter().map(|(path, _)| path)
     }
-    /// The queues that applications go to.
+    /// Paths of all leaves.
     pub fn leaves(&self) -> impl Iterator<Item = QueuePath> {
         self.walk().into_iter().filter(|(_, spec)| spec.children.is_empty()).map(|(path, _)| path)
     }
@@ -148,14 +150,14 @@ impl Tree {
         }
         all
     }
-    /// The root with all below it.
+    /// Root queue with all queues below it.
     pub fn root(&self) -> &QueueSpec {
         &self.root
     }
 }
 
 impl Default for Tree {
-    /// One leaf, `root.default`, that may have everything.
+    /// One leaf, `root.default`, without limits.
     fn default() -> Self {
         let leaf = QueueSpec::default();
         let children = "default".parse::<Name>().map(|name| (name, leaf)).into_iter().collect();
@@ -164,7 +166,7 @@ impl Default for Tree {
 }
 
 impl Gate {
-    /// The word people see.
+    /// State name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
             Gate::Open => "open",
@@ -173,14 +175,14 @@ impl Gate {
             Gate::Closed => "closed",
         }
     }
-    /// Containers are granted.
+    /// True when containers are granted.
     pub fn grants(self) -> bool {
         match self {
             Gate::Open | Gate::Draining => true,
             Gate::Paused | Gate::Closed => false,
         }
     }
-    /// Applications come in.
+    /// True when applications are accepted.
     pub fn admits(self) -> bool {
         match self {
             Gate::Open | Gate::Paused => true,

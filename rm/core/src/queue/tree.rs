@@ -1,6 +1,8 @@
-//! The tree of queues in force: each queue with its limits resolved, each application in its leaf, and who is next.
+//! Queue tree in effect: queues with resolved limits, applications in their leaves, and the
+//! scheduling order.
 //!
-//! Owned by the cluster. Never adds up what is used: every question about that brings the ledger along.
+//! The cluster owns the tree. The tree does not count used resources; the caller passes the ledger
+//! for that.
 
 mod service;
 
@@ -16,19 +18,19 @@ use super::waits::{Head, Waits, Whereto};
 use crate::ledger::Ledger;
 use crate::table::Table;
 
-/// A queue's number: the root is 0, and queues of one queue are numbered in the order of their names.
+/// Number of a queue: the root is 0, and child queues are numbered in the order of their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueIx(u32);
 
 impl QueueIx {
-    /// The root.
+    /// Root queue.
     pub const ROOT: QueueIx = QueueIx(0);
 
-    /// The queue of this number.
+    /// Creates the number of a queue.
     pub const fn new(number: u32) -> Self {
         QueueIx(number)
     }
-    /// As a place in a list.
+    /// Index into a list of queues.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -37,39 +39,40 @@ impl QueueIx {
 /// One queue.
 #[derive(Clone, Debug)]
 pub struct Slot {
-    /// Its path.
+    /// Path.
     pub path: QueuePath,
-    /// As written down, without the queues in it.
+    /// Definition of the operator, without child queues.
     pub spec: QueueSpec,
-    /// The queue that holds it.
+    /// Parent queue.
     pub parent: Option<QueueIx>,
-    /// The queues in it, by name. None in a leaf.
+    /// Child queues by name. Empty in a leaf.
     pub children: Vec<QueueIx>,
-    /// What it can count on.
+    /// Guarantee as quantities.
     pub guaranteed: Bound,
-    /// What it can never pass.
+    /// Maximum as quantities.
     pub maximum: Bound,
-    /// The same as a quantity of everything.
+    /// Maximum, with an amount for each resource.
     pub most: Resource,
-    /// What one user can have, in a leaf.
+    /// Limit of one user; only in a leaf.
     pub user: Bound,
-    /// What masters can have, in a leaf.
+    /// Limit of all masters; only in a leaf.
     pub masters: Bound,
     /// Applications in it that have not ended.
     pub apps: BTreeSet<AppId>,
-    /// Those of them that run.
+    /// Number of its running applications.
     pub running: u32,
-    /// How many wait in it and below.
+    /// Waiting requests and masters of the queue and its descendants.
     pub waiting: usize,
-    /// Those that can be served.
+    /// Waiting child queues or applications that may be granted containers.
     seats: Seats,
     seat: Option<(Class, Rank)>,
-    /// The memory and processors that its latest rank was made of, where it used nothing else.
+    /// Memory and processors of the latest computed rank, with that rank; `None` when other
+    /// resources are used.
     ranked: Option<((Bytes, Cpus), Rank)>,
     failed: u64,
 }
 
-/// One application that has not ended.
+/// Application that has not ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     id: AppId,
@@ -81,24 +84,24 @@ pub(crate) struct Member {
     failed: u64,
 }
 
-/// All queues and all who wait.
+/// All queues and their waiting applications.
 #[derive(Clone, Debug)]
 pub struct Queues {
     generation: u64,
     tree: Tree,
     slots: Vec<Slot>,
     by_path: BTreeMap<QueuePath, QueueIx>,
-    /// By the number of the application.
+    /// Applications by number.
     members: Table<u32, Member>,
-    /// What all limits were resolved against.
+    /// Resources against which all limits were resolved.
     total: Resource,
-    /// Counts up when something that failed may succeed.
+    /// Number of the round; a new round begins when something that failed may succeed.
     round: u64,
-    /// Somebody waits who has not been tried in this round.
+    /// True when a waiter has not been tried in this round.
     fresh: bool,
 }
 
-/// What is to be looked at, in the order of service.
+/// Next object of a pass, in scheduling order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seat {
     /// A queue.
@@ -107,19 +110,19 @@ pub(crate) enum Seat {
     App(u32),
 }
 
-/// What has failed in this round and need not be tried again.
+/// Object that failed in this round and is not tried again.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// All below a queue.
+    /// All waiters below a queue.
     Queue(QueueIx),
-    /// All of an application.
+    /// All waiters of an application.
     App(u32),
-    /// A line of an application.
+    /// One line of an application.
     Line(u32, Head),
 }
 
 impl Queues {
-    /// The tree `tree` in force, empty.
+    /// Creates the queues of `tree`, without applications.
     pub fn new(tree: Tree, generation: u64) -> Queues {
         let mut queues = Queues {
             generation,
@@ -166,7 +169,7 @@ impl Queues {
         ix
     }
 
-    /// Another tree in place of this one. Applications whose leaf is not there any more go to the first leaf.
+    /// Replaces the queue tree. Applications of removed leaves move to the fallback leaf.
     pub fn replant(&mut self, tree: Tree, generation: u64, ledger: &mut Ledger) {
         let mut next = Queues::new(tree, generation);
         let members = std::mem::take(&mut self.members);
@@ -196,35 +199,35 @@ impl Queues {
         self.wait_more(leaf, waiting);
     }
 
-    /// Each queue's parent, by number.
+    /// Parents of all queues, by number.
     pub fn parents(&self) -> Vec<Option<QueueIx>> {
         self.slots.iter().map(|slot| slot.parent).collect()
     }
-    /// The tree as it was set.
+    /// Queue tree as the operator defined it.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
-    /// How often it was changed at run time.
+    /// Number of changes at run time.
     pub fn generation(&self) -> u64 {
         self.generation
     }
-    /// All queues, the root first, each before those in it.
+    /// All queues, each before its children.
     pub fn slots(&self) -> impl Iterator<Item = (QueueIx, &Slot)> {
         (0u32..).map(QueueIx).zip(&self.slots)
     }
-    /// One queue.
+    /// Looks up a queue.
     pub fn slot(&self, queue: QueueIx) -> Option<&Slot> {
         self.slots.get(queue.index())
     }
-    /// The queue of this path.
+    /// Finds a queue by path.
     pub fn find(&self, path: &QueuePath) -> Option<QueueIx> {
         self.by_path.get(path).copied()
     }
-    /// The leaf of this path.
+    /// Finds a leaf by path.
     pub fn leaf(&self, path: &QueuePath) -> Option<QueueIx> {
         self.find(path).filter(|ix| self.slot(*ix).is_some_and(|slot| slot.children.is_empty()))
     }
-    /// The first leaf in or below a queue.
+    /// First leaf in or below a queue.
     pub fn first_leaf(&self, queue: QueueIx) -> QueueIx {
         let mut at = queue;
         while let Some(child) = self.slot(at).and_then(|slot| slot.children.first()) {
@@ -232,11 +235,11 @@ impl Queues {
         }
         at
     }
-    /// Where applications go whose queue is not there any more: the default leaf, or the first one.
+    /// Leaf for applications whose queue was removed: the default leaf, or else the first one.
     pub fn fallback(&self) -> QueueIx {
         self.leaf(&QueuePath::default_leaf()).unwrap_or_else(|| self.first_leaf(QueueIx::ROOT))
     }
-    /// The queue and all that hold it, innermost first.
+    /// The queue and its ancestors, innermost first.
     pub fn path_of(&self, queue: QueueIx) -> impl Iterator<Item = (QueueIx, &Slot)> {
         let mut at = Some(queue);
         std::iter::from_fn(move || {
@@ -246,22 +249,22 @@ impl Queues {
             Some((ix, slot))
         })
     }
-    /// The leaf of an application that has not ended.
+    /// Leaf of an application that has not ended.
     pub fn leaf_of(&self, app: &AppId) -> Option<QueueIx> {
         self.members.get(&app.seq()).map(|member| member.leaf)
     }
-    /// True when it counts against the limit on running applications.
+    /// True when the application counts against `max_running`.
     pub fn is_running(&self, app: &AppId) -> bool {
         self.members.get(&app.seq()).is_some_and(|member| member.running)
     }
 
-    /// An application takes its place in a leaf.
+    /// Adds an application to a leaf.
     pub fn open(&mut self, app: &AppId, leaf: QueueIx, priority: i32) {
         let waits = Waits::default();
         let member = Member { id: app.clone(), leaf, priority, running: false, waits, seat: None, failed: 0 };
         self.seat_member(app.seq(), member);
     }
-    /// It has ended.
+    /// Removes an ended application.
     pub fn close(&mut self, app: &AppId, ledger: &Ledger) {
         let Some(member) = self.members.get(&app.seq()) else { return };
         let (leaf, waiting) = (member.leaf, member.waits.len());
@@ -274,10 +277,10 @@ impl Queues {
             slot.running = slot.running.saturating_sub(u32::from(member.running));
         }
         if member.running {
-            self.stir(); // somebody else may run in its place
+            self.stir(); // another application may run in its place
         }
     }
-    /// It goes to another leaf, or gets another priority.
+    /// Moves an application to another leaf, or changes its priority.
     pub fn change(&mut self, app: &AppId, leaf: QueueIx, priority: i32, ledger: &Ledger) {
         let Some(mut member) = self.members.get(&app.seq()).cloned() else { return };
         self.close(app, ledger);
@@ -286,7 +289,7 @@ impl Queues {
         self.reseat_app(app.seq(), ledger);
         self.round += 1;
     }
-    /// It counts against the limit on running applications from now on.
+    /// Counts an application against `max_running`.
     pub fn run(&mut self, app: &AppId) {
         let Some(member) = self.members.get_mut(&app.seq()).filter(|member| !member.running) else { return };
         member.running = true;
@@ -294,16 +297,16 @@ impl Queues {
             slot.running += 1;
         }
     }
-    /// A leaf has as many running applications as it may have.
+    /// True when the leaf has reached `max_running`.
     pub fn is_full(&self, leaf: QueueIx) -> bool {
         self.slot(leaf).is_some_and(|slot| slot.spec.max_running.is_some_and(|most| slot.running >= most))
     }
 
-    /// A master waits.
+    /// Adds the waiting master of an application.
     pub fn put_master(&mut self, app: &AppId, size: &Resource, ledger: &Ledger) {
         self.put(app, ledger, |waits| waits.put_master(size));
     }
-    /// A request waits; it is tried in the next pass even when nothing became free.
+    /// Adds a waiting request; the next pass tries it even when no resources became free.
     pub fn put_request(
         &mut self,
         waiter: (&AppId, &RequestId),
@@ -330,7 +333,7 @@ impl Queues {
         self.fresh = true;
         self.reseat_app(app.seq(), ledger);
     }
-    /// Nobody waits there any more.
+    /// Removes a waiter.
     pub fn remove(&mut self, waiter: &Waiter, ledger: &Ledger) {
         let Some(member) = self.members.get_mut(&waiter.app.seq()) else { return };
         let before = member.waits.len();
@@ -341,31 +344,31 @@ impl Queues {
             self.reseat_app(waiter.app.seq(), ledger);
         }
     }
-    /// True when this one waits.
+    /// True when the waiter waits.
     pub fn contains(&self, waiter: &Waiter) -> bool {
         self.members.get(&waiter.app.seq()).is_some_and(|member| member.waits.contains(waiter.request.as_ref()))
     }
-    /// True when this request waits.
+    /// True when the request waits.
     pub(crate) fn waits(&self, app: &AppId, request: &RequestId) -> bool {
         self.members.get(&app.seq()).is_some_and(|member| member.waits.contains(Some(request)))
     }
-    /// The requests of an application that wait, in the order they are served.
+    /// Waiting requests of an application in scheduling order.
     pub(crate) fn requests_of(&self, app: &AppId) -> Vec<&RequestId> {
         self.members.get(&app.seq()).map(|member| member.waits.all()).into_iter().flatten().flatten().collect()
     }
-    /// How many wait.
+    /// Number of waiters.
     pub fn len(&self) -> usize {
         self.slots.first().map_or(0, |root| root.waiting)
     }
-    /// True when nobody waits.
+    /// True when there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// All who wait, in the order they would be served if nothing that is granted changed it.
+    /// All waiters in scheduling order, as long as no grant changes it.
     pub fn all(&self, ledger: &Ledger) -> Vec<Waiter> {
         self.all_but(&BTreeSet::new(), ledger)
     }
-    /// The same without those of some leaves.
+    /// Like [`Queues::all`], without the waiters of some leaves.
     pub(crate) fn all_but(&self, leaves: &BTreeSet<QueueIx>, ledger: &Ledger) -> Vec<Waiter> {
         let mut all = Vec::new();
         self.list(QueueIx::ROOT, leaves, ledger, &mut all);
@@ -385,14 +388,14 @@ impl Queues {
             all.extend(waits.map(|request| Waiter { app: member.id.clone(), request: request.cloned() }));
         }
     }
-    /// Applications of a leaf that wait, in the order they are served.
+    /// Waiting applications of a leaf in scheduling order.
     fn in_order(&self, leaf: &Slot, ledger: &Ledger) -> Vec<u32> {
         let members = leaf.apps.iter().filter_map(|app| self.members.get(&app.seq())).filter(|member| !member.waits.is_empty());
         let mut ranks: Vec<Rank> = members.map(|member| self.rank_app(member, leaf, ledger)).collect();
         ranks.sort_unstable();
         ranks.into_iter().map(|rank| rank.who).collect()
     }
-    /// How many in the same leaf go before this one.
+    /// Number of waiters of the same leaf that precede this one.
     pub fn ahead(&self, waiter: &Waiter, ledger: &Ledger) -> usize {
         let number = waiter.app.seq();
         let Some((member, leaf)) = self.members.get(&number).and_then(|m| Some((m, self.slot(m.leaf)?))) else { return 0 };

@@ -1,6 +1,6 @@
-//! What is wrong with a tree of queues: all of it at once, each with the queue, the key and the way out.
+//! Validation of a queue tree: all problems at once, each with queue, key and correction.
 //!
-//! Reads what was written down. Never looks at the cluster: what depends on its size cannot be wrong here.
+//! Reads only the definitions. Conditions that depend on the size of the cluster are not checked.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use headroom_types::{Name, QueuePath};
 
 use super::spec::{Amount, Order, QueueProblem, QueueSpec, Share};
 
-/// Most queues of a tree, the root counted.
+/// Most queues of a tree, including the root.
 pub const MAX_QUEUES: usize = 10_000;
 /// Most levels below the root.
 pub const MAX_DEPTH: usize = 8;
 /// Largest weight.
 pub(super) const MAX_WEIGHT: u32 = 1_000_000;
-/// All of it. Thousandths.
+/// The whole. Thousandths.
 const WHOLE: u32 = 1000;
 /// Longest path of a queue. Bytes.
 const MAX_PATH: usize = 255;
 
-/// Everything that is wrong, in the order of the tree.
+/// All problems, in the order of the tree.
 pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
     let mut check = Check { queues: 0, problems: Vec::new() };
     let path = QueuePath::root();
@@ -79,14 +79,14 @@ impl Check {
                 let what = format!("{resource} is more than all that the queue above has");
                 self.wrong(path, key, what, "write at most 100 %");
             }
-            // a countable resource may be kept from a queue
+            // a queue may be excluded from a countable resource
             if key == "maximum" && (zero || (part == Some(0) && matches!(resource, "memory" | "cpus"))) {
                 self.wrong(path, key, format!("{resource} is 0"), "write more than 0, or close the queue by its gate");
             }
         }
     }
 
-    /// Where guarantee and maximum are written alike, the maximum must be the larger one.
+    /// Checks that the maximum is not below the guarantee where both use the same unit.
     fn order_of_shares(&mut self, path: &QueuePath, spec: &QueueSpec) {
         let (low, high) = (&spec.guaranteed, &spec.maximum);
         let mut short = Vec::new();
@@ -128,7 +128,7 @@ impl Check {
         }
     }
 
-    /// What only a leaf can have.
+    /// Checks for keys that only a leaf can have.
     fn inner(&mut self, path: &QueuePath, spec: &QueueSpec) {
         for (key, set) in [
             ("order", spec.order != Order::default()),
@@ -144,7 +144,7 @@ impl Check {
         }
     }
 
-    /// Siblings cannot be promised more than there is.
+    /// Checks that the guarantees of siblings do not exceed that of their parent.
     fn guarantees_of_children(&mut self, path: &QueuePath, spec: &QueueSpec) {
         let children = || spec.children.values().map(|child| &child.guaranteed);
         let own = &spec.guaranteed;
@@ -172,7 +172,7 @@ impl Check {
     }
 }
 
-/// What a resource that is not named follows.
+/// Amount of a resource that is not named.
 fn follow<T>(share: &Share) -> Option<Amount<T>> {
     share.memory.and_then(part).map(Amount::Part)
 }
@@ -195,11 +195,12 @@ fn is_less<T: PartialOrd>(high: Option<Amount<T>>, low: Option<Amount<T>>) -> bo
     match (high, low) {
         (Some(Amount::Part(high)), Some(Amount::Part(low))) => high < low,
         (Some(Amount::Exactly(high)), Some(Amount::Exactly(low))) => high < low,
-        (Some(Amount::Part(_) | Amount::Exactly(_)), _) | (None, _) => false, // which is more depends on the cluster
+        // the comparison depends on the size of the cluster
+        (Some(Amount::Part(_) | Amount::Exactly(_)), _) | (None, _) => false,
     }
 }
 
-/// Parts and exact amounts, each added up.
+/// Sums of the parts and of the absolute amounts.
 fn sum<T>(amounts: impl Iterator<Item = Option<Amount<T>>>, plain: impl Fn(T) -> u64) -> (u64, u64) {
     amounts.flatten().fold((0, 0), |(parts, exact), amount| match amount {
         Amount::Part(part) => (parts.saturating_add(u64::from(part)), exact),

@@ -1,6 +1,7 @@
-//! What one application waits for: its master, or requests by priority and arrival.
+//! Waiting requests of one application: its master, or requests by priority and arrival.
 //!
-//! Requests of one priority and one size that may go anywhere stand in one line, so that a size without room is found out once.
+//! Requests without placement rules that have the same priority and size share one line, so that a
+//! size that does not fit is tried only once.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,13 +14,13 @@ use crate::table::Table;
 /// Whether a request can share a line with others of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whereto {
-    /// Any node will do.
+    /// Any node is suitable.
     Anywhere,
-    /// It is particular.
+    /// It has placement rules.
     Somewhere,
 }
 
-/// The order of requests: priority, then arrival.
+/// Position of a request: priority, then arrival.
 type At = (Reverse<i32>, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,21 +28,21 @@ struct LineKey {
     priority: Reverse<i32>,
     memory: Bytes,
     cpus: Cpus,
-    /// Its arrival, for a request that stands alone.
+    /// Arrival of a request that does not share its line.
     alone: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// By arrival.
+    /// Requests by arrival.
     requests: BTreeMap<u64, RequestId>,
     failed: u64,
 }
 
-/// So many lines are merged when all are listed; the requests of more are sorted.
+/// Largest number of lines that are merged for a list; with more lines, the requests are sorted.
 const MERGED: usize = 8;
 
-/// What an application waits for.
+/// Waiting requests of one application.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
     master: Option<(Class, u64)>,
@@ -50,21 +51,21 @@ pub struct Waits {
     of: Table<RequestId, (u64, LineKey)>,
 }
 
-/// A line of an application as the pass sees it.
+/// A line of an application during a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The first request of it; `None` for the master.
+    /// First request of the line; `None` for the master.
     pub request: Option<RequestId>,
-    /// Where to go on looking.
+    /// Position after which the iteration continues.
     pub at: Option<(i32, u64)>,
 }
 
 impl Waits {
-    /// The master waits.
+    /// Adds the master.
     pub fn put_master(&mut self, size: &Resource) {
         self.master = Some((if size.extra.is_empty() { Class::of(size) } else { Class::ANY }, 0));
     }
-    /// A request waits.
+    /// Adds a request.
     pub fn put(&mut self, request: &RequestId, size: &Resource, priority: i32, arrival: u64, whereto: Whereto) {
         self.remove(Some(request));
         let alone = match whereto {
@@ -84,7 +85,7 @@ impl Waits {
         }
         self.of.insert(request.clone(), (arrival, key));
     }
-    /// No longer.
+    /// Removes a waiter.
     pub fn remove(&mut self, request: Option<&RequestId>) {
         let Some(request) = request else {
             self.master = None;
@@ -102,19 +103,19 @@ impl Waits {
             self.lines.remove(&key);
         }
     }
-    /// True when this one waits.
+    /// True when the waiter waits.
     pub fn contains(&self, request: Option<&RequestId>) -> bool {
         request.map_or(self.master.is_some(), |request| self.of.contains_key(request))
     }
-    /// How many wait.
+    /// Number of waiters.
     pub fn len(&self) -> usize {
         self.of.len() + usize::from(self.master.is_some())
     }
-    /// True when nobody waits.
+    /// True when there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The least that any of them needs. `None` when nobody waits.
+    /// Minimum class of all waiters. `None` without waiters.
     pub fn least(&self) -> Option<Class> {
         let class = |key: &LineKey| match key.alone {
             None => Class::of(&Resource::new(key.memory, key.cpus)),
@@ -123,7 +124,7 @@ impl Waits {
         let lines = self.lines.keys().map(class);
         lines.chain(self.master.map(|(class, _)| class)).reduce(Class::least)
     }
-    /// The first line after `after` that has not failed in this round.
+    /// First line after `after` that has not failed in this round.
     pub fn next(&self, after: Option<&Head>, round: u64) -> Option<Head> {
         if after.is_none()
             && let Some((_, failed)) = self.master
@@ -144,7 +145,7 @@ impl Waits {
         let line = at.and_then(|at| self.lines.get(self.heads.get(&at)?));
         line.into_iter().flat_map(|line| line.requests.values())
     }
-    /// Nothing like this line finds its place in this round.
+    /// Marks a line as failed in this round.
     pub fn fail(&mut self, head: &Head, round: u64) {
         match head.at {
             None => {
@@ -160,7 +161,7 @@ impl Waits {
             }
         }
     }
-    /// All, in the order they are served.
+    /// All waiters in scheduling order.
     pub fn all(&self) -> Vec<Option<&RequestId>> {
         let mut all = Vec::with_capacity(self.len());
         all.extend(self.master.map(|_| None));
@@ -174,7 +175,7 @@ impl Waits {
         all.extend(requests.into_iter().map(|(_, request)| Some(request)));
         all
     }
-    /// Lines are in order each: of a few, whichever has the first goes on.
+    /// Merges a few lines, each of which is sorted.
     fn merge<'a>(&'a self, all: &mut Vec<Option<&'a RequestId>>) {
         let begin = |(key, line): (&LineKey, &'a Line)| {
             let mut rest = line.requests.iter();
@@ -191,7 +192,7 @@ impl Waits {
             }
         }
     }
-    /// How many of them go before this one.
+    /// Number of waiters that precede this one.
     pub fn ahead(&self, request: Option<&RequestId>) -> usize {
         let Some((arrival, key)) = request.and_then(|request| self.of.get(request)) else { return 0 };
         let at = (key.priority, *arrival);

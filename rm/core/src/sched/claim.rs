@@ -1,19 +1,22 @@
-//! Room that is being made on one node for one container: from the warning until whoever has the claim is there.
+//! Claim: resources that preemption frees on one node for one container, from the warning to the
+//! grant.
 //!
-//! Owned by the cluster. Never chooses whom to take: that is `preempt`'s part. In memory only: after a restart whoever
-//! is still short of room claims again.
+//! The cluster owns claims. `preempt` chooses the victims. Claims are not durable: after a restart,
+//! the next round of preemption creates new ones.
 //!
 //! ```text
-//!                  deadline: still right            room for it
-//!  Warned ────────────────────────────► Taken ─────────────────────► granted
-//!     │ room for it ────────────────────► granted │
-//!     │ need gone, node closed, no right any more │ need gone, node closed, all have ended and it is not enough
-//!     └──────────► called off                     └──────────► called off
+//!              deadline: checks pass               fits
+//!  Warned ────────────────────────────► Taken ─────────────────► granted
+//!     │ fits ──────────────────────────► granted │
+//!     │ waiter gone, node closed,                │ waiter gone, node closed,
+//!     │ checks fail                              │ victims ended and it does not fit
+//!     └──────────► called off                    └──────────► called off
 //! ```
 //!
-//! While a claim stands, what is free on its node is kept for it, up to its size: otherwise the queue that gives containers up
-//! would take the room back piece by piece. Room that comes from anywhere serves the claim: a victim that is released, another
-//! container of the node that ends. What is left of the victims is then not touched.
+//! While a claim exists, the free resources of its node are set aside for it, up to its size.
+//! Otherwise the queue that loses containers would use them again piece by piece. Any resources
+//! that become free on the node serve the claim: a victim that its master releases, or the end of
+//! another container. The remaining victims are then not stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,71 +34,72 @@ use crate::queue::Waiter;
 use crate::size::excess;
 use crate::timer::Key;
 
-/// How far a claim is.
+/// Stage of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The masters of those that are to go have been told.
+    /// The masters of the victims were warned.
     Warned,
-    /// Those that were still there were told to stop.
+    /// The remaining victims were ordered to stop.
     Taken,
 }
 
-/// Room that is being made.
+/// Resources that preemption frees for one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// For whom.
+    /// Request or master that gets the resources.
     pub waiter: Waiter,
-    /// For a container of this size.
+    /// Size of the container.
     pub size: Resource,
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// Who has to go for it.
+    /// Containers to preempt.
     pub victims: BTreeSet<ContainerId>,
-    /// When they are stopped, on the wall clock.
+    /// Time when the victims are stopped, on the wall clock.
     pub at: UnixMillis,
-    /// How far it is.
+    /// Stage.
     pub stage: Stage,
 }
 
-/// All claims that stand.
+/// All current claims.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     all: BTreeMap<u64, Claim>,
     by_node: BTreeMap<NodeId, BTreeSet<u64>>,
     victims: BTreeMap<ContainerId, u64>,
     made: u64,
-    /// A round is planned.
+    /// True when a round of preemption is scheduled.
     pub(crate) armed: bool,
-    /// What earlier rounds did not take while somebody needed more than one round may take. Bytes.
+    /// Memory that earlier rounds did not take, saved for waiters that need more than one round may
+    /// take. Bytes.
     pub(crate) spare: Bytes,
 }
 
 impl Claims {
-    /// All, oldest first.
+    /// All claims, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.all.values()
     }
-    /// How many stand.
+    /// Number of claims.
     pub fn len(&self) -> usize {
         self.all.len()
     }
-    /// True when none stands.
+    /// True when there are no claims.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-    /// Those on one node, oldest first.
+    /// Claims on one node, oldest first.
     pub fn on<'a>(&'a self, node: &NodeId) -> impl Iterator<Item = &'a Claim> {
         self.by_node.get(node).into_iter().flatten().filter_map(|number| self.all.get(number))
     }
-    /// The claim for which a container has to go.
+    /// Claim of which a container is a victim.
     pub fn against(&self, victim: &ContainerId) -> Option<&Claim> {
         self.all.get(self.victims.get(victim)?)
     }
-    /// How many stand for one waiter.
+    /// Number of claims of one waiter.
     pub fn of(&self, waiter: &Waiter) -> usize {
         self.all.values().filter(|claim| claim.waiter == *waiter).count()
     }
-    /// True when room is being made for a request.
+    /// True when a request has a claim.
     pub(crate) fn has(&self, app: &AppId, request: &RequestId) -> bool {
         !self.all.is_empty()
             && self.all.values().any(|claim| claim.waiter.app == *app && claim.waiter.request.as_ref() == Some(request))
@@ -123,31 +127,31 @@ impl Claims {
 }
 
 impl Cluster {
-    /// Room that is being made by preemption.
+    /// Claims of preemption.
     pub fn claims(&self) -> &Claims {
         &self.claims
     }
 
-    /// What is free on a node beside claims. What is kept there for a request counts as free: this is asked only for that request,
-    /// or for one with a better claim, to which it gives way.
+    /// Free resources of a node after all claims. A reservation counts as free: the caller is that
+    /// request, or one that takes precedence over it.
     pub(crate) fn room_beside_claims(&self, node: &NodeId) -> Resource {
         let free = self.ledger.node(node).map(crate::ledger::Account::free).unwrap_or_default();
         self.claims.on(node).fold(free, |free, claim| beside(&free, &claim.size))
     }
 
-    /// What is free on a node for anybody: what is kept for a reservation or for claims is left out.
+    /// Free resources of a node for all requests, without its reservation and its claims.
     pub(crate) fn room_for_all(&self, node: &NodeId) -> Resource {
         let free = self.ledger.node(node).map(crate::ledger::Account::free).unwrap_or_default();
         self.index.ix(node).map(|ix| self.room_beside(node, ix, free.clone())).unwrap_or(free)
     }
 
-    /// The same of what is `free` on it.
+    /// Like [`Cluster::room_for_all`], from the given free resources.
     pub(crate) fn room_beside(&self, node: &NodeId, ix: NodeIx, free: Resource) -> Resource {
         let kept = self.reservations.on(ix).map(|kept| &kept.size);
         kept.into_iter().chain(self.claims.on(node).map(|claim| &claim.size)).fold(free, |free, size| beside(&free, size))
     }
 
-    /// Puts a claim up and warns whoever has to go for it.
+    /// Creates a claim and warns the masters of its victims.
     pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut Ctx<'_>) {
         let (node, at) = (claim.node.clone(), claim.at);
         let size = claim.size.clone();
@@ -165,7 +169,7 @@ impl Cluster {
         self.reindex(&node);
     }
 
-    /// A claim takes the place of a node that was kept for the same request, and of what its node was kept for.
+    /// Cancels the reservation of the same request, and the reservation on the same node.
     fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut Ctx<'_>) {
         if let Some(ix) = self.index.ix(node).filter(|ix| self.reservations.on(*ix).is_some()) {
             self.unreserve(ix, "room is made there for a queue that has less than its guarantee", ctx);
@@ -176,7 +180,7 @@ impl Cluster {
         }
     }
 
-    /// The warning is over.
+    /// Handles the end of the warning: stops the victims.
     pub(crate) fn claim_due(&mut self, number: u64, ctx: &mut Ctx<'_>) {
         self.serve_claims(ctx);
         let Some(claim) = self.claims.all.get(&number) else { return };
@@ -193,7 +197,7 @@ impl Cluster {
         self.settle_claim(number, ctx);
     }
 
-    /// Every claim is as far as it can be. Room that came goes to those that wait for it longest.
+    /// Advances all claims, oldest first.
     pub(crate) fn serve_claims(&mut self, ctx: &mut Ctx<'_>) {
         let numbers: Vec<u64> = self.claims.all.keys().copied().collect();
         for number in numbers {
@@ -218,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// Why a claim has no sense any more.
+    /// Reason why a claim is obsolete.
     fn is_vain(&self, number: u64, claim: &Claim) -> Option<&'static str> {
         let Some(app) = self.apps.get(&claim.waiter.app).filter(|_| self.queue.contains(&claim.waiter)) else {
             return Some("nobody waits for it any more");
@@ -244,14 +248,14 @@ impl Cluster {
         let Some(app) = self.apps.get(&claim.waiter.app) else { return };
         let request = claim.waiter.request.clone();
         if self.held(app).is_some() || self.limit(app, part(request.as_ref()), &claim.size).is_some() {
-            return; // it may pass; if not, the deadline or the next round sees to it
+            return; // the limit may change; if not, the deadline or the next round ends the claim
         }
         let (id, node) = (claim.waiter.app.clone(), claim.node.clone());
         match &request {
             Some(request) => self.grant_request(&id, request, &node, ctx),
             None => self.grant_master(&id, &node, ctx),
         }
-        self.drop_claim(number); // what is left is free for all
+        self.drop_claim(number); // the remaining resources are free for all requests
         self.queue.run(&id);
     }
 
@@ -269,7 +273,7 @@ impl Cluster {
         Some(claim)
     }
 
-    /// That room is being made for a waiter.
+    /// Sentence about the claim of a waiter.
     pub(crate) fn claim_sentence(&self, waiter: &Waiter, now: Tick) -> Option<String> {
         let claim = self.claims.iter().find(|claim| claim.waiter == *waiter)?;
         let at = Tick(claim.at.0.saturating_sub(self.settings.unix_at_zero.0));
@@ -283,20 +287,20 @@ impl Cluster {
         })
     }
 
-    /// For whom the room on a node is kept, when that is why a size does not fit.
+    /// Sentence about the claim because of which a size does not fit on a node.
     pub(crate) fn claimed_sentence(&self, node: &NodeId, size: &Resource) -> Option<String> {
         let claim = self.claims.on(node).next().filter(|_| !size.fits(&self.room_for_all(node)))?;
         Some(format!("keeps its room for {}, which has a better claim", claim.waiter.app))
     }
 
-    /// That some of an application's own containers have to go.
+    /// Sentence about an application's own containers that will be preempted.
     pub(crate) fn loss_sentence(&self, app: &AppId) -> Option<String> {
         let going = self.claims.victims.keys().filter(|victim| victim.app == *app).count();
         let queue = self.apps.get(app).map(|app| app.queue.short().to_owned())?;
         (going > 0).then(|| format!("queue {queue} has more than its guarantee, and {going} of its containers have to go"))
     }
 
-    /// For the invariants.
+    /// Checks the invariants of claims.
     pub(crate) fn check_claims(&self) {
         for (number, claim) in &self.claims.all {
             let timed = self.timers.of(&Key::Claim(*number)).is_some();

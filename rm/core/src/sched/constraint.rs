@@ -1,6 +1,7 @@
-//! The hard part of a placement: what a node must be, whatever is free on it.
+//! Placement constraints: the properties that a node must have, independent of its free resources.
 //!
-//! Pure: a placement and a node's own facts in, the first reason against it out. Never looks at rooms, containers or time.
+//! Pure functions: they compare a placement with the properties of a node and return mismatches.
+//! They never read free resources, containers or the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +14,7 @@ use crate::event::{Exclusive, Traits};
 use crate::explain::place::either;
 use crate::tags::pair;
 
-/// A placement without any wish.
+/// A placement without rules.
 pub(crate) static ANYWHERE: Placement = Placement {
     nodes: Vec::new(),
     racks: Vec::new(),
@@ -29,38 +30,38 @@ pub(crate) static ANYWHERE: Placement = Placement {
     spread: None,
 };
 
-/// Why a node is none of those a placement allows.
+/// Reason why a placement excludes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misfit<'a> {
-    /// It names others.
+    /// The placement names other nodes.
     NotNamed,
-    /// It names other racks.
+    /// The placement names other racks.
     Rack(Option<&'a Name>),
-    /// It insists on its preference, and that points elsewhere.
+    /// The preference is a constraint, and the node is not preferred.
     NotPreferred,
-    /// The node has not this label.
+    /// The node does not have this label.
     Label(&'a Name),
-    /// The node is kept for asks that name one of its labels.
+    /// The node only accepts requests that require one of its labels.
     Exclusive(&'a BTreeSet<Name>),
-    /// The node has a taint that it does not tolerate.
+    /// The node has a taint that the placement does not tolerate.
     Taint {
-        /// Which.
+        /// The taint.
         name: &'a Name,
-        /// Its value; may be empty.
+        /// Value of the taint; may be empty.
         value: &'a str,
     },
-    /// The node's attribute compares wrongly.
+    /// The node's attribute does not satisfy the condition.
     Attribute {
-        /// Which.
+        /// The attribute.
         name: &'a Name,
-        /// What is wanted of it.
+        /// Required condition.
         wanted: &'a Match,
-        /// What it is.
+        /// Actual value.
         has: Option<&'a str>,
     },
 }
 
-/// The first reason against a node. `None` when the placement allows it.
+/// First mismatch of a node. `None` when the placement allows the node.
 pub fn misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
     if !place.nodes.is_empty() && !place.nodes.contains(&slot.node) {
         return Some(Misfit::NotNamed);
@@ -68,12 +69,13 @@ pub fn misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
     of_traits(place, &slot.traits).or_else(|| of_preference(place, &slot.node, &slot.traits))
 }
 
-/// The first reason against a node that lasts. A taint may be taken back at any time, as a drain may: whoever waits for that waits.
+/// First permanent mismatch of a node. Taints are not permanent, like drains: a request may wait
+/// for their removal.
 pub(crate) fn lasting_misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
     misfits(place, slot).into_iter().find(|misfit| !matches!(misfit, Misfit::Taint { .. }))
 }
 
-/// Every reason against a node.
+/// All mismatches of a node.
 pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
     let named = place.nodes.is_empty() || place.nodes.contains(&slot.node);
     let mut all: Vec<Misfit<'a>> = (!named).then_some(Misfit::NotNamed).into_iter().collect();
@@ -87,18 +89,20 @@ pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
     all
 }
 
-/// True when a placement allows some nodes only.
+/// True when a placement allows only some nodes.
 pub(crate) fn has_rules(place: &Placement) -> bool {
     let insists = place.relax == Relax::Never && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
     insists || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
 }
 
-/// True when a placement allows other nodes than those that take all: some only, or some more.
+/// True when a placement allows other nodes than those that are open to all requests: fewer or
+/// more.
 pub(crate) fn is_choosy(place: &Placement) -> bool {
     has_rules(place) || !place.tolerate.is_empty()
 }
 
-/// The smallest group of members that holds all that a placement allows and a size could ever fit on.
+/// Smallest group of members that contains all nodes that a placement allows and that could ever
+/// hold the size.
 pub(crate) fn candidates<'a>(
     index: &'a FreeIndex,
     place: &'a Placement,
@@ -230,7 +234,8 @@ mod tests {
         words.iter().map(ToString::to_string).collect()
     }
 
-    /// Each rule by itself: what is wanted, and what is said of a node in rack `r1` with label `ssd` and zone `a`.
+    /// One row per rule: the placement, and its mismatch with a node in rack `r1` with label `ssd`
+    /// and zone `a`.
     #[test]
     fn every_rule() {
         let node = slot(Some("r1"), &["ssd"], Exclusive::No, Some("a"));

@@ -1,7 +1,8 @@
-//! Where one container goes. Pure: a need and the index in, a node out.
+//! Choice of a node for one container. Pure: reads a need and the index, returns a node.
 //!
-//! The order of wishes, first to last: what the node must be; not on an avoided one; as near as the preference reaches; where fewest
-//! of its kind are, if it is to be spread; the least memory left over; the node that came first.
+//! Criteria in order: constraints; not an avoided node or rack; as close to the preference as the
+//! locality level allows; with `spread`, the fewest containers of the request; the least remaining
+//! memory; the lowest node number.
 
 use headroom_types::{NodeId, RequestId, Resource};
 
@@ -12,26 +13,26 @@ use super::shelf::Shelf;
 use crate::app::App;
 use crate::ask::{Match, Placement};
 
-/// What one container needs of its node.
+/// Requirements of one container.
 #[derive(Clone, Copy, Debug)]
 pub struct Need<'a> {
-    /// Its size.
+    /// Size.
     pub size: &'a Resource,
-    /// Where it may go.
+    /// Placement rules.
     pub place: &'a Placement,
-    /// Not on these while another fits.
+    /// Nodes that are used only while no other node fits.
     pub avoid: &'a [NodeId],
-    /// There if it fits.
+    /// Nodes that are used first.
     pub prefer: &'a [NodeId],
-    /// How far from its preference it may go by now.
+    /// Current locality level.
     pub reach: Reach,
-    /// Whose it is; `None` for a master, which keeps away from nobody.
+    /// Application and request; `None` for a master, which has no anti-affinity.
     pub of: Option<(&'a App, &'a RequestId)>,
 }
 
 impl<'a> Need<'a> {
-    /// What the next container of a request needs, or that of the master when no request is named. `None` when there is no such
-    /// request, or the master is not managed.
+    /// Requirements of the next container of a request, or of the master when no request is named.
+    /// `None` when the request does not exist or the master is unmanaged.
     pub fn of(app: &'a App, request: Option<&RequestId>) -> Option<Self> {
         let Some(request) = request else {
             let size = &app.master.as_ref()?.resource;
@@ -43,13 +44,14 @@ impl<'a> Need<'a> {
         let (avoid, prefer, reach) = (place.avoid_nodes.as_slice(), place.prefer_nodes.as_slice(), asked.reach);
         Some(Need { size: &asked.ask.resource, place, avoid, prefer, reach, of: Some((app, request)) })
     }
-    /// True when every open node with the room will do: if it finds no place, nothing at least as large finds one either.
+    /// True when every schedulable node with enough free resources is suitable. If such a need does
+    /// not fit, no larger one fits.
     pub fn is_anywhere(&self) -> bool {
         let p = self.place;
         let rules = p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len() + p.tolerate.len();
         rules == 0 && self.reach == Reach::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
     }
-    /// True when nothing but its size decides.
+    /// True when only the size decides.
     pub(crate) fn is_plain(&self) -> bool {
         let p = self.place;
         let wishes = self.avoid.len() + self.prefer.len() + p.avoid_racks.len() + p.prefer_racks.len();
@@ -64,7 +66,7 @@ impl<'a> Need<'a> {
     }
 }
 
-/// The node for it, if any has the room now.
+/// Node for the container, if one has enough free resources now.
 pub fn choose(index: &FreeIndex, need: Need<'_>) -> Option<NodeIx> {
     if need.is_plain() {
         return index.best_fit(need.size);
@@ -81,7 +83,7 @@ pub fn choose(index: &FreeIndex, need: Need<'_>) -> Option<NodeIx> {
     place(&shy).or_else(|| place(&barred))
 }
 
-/// One step of a preference.
+/// One level of a preference.
 enum Stage<'a> {
     Nodes(&'a [NodeId]),
     Racks(Vec<&'a headroom_types::Name>),
@@ -105,14 +107,14 @@ fn stages<'a>(index: &'a FreeIndex, need: &Need<'a>) -> Vec<Stage<'a>> {
     stages
 }
 
-/// Where to look: some nodes one by one, others in their order.
+/// Nodes to search: single nodes, and indexes in their order.
 #[derive(Default)]
 struct Source<'a> {
     nodes: Vec<NodeIx>,
     shelves: Vec<&'a Shelf>,
 }
 
-/// A search for the best place within one stage.
+/// Search for the best node within one level.
 struct Search<'a, 'b> {
     index: &'a FreeIndex,
     need: Need<'a>,
@@ -120,7 +122,8 @@ struct Search<'a, 'b> {
 }
 
 impl<'a> Search<'a, '_> {
-    /// Where fewest of its kind are, if that is wanted; else the tightest.
+    /// Node with the fewest containers of the request when `spread` is set; otherwise the tightest
+    /// fit.
     fn spread(&self, barred: &Barred<'a>) -> Option<NodeIx> {
         let none = Spots::new();
         let Some(level) = self.need.place.spread else { return self.tightest(barred, None) };
@@ -167,7 +170,7 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    /// The smallest group that holds every node in question.
+    /// Smallest group that contains every suitable node.
     fn source(&self, barred: &Barred<'a>) -> Source<'a> {
         let (index, place) = (self.index, self.need.place);
         let named = match self.stage {
@@ -220,7 +223,7 @@ impl<'a> Search<'a, '_> {
         Some((smallest.map_or(0, Shelf::len), smallest.into_iter().collect()))
     }
 
-    /// The attribute with the fewest nodes that have one of the wanted values.
+    /// Attribute condition with the fewest nodes that have one of the values.
     fn by_value(&self) -> Option<(usize, impl Iterator<Item = &'a std::collections::BTreeSet<NodeIx>>)> {
         let listed = self.need.place.attributes.iter().filter_map(|(name, wanted)| match wanted {
             Match::OneOf(values) => {
@@ -234,7 +237,8 @@ impl<'a> Search<'a, '_> {
     }
 }
 
-/// A search of a shelf costs about as much as so many looks at single nodes. Less in tests, where there are few nodes to look at.
+/// Cost of one index search, in inspections of single nodes. Smaller in tests, which have few
+/// nodes.
 const SEARCH: usize = if cfg!(test) { 1 } else { 8 };
 
 fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_types::Name>) -> Vec<&'a Shelf> {

@@ -1,20 +1,21 @@
-//! Nodes that take work, by what is free on them and by what they are, so that a place is found without looking at every node.
+//! Index of schedulable nodes by free resources and properties, so that a placement does not
+//! inspect every node.
 //!
-//! Owned by the cluster; follows the ledger after every change of a node. Each node has a small number of its own, [`NodeIx`], that
-//! stays with its name for the whole life of the cluster; everything in here is kept by that number.
+//! The cluster owns the index and updates it after every change of a node. Each node has a small
+//! number, [`NodeIx`], for the lifetime of the cluster; all sets contain that number.
 //!
-//! With n nodes, what a question costs (one "search" is a search of a shelf):
+//! Costs per placement (one "search" is a search of one sorted list):
 //!
-//! | question | cost |
+//! | placement | cost |
 //! | --- | --- |
-//! | a size, anywhere | one search among the nodes that are open to all |
-//! | tolerated taints | one search among those and one among the tainted ones; those with another taint are passed over |
-//! | a size with countable resources | one search for each class of free pieces among the nodes that have a piece free |
-//! | named nodes, preferred nodes | one look at each of them |
+//! | a size, no rules | one search among the nodes that are open to all requests |
+//! | tolerated taints | two searches, one among the tainted nodes; other taints are skipped |
+//! | countable resources | one search per class of free pieces, among nodes with a free piece |
+//! | named or preferred nodes | one inspection of each of them |
 //! | racks | one search in each of them |
-//! | labels | one search in the smallest label; nodes that have the room and lack another label are passed over |
-//! | attributes | looks at the nodes with the value when they are the smallest group; else as a filter on the others |
-//! | apart, spread, avoided | the nodes passed over are at most those barred; where many racks are, one search in each other rack |
+//! | labels | one search in the smallest label; nodes that lack another label are skipped |
+//! | attributes | inspections of the nodes with the value, if they are the smallest group |
+//! | anti-affinity, spread, avoid | excluded nodes are skipped; or one search per other rack |
 //!
 //! Where several apply, the smallest group is searched and the others filter.
 
@@ -26,15 +27,15 @@ use super::shelf::{Entry, Shelf};
 use crate::event::{Exclusive, Traits};
 use crate::table::Table;
 
-/// A node's number. Dense, from 0; never given to another node.
+/// Number of a node. Dense, from 0; never given to another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeIx(u32);
 
 impl NodeIx {
-    /// The number of the first node.
+    /// Number of the first node.
     pub(crate) const FIRST: NodeIx = NodeIx(0);
 
-    /// For tables by node.
+    /// Index into tables by node.
     pub fn index(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
@@ -44,38 +45,38 @@ impl NodeIx {
     }
 }
 
-/// One node as the scheduler sees it.
+/// A node in the index.
 #[derive(Clone, Debug)]
 pub struct Slot {
-    /// Its name.
+    /// Id of the node.
     pub node: NodeId,
-    /// Where it stands and what it is.
+    /// Rack, labels, attributes and taints.
     pub traits: Traits,
-    /// What it offers in all, while it is a member.
+    /// Offered resources, while the node is a member.
     pub offers: Option<Resource>,
-    /// What is free on it for anybody, while it takes work.
+    /// Free resources for all requests, while the node is schedulable.
     pub room: Option<Resource>,
 }
 
-/// Nodes that have something in common.
+/// Nodes with a common property.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Group {
-    /// All members of the cluster among them.
+    /// All member nodes of the group.
     pub(crate) members: BTreeSet<NodeIx>,
-    /// Those that take work.
+    /// Schedulable nodes of the group.
     pub(crate) free: Shelf,
 }
 
 /// Nodes that offer one countable resource.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extra {
-    /// All members of the cluster among them.
+    /// All member nodes that offer it.
     pub(crate) members: BTreeSet<NodeIx>,
-    /// Those that have some of it free, by class.
+    /// Schedulable nodes with free pieces, by class of the number of pieces.
     pub(crate) free: BTreeMap<u32, Shelf>,
 }
 
-/// All nodes.
+/// Index of all nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreeIndex {
     handles: Table<NodeId, NodeIx>,
@@ -83,17 +84,17 @@ pub struct FreeIndex {
     all: BTreeSet<NodeIx>,
     working: usize,
     pub(crate) open: Shelf,
-    /// Those that are open but for their taints.
+    /// Schedulable nodes with taints that are not exclusive.
     pub(crate) tainted: Shelf,
     pub(crate) labels: BTreeMap<Name, Group>,
     pub(crate) racks: BTreeMap<Name, Group>,
-    /// Those in no rack; kept while there is any rack.
+    /// Schedulable nodes without a rack; maintained while at least one rack exists.
     pub(crate) rackless: Shelf,
     pub(crate) extras: BTreeMap<Name, Extra>,
     pub(crate) attributes: BTreeMap<Name, BTreeMap<String, BTreeSet<NodeIx>>>,
 }
 
-/// Up to 15 pieces each number is a class; above, four classes to an octave.
+/// Class of a number of pieces: each number up to 15 is a class; above, four classes per octave.
 pub(crate) fn class(pieces: u64) -> u32 {
     if pieces < 16 {
         return u32::try_from(pieces).unwrap_or(0);
@@ -103,7 +104,8 @@ pub(crate) fn class(pieces: u64) -> u32 {
 }
 
 impl FreeIndex {
-    /// A node is a member: where it stands, what it is and offers. It takes no work until it is [`put`](Self::put).
+    /// Adds a member node or updates its properties. It is not schedulable until
+    /// [`put`](Self::put).
     pub fn enter(&mut self, node: &NodeId, traits: &Traits, offers: &Resource) -> NodeIx {
         let ix = self.handle(node);
         let known = self.slots.get(ix.index()).is_some_and(|s| s.traits == *traits && s.offers.as_ref() == Some(offers));
@@ -132,7 +134,7 @@ impl FreeIndex {
         }
         ix
     }
-    /// A node is no member any more. Its number stays its own.
+    /// Removes a node from the members. Its number stays reserved.
     pub fn leave(&mut self, ix: NodeIx) {
         self.remove(ix);
         let Some(slot) = self.slots.get_mut(ix.index()) else { return };
@@ -166,7 +168,7 @@ impl FreeIndex {
             }
         }
     }
-    /// A member takes work and has so much free: puts it to its place, or moves it there.
+    /// Makes a member schedulable with these free resources, or updates them.
     pub fn put(&mut self, ix: NodeIx, free: Resource) {
         if self.slots.get(ix.index()).is_none_or(|s| s.offers.is_none() || s.room.as_ref() == Some(&free)) {
             return;
@@ -185,13 +187,13 @@ impl FreeIndex {
             self.working += 1;
         }
     }
-    /// A node takes no work.
+    /// Makes a node unschedulable.
     pub fn remove(&mut self, ix: NodeIx) {
         let Some(free) = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.take()) else { return };
         self.working -= 1;
         self.shelves(ix, &free, |shelf| shelf.remove(free.memory, ix));
     }
-    /// Every shelf that a member with so much free belongs on.
+    /// Calls `each` for every sorted list that contains a member with these free resources.
     fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut Shelf)) {
         let Some(slot) = self.slots.get(ix.index()) else { return };
         match slot.traits.exclusive {
@@ -204,7 +206,7 @@ impl FreeIndex {
         }
         match &slot.traits.rack {
             Some(rack) => each(&mut self.racks.entry(rack.clone()).or_default().free),
-            None if self.racks.is_empty() => {} // nobody asks for those without one
+            None if self.racks.is_empty() => {} // without racks, no search uses this list
             None => each(&mut self.rackless),
         }
         for (name, pieces) in free.extra.iter().filter(|(_, pieces)| **pieces > 0) {
@@ -216,7 +218,7 @@ impl FreeIndex {
             }
         }
     }
-    /// The first rack is there: from now on it matters who is in none.
+    /// Collects the nodes without a rack when the first rack appears.
     fn shelve_rackless(&mut self) {
         let rooms = self.slots.iter().zip(0u32..).filter(|(slot, _)| slot.traits.rack.is_none());
         let entries = rooms.filter_map(|(slot, n)| {
@@ -235,35 +237,35 @@ impl FreeIndex {
         ix
     }
 
-    /// The number of a node that was ever a member.
+    /// Number of a node that was ever a member.
     pub fn ix(&self, node: &NodeId) -> Option<NodeIx> {
         self.handles.get(node).copied()
     }
-    /// A node by its number.
+    /// Looks up a node by number.
     pub fn slot(&self, ix: NodeIx) -> Option<&Slot> {
         self.slots.get(ix.index())
     }
-    /// A node's name by its number.
+    /// Id of a node by number.
     pub fn id(&self, ix: NodeIx) -> Option<&NodeId> {
         self.slot(ix).map(|slot| &slot.node)
     }
-    /// What is free on a node that takes work.
+    /// Free resources of a schedulable node.
     pub fn room(&self, ix: NodeIx) -> Option<&Resource> {
         self.slot(ix)?.room.as_ref()
     }
-    /// How many nodes take work.
+    /// Number of schedulable nodes.
     pub fn working(&self) -> usize {
         self.working
     }
-    /// All members, in the order of their first coming.
+    /// All members, in the order of their first registration.
     pub fn members(&self) -> &BTreeSet<NodeIx> {
         &self.all
     }
-    /// All nodes that take work, with what is free on them.
+    /// All schedulable nodes with their free resources.
     pub fn rooms(&self) -> impl Iterator<Item = (&NodeId, &Resource)> {
         self.slots.iter().filter_map(|slot| Some((&slot.node, slot.room.as_ref()?)))
     }
-    /// The open node that fits `size` and has the least memory left over.
+    /// Node without taints or exclusive labels that fits `size` with the least remaining memory.
     pub fn best_fit(&self, size: &Resource) -> Option<NodeIx> {
         if size.extra.values().all(|pieces| *pieces == 0) {
             return self.open.first_fit(size.memory, size.cpus, |_| true).map(|e| e.node);
@@ -272,8 +274,8 @@ impl FreeIndex {
         let shelves = self.rarest_extra(size)?.1;
         shelves.filter_map(|shelf| shelf.first_fit(size.memory, size.cpus, open)).min().map(|e| e.node)
     }
-    /// Of the countable resources in `size`, the one that the fewest nodes have free: how many, and the shelves with enough of
-    /// it. `None` when there are none in it.
+    /// Countable resource in `size` that the fewest nodes have free: the number of nodes, and the
+    /// sorted lists with enough of it. `None` when `size` has no countable resources.
     pub(crate) fn rarest_extra(&self, size: &Resource) -> Option<(usize, impl Iterator<Item = &Shelf>)> {
         let wanted = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
         let with = wanted.map(|(name, pieces)| {
@@ -283,11 +285,12 @@ impl FreeIndex {
         });
         with.min_by_key(|(nodes, _)| *nodes)
     }
-    /// The open node with the most free memory.
+    /// Node that is open to all requests and has the most free memory.
     pub fn most_memory(&self) -> Option<(&NodeId, &Resource)> {
         self.named(self.open.most_memory())
     }
-    /// Among open nodes with at least this much free memory, the one with the most free processors.
+    /// Node that is open to all requests and has the most free processors, among those with at
+    /// least this much free memory.
     pub fn most_cpus(&self, memory: Bytes) -> Option<(&NodeId, &Resource)> {
         self.named(self.open.most_cpus(memory))
     }
@@ -297,7 +300,7 @@ impl FreeIndex {
     }
 }
 
-/// True when a size has its place on a node now.
+/// True when a size fits on a node now.
 pub(crate) fn fits(slot: &Slot, size: &Resource) -> bool {
     slot.room.as_ref().is_some_and(|room| size.fits(room))
 }

@@ -1,6 +1,7 @@
-//! What keeps an application from its next container although there may be room: gates and limits of its queue.
+//! Limits and states of queues that prevent a grant even when a node has enough free resources.
 //!
-//! Reads the tree and the ledger. One function decides, and the same one is asked for the sentence, so that both agree.
+//! Reads the queue tree and the ledger. The sentence uses the same function as the decision, so
+//! that both agree.
 
 use headroom_types::{AppId, QueuePath, Resource};
 
@@ -11,23 +12,23 @@ use crate::queue::QueueIx;
 use crate::queue::bound::{Bound, Passed};
 use crate::queue::spec::Gate;
 
-/// A limit that stands in the way.
+/// Limit that prevents a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// A queue grants nothing.
+    /// The state of the queue forbids grants.
     Gate(QueuePath, Gate),
-    /// A queue has all it may have.
+    /// The queue has reached its maximum.
     Maximum(QueuePath),
-    /// The user has all that one user may have in this queue.
+    /// The user has reached the user limit of the queue.
     User(QueuePath),
-    /// Masters have all that they may have in this queue.
+    /// Masters have reached their limit in the queue.
     Masters(QueuePath),
-    /// As many applications run in this queue as may.
+    /// The queue has reached `max_running`.
     Running(QueuePath),
 }
 
 impl Cluster {
-    /// The limit that keeps an application from a container of this size. `None` when none does.
+    /// Limit that prevents a container of this size. `None` when there is none.
     pub(crate) fn limit(&self, app: &App, part: Part, size: &Resource) -> Option<Limit> {
         let leaf = self.queue.leaf_of(&app.id)?;
         if let Some((path, gate)) = self.queue.barred(leaf) {
@@ -49,7 +50,7 @@ impl Cluster {
         if !slot.user.is_open() && user().is_some_and(|user| !slot.user.admits(&user.used, size)) {
             return Some(Limit::User(slot.path.clone()));
         }
-        // one master may always go, or a small queue would never run anything
+        // the first master is always allowed, or a small queue would never run anything
         let none = account.masters == Resource::default();
         if part == Part::Master && !none && !slot.masters.admits(&account.masters, size) {
             return Some(Limit::Masters(slot.path.clone()));
@@ -57,7 +58,7 @@ impl Cluster {
         None
     }
 
-    /// The same in a sentence with figures.
+    /// Limit that prevents a container of this size, as a sentence with numbers.
     pub(crate) fn limit_sentence(&self, app: &App, part: Part, size: &Resource) -> Option<String> {
         let limit = self.limit(app, part, size)?;
         let of = |path: &QueuePath| self.queue.find(path).and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)));
@@ -88,7 +89,8 @@ impl Cluster {
         })
     }
 
-    /// How far the fullest queue on the way to the root is, where one has a maximum: "queue etl is at 80 % of its maximum".
+    /// Fill level of the fullest queue with a maximum on the path to the root: "queue etl is at 80
+    /// % of its maximum".
     pub(crate) fn fill_sentence(&self, app: &AppId) -> Option<String> {
         let leaf = self.queue.leaf_of(app)?;
         let bounded = self.queue.path_of(leaf).filter(|(_, slot)| !slot.maximum.is_open());
@@ -101,7 +103,8 @@ impl Cluster {
         Some(format!("queue {} is at {percent} % of its maximum", slot.path.short()))
     }
 
-    /// That a queue's limits could never give this, when that is certain: its name, what it could give at most, and the sentence.
+    /// Checks whether the limits of the queues make a container infeasible. Returns the reason and
+    /// the largest possible size.
     pub(crate) fn never_in_queue(&self, leaf: QueueIx, part: Part, size: &Resource) -> Option<(String, Resource)> {
         let nothing = Resource::default();
         for (_, slot) in self.queue.path_of(leaf) {
@@ -119,7 +122,8 @@ impl Cluster {
     }
 }
 
-/// "queue etl is at its maximum: 80 GiB of 80 GiB", or what is left is too little.
+/// Sentence such as "queue etl is at its maximum: 80 GiB of 80 GiB"; below the limit, with the
+/// needed amount.
 fn full(who: &str, bound: &Bound, used: &Resource, size: &Resource) -> Option<String> {
     let Passed { used, most, needs } = bound.passed(used, size)?;
     let rest = if used == most { String::new() } else { format!(", and this needs {needs}") };

@@ -1,7 +1,8 @@
-//! The rest of a placement: where a container would rather go, and whom it keeps away from.
+//! Locality levels and anti-affinity of requests.
 //!
-//! Owned by the application's record. A preference gives way by steps, from nodes to racks to anywhere; what moves it is a timer of
-//! the cluster, never the passing of time as such, so that a loop that stood still makes nobody hasty.
+//! The application's record owns the data. A preference is relaxed by levels, from nodes to racks
+//! to any node. A timer of the cluster relaxes it, not the clock itself, so that a stall of the
+//! event loop does not relax preferences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,19 +14,19 @@ use crate::app::App;
 use crate::ask::{Level, Placement, Relax};
 use crate::cluster::Cluster;
 
-/// How far from its preference a container may go.
+/// Locality level: how far from its preference a container may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// To the preferred nodes.
+    /// Preferred nodes only.
     Nodes,
-    /// To the preferred racks too, and to the racks of the preferred nodes.
+    /// Also preferred racks, and the racks of preferred nodes.
     Racks,
-    /// Anywhere.
+    /// Any node.
     Anywhere,
 }
 
 impl Reach {
-    /// Where a container begins that has just begun to wait.
+    /// Level at the start of a wait.
     pub fn first(place: &Placement) -> Self {
         match place.relax {
             Relax::AtOnce => Reach::Anywhere,
@@ -36,7 +37,7 @@ impl Reach {
             Relax::Never => Reach::Racks,
         }
     }
-    /// Where it goes on after one more wait, and how long that is. `None` when it does not move any more.
+    /// Next level, and the wait until then. `None` when the level does not change any more.
     pub fn next(self, place: &Placement) -> Option<(Reach, Duration)> {
         let Relax::After(wait) = place.relax else { return None };
         match self {
@@ -47,7 +48,7 @@ impl Reach {
     }
 }
 
-/// The racks a preference points to.
+/// Preferred racks, including the racks of preferred nodes.
 pub(crate) fn preferred_racks<'a>(index: &'a FreeIndex, place: &'a Placement) -> BTreeSet<&'a Name> {
     let of_nodes = match place.relax {
         Relax::AtOnce | Relax::After(_) => place.prefer_nodes.as_slice(),
@@ -57,24 +58,25 @@ pub(crate) fn preferred_racks<'a>(index: &'a FreeIndex, place: &'a Placement) ->
     place.prefer_racks.iter().chain(of_nodes).collect()
 }
 
-/// How many live containers of one request are on each node.
+/// Number of live containers of one request per node.
 pub(crate) type Spots = BTreeMap<NodeIx, u32>;
 
-/// Where the live containers of an application's requests are. Kept from the first ask on that wants to know.
+/// Nodes of the live containers of an application's requests; maintained from the first request
+/// that needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whereabouts {
     of: BTreeMap<RequestId, Spots>,
-    /// Requests of which others keep away because they said so.
+    /// Requests whose anti-affinity names other requests.
     shy: BTreeSet<RequestId>,
 }
 
 impl Whereabouts {
-    /// A container came.
+    /// Adds a container.
     pub(crate) fn came(&mut self, request: &RequestId, node: NodeIx) {
         let count = self.of.entry(request.clone()).or_default().entry(node).or_default();
         *count = count.saturating_add(1);
     }
-    /// A container ended.
+    /// Removes an ended container.
     pub(crate) fn went(&mut self, request: &RequestId, node: NodeIx) {
         let Some(spots) = self.of.get_mut(request) else { return };
         if let Some(count) = spots.get_mut(&node) {
@@ -85,11 +87,11 @@ impl Whereabouts {
             self.of.remove(request);
         }
     }
-    /// Where one request's containers are.
+    /// Nodes of one request's containers.
     pub(crate) fn of(&self, request: &RequestId) -> Option<&Spots> {
         self.of.get(request)
     }
-    /// A request was taken in, changed or dropped.
+    /// Updates the anti-affinity of a request after it was accepted, changed or dropped.
     pub(crate) fn says(&mut self, request: &RequestId, place: Option<&Placement>) {
         let shy = place.and_then(|p| p.apart.as_ref()).is_some_and(|apart| !apart.from.is_empty());
         if shy {
@@ -98,18 +100,18 @@ impl Whereabouts {
             self.shy.remove(request);
         }
     }
-    /// True when others keep away from some request of this application because they said so.
+    /// True when any request has an anti-affinity that names other requests.
     pub(crate) fn has_shy(&self) -> bool {
         !self.shy.is_empty()
     }
-    /// True when this request keeps others away.
+    /// True when this request has an anti-affinity that names other requests.
     pub(crate) fn is_shy(&self, request: &RequestId) -> bool {
         self.shy.contains(request)
     }
 }
 
 impl Cluster {
-    /// What a request says of its place is new, or it is gone.
+    /// Updates the placement data of a request after it was accepted, changed or dropped.
     pub(crate) fn place_changed(&mut self, app_id: &AppId, request: &RequestId) {
         let Some(app) = self.apps.get(app_id) else { return };
         let place = app.requests.get(request).map(|r| &r.ask.place);
@@ -120,12 +122,12 @@ impl Cluster {
             app.spots = fresh;
             return;
         };
-        // whoever was kept away may have a place now
+        // a request that it excluded may fit now
         self.room_changed |= spots.is_shy(request);
         spots.says(request, app.requests.get(request).map(|r| &r.ask.place));
     }
 
-    /// Where an application's live containers are, counted anew.
+    /// Recomputes the nodes of an application's live containers.
     pub(crate) fn whereabouts(&self, app: &App) -> Whereabouts {
         let mut spots = Whereabouts::default();
         for c in app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive()) {
@@ -140,22 +142,22 @@ impl Cluster {
     }
 }
 
-/// True when a placement asks where other containers are.
+/// True when a placement depends on the nodes of other containers.
 pub(crate) fn looks_around(place: &Placement) -> bool {
     place.apart.is_some() || place.spread.is_some()
 }
 
-/// Places that a container must not share.
+/// Nodes and racks that anti-affinity excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Barred<'a> {
-    /// Nodes.
+    /// Excluded nodes.
     pub(crate) nodes: BTreeSet<NodeIx>,
-    /// Racks.
+    /// Excluded racks.
     pub(crate) racks: BTreeSet<&'a Name>,
 }
 
 impl<'a> Barred<'a> {
-    /// Where a container of this request must not go, because of others that it keeps away from or that keep away from it.
+    /// Nodes and racks that anti-affinity excludes for a request, in both directions.
     pub(crate) fn apart(index: &'a FreeIndex, app: &'a App, request: &RequestId, place: &'a Placement) -> Self {
         let mut barred = Barred::default();
         let Some(spots) = &app.spots else { return barred };
@@ -166,7 +168,7 @@ impl<'a> Barred<'a> {
                 barred.add(index, spots.of(other), apart.level);
             }
         }
-        // never beside each other holds both ways
+        // anti-affinity applies in both directions
         for shy in spots.shy.iter().filter(|shy| *shy != request) {
             let Some(apart) = app.requests.get(shy).and_then(|r| r.ask.place.apart.as_ref()) else { continue };
             if apart.from.contains(request) {
@@ -175,7 +177,7 @@ impl<'a> Barred<'a> {
         }
         barred
     }
-    /// Also keeps away from where these are.
+    /// Also excludes the nodes or racks of `spots`.
     pub(crate) fn add(&mut self, index: &'a FreeIndex, spots: Option<&Spots>, level: Level) {
         for ix in spots.into_iter().flat_map(BTreeMap::keys) {
             match (level, index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref())) {
@@ -188,18 +190,18 @@ impl<'a> Barred<'a> {
             }
         }
     }
-    /// Also keeps away from these.
+    /// Also excludes these nodes and racks.
     pub(crate) fn avoid(&mut self, index: &'a FreeIndex, nodes: &[NodeId], racks: &'a [Name]) {
         self.nodes.extend(nodes.iter().filter_map(|node| index.ix(node)));
         self.racks.extend(racks);
     }
-    /// True for a node that is barred, by itself or with its rack.
+    /// True when the node or its rack is excluded.
     pub(crate) fn bars(&self, ix: NodeIx, rack: Option<&Name>) -> bool {
         self.nodes.contains(&ix) || rack.is_some_and(|rack| self.racks.contains(rack))
     }
 }
 
-/// Where containers of a request are, by place: each count, smallest first, with the places that have it.
+/// Nodes or racks of a request's containers, grouped by the number of containers, smallest first.
 pub(crate) fn crowds<'a>(index: &'a FreeIndex, spots: &Spots, level: Level) -> BTreeMap<u32, Barred<'a>> {
     let mut racks: BTreeMap<&'a Name, u32> = BTreeMap::new();
     let mut by_count: BTreeMap<u32, Barred<'a>> = BTreeMap::new();

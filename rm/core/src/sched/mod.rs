@@ -1,6 +1,6 @@
-//! Placement: which of those that wait gets a container, and where.
+//! Scheduler: which waiter gets a container, and on which node.
 //!
-//! Event-driven: a pass runs when something became free or somebody new asks, never on a timer.
+//! Event-driven: a pass runs when resources became free or a new request arrived, never on a timer.
 
 pub mod claim;
 pub mod constraint;

@@ -1,4 +1,4 @@
-//! A placement by looking at every node, for the test that the index finds the same.
+//! Reference placement that inspects every node, for the test that the index finds the same node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ fn any_place() -> impl Strategy<Value = Placement> {
     })
 }
 
-/// Where containers of an application are: which request, on which node.
+/// Containers of an application: request number and node number.
 type Containers = Vec<(usize, u32)>;
 
 #[derive(Debug)]
@@ -203,7 +203,7 @@ impl World {
             && compares
             && lonely
     }
-    /// How near to its preference a node is: 0 preferred, 1 in a preferred rack, 2 elsewhere.
+    /// Distance of a node from its preference: 0 preferred, 1 in a preferred rack, 2 elsewhere.
     fn distance(&self, place: &Placement, slot: &Slot) -> u8 {
         let Some(rack) = &slot.traits.rack else { return if place.prefer_nodes.contains(&slot.node) { 0 } else { 2 } };
         let of_nodes =
@@ -244,7 +244,7 @@ fn any_node() -> impl Strategy<Value = AnyNode> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Whatever nodes there are and whatever is asked, the index finds exactly the node that a look at every node finds.
+    /// For any nodes and requests, the index finds the same node as a scan of all nodes.
     #[test]
     fn the_index_finds_what_a_scan_finds(nodes in proptest::collection::vec(any_node(), 0..30),
                                          asks in proptest::array::uniform3((any_place(), any_room())),
@@ -257,7 +257,7 @@ proptest! {
         }
     }
 
-    /// A node that left is found by nobody, and nothing of it is kept.
+    /// A node that left is not found any more, and the index keeps no data of it.
     #[test]
     fn a_node_that_left_leaves_nothing(nodes in proptest::collection::vec(any_node(), 0..30)) {
         let mut index = world(&nodes, Default::default(), &vec![]).index;

@@ -1,22 +1,22 @@
-//! What a pass need not try: whatever is at least as large as something that has just found no room.
+//! Sizes that a pass need not try, because a smaller or equal size did not fit.
 
 use headroom_types::Resource;
 
-/// Sizes that found no room in this pass.
+/// Sizes that did not fit in this pass.
 #[derive(Debug, Default)]
 pub struct Hopeless {
     sizes: Vec<Resource>,
 }
 
-/// How many sizes are remembered; more are tried again instead.
+/// Most remembered sizes; further sizes are tried again.
 const MOST: usize = 16;
 
 impl Hopeless {
-    /// Nothing this large can find room in this pass.
+    /// True when a size cannot fit in this pass.
     pub fn covers(&self, size: &Resource) -> bool {
         self.sizes.iter().any(|known| known.fits(size))
     }
-    /// This size, free to go anywhere, found no room.
+    /// Records a size without placement rules that did not fit.
     pub fn add(&mut self, size: &Resource) {
         self.sizes.retain(|known| !size.fits(known));
         if self.sizes.len() < MOST {

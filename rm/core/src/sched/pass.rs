@@ -1,7 +1,7 @@
-//! One pass over those that wait: from the root down, whoever is next gets what fits now. Nobody waits for one ahead that does not
-//! fit.
+//! Scheduling pass: walks from the root over all waiters and grants every container that fits now.
 //!
-//! Within a pass room only shrinks and limits only tighten, so what has failed stays failed until something is freed.
+//! A request that does not fit does not block the requests behind it. Within a pass, free resources
+//! only shrink and limits only tighten, so a failure stays valid until resources become free.
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
@@ -16,21 +16,22 @@ use crate::queue::tree::{Failed, Seat};
 use crate::queue::waits::{Head, Whereto};
 use crate::queue::{QueueIx, Waiter};
 
-/// What one pass has found out.
+/// Intermediate results of one pass.
 #[derive(Default)]
 struct Walk {
-    /// Sizes that no node has room for.
+    /// Sizes that fit no node.
     hopeless: Hopeless,
-    /// Classes of which even the least has no room.
+    /// Classes whose smallest size fits no node.
     closed: Vec<Class>,
-    /// Classes of which the least had room on a node.
+    /// Classes whose smallest size fits this node.
     open: Vec<(Class, Resource, NodeIx)>,
-    /// To be noted before the next look.
+    /// Failures to record before the next iteration.
     failed: Vec<Failed>,
 }
 
 impl Cluster {
-    /// Grants what can be granted. Does nothing when nothing changed since the last pass.
+    /// Grants all containers that can be granted. Does nothing when nothing changed since the last
+    /// pass.
     pub(crate) fn pass(&mut self, ctx: &mut Ctx<'_>) {
         if std::mem::take(&mut self.room_changed) {
             self.queue.stir();
@@ -54,7 +55,7 @@ impl Cluster {
         }
     }
 
-    /// Why nothing is granted to this application at all.
+    /// Reason why an application gets no containers at all.
     pub(crate) fn held(&self, app: &App) -> Option<Held> {
         if app.origin == Origin::Restored && self.recovery.is_some() {
             return Some(Held::Recovery);
@@ -62,7 +63,7 @@ impl Cluster {
         (app.updates.len() >= MAX_UNACKED).then_some(Held::Unacknowledged)
     }
 
-    /// The first below a queue that can be given something, and where.
+    /// First waiter below a queue that can be granted, with its node.
     fn next_in(&self, queue: QueueIx, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
         let mut after: Option<Rank> = None;
         while let Some((rank, seat)) = self.queue.next(queue, after, |class| self.has_room(class, walk)) {
@@ -82,7 +83,7 @@ impl Cluster {
         None
     }
 
-    /// Some node has room for the least of this class.
+    /// True when some node fits the smallest size of this class.
     fn has_room(&self, class: Class, walk: &mut Walk) -> bool {
         if class == Class::ANY {
             return true;
@@ -107,7 +108,7 @@ impl Cluster {
         walk.closed.last() != Some(&class)
     }
 
-    /// The first thing that an application waits for and can be given, and where.
+    /// First waiter of an application that can be granted, with its node.
     fn next_of(&self, number: u32, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
         let (id, _) = self.queue.member(number)?;
         let app = self.apps.get(id).filter(|app| self.held(app).is_none())?;
@@ -122,7 +123,8 @@ impl Cluster {
         None
     }
 
-    /// The first of a line that finds a place. Where its head may go anywhere, it speaks for all behind it.
+    /// First request of a line that fits. If the head has no placement rules and fails, the others
+    /// fail too.
     fn try_line(&self, app: &App, number: u32, head: &Head, walk: &mut Walk) -> Option<(Option<RequestId>, NodeId)> {
         if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
             return Some((head.request.clone(), node));
@@ -150,7 +152,7 @@ impl Cluster {
         chosen
     }
 
-    /// Puts a request into the queue or takes it out, by what is still missing of it.
+    /// Adds a request to its queue or removes it, by the number of missing containers.
     pub(crate) fn requeue(&mut self, app_id: &AppId, request: &RequestId) {
         let Some(app) = self.apps.get(app_id) else { return };
         self.reservations.doubt_request(app_id, request);
@@ -168,36 +170,36 @@ impl Cluster {
         }
     }
 
-    /// Puts a request to its place in the queue again, so that the next pass tries it whatever was found out before.
+    /// Removes a request from its queue and adds it again, so that the next pass tries it.
     pub(crate) fn try_again(&mut self, app_id: &AppId, request: &RequestId) {
         self.queue.remove(&Waiter { app: app_id.clone(), request: Some(request.clone()) }, &self.ledger);
         self.requeue(app_id, request);
     }
 
-    /// Puts a managed master into the queue.
+    /// Adds a managed master to its queue.
     pub(crate) fn enqueue_master(&mut self, app_id: &AppId) {
         let Some(size) = self.apps.get(app_id).and_then(|app| app.master.as_ref()) else { return };
         let size: Resource = size.resource.clone();
         self.queue.put_master(app_id, &size, &self.ledger);
     }
 
-    /// The next container id; never the same again.
+    /// Next container id; ids are never reused.
     pub(crate) fn next_container_id(&mut self, app: &AppId) -> ContainerId {
         self.container_seq += 1;
         ContainerId { app: app.clone(), epoch: self.epoch, seq: self.container_seq }
     }
 }
 
-/// What a waiter's container is to its application.
+/// Role of a waiter's container in its application.
 pub(crate) fn part(request: Option<&RequestId>) -> Part {
     if request.is_some() { Part::Work } else { Part::Master }
 }
 
-/// Why nothing is granted to an application at all.
+/// Reason why an application gets no containers at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
-    /// Nodes that may have containers of it have not come back yet.
+    /// Nodes that may run its containers have not registered after the restart.
     Recovery,
-    /// Its master does not take its updates in.
+    /// Its master has too many unacknowledged updates.
     Unacknowledged,
 }

@@ -1,18 +1,23 @@
-//! Whom to take, so that a queue gets what it can count on.
+//! Preemption: chooses containers to stop, so that queues below their guarantee get resources.
 //!
-//! Reads the cluster and puts claims up (see [`super::claim`]); stops nobody itself. At most one round in the time that is set, and
-//! only while a leaf has less than its guarantee and waits for something that fits into it.
+//! Reads the cluster and creates claims (see [`super::claim`]), which stop the victims. There is at
+//! most one round per `preempt_every`, and only while a leaf below its guarantee has a waiter that
+//! fits into the guarantee.
 //!
-//! - *For whom*: leaves below their guarantee, the one with the smallest part of it first; in a leaf by priority and arrival. Only
-//!   what has waited as long as a round takes. Where two leaves meet in the tree, the queues below that point decide: on the way
-//!   down to whoever waits, what it asks for has to fit every guarantee; on the way down to whoever loses, every queue has to keep
-//!   its guarantee. So nothing is taken within one leaf.
-//! - *From whom*: queues above their guarantee, the one that is furthest above first; never one that is not preemptable, and never a
-//!   master. In a queue the least escalated first, then the lowest priority of its request, then the newest.
-//! - *Escalated* is what is larger than the smallest container its application asks for or has, by how many times: an escalated
-//!   container has cost a failure before, and what ran in it would start again.
-//! - *How many*: just what makes the container fit on one node, and no more than the set part of the cluster's memory in one
-//!   round. Where one container needs more than that, rounds save up for it.
+//! - *Waiters*: leaves below their guarantee, the one with the smallest used part first; in a leaf
+//!   by priority and arrival. Only waiters that have waited for at least one interval.
+//! - *Guarantees*: two leaves meet in the tree, and the queues below that point decide. On the path
+//!   to the waiter, the request must fit every guarantee. On the path to the victim, every queue
+//!   must keep its guarantee. So no container is preempted for another one of the same leaf.
+//! - *Victims*: queues above their guarantee, the one furthest above first; never of a queue that
+//!   is not preemptable, and never a master. In a queue the least escalated first, then the lowest
+//!   priority of its request, then the newest.
+//! - *Escalated* containers are larger than the smallest container that their application has or
+//!   requests; the factor counts. An escalated container has cost a failure before, and its tasks
+//!   would start again.
+//! - *Amount*: only as many victims as the container needs on one node, and no more than
+//!   `preempt_part` of the cluster's memory per round. For one container that needs more, rounds
+//!   save the amount.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -36,16 +41,16 @@ use crate::queue::{QueueIx, Waiter};
 use crate::size::excess;
 use crate::timer::Key;
 
-/// Most containers that are looked at in one round, in the order they would be taken.
+/// Most potential victims that one round considers, in order.
 const MOST_VICTIMS: usize = 10_000;
-/// Most requests of one leaf that are looked at in one round.
+/// Most requests of one leaf that one round considers.
 const MOST_WAITERS: usize = 100;
-/// Most sizes for which no place is found before a round gives up.
+/// Most sizes without a suitable node before a round ends.
 const MOST_TRIES: usize = 32;
-/// Most claims that stand at once.
+/// Most claims at one time.
 const MOST_CLAIMS: usize = 200;
 
-/// A container that could be taken.
+/// A container that can be preempted.
 #[derive(Clone, Debug)]
 struct Victim {
     id: ContainerId,
@@ -54,33 +59,33 @@ struct Victim {
     size: Resource,
 }
 
-/// Queue furthest above its guarantee, least escalated, lowest priority, newest.
+/// Order of victims: queue furthest above its guarantee, least escalated, lowest priority, newest.
 type Order = (Reverse<Dominant>, u64, i32, Reverse<UnixMillis>, Reverse<u64>);
 
-/// Application's priority and number, request's priority and arrival.
+/// Order of waiters: application's priority and number, request's priority and arrival.
 type Turn = (Reverse<i32>, u32, Reverse<i64>, u64);
 
-/// Resources by queue, each counted in every queue that holds it.
+/// Resources per queue, each counted in the queue and all its ancestors.
 type ByQueue = BTreeMap<QueueIx, Resource>;
 
-/// What one round has found out.
+/// State of one round.
 struct Round {
-    /// What could be taken, in the order it would be.
+    /// Potential victims, in order.
     victims: Vec<Victim>,
-    /// How many more sizes may find no place.
+    /// Remaining number of sizes without a suitable node.
     tries: usize,
-    /// Sizes of one leaf that found none.
+    /// Sizes of the current leaf without a suitable node.
     hopeless: Hopeless,
 }
 
-/// What claims that stand give to queues, and take from them.
+/// Resources that current claims add to queues and remove from queues.
 #[derive(Clone, Debug, Default)]
 struct Moving {
     comes: ByQueue,
     goes: ByQueue,
 }
 
-/// A pile of containers on one node.
+/// Potential victims on one node.
 #[derive(Clone, Debug, Default)]
 struct Pile<'a> {
     members: Vec<&'a Victim>,
@@ -89,7 +94,7 @@ struct Pile<'a> {
 }
 
 impl Cluster {
-    /// A round is planned when somebody waits.
+    /// Schedules a round when there are waiters.
     pub(crate) fn arm_preemption(&mut self, ctx: &Ctx<'_>) {
         if !self.claims.armed && self.settings.preempt_part > 0 && !self.queue.is_empty() {
             self.claims.armed = true;
@@ -97,7 +102,7 @@ impl Cluster {
         }
     }
 
-    /// One round.
+    /// Runs one round of preemption.
     pub(crate) fn preempt(&mut self, ctx: &mut Ctx<'_>) {
         self.claims.armed = false;
         self.serve_claims(ctx);
@@ -119,7 +124,8 @@ impl Cluster {
                 while let Some((claim, why)) = self.plan(&waiter, leaf, &mut round, ctx) {
                     let costs = self.memory_of(&claim);
                     if costs > left {
-                        self.claims.spare = left; // nobody cheaper goes before
+                        // later waiters may not overtake with smaller claims
+                        self.claims.spare = left;
                         return;
                     }
                     left = left.saturating_sub(costs);
@@ -134,7 +140,7 @@ impl Cluster {
         sizes.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
-    /// Leaves where somebody waits and some guarantee on the way down is not filled, the emptiest first.
+    /// Leaves with waiters and an unfilled guarantee on their path, the smallest used part first.
     fn short_leaves(&self) -> Vec<QueueIx> {
         let leaves = self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
         let fill = |leaf: QueueIx| {
@@ -147,7 +153,7 @@ impl Cluster {
         short.into_iter().map(|(_, leaf)| leaf).collect()
     }
 
-    /// Those of a leaf that have waited long enough, in their order.
+    /// Waiters of a leaf that have waited long enough, in order.
     fn waiters(&self, leaf: QueueIx, ctx: &Ctx<'_>) -> Vec<Waiter> {
         let every = self.settings.preempt_every;
         let mut all: Vec<(Turn, Waiter)> = Vec::new();
@@ -171,7 +177,7 @@ impl Cluster {
         all.into_iter().take(MOST_WAITERS).map(|(_, waiter)| waiter).collect()
     }
 
-    /// Everything that could be taken from queues above their guarantee, in the order it would be.
+    /// Potential victims in queues above their guarantee, in order.
     fn victims(&self) -> Vec<Victim> {
         let mut all: Vec<(Order, Victim)> = Vec::new();
         for (leaf, slot) in self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && !slot.apps.is_empty()) {
@@ -197,7 +203,7 @@ impl Cluster {
         all.into_iter().map(|(_, victim)| victim).collect()
     }
 
-    /// The memory of the smallest container an application asks for or has.
+    /// Memory of the smallest container that an application has or requests.
     fn least(&self, app: &App) -> Bytes {
         let asked = app.requests.values().map(|asked| asked.ask.resource.memory);
         let has = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.request.is_some());
@@ -208,7 +214,7 @@ impl Cluster {
         self.queue.path_of(leaf).all(|(_, slot)| slot.spec.preemptable == crate::queue::spec::Preemptable::Yes)
     }
 
-    /// It is no master, and nobody has told it to end.
+    /// True when the container is not a master and was not ordered to stop.
     pub(crate) fn can_go(&self, id: &ContainerId) -> bool {
         self.containers.get(id).is_some_and(|c| match c.state {
             State::Allocated | State::Launching | State::Running => c.request.is_some(),
@@ -216,7 +222,8 @@ impl Cluster {
         })
     }
 
-    /// A node takes work, is kept for nobody else with as good a claim, and what is asked for may be there.
+    /// True when a node is schedulable, matches the need, and has no reservation that takes
+    /// precedence.
     pub(crate) fn allows(&self, need: Need<'_>, node: &NodeId) -> bool {
         let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
         let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
@@ -226,8 +233,8 @@ impl Cluster {
         open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
     }
 
-    /// What a node is kept for is part of what its queue can count on. Whoever waits for more than that gives way to those who do not
-    /// have theirs.
+    /// True when a reservation is within its queue's guarantee. A reservation beyond the guarantee
+    /// yields to queues below theirs.
     fn is_sure_of(&self, kept: &Reservation) -> bool {
         let Some(leaf) = self.queue.leaf_of(&kept.app) else { return false };
         let mut named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot)).peekable();
@@ -235,7 +242,7 @@ impl Cluster {
         named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
     }
 
-    /// The next claim for a waiter, if there is one that helps.
+    /// Next claim for a waiter, if any victims make it fit.
     fn plan(&self, waiter: &Waiter, leaf: QueueIx, round: &mut Round, ctx: &Ctx<'_>) -> Option<(Claim, String)> {
         let app = self.apps.get(&waiter.app)?;
         let request = waiter.request.as_ref();
@@ -246,7 +253,8 @@ impl Cluster {
         let need = Need::of(app, request)?;
         let settled = need.reach == Reach::Anywhere || need.place.relax == Relax::Never;
         if !settled || self.limit(app, part(request), need.size).is_some() {
-            return None; // what it prefers may come true, or a limit is in the way that no room helps
+            // its preference may still be satisfied, or a limit prevents the grant anyway
+            return None;
         }
         if round.tries == 0 || (need.is_anywhere() && round.hopeless.covers(need.size)) {
             return None;
@@ -274,7 +282,7 @@ impl Cluster {
         self.ledger.queue(ix).map_or(Dominant::default(), |account| Dominant::of_bound(&account.used, &slot.guaranteed))
     }
 
-    /// The first node on which what may be taken makes room for `need`, and what has to go there.
+    /// First node on which victims free enough resources for `need`, with those victims.
     fn pile_up(
         &self,
         need: Need<'_>,
@@ -312,12 +320,13 @@ impl Cluster {
         None
     }
 
-    /// Where the way down to `leaf` leaves that to whoever waits: its place among `meets`.
+    /// Lowest common queue of `leaf` and the waiter's leaf, with its index in `meets`.
     fn meet(&self, leaf: QueueIx, meets: &[QueueIx]) -> Option<(usize, QueueIx)> {
         self.queue.path_of(leaf).find_map(|(ix, _)| Some((meets.iter().position(|meet| *meet == ix)?, ix)))
     }
 
-    /// What it asks for fits every guarantee between where two ways meet and its leaf, and one of them is not filled.
+    /// True when the size fits every guarantee between the common queue and the leaf, and there is
+    /// one.
     fn is_entitled(&self, leaf: QueueIx, meet: QueueIx, size: &Resource, moving: &Moving) -> bool {
         let way = self.queue.path_of(leaf).take_while(|(ix, _)| *ix != meet).filter(|(_, slot)| is_named(slot));
         let mut any = false;
@@ -335,7 +344,8 @@ impl Cluster {
         any
     }
 
-    /// Every queue between where two ways meet and the victim keeps its guarantee without it.
+    /// True when every queue between the common queue and the victim keeps its guarantee without
+    /// the victim.
     fn can_lose(&self, victim: &Victim, meet: QueueIx, going: &ByQueue, pile: &ByQueue) -> bool {
         self.queue.path_of(victim.leaf).take_while(|(ix, _)| *ix != meet).filter(|(_, slot)| is_named(slot)).all(|(ix, slot)| {
             let Some(account) = self.ledger.queue(ix) else { return false };
@@ -345,7 +355,7 @@ impl Cluster {
         })
     }
 
-    /// At the end of the warning everything has to be as right as it was at its beginning.
+    /// Repeats the checks of the plan at the end of the warning.
     pub(crate) fn may_still_take(&self, claim: &Claim, victims: &[ContainerId]) -> bool {
         let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else { return false };
         let moving = self.moving(|other| other.stage == Stage::Taken);
@@ -363,7 +373,7 @@ impl Cluster {
         })
     }
 
-    /// What claims that stand move between queues.
+    /// Resources that current claims move between queues.
     fn moving(&self, which: impl Fn(&Claim) -> bool) -> Moving {
         let mut moving = Moving::default();
         for claim in self.claims.iter().filter(|claim| which(claim)) {
@@ -395,21 +405,21 @@ fn victim(c: &Container, leaf: QueueIx) -> Victim {
     Victim { id: c.id.clone(), node: c.node.clone(), leaf, size: c.counted().0 }
 }
 
-/// Its place among those that could be taken.
+/// Position among the potential victims.
 fn order(app: &App, c: &Container, least: Bytes, above: Dominant) -> Order {
     let times = c.resource.memory.get().saturating_mul(1000) / least.get().max(1);
     let priority = c.request.as_ref().and_then(|request| app.requests.get(request)).map_or(0, |asked| asked.ask.priority);
     (Reverse(above), times, priority, Reverse(c.granted), Reverse(c.id.seq))
 }
 
-/// It has something of what is short.
+/// True when the size contains a missing resource.
 fn helps(size: &Resource, short: &Resource) -> bool {
     let memory = !short.memory.is_zero() && !size.memory.is_zero();
     let cpus = short.cpus.milli() > 0 && size.cpus.milli() > 0;
     memory || cpus || short.extra.keys().any(|name| size.extra.get(name).is_some_and(|n| *n > 0))
 }
 
-/// What has to go of a pile: what is worth most stays, where it need not.
+/// Victims that are really needed: later ones in the order are dropped first.
 fn without_the_spare(pile: &Pile<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
     let (mut room, mut taken) = (pile.room.clone(), pile.members.clone());
     for at in (0..taken.len()).rev() {
@@ -423,7 +433,7 @@ fn without_the_spare(pile: &Pile<'_>, size: &Resource) -> std::collections::BTre
     taken.into_iter().map(|victim| victim.id.clone()).collect()
 }
 
-/// Sums of what is on one node, or in one queue, stop at the largest quantity that can be written.
+/// Adds a size to a sum and saturates on overflow.
 fn add(sum: &mut Resource, size: &Resource) {
     crate::ledger::add_times(sum, size, 1);
 }

@@ -1,14 +1,20 @@
-//! A node kept for a request that would otherwise starve: smaller ones take every piece of room before enough of it is in one place.
+//! Reservations: a node whose free resources are set aside for a request that would otherwise
+//! starve, because smaller requests use every free piece.
 //!
-//! Owned by the cluster. Never decides who goes first: that is the queue's order. What is free on a reserved node, up to the size
-//! of the request, is set aside: the index shows the rest only, so that nobody but the holder can be placed into it.
+//! The cluster owns reservations. The order of the queue decides which request goes first. The free
+//! resources of a reserved node are set aside up to the size of the request: the index only shows
+//! the rest, so that no other request uses them.
 //!
-//! A request is given a node when it has waited for `reserve_after`, others were served meanwhile, and its preference does not
-//! point it elsewhere any more. How long a container will still run is not known, so it gets the node that lacks least memory for
-//! it, and among equals the one whose oldest container has run longest. While it waits, what the node lacks can only shrink; it
-//! is moved only where less is lacking. So it is served after at most as many ends as there are containers on one node, each move
-//! counted. At most one node for each leaf queue, and in all a tenth of the nodes that take work, but at least one and no more than
-//! sixteen: each costs a look at every event, and whoever starves behind them is next when one of them was served.
+//! A request gets a reservation when it has waited for `reserve_after`, smaller containers were
+//! granted in the meantime, and its preference is fully relaxed. The remaining run time of
+//! containers is unknown. So the request gets the node with the least missing memory, and among
+//! equals the one whose oldest container has run longest. While it waits, the missing memory can
+//! only shrink, and the reservation moves only to a node with less missing memory. So the request
+//! is granted after at most as many container ends as one node has containers, moves included.
+//!
+//! There is at most one reservation per leaf queue. In total there is one per ten schedulable
+//! nodes, at least one and at most sixteen, because each costs work at every event. The next
+//! starving request follows when one was granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,59 +32,61 @@ use crate::ledger::Part;
 use crate::queue::QueueIx;
 use crate::timer::Key;
 
-/// Most nodes that are kept at once.
+/// Most reservations at one time.
 const MOST: usize = 16;
-/// When nothing has ended on a kept node for so long, the others have a turn: what lives there may itself be waiting for the room.
+/// Time without progress after which a reservation is released for one pass: a container on the
+/// node may itself wait for these resources.
 const STANDSTILL: Duration = Duration::from_secs(30);
-/// Among nodes that lack equally little, the age of so many is compared.
+/// Most nodes with equally little missing memory whose age is compared.
 const COMPARED: usize = 64;
-/// How often reservations are looked at, at most.
+/// Shortest and longest interval between reviews of reservations.
 const REVIEW: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
-/// One node kept for one request.
+/// Reservation of one node for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The node.
     pub node: NodeId,
-    /// Whose request.
+    /// The application.
     pub app: AppId,
-    /// Which.
+    /// The request.
     pub request: RequestId,
-    /// The size of its container: what is set aside, as far as it is free.
+    /// Size of its container, which is set aside as far as it is free.
     pub size: Resource,
-    /// Since when.
+    /// Start of the reservation.
     pub since: Tick,
-    /// What the node lacks for it, and since when it lacks no less.
+    /// Missing memory on the node, and the time since which it has not decreased.
     pub lacks: (Bytes, Tick),
 }
 
-/// All of them.
+/// All reservations.
 #[derive(Clone, Debug, Default)]
 pub struct Reservations {
     on: BTreeMap<NodeIx, Reservation>,
     of: BTreeMap<(AppId, RequestId), NodeIx>,
-    /// Something happened to one of the nodes, to one of those they are kept for, or to somebody's limits: they have to be looked at.
+    /// True when reservations must be checked: a node, a request or a limit has changed.
     doubted: bool,
     pub(crate) lately: Lately,
 }
 
-/// The smallest containers granted lately: whether somebody smaller was served since a moment, without a list of all.
+/// Smallest recently granted containers: answers whether a smaller container was granted since a
+/// moment, without a list of all grants.
 #[derive(Clone, Debug, Default)]
 pub struct Lately {
-    /// By number of the grant; each has less memory than all after it.
+    /// Grant numbers with memory; each entry has less memory than all later ones.
     memory: Vec<(u64, Bytes)>,
-    /// The same by processors.
+    /// Grant numbers with processors; each entry has fewer processors than all later ones.
     cpus: Vec<(u64, Cpus)>,
 }
 
 impl Lately {
-    /// A container was granted, as the `seq`th.
+    /// Records the grant of container number `seq`.
     pub(crate) fn granted(&mut self, seq: u64, size: &Resource) {
         note(&mut self.memory, seq, size.memory);
         note(&mut self.cpus, seq, size.cpus);
     }
-    /// True when something was granted after the `seq`th container that has less memory or fewer processors than this. For a size
-    /// with countable resources whatever was granted counts.
+    /// True when a container with less memory or fewer processors was granted after container
+    /// number `seq`. For a size with countable resources, every later grant counts.
     fn smaller_since(&self, seq: u64, size: &Resource) -> bool {
         let memory = least_since(&self.memory, seq);
         let pieces = size.extra.values().any(|pieces| *pieces > 0);
@@ -87,7 +95,7 @@ impl Lately {
     }
 }
 
-/// Most entries of [`Lately`]; of the smallest of long ago nothing is known then.
+/// Most entries per list of [`Lately`]; the oldest are dropped.
 const LATELY: usize = 64;
 
 fn note<T: Ord>(stack: &mut Vec<(u64, T)>, seq: u64, amount: T) {
@@ -105,35 +113,35 @@ fn least_since<T: Copy>(stack: &[(u64, T)], seq: u64) -> Option<T> {
 }
 
 impl Reservations {
-    /// True when no node is kept for anybody.
+    /// True when there are no reservations.
     pub(crate) fn is_empty(&self) -> bool {
         self.on.is_empty()
     }
-    /// Something happened to a node.
+    /// Marks reservations for a check if this node is reserved.
     pub(crate) fn doubt(&mut self, ix: NodeIx) {
         self.doubted |= !self.on.is_empty() && self.on.contains_key(&ix);
     }
-    /// Something happened to a request.
+    /// Marks reservations for a check if this request has one.
     pub(crate) fn doubt_request(&mut self, app: &AppId, request: &RequestId) {
         self.doubted |= self.of(app, request).is_some();
     }
-    /// Something happened that may concern any of them.
+    /// Marks all reservations for a check.
     pub(crate) fn doubt_all(&mut self) {
         self.doubted = true;
     }
-    /// For whom a node is kept.
+    /// Reservation of a node.
     pub(crate) fn on(&self, ix: NodeIx) -> Option<&Reservation> {
         self.on.get(&ix)
     }
-    /// The node kept for a request.
+    /// Reservation of a request.
     pub(crate) fn of(&self, app: &AppId, request: &RequestId) -> Option<(NodeIx, &Reservation)> {
         if self.of.is_empty() {
-            return None; // nearly always
+            return None; // the usual case
         }
         let ix = *self.of.get(&(app.clone(), request.clone()))?;
         Some((ix, self.on.get(&ix)?))
     }
-    /// All, by node.
+    /// All reservations, by node.
     pub(crate) fn all(&self) -> impl Iterator<Item = (NodeIx, &Reservation)> {
         self.on.iter().map(|(ix, r)| (*ix, r))
     }
@@ -148,7 +156,7 @@ impl Reservations {
     }
 }
 
-/// What is left of a node's free room when so much of it is set aside.
+/// Free resources without the amount that is set aside.
 pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
     let left = |(name, n): (&Name, &u64)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)));
     let extra = if free.extra.is_none() { Extra::default() } else { free.extra.iter().map(left).collect() };
@@ -159,24 +167,24 @@ pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
     }
 }
 
-/// Memory, countable pieces, processors.
+/// Missing memory, countable pieces and processors.
 type Lack = (Bytes, u64, Cpus);
 
-/// What a node lacks for a size: memory first.
+/// Missing resources of a node for a size: memory first.
 fn lacks(free: &Resource, size: &Resource) -> Lack {
     let pieces = size.extra.iter().map(|(name, n)| n.saturating_sub(free.extra.get(name).copied().unwrap_or(0)));
     let cpus = size.cpus.checked_sub(free.cpus).unwrap_or(Cpus::ZERO);
     (size.memory.saturating_sub(free.memory), pieces.sum(), cpus)
 }
 
-/// Of the nodes looked at, those that lack least; as many as are compared by age.
+/// Nodes with the least missing resources so far, at most [`COMPARED`].
 #[derive(Debug, Default)]
 struct Least {
     rows: Vec<(Lack, NodeIx)>,
 }
 
 impl Least {
-    /// False when this one lacks more memory than another did.
+    /// Considers a node. Returns false when it lacks more memory than the best one.
     fn look_at(&mut self, (lack, ix): (Lack, NodeIx)) -> bool {
         let best = self.rows.first().map(|(best, _)| *best);
         if best.is_some_and(|best| lack < best) {
@@ -190,12 +198,12 @@ impl Least {
 }
 
 impl Cluster {
-    /// Nodes that are kept for requests.
+    /// All reservations.
     pub fn reservations(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.all().map(|(_, reservation)| reservation)
     }
 
-    /// Grants what can be granted, holders of reservations first.
+    /// Grants all containers that can be granted, holders of reservations first.
     pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
         loop {
             self.reindex_moved();
@@ -207,7 +215,7 @@ impl Cluster {
                 self.keep_reservations(ctx);
             }
             self.pass(ctx);
-            // a holder that was served elsewhere, or a node that was filled, leaves room behind
+            // a holder that was granted elsewhere, or a filled node, may free resources
             if !self.room_changed {
                 break;
             }
@@ -219,7 +227,7 @@ impl Cluster {
         self.arm_preemption(ctx);
     }
 
-    /// Who has waited for long is given a node, and who would be served sooner on another one is moved there.
+    /// Reserves nodes for starving requests, and moves reservations to better nodes.
     pub(crate) fn review_reservations(&mut self, ctx: &mut Ctx<'_>) {
         self.note_waiting(ctx.now);
         self.keep_reservations(ctx);
@@ -252,36 +260,39 @@ impl Cluster {
         }
     }
 
-    /// The leaf queues that have a reservation, one for each.
+    /// Leaf queues with a reservation; each leaf has at most one.
     pub(crate) fn kept_leaves(&self) -> impl Iterator<Item = QueueIx> {
         self.reservations().filter_map(|r| self.queue.leaf_of(&r.app))
     }
 
-    /// It has waited for its time, others were served meanwhile, and there is no place that it rather waits for.
+    /// True when a request has waited long enough, smaller containers were granted in the meantime,
+    /// and its preference is fully relaxed.
     fn starves(&self, app: &App, request: &RequestId, now: Tick) -> bool {
         let Some(asked) = app.requests.get(request) else { return false };
         now.since(asked.waiting) >= self.settings.reserve_after
             && self.reservations.lately.smaller_since(asked.served, &asked.ask.resource)
             && asked.reach.next(&asked.ask.place).is_none()
             && self.may_be_served(app, &asked.ask.resource)
-            && !self.claims.has(&app.id, request) // room is being made for it
+            && !self.claims.has(&app.id, request) // a claim frees resources for it
     }
 
     fn may_be_served(&self, app: &App, size: &Resource) -> bool {
         self.held(app).is_none() && self.limit(app, Part::Work, size).is_none()
     }
 
-    /// A tenth of the nodes that take work, but at least one.
+    /// Largest number of reservations: a tenth of the schedulable nodes, at least one, at most
+    /// [`MOST`].
     pub(crate) fn most_reservations(&self) -> usize {
         (self.index.working() / 10).clamp(1, MOST)
     }
 
-    /// Whether it would have room for a size if it were empty. Memory that ended containers left there is none.
+    /// True when the node has enough memory without its containers. Unattributed memory does not
+    /// count.
     fn could_hold(&self, node: &NodeId, size: &Resource) -> bool {
         self.ledger.node(node).is_none_or(|account| size.memory <= account.offers.memory.saturating_sub(account.unattributed))
     }
 
-    /// The node that could hold it and lacks least for it, and how much memory that is.
+    /// Suitable node with the least missing memory, and that amount.
     fn soonest(&self, need: Need<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
         let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
         let could = |slot: &&Slot, ix: NodeIx| {
@@ -289,7 +300,7 @@ impl Cluster {
                 && misfit(need.place, slot).is_none()
                 && !barred.bars(ix, slot.traits.rack.as_ref())
                 && self.reservations.on(ix).is_none()
-                && self.claims.on(&slot.node).next().is_none() // that room is being made for somebody else
+                && self.claims.on(&slot.node).next().is_none() // a claim sets its resources aside
                 && !taken.contains(&ix)
                 && self.could_hold(&slot.node, need.size)
         };
@@ -309,7 +320,8 @@ impl Cluster {
         Some((lack.0, ix, self.index.id(ix)?.clone()))
     }
 
-    /// Of all open nodes: those with the memory that have most processors, or else those with most memory.
+    /// Considers nodes that are open to all requests: those with enough memory and the most
+    /// processors, or else those with the most memory.
     fn least_of_all(&self, size: &Resource, lack: impl Fn(NodeIx) -> Option<(Lack, NodeIx)>, least: &mut Least) {
         let open = &self.index.open;
         if size.extra.is_empty() {
@@ -321,12 +333,12 @@ impl Cluster {
                 return;
             }
         }
-        // whoever has less free memory lacks more of it
+        // the list is sorted by free memory, so the missing memory only grows
         let mut down = open.down().filter_map(|entry| lack(entry.node));
         while down.next().is_some_and(|row| least.look_at(row)) {}
     }
 
-    /// When the oldest live container of a node was granted.
+    /// Time of the grant of the oldest live container on a node.
     fn oldest_on(&self, ix: NodeIx) -> Option<UnixMillis> {
         let node = self.nodes.get(self.index.id(ix)?)?;
         node.containers.iter().filter_map(|c| self.containers.get(c)).filter(|c| c.state.is_alive()).map(|c| c.granted).min()
@@ -355,7 +367,7 @@ impl Cluster {
         self.reindex(&node);
     }
 
-    /// A node is kept for nobody any more.
+    /// Cancels a reservation.
     pub(crate) fn unreserve(&mut self, ix: NodeIx, why: &str, ctx: &mut Ctx<'_>) {
         let Some(reservation) = self.reservations.take(ix) else { return };
         self.room_changed = true;
@@ -364,8 +376,9 @@ impl Cluster {
         ctx.log_app(Level::Normal, Reason::ReservationEnded, &reservation.app, message);
     }
 
-    /// Two applications can each hold what the other waits for: one by a container that ends only with it, the other by a node kept
-    /// for it. A node on which nothing moves is free for one pass; who lost it may be given it again.
+    /// Releases reservations without progress for one pass. Two applications can block each other:
+    /// one holds a container until its end, the other holds a reservation. The released request may
+    /// get the node again.
     fn give_others_a_turn(&mut self, ctx: &mut Ctx<'_>) {
         let mut still = Vec::new();
         for (ix, reservation) in &mut self.reservations.on {
@@ -382,10 +395,10 @@ impl Cluster {
         }
     }
 
-    /// Gives up what is worth nothing any more, and serves whose node has the room.
+    /// Cancels obsolete reservations, and grants those whose node has enough free resources.
     fn keep_reservations(&mut self, ctx: &mut Ctx<'_>) {
         if self.reservations.on.is_empty() {
-            return; // nearly always
+            return; // the usual case
         }
         let most = self.most_reservations();
         let held: Vec<NodeIx> = self.reservations.on.keys().copied().collect();
@@ -410,7 +423,7 @@ impl Cluster {
         }
     }
 
-    /// Why a reservation is worth nothing any more. `None` when it is.
+    /// Reason why a reservation is obsolete. `None` when it is valid.
     fn is_void(&self, ix: NodeIx, reservation: &Reservation) -> Option<&'static str> {
         let Some(app) = self.apps.get(&reservation.app) else { return Some("its application is gone") };
         if app.missing(&reservation.request) == 0 {
@@ -432,7 +445,8 @@ impl Cluster {
         barred.bars(ix, slot.traits.rack.as_ref()).then_some("containers came there that it keeps apart from")
     }
 
-    /// Nothing of what is kept for others on the node goes into a container of this request.
+    /// True when a container of this request uses no resources that are set aside for others on the
+    /// node.
     pub(crate) fn may_take(&self, app: &AppId, request: &RequestId, size: &Resource, node: &NodeId) -> bool {
         let own = || self.reservations.of(app, request).is_some_and(|(_, kept)| kept.node == *node);
         let made =
@@ -440,7 +454,8 @@ impl Cluster {
         self.reservations.is_empty() || own() || made() || self.room_for_others(node).is_some_and(|room| size.fits(room))
     }
 
-    /// What anybody but the holder of a reservation can take on a node. `None` when it takes no work.
+    /// Free resources of a node for all requests without a reservation there. `None` when it is not
+    /// schedulable.
     pub(crate) fn room_for_others(&self, node: &NodeId) -> Option<&Resource> {
         self.index.room(self.index.ix(node)?)
     }

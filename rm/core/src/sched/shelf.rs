@@ -1,9 +1,11 @@
-//! Nodes in the order of their free memory, so that the tightest one with enough processors is found without looking at all.
+//! Nodes sorted by free memory, so that the tightest node with enough processors is found without a
+//! full scan.
 //!
-//! Owned by the index. Knows nothing of labels or names. Blocks of at most [`MOST`] entries, and for each block its last key and
-//! the most free processors in it: a search skips whole blocks, and a change moves entries of one block only. With n nodes a
-//! search costs log(n) to find its first block, a look at the heads of later ones (n / 32 of them, of which 16 at a time are passed
-//! over by one look), and two blocks.
+//! The index owns these lists, which contain no labels or names. Entries are in blocks of at most
+//! [`MOST`]. Each block has a head with its last key and the largest number of free processors: a
+//! search skips whole blocks, and a change moves the entries of one block only. With n nodes, a
+//! search costs log(n) for the first block, an inspection of later heads (n / 32 of them, of which
+//! 16 at a time are skipped by one inspection), and two blocks.
 
 use headroom_types::{Bytes, Cpus};
 
@@ -11,10 +13,10 @@ use super::index::NodeIx;
 
 /// Most entries of one block.
 const MOST: usize = 48;
-/// Neighbours that have no more than this together become one block.
+/// Adjacent blocks with at most this many entries together are merged.
 const MERGE: usize = 24;
 
-/// A node and what is free on it.
+/// A node and its free resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     /// Free memory. Bytes.
@@ -31,36 +33,36 @@ impl Entry {
     }
 }
 
-/// What is known of a block without looking into it.
+/// Summary of a block.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     last: (Bytes, NodeIx),
     cpus: Cpus,
 }
 
-/// Nodes by free memory.
+/// Nodes sorted by free memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shelf {
     heads: Vec<Head>,
-    /// The most free processors under each [`GROUP`] heads.
+    /// Most free processors under each [`GROUP`] heads.
     tops: Vec<Cpus>,
     blocks: Vec<Vec<Entry>>,
     len: usize,
 }
 
-/// Heads that are passed over by one look.
+/// Number of heads that one inspection skips.
 const GROUP: usize = 16;
 
 impl Shelf {
-    /// How many nodes are on it.
+    /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
-    /// True when no node is on it.
+    /// True when the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// Puts a node on it that is not there.
+    /// Adds a node that is not in the list.
     pub(crate) fn insert(&mut self, entry: Entry) {
         self.len += 1;
         if self.blocks.is_empty() {
@@ -84,7 +86,7 @@ impl Shelf {
             self.top_all();
         }
     }
-    /// Another room on a node that has `memory` free until now.
+    /// Replaces the entry of a node that had `memory` free.
     pub(crate) fn shift(&mut self, memory: Bytes, entry: Entry) {
         let (old, new) = ((memory, entry.node), entry.key());
         let at = self.block_of(old);
@@ -115,18 +117,18 @@ impl Shelf {
             self.top_of(at);
         }
     }
-    /// What is known of a group follows its heads.
+    /// Recomputes the summary of the group of one head.
     fn top_of(&mut self, at: usize) {
         let group = at / GROUP;
         let heads = self.heads.iter().skip(group * GROUP).take(GROUP);
         self.tops[group] = heads.map(|head| head.cpus).max().unwrap_or(Cpus::ZERO);
     }
-    /// The same for all: heads came or went.
+    /// Recomputes the summaries of all groups after heads were added or removed.
     fn top_all(&mut self) {
         let tops = self.heads.chunks(GROUP).map(|heads| heads.iter().map(|head| head.cpus).max().unwrap_or(Cpus::ZERO));
         self.tops = tops.collect();
     }
-    /// Takes a node off it.
+    /// Removes a node.
     pub(crate) fn remove(&mut self, memory: Bytes, node: NodeIx) {
         let at = self.block_of((memory, node));
         let Some(block) = self.blocks.get_mut(at) else { return };
@@ -154,7 +156,8 @@ impl Shelf {
             self.top_all();
         }
     }
-    /// The first entry with enough of both that passes: the tightest. Cost: see above, and one `pass` for each refused entry.
+    /// Tightest entry with enough memory and processors that `pass` accepts. Calls `pass` once for
+    /// each refused entry.
     pub(crate) fn first_fit(&self, memory: Bytes, cpus: Cpus, mut pass: impl FnMut(NodeIx) -> bool) -> Option<Entry> {
         let mut at = self.heads.partition_point(|head| head.last.0 < memory);
         while let Some(head) = self.heads.get(at) {
@@ -174,8 +177,9 @@ impl Shelf {
         }
         None
     }
-    /// Of the entries with at least this much free memory that pass: those with the most free processors, counted up to `cpus`; at
-    /// most `most` of them, tightest first. Blocks that have less are skipped.
+    /// Entries with at least this much free memory that `pass` accepts, with the most free
+    /// processors, counted up to `cpus`. At most `most` entries, tightest first. Blocks with fewer
+    /// processors are skipped.
     pub(crate) fn roomiest(&self, memory: Bytes, cpus: Cpus, most: usize, pass: impl Fn(NodeIx) -> bool) -> Vec<NodeIx> {
         let first = self.heads.partition_point(|head| head.last.0 < memory);
         let (mut best, mut found) = (Cpus::ZERO, Vec::new());
@@ -196,19 +200,21 @@ impl Shelf {
         }
         found
     }
-    /// All entries, the one with the most free memory first.
+    /// All entries, the most free memory first.
     pub(crate) fn down(&self) -> impl Iterator<Item = &Entry> {
         self.blocks.iter().rev().flat_map(|block| block.iter().rev())
     }
-    /// The entry with the most free memory.
+    /// Entry with the most free memory.
     pub(crate) fn most_memory(&self) -> Option<&Entry> {
         self.blocks.last()?.last()
     }
-    /// Among entries with at least this much free memory, the first with the most free processors.
+    /// First entry with the most free processors, among entries with at least this much free
+    /// memory.
     pub(crate) fn most_cpus(&self, memory: Bytes) -> Option<&Entry> {
         let first = self.heads.partition_point(|head| head.last.0 < memory);
         let (heads, blocks) = (self.heads.get(first..)?, self.blocks.get(first..)?);
-        // the first block alone may hold entries with too little memory; of the others the heads tell enough
+        // only the first block may contain entries with too little memory; for the others the heads
+        // are exact
         let largest = heads.iter().zip(blocks).skip(1).min_by_key(|(head, _)| std::cmp::Reverse(head.cpus));
         let blocks = blocks.first().into_iter().chain(largest.map(|(_, block)| block));
         blocks.flatten().filter(|e| e.memory >= memory).min_by_key(|e| std::cmp::Reverse(e.cpus))
@@ -219,7 +225,7 @@ impl Shelf {
         self.blocks.iter().flatten()
     }
 
-    /// The first block whose last key is not below this one.
+    /// First block whose last key is not below `key`.
     fn block_of(&self, key: (Bytes, NodeIx)) -> usize {
         self.heads.partition_point(|head| head.last < key)
     }
@@ -237,7 +243,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// After any changes the shelf finds what a scan of all entries finds, and its heads tell the truth.
+        /// After any changes, the list finds the same entries as a scan, and its heads are exact.
         #[test]
         fn agrees_with_a_scan(moves in proptest::collection::vec((0u32..400, proptest::option::of((0u64..50, 0u32..9))), 0..900),
                               memory in 0u64..50, cpus in 0u32..9, barred in 0u32..400) {

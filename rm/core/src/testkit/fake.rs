@@ -1,4 +1,5 @@
-//! A make-believe node: it holds containers and unacknowledged ends, gives sizes or refuses them, and forgets when told.
+//! Fake node: holds containers and unacknowledged exit reports, applies or refuses sizes, and
+//! removes records on command.
 
 use std::collections::BTreeMap;
 
@@ -9,50 +10,50 @@ use headroom_types::{
 
 use crate::event::{Health, Phase, RefusedSize, Registration, Seen, Traits, Want};
 
-/// A node that behaves.
+/// Fake node.
 #[derive(Clone, Debug, Default)]
 pub struct FakeNode {
-    /// What it offers.
+    /// Offered resources.
     pub offers: Resource,
-    /// What it has, and where each is in its life.
+    /// Containers on the node.
     pub has: BTreeMap<ContainerId, Held>,
-    /// Ends that are not acknowledged.
+    /// Exit reports that are not acknowledged.
     pub exits: BTreeMap<ContainerId, ExitReport>,
-    /// It hears what the resource manager tells.
+    /// True while it receives messages of the resource manager.
     pub connected: bool,
-    /// What it has to stop, and why.
+    /// Containers to stop, with the cause.
     pub asked_to_stop: BTreeMap<ContainerId, StopCause>,
-    /// Where it stands and what it is.
+    /// Rack, labels, attributes and taints.
     pub traits: Traits,
-    /// It gives no container another size, and says this.
+    /// Reason with which it refuses every resize; `None` to apply them.
     pub rigid: Option<String>,
-    /// What ended containers have left on it.
+    /// Memory that ended containers left charged on it.
     pub unattributed: Unattributed,
-    /// Everything it ever had, and for which request.
+    /// All containers that it ever ran, with their requests.
     pub ever: BTreeMap<ContainerId, Option<RequestId>>,
 }
 
-/// A container on a node.
+/// Container on a node.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// Its request.
     pub request: Option<RequestId>,
-    /// The run of its master that it was granted in.
+    /// Attempt of its master for which it was granted.
     pub attempt: u32,
-    /// Its size.
+    /// Size.
     pub resource: Resource,
-    /// The version of that size.
+    /// Version of the size.
     pub version: u32,
-    /// A later size it was not given.
+    /// A later size that was refused.
     pub refused: Option<RefusedSize>,
-    /// Where it is in its life.
+    /// Phase.
     pub phase: Phase,
-    /// When it was granted.
+    /// Time of the grant.
     pub granted: UnixMillis,
 }
 
 impl Held {
-    /// A later size takes the place of the one it has, unless the node is rigid.
+    /// Applies a later size, unless the node refuses resizes.
     fn take_size(&mut self, resource: Resource, version: u32, rigid: Option<&String>) {
         if version <= self.version || self.phase == Phase::Exited {
             return;
@@ -64,7 +65,7 @@ impl Held {
     }
 }
 
-/// The verdict on a container that was stopped for this.
+/// Verdict of a container that was stopped for this cause.
 fn stopped(cause: StopCause) -> ExitReason {
     match cause {
         StopCause::Asked => ExitReason::Stopped,
@@ -131,7 +132,7 @@ impl FakeNode {
         self.exits.remove(container);
         self.asked_to_stop.remove(container);
     }
-    /// One moment of work: what is being made runs, what should stop has stopped.
+    /// Starts prepared containers and ends containers that must stop.
     pub fn go_on(&mut self, name: &NodeId, wall: UnixMillis) {
         for held in self.has.values_mut() {
             if held.phase == Phase::Preparing {
@@ -144,7 +145,7 @@ impl FakeNode {
             }
         }
     }
-    /// A container's program ends.
+    /// Ends a container's program.
     pub fn end(&mut self, name: &NodeId, container: &ContainerId, reason: ExitReason, ended: UnixMillis) {
         let Some(held) = self.has.get_mut(container) else { return };
         held.phase = Phase::Exited;

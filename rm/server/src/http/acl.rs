@@ -1,4 +1,4 @@
-//! `/v1/acl`: tokens, policies, and who calls.
+//! `/v1/acl`: tokens, policies, and the identity of the caller.
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -21,10 +21,10 @@ use crate::access::{self, Held, Whose, Wish};
 use crate::audit::Changed;
 use crate::input::Input;
 
-/// A token for joining can be used for so long when nothing else is said. Seconds.
+/// Default lifetime of a join token. Seconds.
 const DAY: u64 = 86_400;
 
-/// The tokens that hold, without their secrets.
+/// Lists the valid tokens, without their secrets.
 #[utoipa::path(get, path = "/v1/acl/tokens", tag = "access",
     responses((status = 200, body = Vec<TokenView>), Bad, TooMany))]
 pub(crate) async fn tokens(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Vec<TokenView>> {
@@ -32,7 +32,9 @@ pub(crate) async fn tokens(State(web): State<Web>, Params(Nothing {}): Params<No
     Json(access.tokens(web.clock.unix_now()))
 }
 
-/// A token for a user. Its secret is in the answer and nowhere else.
+/// Creates a token for a user.
+///
+/// The secret is only in this response.
 #[utoipa::path(post, path = "/v1/acl/tokens", tag = "access", request_body = NewToken,
     responses((status = 201, description = "It holds.", body = MintedToken), Bad, TooLarge, TooMany))]
 pub(crate) async fn mint(
@@ -49,7 +51,9 @@ pub(crate) async fn mint(
     give(&web, &principal, whose, (about, lifetime_s), false).await
 }
 
-/// A token with every right, for whoever is first: once in the life of a cluster, and only from the manager's own host.
+/// Creates the first token, with all rights.
+///
+/// Allowed once in the lifetime of a cluster, and only on the host of the resource manager.
 #[utoipa::path(post, path = "/v1/acl/bootstrap", tag = "access",
     responses((status = 201, description = "It holds.", body = MintedToken), Bad, Conflict, TooMany))]
 pub(crate) async fn bootstrap(
@@ -66,7 +70,9 @@ pub(crate) async fn bootstrap(
     give(&web, &principal, whose, ("the first token".to_owned(), None), true).await
 }
 
-/// A token by which one host becomes a node, once. Its secret is in the answer and nowhere else.
+/// Creates a token with which one host joins as a node, once.
+///
+/// The secret is only in this response.
 #[utoipa::path(post, path = "/v1/acl/join-tokens", tag = "access", request_body = NewJoinToken,
     responses((status = 201, description = "It holds.", body = MintedToken), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn mint_join(
@@ -84,7 +90,7 @@ pub(crate) async fn mint_join(
     give(&web, &principal, whose, (String::new(), lifetime_s.or(Some(DAY))), false).await
 }
 
-/// A token holds no more, from the next call on.
+/// Revokes a token, from the next call on.
 #[utoipa::path(delete, path = "/v1/acl/tokens/{accessor}", tag = "access", params(("accessor" = String, Path)),
     responses((status = 200, description = "As it was.", body = TokenView), Bad, Missing, TooMany))]
 pub(crate) async fn revoke(
@@ -109,7 +115,7 @@ pub(crate) async fn revoke(
     Ok((Extension(Changed { before, after: String::new() }), Json(view)))
 }
 
-/// Who calls, and what they may.
+/// Shows the caller's identity and rights.
 #[utoipa::path(get, path = "/v1/acl/self", tag = "access", responses((status = 200, body = WhoAmI), Bad, TooMany))]
 pub(crate) async fn who(
     State(web): State<Web>,
@@ -129,14 +135,16 @@ pub(crate) async fn who(
     Json(WhoAmI { who: principal.who(), token, rights })
 }
 
-/// What accounts and groups may, where it is not the usual.
+/// Lists the policies of users and groups that differ from the default rights.
 #[utoipa::path(get, path = "/v1/acl/policies", tag = "access",
     responses((status = 200, body = Vec<PolicyView>), Bad, TooMany))]
 pub(crate) async fn policies(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Vec<PolicyView>> {
     Json(web.shared.access.borrow().policies())
 }
 
-/// What an account, or a group of the manager's host written with @, may from now on: this and nothing else.
+/// Replaces the policy of a user or group.
+///
+/// A group of the resource manager's host is written with @.
 #[utoipa::path(put, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
     request_body = PolicySpec, responses((status = 200, body = PolicyView), Bad, TooLarge, TooMany))]
 pub(crate) async fn allow(
@@ -155,7 +163,7 @@ pub(crate) async fn allow(
     Ok((Extension(Changed { before, after }), Json(PolicyView { subject, rights })))
 }
 
-/// What an account or a group may is the usual again.
+/// Removes the policy of a user or group, so that the default rights apply again.
 #[utoipa::path(delete, path = "/v1/acl/policies/{subject}", tag = "access", params(("subject" = String, Path)),
     responses((status = 200, description = "As it was.", body = PolicyView), Bad, Missing, TooMany))]
 pub(crate) async fn forget(
@@ -170,7 +178,9 @@ pub(crate) async fn forget(
     Ok((Extension(Changed { before, after: String::new() }), Json(PolicyView { subject, rights })))
 }
 
-/// The page keeps the token that somebody typed, where no script can read it.
+/// Signs in to the web page.
+///
+/// Sets a cookie with the token; scripts cannot read it.
 #[utoipa::path(post, path = "/v1/session", tag = "access", request_body = Secret,
     responses((status = 204, description = "The cookie is set."), Bad, TooMany))]
 pub(crate) async fn session(
@@ -189,14 +199,15 @@ pub(crate) async fn session(
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, token))], changed).into_response())
 }
 
-/// The cookie that holds this token; an empty one takes it away. No script reads it and no other page has it sent.
+/// Session cookie with this token; an empty token deletes it. Scripts cannot read it, and other
+/// sites cannot have it sent.
 fn cookie(web: &Web, token: &str) -> String {
     let secure = if web.nodes.encrypts() { "; Secure" } else { "" };
     let end = if token.is_empty() { "; Max-Age=0" } else { "" };
     format!("{}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{end}", callers::COOKIE)
 }
 
-/// The page forgets its token.
+/// Signs out of the web page.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
     responses((status = 204, description = "The cookie is gone."), Bad, TooMany))]
 pub(crate) async fn leave(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Response {
@@ -208,7 +219,7 @@ fn said(web: &Web, subject: &str) -> String {
     all.into_iter().find(|policy| policy.subject == subject).map(|policy| policy.rights.join(",")).unwrap_or_default()
 }
 
-/// Nobody gives away what they do not have.
+/// Refuses rights that the caller does not have.
 fn within(principal: &Principal, rights: &Rights) -> Result<(), Problem> {
     let Some((name, own)) = giver(principal)? else { return Ok(()) };
     let lacks = rights.0.iter().find(|right| match right.over() {
@@ -217,7 +228,7 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), Problem> {
         Some((Over::Administer, queue)) => !own.administers(queue),
         None => !own.has(right),
     });
-    // A token without a word about queues is for all of them.
+    // A token that names no queue is valid for all queues.
     let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
         Some(right) => Err(Problem::new(Code::HR0403, format!("{name} may not give the right {right}, which {name} lacks"))),
@@ -229,7 +240,7 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), Problem> {
     }
 }
 
-/// Whose name stands in a token.
+/// Returns the user of a new token.
 fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, Problem> {
     if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
         let shown: String = bad.chars().take(80).collect();
@@ -245,8 +256,8 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
     }
 }
 
-/// Who gives something away; nothing where nobody is asked who they are. A token would outlive the one it was made with, so only an
-/// administrator's makes others.
+/// Returns the user who grants rights; `None` if callers are not authenticated. A new token can
+/// outlive the token that created it, so only an administrator's token may create others.
 fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, Problem> {
     let refused = |why: String| Err(Problem::new(Code::HR0403, why));
     match principal {

@@ -1,4 +1,4 @@
-//! What application masters call: register, sync, ask, listen, finish.
+//! Endpoints for application masters: register, sync, request containers, receive updates, finish.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{Web, apps, stream, unexpected};
 use crate::input::Input;
 use crate::{incoming, outgoing};
 
-/// A master is there.
+/// Registers a master.
 #[utoipa::path(post, path = "/v1/apps/{app}/register", tag = "application masters", params(("app" = AppId, Path)),
     request_body = RegisterMaster, responses((status = 200, body = Registered), Bad, Missing, Conflict, Stale))]
 pub(crate) async fn register(
@@ -39,7 +39,7 @@ pub(crate) async fn register(
     Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor, known, traces }))
 }
 
-/// A master's heartbeat: asks, releases and acknowledgement in one.
+/// Heartbeat of a master: requests, releases and acknowledgement in one call.
 #[utoipa::path(post, path = "/v1/apps/{app}/sync", tag = "application masters", params(("app" = AppId, Path)),
     request_body = MasterSync, responses((status = 200, body = MasterSyncReply), Bad, Missing, Conflict, Stale, TooLarge, TooMany))]
 pub(crate) async fn sync(
@@ -55,7 +55,7 @@ pub(crate) async fn sync(
     Ok(Json(MasterSyncReply { verdicts, stop }))
 }
 
-/// A master is done.
+/// Finishes an application.
 #[utoipa::path(post, path = "/v1/apps/{app}/finish", tag = "application masters", params(("app" = AppId, Path)),
     request_body = FinishApp, responses((status = 200, body = AppView), Bad, Missing, Conflict, Stale, TooLarge))]
 pub(crate) async fn finish(
@@ -76,7 +76,9 @@ pub(crate) struct OneAsk {
     ask: Ask,
 }
 
-/// One container request. The answer says at once whether it fits, waits or can never be.
+/// Adds one container request.
+///
+/// The response reports at once whether it fits, waits or is infeasible.
 #[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), Only),
     request_body = OneAsk, responses((status = 200, body = AskAnswer), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn ask(
@@ -94,7 +96,7 @@ pub(crate) async fn ask(
     Ok(Json(outgoing::ask_answer(request, verdict)))
 }
 
-/// A container request is worth nothing any more.
+/// Withdraws a container request.
 #[utoipa::path(delete, path = "/v1/apps/{app}/requests/{request}", tag = "application masters",
     params(("app" = AppId, Path), ("request" = RequestId, Path)),
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooMany))]
@@ -103,19 +105,22 @@ pub(crate) async fn withdraw(State(web): State<Web>, Ids(app, request): Ids<AppI
     Ok(Json(apps::without_job(&web, &app).await?))
 }
 
-/// Parameters of the updates.
+/// Query parameters of the updates.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct From {
-    /// The life of the resource manager the master registered with.
+    /// Epoch of the resource manager with which the master registered.
     epoch: Epoch,
-    /// Only what came after this number; `Last-Event-ID` goes before it.
+    /// Return only updates after this cursor; the header `Last-Event-ID` overrides it.
     #[serde(default)]
     cursor: u64,
 }
 
-/// What happens to an application's containers: one line of JSON each, or server-sent events, for as long as the caller listens.
+/// Streams the updates of an application's containers.
+///
+/// Each update is one line of JSON or one server-sent event. The stream lasts as long as the caller
+/// reads it.
 #[utoipa::path(get, path = "/v1/apps/{app}/updates", tag = "application masters", params(
     ("app" = AppId, Path), From,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),

@@ -1,7 +1,9 @@
-//! What every answer to a reader carries: where the view stood, a tag for "not changed since", and where a list goes on.
+//! Headers of responses to readers: the index of the view, an ETag for "not modified", and the
+//! cursor of the next page of a list.
 //!
-//! A tag is `"VERSION.CONTENT"`. `If-None-Match` compares all of it; `If-Match` only what stands before the dot, so that a
-//! caller who changes something is not turned away because a figure beside it has moved.
+//! An ETag is `"VERSION.CONTENT"`. `If-None-Match` compares all of it. `If-Match` compares only the
+//! part before the dot, so that a change is not refused because an unrelated measurement has
+//! changed.
 
 use std::hash::{DefaultHasher, Hasher as _};
 
@@ -12,12 +14,13 @@ use serde::Serialize;
 
 use super::error::Failure;
 
-/// Header with the place of the view that was shown; `?index=` takes it.
+/// Header with the index of the view in the response; `?index=` accepts it.
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-headroom-index");
-/// Header with the cursor of the next piece of a list; `?after=` takes it.
+/// Header with the cursor of the next page of a list; `?after=` accepts it.
 pub(crate) const NEXT: HeaderName = HeaderName::from_static("x-headroom-next");
 
-/// One thing as JSON, or nothing when the caller has it already. `steady` is the same without what changes by itself.
+/// Responds with one object as JSON, or 304 if the caller has it already. `steady` is the object
+/// without fields that change by themselves.
 pub(crate) fn single<T: Serialize, S: Serialize>(
     asked: &HeaderMap,
     version: Option<&str>,
@@ -35,7 +38,7 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
     Ok(response)
 }
 
-/// A piece of a list as JSON.
+/// Responds with one page of a list as JSON.
 pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option<&str>) -> Result<Response, Failure> {
     let mut response = json(&rows)?;
     let headers = response.headers_mut();
@@ -48,12 +51,12 @@ pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option
     Ok(response)
 }
 
-/// Where the next piece is.
+/// Sets the `Link` header with the address of the next page.
 pub(crate) fn link(response: &mut Response, next: &str) {
     put(response.headers_mut(), header::LINK, &format!("<{next}>; rel=\"next\""));
 }
 
-/// The same list from after `next`.
+/// Address of the page after `next`.
 fn further(uri: &Uri, next: &str) -> String {
     let once = ["after=", "wait=", "index="];
     let kept = uri.query().unwrap_or_default().split('&').filter(|p| !p.is_empty() && !once.iter().any(|o| p.starts_with(o)));
@@ -74,7 +77,7 @@ fn unwritten(error: &serde_json::Error) -> Failure {
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // Ids, numbers and addresses that were read from a header or an address before: always fit.
+    // Ids, numbers, and addresses that were read from a header or an address before: always valid.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
@@ -88,26 +91,26 @@ fn tag<S: Serialize>(version: Option<&str>, steady: &S) -> Result<String, Failur
     })
 }
 
-/// A short stand-in for many bytes. Not against forgers.
+/// Short hash of bytes. Not collision-resistant.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// What `If-Match` says.
+/// Content of `If-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum IfMatch {
-    /// Nothing: there is none.
+    /// The header is absent.
     Absent,
-    /// Whatever it is.
+    /// `*`: any version.
     Any,
     /// One of these versions.
     Versions(Vec<String>),
 }
 
 impl IfMatch {
-    /// From the headers of a call.
+    /// Parses the headers of a call.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
         let mut versions = Vec::new();
         for value in headers.get_all(header::IF_MATCH) {
@@ -125,7 +128,7 @@ impl IfMatch {
         Ok(if versions.is_empty() { IfMatch::Absent } else { IfMatch::Versions(versions) })
     }
 
-    /// The one number it names; `None` when it names nothing or everything.
+    /// The one version as a number; `None` if the header is absent or `*`.
     pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, Problem> {
         let IfMatch::Versions(versions) = self else { return Ok(None) };
         let wrong =

@@ -1,4 +1,5 @@
-//! `/v1/apps`: submit, list, look at, change, kill, and why something waits.
+//! `/v1/apps`: submit, list, show, change and kill applications, and explain why their requests
+//! wait.
 
 use std::time::Duration;
 
@@ -31,12 +32,14 @@ use crate::incoming::{self, cut};
 use crate::input::{Input, Query};
 use crate::view::Part;
 
-/// Most accounts and groups that an owner lets look, or change.
+/// Limit on users and groups in each access list of an application.
 const MOST_NAMED: usize = 32;
-/// Most executors of one set, as in job files.
+/// Limit on executors of one set, as in job files.
 const MOST_EXECUTORS: u32 = 10_000;
 
-/// A new application. The answer comes when it is durable.
+/// Submits an application.
+///
+/// The response arrives when the submission is durable.
 #[utoipa::path(post, path = "/v1/apps", tag = "applications", request_body = SubmitApp,
     responses((status = 200, body = Submitted), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn submit(
@@ -50,7 +53,8 @@ pub(crate) async fn submit(
         body.user = guard::submits(&principal, body.user)?;
         guard::queue(&principal, body.queue.as_ref())?;
     }
-    // A key in the header means what a key in the body means; in the journal it holds over a restart too.
+    // A key in the header is equal to a key in the body. The journal keeps it, so that it is valid
+    // across a restart.
     checked_access(&body.access)?;
     let access = std::mem::take(&mut body.access);
     let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
@@ -58,7 +62,8 @@ pub(crate) async fn submit(
     let Answer::Submitted { app, attempt } = web.handle.call(incoming::submit(body)?).await? else {
         return Err(unexpected());
     };
-    // Whoever gets no answer sends it again with the same key, and then this is said again too.
+    // A caller without a response sends the call again with the same key; the access lists are then
+    // stored again.
     if !access.is_nobody() {
         let wish = Box::new(Wish::Share { app: app.clone(), access });
         web.handle.ask(|reply| Input::Access { wish, reply }).await??;
@@ -67,31 +72,34 @@ pub(crate) async fn submit(
     Ok(Json(Submitted { app, attempt, epoch: web.epoch }))
 }
 
-/// Which applications.
+/// Selection of applications.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// Only those in this state.
+    /// Only applications in this state.
     state: Option<AppState>,
-    /// Only those in this queue, or in one that it holds.
+    /// Only applications in this queue or in a queue below it.
     queue: Option<QueuePath>,
-    /// Only those of this user.
+    /// Only applications of this user.
     user: Option<String>,
-    /// Only those whose name begins so.
+    /// Only applications whose name starts with this text.
     name: Option<String>,
-    /// At most so many, 1 to 1000; all when left out.
+    /// Maximum number of rows, 1 to 1000; without it, all rows.
     limit: Option<usize>,
-    /// Only those after this one; the header Link has the address of the next piece.
+    /// Only applications after this one; the header Link has the address of the next page.
     after: Option<AppId>,
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
+    /// most `60s`.
     #[param(value_type = Option<String>)]
     wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
+    /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
 
-/// All applications that are kept, in the order of their submission. Without their tasks and runs.
+/// Lists the kept applications in order of submission.
+///
+/// Tasks and application attempts are left out.
 #[utoipa::path(get, path = "/v1/apps", tag = "applications", params(Asked), responses(
     (status = 200, body = Vec<AppView>, headers(
         ("Link", description = "The address of the next piece, when there is more."),
@@ -118,7 +126,7 @@ pub(crate) async fn list(
     answer::list(&uri, view.index(Part::Apps), &rows, next.map(|a| a.to_string()).as_deref())
 }
 
-/// One application with its tasks and the runs of its master.
+/// Shows one application with its tasks and application attempts.
 #[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), rows::Asked), responses(
     (status = 200, body = AppView, headers(
         ("ETag", description = "What PATCH can change, and all that is shown."),
@@ -134,7 +142,7 @@ pub(crate) async fn one(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let patience = asked.patience();
-    // Where it stands is read first: what has changed since then is seen by the next wait.
+    // The index is read first, so that the next wait sees every later change.
     let index = wait::index(&web, Part::Apps, patience).await?;
     let mut found = without_job(&web, &app).await?;
     found.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(app.clone(), reply))).await?;
@@ -147,7 +155,7 @@ pub(crate) async fn one(
     Ok(answer)
 }
 
-/// The rows that are wanted, and the page after them.
+/// The selected task rows, and the number of the next page.
 async fn job_with(web: &Web, app: &AppId, tasks: Tasks) -> (Option<JobView>, Option<usize>) {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
         let rows = tasks.of(snapshot.rows(), |row| row).into_iter().cloned().collect();
@@ -162,12 +170,12 @@ fn version(app: &AppView) -> String {
     version_of(&app.queue, app.priority, app.until)
 }
 
-/// Stands for all that can be changed about an application.
+/// Version of all fields of an application that can be changed.
 pub(crate) fn version_of(queue: &QueuePath, priority: i32, until: Option<UnixMillis>) -> String {
     format!("{:08x}", answer::digest(format!("{queue} {priority} {until:?}").as_bytes()) >> 32)
 }
 
-/// An application goes on in another queue, with another priority, with another end of its time.
+/// Changes the queue, priority or lifetime of an application.
 #[utoipa::path(patch, path = "/v1/apps/{app}", tag = "applications", params(
     ("app" = AppId, Path),
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
@@ -188,7 +196,7 @@ pub(crate) async fn change(
         0 => Lifetime::Unbounded,
         ms => Lifetime::AtMost(Duration::from_millis(ms)),
     });
-    // What is compared is what was read: in between, nobody else may change it.
+    // The lock keeps other changes out between the comparison and the change.
     let _turn = web.changes.lock().await;
     let before = without_job(&web, &app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
@@ -198,13 +206,13 @@ pub(crate) async fn change(
     Ok((Extension(changed), Json(now)))
 }
 
-/// What can be changed about an application, for the record.
+/// Fields of an application that can be changed, for the audit log.
 fn settings(app: &AppView) -> String {
     let until = app.until.map_or_else(|| "none".to_owned(), |until| until.0.to_string());
     format!("queue {}, priority {}, until {until}", app.queue, app.priority)
 }
 
-/// An application without its tasks.
+/// Returns an application without its tasks.
 pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, Failure> {
     let found = web.handle.ask(|reply| Input::Query(Query::App(app.clone(), reply))).await?;
     match found {
@@ -213,7 +221,7 @@ pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, Failu
     }
 }
 
-/// From memory while it lives, from the store when it is over.
+/// Returns the job view from memory while the application lives, and from the store afterwards.
 pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
         return Some(snapshot.view());
@@ -229,7 +237,7 @@ pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
     }
 }
 
-/// Ends an application and all its containers.
+/// Kills an application and all its containers.
 #[utoipa::path(post, path = "/v1/apps/{app}/kill", tag = "applications", params(("app" = AppId, Path)), request_body = KillApp,
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn kill(
@@ -243,8 +251,11 @@ pub(crate) async fn kill(
     Ok(Json(without_job(&web, &app).await?))
 }
 
-/// How many executors of a set an application may have at once from now on. Its master decides, and says in an event `JobScaled` what came
-/// of it: more are asked for when there is work for them; of fewer, the newest begin nothing new and leave when what they run has ended.
+/// Sets the number of executors in a set of an application.
+///
+/// The master decides, and reports the result in an event `JobScaled`. For a larger number it
+/// requests executors when there is work for them. For a smaller number, the newest executors start
+/// no new tasks and end after their running tasks.
 #[utoipa::path(post, path = "/v1/apps/{app}/scale", tag = "applications", params(("app" = AppId, Path)), request_body = ScaleApp,
     responses((status = 202, description = "Its master is told.", body = AppView), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn scale(
@@ -263,8 +274,10 @@ pub(crate) async fn scale(
     Ok((StatusCode::ACCEPTED, Json(without_job(&web, &app).await?)))
 }
 
-/// Forgets an application that has ended: its tasks, its containers, its place in every list. What was learned from it, its events and
-/// the record of changes stay. As it was comes back.
+/// Forgets an application that has ended, with its tasks and containers.
+///
+/// The usage history, its events and the audit log stay. The response contains the application as
+/// it was.
 #[utoipa::path(delete, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), Only), responses(
     (status = 200, description = "It is forgotten.", body = AppView),
     (status = 202, description = "With dry_run: it would be.", body = AppView),
@@ -282,7 +295,7 @@ pub(crate) async fn purge(
     Ok((Extension(changed), (status, Json(was)).into_response()))
 }
 
-/// Whom its owner lets come near it.
+/// Shows the users and groups that may view or change an application.
 #[utoipa::path(get, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)),
     responses((status = 200, body = AppAccess), Bad, Missing, TooMany))]
 pub(crate) async fn shared(
@@ -294,7 +307,7 @@ pub(crate) async fn shared(
     Ok(Json(web.shared.access.borrow().shared(&app)))
 }
 
-/// Accounts and groups only, and not too many of them.
+/// Checks that the lists contain only users and groups, and not too many of them.
 fn checked_access(access: &AppAccess) -> Result<(), Problem> {
     for list in [&access.view, &access.change] {
         if list.len() > MOST_NAMED {
@@ -307,7 +320,9 @@ fn checked_access(access: &AppAccess) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Its owner lets these come near it from now on, and nobody else; whoever may see or change more than their own is not asked.
+/// Replaces the users and groups that may view or change an application.
+///
+/// The lists do not restrict users whose rights already include applications of other users.
 #[utoipa::path(put, path = "/v1/apps/{app}/access", tag = "applications", params(("app" = AppId, Path)), request_body = AppAccess,
     responses((status = 200, body = AppAccess), Bad, Missing, TooLarge, TooMany))]
 pub(crate) async fn share(
@@ -325,7 +340,7 @@ pub(crate) async fn share(
     Ok((Extension(Changed { before, after: words(&body) }), Json(body)))
 }
 
-/// Why its requests wait: one row for each that does.
+/// Explains why requests of an application wait: one row for each waiting request.
 #[utoipa::path(get, path = "/v1/apps/{app}/why", tag = "applications", params(("app" = AppId, Path)),
     responses((status = 200, body = Vec<WhyPending>), Bad, Missing))]
 pub(crate) async fn why(
@@ -340,7 +355,7 @@ pub(crate) async fn why(
     }
 }
 
-/// Its container requests, as they were asked.
+/// Lists the container requests of an application, as its master sent them.
 #[utoipa::path(get, path = "/v1/apps/{app}/requests", tag = "applications", params(("app" = AppId, Path)),
     responses((status = 200, body = Vec<Ask>), Bad, Missing))]
 pub(crate) async fn requests(

@@ -1,4 +1,4 @@
-//! `/v1/audit`: who changed what.
+//! `/v1/audit`: the audit log.
 
 use axum::extract::State;
 use axum::http::Uri;
@@ -14,29 +14,31 @@ use super::parse::{Age, Params};
 use super::{Web, pages};
 use crate::audit::Filter;
 
-/// Which calls.
+/// Selection of calls.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// Only those of this caller.
+    /// Only calls of this caller.
     who: Option<String>,
-    /// Only those whose verb has this in it: `kill`, `PATCH` …
+    /// Only calls whose verb contains this text: `kill`, `PATCH` …
     verb: Option<String>,
-    /// Only those whose object has this in it: `apps/job.1`, `queues` …
+    /// Only calls whose object contains this text: `apps/job.1`, `queues` …
     object: Option<String>,
-    /// Only those that were refused, or with false only those that were done.
+    /// `true` for refused calls only, `false` for all others.
     refused: Option<bool>,
-    /// Only those of so long: an age such as `1h`.
+    /// Only calls of the last time span, such as `1h`.
     #[param(value_type = Option<String>)]
     since: Option<Age>,
-    /// At most so many, 1 to 1000; all when left out.
+    /// Maximum number of rows, 1 to 1000; without it, all rows.
     limit: Option<usize>,
-    /// Only those after this number; the header Link has the address of the next piece.
+    /// Only calls after this number; the header Link has the address of the next page.
     after: Option<u64>,
 }
 
-/// Calls that were to change something, the oldest first; the latest 10000 are kept in memory, more on the disk.
+/// Lists changing calls, also refused ones, oldest first.
+///
+/// The latest 10000 are kept in memory, more on disk.
 #[utoipa::path(get, path = "/v1/audit", tag = "cluster", params(Asked), responses(
     (status = 200, body = Vec<AuditLine>, headers(
         ("Link", description = "The address of the next piece, when there is more."),

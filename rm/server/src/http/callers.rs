@@ -1,4 +1,4 @@
-//! Who calls: what is known of the connection, and what a token says that comes with the request.
+//! Authentication of callers, from the connection and from a token in the request.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};
@@ -14,14 +14,15 @@ use super::lasting;
 use crate::access::Access;
 use crate::clock::Clock;
 
-/// The cookie in which the page keeps its token.
+/// Name of the cookie in which the web page keeps its token.
 pub(crate) const COOKIE: &str = "headroom_session";
 
-/// Somebody showed a token that does not hold. Whatever else is known of them, the call is refused.
+/// An invalid token was presented. The call is refused, even if the connection authenticates the
+/// caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Rejected(pub(crate) Box<Problem>);
 
-/// What is needed to know callers.
+/// State that is needed to authenticate callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) access: watch::Receiver<Arc<Access>>,
@@ -29,11 +30,11 @@ pub(crate) struct Known {
     pub(crate) scheme: Scheme,
 }
 
-/// How this daemon is called by whoever reaches its port: `http` or `https`.
+/// Scheme of the TCP listener: `http` or `https`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scheme(pub(crate) &'static str);
 
-/// Finds out who calls, and leaves it with the request.
+/// Middleware that authenticates the caller and stores the principal in the request.
 pub(crate) async fn identify(State(known): State<Known>, mut request: Request, next: Next) -> Response {
     let access = known.access.borrow().clone();
     let visitor = request.extensions_mut().remove::<Visitor>();
@@ -42,9 +43,10 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
         None => visitor.as_ref().map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
         Some(Ok(shown)) => match access.bearer(shown.token(), known.clock.unix_now()) {
             Ok(principal) => principal,
-            // A host that joins is nobody yet; whether its token holds is found where it joins.
+            // A joining host is unauthenticated here; the join handler checks its token.
             Err(_) if path == "/v1/join" => Principal::Anonymous,
-            // A browser sends its cookie until it gets another one, and it gets that here.
+            // A browser sends an invalid cookie until it receives another one, and it receives that
+            // on these paths.
             Err(_) if matches!(shown, Shown::Cookie(_)) && signs_in(path) => Principal::Anonymous,
             Err(problem) => reject(&mut request, problem),
         },
@@ -56,7 +58,8 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
     let answer = next.run(request).await;
     let clock = known.clock;
     let still = move |access: &Access| match (&token, &visitor) {
-        // Whoever was let through without leave needs none to be answered to the end.
+        // An unauthenticated caller was allowed without any right, so no lost right can end its
+        // response.
         _ if principal == Principal::Anonymous => true,
         (Some(token), _) => access.bearer(token, clock.unix_now()).is_ok_and(|now| now == principal),
         (None, Some(visitor)) => of(access, visitor) == principal,
@@ -78,12 +81,12 @@ fn of(access: &Access, visitor: &Visitor) -> Principal {
     Principal::User { name, token: None, rights, groups }
 }
 
-/// A token, and where it was shown.
+/// A token, and the header in which it was presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown<'a> {
-    /// By a program, which can leave it away.
+    /// `Authorization`, set by a program, which can omit it.
     Header(&'a str),
-    /// By a browser, which cannot.
+    /// `Cookie`, set by a browser, which cannot omit it.
     Cookie(&'a str),
 }
 
@@ -95,12 +98,12 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Where a browser comes by that has to sign in: the files of the page, and its session.
+/// Paths that a browser needs to sign in: the files of the page, and its session.
 fn signs_in(path: &str) -> bool {
     matches!(path, "/" | "/ui" | "/v1/session") || path.starts_with("/ui/")
 }
 
-/// The token that a request shows, if it shows one.
+/// Token of a request, if it has one.
 pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<Shown<'_>, &'static str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));

@@ -1,4 +1,4 @@
-//! The cluster on one screen, versions, whether it answers, and the description of the interface.
+//! Cluster status, versions, health, and the API description.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ use super::parse::{Nothing, Params};
 use super::wait::{self, Patience};
 use crate::view::Part;
 
-/// The cluster on one screen.
+/// Shows the status of the cluster.
 #[utoipa::path(get, path = "/v1/status", tag = "cluster", params(Patience), responses((status = 200, body = ClusterView, headers(
     ("X-Headroom-Index", description = "The place of the latest change of anything; what is only measured is not counted."),
 )), Bad, TooMany))]
@@ -31,18 +31,18 @@ pub(crate) async fn status(State(web): State<Web>, Params(patience): Params<Pati
     Ok((index, Json(view.status(web.clock.now(), hour))).into_response())
 }
 
-/// What is spoken here.
+/// Versions of the resource manager and its interface.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Version {
-    /// Of the resource manager.
+    /// Version of the resource manager.
     version: &'static str,
-    /// Of the interface: `v1`.
+    /// Version of the interface: `v1`.
     api: &'static str,
-    /// The life of the resource manager.
+    /// Epoch of the resource manager.
     epoch: Epoch,
 }
 
-/// Versions.
+/// Shows versions.
 #[utoipa::path(get, path = "/v1/version", tag = "cluster", responses((status = 200, body = Version), Bad))]
 pub(crate) async fn version(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION"), api: "v1", epoch: web.epoch })
@@ -50,19 +50,19 @@ pub(crate) async fn version(State(web): State<Web>, Params(Nothing {}): Params<N
 
 static TEXT: LazyLock<String> = LazyLock::new(super::description);
 
-/// This description.
+/// Returns this API description.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "cluster", responses((status = 200, body = serde_json::Value), Bad))]
 pub(crate) async fn description(Params(Nothing {}): Params<Nothing>) -> Response {
     describe::answer(&TEXT)
 }
 
-/// The process is there.
+/// Reports that the process runs.
 #[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
 pub(crate) async fn live() -> &'static str {
     "ok\n"
 }
 
-/// The resource manager takes calls.
+/// Reports whether the resource manager accepts calls.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
     (status = 200, body = String, content_type = "text/plain"),
     (status = 503, body = Problem, content_type = "application/problem+json", description = "Not now."),

@@ -1,4 +1,5 @@
-//! `/v1/containers`: look at, stop, resize, and their logs by way of their nodes.
+//! `/v1/containers`: list, show, stop and resize containers, and fetch their logs through their
+//! nodes.
 
 use std::str::FromStr;
 
@@ -27,33 +28,34 @@ use crate::input::{Input, Query, Wanted};
 use crate::outgoing;
 use crate::view::Part;
 
-/// Which containers.
+/// Selection of containers.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Of {
-    /// Only those of this application.
+    /// Only containers of this application.
     app: Option<AppId>,
-    /// Only those on this node.
+    /// Only containers on this node.
     node: Option<NodeId>,
-    /// Only those in this state: `allocated`, `launching`, `running`, `stopping` or `exited`.
+    /// Only containers in this state: `allocated`, `launching`, `running`, `stopping` or `exited`.
     state: Option<String>,
-    /// Only those of applications in this queue, or in one that it holds.
+    /// Only containers of applications in this queue or in a queue below it.
     queue: Option<QueuePath>,
-    /// Only those of applications of this user.
+    /// Only containers of applications of this user.
     user: Option<String>,
-    /// At most so many, 1 to 1000; all when left out.
+    /// Maximum number of rows, 1 to 1000; without it, all rows.
     limit: Option<usize>,
-    /// Only those after this one; the header Link has the address of the next piece.
+    /// Only containers after this one; the header Link has the address of the next page.
     after: Option<ContainerId>,
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
+    /// most `60s`.
     #[param(value_type = Option<String>)]
     wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
+    /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
 
-/// Containers by id, those that are over included while they are kept.
+/// Lists containers by id, including ended containers that are kept.
 #[utoipa::path(get, path = "/v1/containers", tag = "containers", params(Of), responses(
     (status = 200, body = Vec<ContainerView>, headers(
         ("Link", description = "The address of the next piece, when there is more."),
@@ -82,7 +84,7 @@ pub(crate) async fn list(
     answer::list(&uri, index, &rows, next.map(|c| c.to_string()).as_deref())
 }
 
-/// One container.
+/// Shows one container.
 #[utoipa::path(get, path = "/v1/containers/{id}", tag = "containers", params(("id" = ContainerId, Path)), responses(
     (status = 200, body = ContainerView, headers(("ETag", description = "The version of its size, and all but its use."))),
     (status = 304, description = "It is what If-None-Match names."),
@@ -105,7 +107,7 @@ pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, F
     found.ok_or_else(|| outgoing::problem(&Refusal::NoSuchContainer(id.clone())).into())
 }
 
-/// A container is to end.
+/// Stops a container.
 #[utoipa::path(post, path = "/v1/containers/{id}/stop", tag = "containers", params(("id" = ContainerId, Path)),
     responses((status = 200, body = ContainerView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn stop(
@@ -117,7 +119,10 @@ pub(crate) async fn stop(
     find(&web, &id).await.map(Json)
 }
 
-/// Another size for a container that runs. It is there when an update or the container's view has the version of the answer.
+/// Resizes a running container.
+///
+/// The new size is in effect when an update or the view of the container has the version of this
+/// response.
 #[utoipa::path(post, path = "/v1/containers/{id}/resize", tag = "containers", params(
     ("id" = ContainerId, Path), Only,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; the same as `version` in the body."),
@@ -156,19 +161,19 @@ impl FromStr for LogFile {
     }
 }
 
-/// Parameters of a log.
+/// Query parameters of a log.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct End {
-    /// Only the last so many bytes.
+    /// Only the last bytes, this many.
     tail: Option<u64>,
-    /// All that is still to come too, until the container has ended.
+    /// Also stream bytes that are written later, until the container has ended.
     #[serde(default)]
     follow: bool,
 }
 
-/// What of a node's answer is passed on: what it is, and which part.
+/// Headers of a node's response that are passed on: the type, and the range.
 const PASSED_ON: [HeaderName; 5] = [
     header::CONTENT_TYPE,
     header::CONTENT_RANGE,
@@ -177,7 +182,7 @@ const PASSED_ON: [HeaderName; 5] = [
     HeaderName::from_static("headroom-log-end"),
 ];
 
-/// A log of a container: asked of the node that has it, and passed on as it comes.
+/// Returns a log of a container, read from its node.
 #[utoipa::path(get, path = "/v1/containers/{id}/logs/{file}", tag = "containers", params(
     ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, or TASK.out or TASK.err"), End,
     ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST, by positions in all that was ever \
@@ -210,7 +215,7 @@ pub(crate) async fn log(
     pass_on(&web, answer, &PASSED_ON, seat)
 }
 
-/// Asks the node of a container.
+/// Sends a request to the node of a container.
 async fn of_its_node(
     web: &Web,
     id: &ContainerId,
@@ -221,7 +226,7 @@ async fn of_its_node(
     let node = find(web, id).await?.node;
     let base = address(web, &node).await?;
     let url = format!("{base}{path}");
-    // One that says nothing for minutes is followed all the same.
+    // A log that is silent for minutes is followed all the same.
     let mut request = if follow { web.nodes.patient().get(&url) } else { web.nodes.usual().get(&url) };
     if let Some(range) = range {
         request = request.header(header::RANGE, range);
@@ -229,7 +234,7 @@ async fn of_its_node(
     request.send().await.map_err(|error| unanswered(&node, &base, &error))
 }
 
-/// Where a node answers.
+/// URL of a node.
 pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, Failure> {
     match web.handle.node(node).await? {
         Some((view, _)) => Ok(view.url.trim_end_matches('/').to_owned()),
@@ -237,7 +242,7 @@ pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, Failure>
     }
 }
 
-/// A node that was asked and did not answer.
+/// Error for a node that did not respond.
 pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> Failure {
     tracing::debug!(base, error = error as &dyn std::error::Error, "a node does not answer");
     silent(format!("node {node} does not answer at {base}"))
@@ -247,7 +252,9 @@ fn silent(what: String) -> Failure {
     Problem::new(Code::HR0503, what).hint("what it has is on that node's disk").into()
 }
 
-/// The memory of a container over time, as its node has measured it: asked of the node, also for a while after its end.
+/// Shows the memory of a container over time, as measured by its node.
+///
+/// The node keeps it for a while after the end of the container.
 #[utoipa::path(get, path = "/v1/containers/{id}/timeline", tag = "containers", params(("id" = ContainerId, Path)),
     responses((status = 200, body = ContainerTimeline), Bad, Missing))]
 pub(crate) async fn timeline(

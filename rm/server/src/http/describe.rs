@@ -1,7 +1,8 @@
-//! The interface described, from the code: what OpenAPI 3.1 says of every route, parameter, body, answer and problem.
+//! OpenAPI 3.1 description of the interface, from the code: every route, parameter, body, response
+//! and problem.
 //!
-//! The routes are those of the router, because both come from the same list. Served at `/v1/openapi.json`, kept in
-//! `docs/openapi.json`.
+//! The routes are those of the router, because both are built from the same list. The description
+//! is served at `/v1/openapi.json` and kept in `docs/openapi.json`.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,12 @@ use utoipa::{IntoResponses, OpenApi as _, ToSchema};
 
 use super::guard;
 
-/// What holds for all of it.
+/// Components that all parts of the description share.
 #[derive(utoipa::OpenApi)]
 #[openapi(components(schemas(Problem)))]
 struct Whole;
 
-/// Defines the answers that tell of problems with certain codes.
+/// Defines responses for problems with certain codes.
 macro_rules! problems {
     ($($name:ident: $($code:ident),+; $what:literal)*) => {$(
         #[doc = $what]
@@ -55,7 +56,7 @@ fn problem(codes: &[Code], what: &str) -> BTreeMap<String, RefOr<utoipa::openapi
     [(status, response.content("application/problem+json", content).build().into())].into()
 }
 
-/// The description of the routes in `api`, made whole.
+/// Completes the description of the routes in `api`.
 pub(crate) fn whole(api: OpenApi) -> OpenApi {
     let mut api = Whole::openapi().merge_from(api);
     api.info = InfoBuilder::new()
@@ -88,12 +89,12 @@ pub(crate) fn operations(item: &mut PathItem) -> Vec<(&'static str, &mut Operati
     all.into_iter().filter_map(|(method, operation)| Some((method, operation?))).collect()
 }
 
-/// Addresses for everybody that look at what is shown to them all the same.
+/// Paths that need no right, but whose handlers check the caller themselves.
 const JUDGES: [&str; 3] = ["/v1/session", "/v1/join", "/v1/acl/bootstrap"];
 
-/// What every operation has without saying so.
+/// Adds the parts that all operations share.
 fn finish(path: &str, method: &str, operation: &mut Operation) {
-    // Several handlers have one name, each in its own module.
+    // Several handlers in different modules have the same name, so the id is made from the path.
     let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty() && *w != "v1");
     operation.operation_id = Some(std::iter::once(method).chain(words).collect::<Vec<_>>().join("_"));
     for text in [&mut operation.summary, &mut operation.description].into_iter().flatten() {
@@ -128,12 +129,12 @@ fn header_parameter(name: &str, what: &str) -> Parameter {
     parameter.description(Some(what)).schema(Some(text.build())).build()
 }
 
-/// The text that is served and kept: the same for the same code.
+/// Text that is served and kept. Deterministic: equal code results in equal text.
 pub(crate) fn text(api: &OpenApi) -> Result<String, serde_json::Error> {
     Ok(serde_json::to_string_pretty(&serde_json::to_value(api)?)? + "\n")
 }
 
-/// The description as an answer.
+/// Responds with the description.
 pub(crate) fn answer(text: &str) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.to_owned()).into_response()
 }

@@ -1,4 +1,5 @@
-//! Where callers come in, and what is known of them there: a port, or a socket of the host whose kernel says who is behind it.
+//! Listeners, and the authentication of their connections: TCP, or a Unix socket whose peer the
+//! kernel identifies.
 
 use std::ffi::CString;
 use std::future::Future;
@@ -15,39 +16,40 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Members of this group of the host are administrators, as root is.
+/// Group of the host whose members are administrators, like root.
 pub(crate) const ADMINISTRATORS: &str = "headroom-admin";
 
-/// A place to come in at.
+/// A listener.
 pub(crate) trait Door: Send + Sync + 'static {
-    /// What knocks.
+    /// Accepted connection before authentication.
     type Raw: Send + 'static;
-    /// What a connection is.
+    /// Connection after authentication.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next one that knocks, and from where.
+    /// Accepts the next connection, and returns its address.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Raw, IpAddr)>> + Send;
 
-    /// Finds out who it is; ends in its own time, while others come in.
+    /// Authenticates a connection. Runs in its own task, so that it does not delay other
+    /// connections.
     fn greet(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, Visitor)>> + Send;
 }
 
-/// Who has come in, before anything was asked.
+/// Identity of a connection, before any request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Visitor {
     pub(crate) principal: Principal,
-    /// The name of an account or in a certificate, of which policies may speak.
+    /// Name of a user, from the host or from a certificate, to which policies apply.
     pub(crate) account: Option<String>,
-    /// Of the host, when it came by its socket.
+    /// Groups of the user, if it connected through the Unix socket.
     pub(crate) groups: Arc<[String]>,
 }
 
-/// A port, and what those may who come in there without saying who they are.
+/// TCP listener, with the permissions of unauthenticated callers.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
     pub(crate) anonymous: Anonymous,
-    /// What it shows; it speaks plain HTTP without.
+    /// Certificate and key; plain HTTP without.
     pub(crate) keys: Option<Arc<Keys>>,
 }
 
@@ -76,7 +78,7 @@ impl Door for Port {
 
     async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
         let (stream, peer) = self.listener.accept().await?;
-        // Lines are short and must not wait for more.
+        // Messages are short and must be sent without delay.
         let _ = stream.set_nodelay(true);
         Ok((stream, peer.ip()))
     }
@@ -87,7 +89,7 @@ impl Door for Port {
     }
 }
 
-/// A socket of the host. Removed when it is dropped, unless somebody else holds it.
+/// Unix socket listener. Its file is removed on drop, unless the service manager holds it.
 #[derive(Debug)]
 pub(crate) struct HostSocket {
     listener: UnixListener,
@@ -95,12 +97,13 @@ pub(crate) struct HostSocket {
 }
 
 impl HostSocket {
-    /// One that the service manager has made, and keeps.
+    /// Wraps a socket that the service manager created and keeps.
     pub(crate) fn held(listener: UnixListener) -> Self {
         HostSocket { listener, own: None }
     }
 
-    /// Takes the place; one that an earlier life left behind is taken over, one that somebody listens at is not.
+    /// Creates the socket. It replaces one that an earlier incarnation left behind, but not one
+    /// with a listener.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -117,7 +120,7 @@ impl HostSocket {
             Err(error) => return Err(error),
         }
         let listener = UnixListener::bind(path)?;
-        // Everybody may knock: who it is decides what they may.
+        // Any user of the host may connect; the user decides the permissions.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
         Ok(HostSocket { listener, own: Some(path.to_owned()) })
     }
@@ -126,7 +129,7 @@ impl HostSocket {
 impl Drop for HostSocket {
     fn drop(&mut self) {
         if let Some(path) = &self.own {
-            // A later life takes over what is left.
+            // If this fails, the next incarnation removes the file.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -144,14 +147,14 @@ impl Door for HostSocket {
     async fn greet(&self, raw: UnixStream) -> io::Result<(UnixStream, Visitor)> {
         let peer = raw.peer_cred()?;
         let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
-        // The list of accounts may be a file or a service that is slow.
+        // The user lookup may use a slow file or service.
         let visitor = tokio::task::spawn_blocking(move || account(uid, gid)).await.map_err(io::Error::other)?;
         Ok((raw, visitor))
     }
 }
 
-/// Who that account is: root, whoever runs this daemon and the administrators' group may everything, others look and have jobs of
-/// their own, unless a policy says otherwise.
+/// Identity of a user of the host. Root, the daemon's own user and the administrators' group have
+/// all rights. Other users may read and run their own jobs, unless a policy differs.
 fn account(uid: Uid, gid: Gid) -> Visitor {
     let known = User::from_uid(uid).ok().flatten();
     let name = known.as_ref().map_or_else(|| format!("uid-{uid}"), |user| user.name.clone());
@@ -162,7 +165,8 @@ fn account(uid: Uid, gid: Gid) -> Visitor {
     Visitor { principal: user(name, rights), account, groups: groups.into() }
 }
 
-/// The groups of an account, as they are now: a session that began before somebody was taken into one has it too.
+/// Current groups of a user. A login session that began before a user joined a group has that group
+/// too.
 fn groups(user: &str, gid: Gid) -> Vec<String> {
     let all = CString::new(user).ok().and_then(|user| getgrouplist(&user, gid).ok()).unwrap_or_else(|| vec![gid]);
     all.into_iter().filter_map(|gid| Some(Group::from_gid(gid).ok()??.name)).collect()
@@ -182,7 +186,7 @@ mod tests {
         assert_eq!(HostSocket::bind(&path).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists(), "nothing is left");
-        drop(std::os::unix::net::UnixListener::bind(&path).expect("binds")); // as a life that was killed leaves it
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("binds")); // as a killed incarnation leaves it
         assert!(path.exists());
         drop(HostSocket::bind(&path).expect("takes it over"));
         std::fs::write(&path, "somebody's").expect("writes");

@@ -1,11 +1,11 @@
-//! Every error as a problem document, those of the framework included.
+//! Problem documents for all errors, including those of the framework.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{Code, Problem};
 
-/// A problem as an answer.
+/// A problem as a response.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) Problem);
 
@@ -24,23 +24,24 @@ impl IntoResponse for Failure {
         if matches!(self.0.code, Code::HR0429 | Code::HR0503) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
-        // Whoever knows the request's id writes it in.
+        // The trace layer adds the id of the request to it.
         response.extensions_mut().insert(self.0);
         response
     }
 }
 
-/// There is nothing at this address.
+/// Response for an unknown path.
 pub(crate) async fn no_route(uri: axum::http::Uri) -> Failure {
     Problem::new(Code::HR0404, format!("there is nothing at {}", uri.path())).hint("the interface begins at /v1").into()
 }
 
-/// There is something, but not for this method.
+/// Response for a known path with an unsupported method.
 pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> Failure {
     Problem::new(Code::HR0400, format!("{} does not take {method}", uri.path())).into()
 }
 
-/// A handler panicked. What it said is in the log, not in the answer.
+/// Response after a panic of a handler. The message of the panic is in the log, not in the
+/// response.
 pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
     tracing::error!(what = text.unwrap_or("unknown"), "a handler panicked; the caller was told, going on");

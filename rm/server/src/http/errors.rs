@@ -1,4 +1,4 @@
-//! `/v1/errors`: what each error code means, for whoever was given one.
+//! `/v1/errors`: explanations of error codes.
 
 use axum::Json;
 use headroom_rm_core::Refusal;
@@ -12,13 +12,13 @@ use super::error::Failure;
 use super::parse::{Id, Nothing, Params};
 use crate::view::View;
 
-/// All error codes with their causes and remedies.
+/// Lists all error codes with their causes and remedies.
 #[utoipa::path(get, path = "/v1/errors", tag = "cluster", responses((status = 200, body = Vec<Explanation>), Bad))]
 pub(crate) async fn list(Params(Nothing {}): Params<Nothing>) -> Json<Vec<Explanation>> {
     Json(Code::ALL.into_iter().map(Code::explanation).collect())
 }
 
-/// One error code: what it means, how it comes about, what to do.
+/// Explains one error code: its meaning, causes and remedies.
 #[utoipa::path(get, path = "/v1/errors/{code}", tag = "cluster", params(("code" = String, Path, description = "Such as HR0404.")),
     responses((status = 200, body = Explanation), Bad, Missing))]
 pub(crate) async fn one(Id(code): Id<String>, Params(Nothing {}): Params<Nothing>) -> Result<Json<Explanation>, Failure> {
@@ -31,13 +31,13 @@ pub(crate) async fn one(Id(code): Id<String>, Params(Nothing {}): Params<Nothing
 }
 
 impl Web {
-    /// A refusal for a thing that is not there, with the name that was most likely meant.
+    /// Problem for an object that does not exist, with the most similar name.
     pub(crate) async fn missing(&self, refusal: Refusal) -> Failure {
         self.handle.refused(&refusal).await.into()
     }
 }
 
-/// The problem with the name that was most likely meant, when the refusal is about a thing that is not there.
+/// Adds the most similar name to a problem, if the refusal is about an object that does not exist.
 pub(crate) fn with_nearest(view: &View, refusal: &Refusal, problem: Problem) -> Problem {
     let near = if let Refusal::NoSuchApp(app) = refusal {
         did_you_mean(&app.to_string(), view.apps.keys().map(ToString::to_string))

@@ -26,34 +26,35 @@ use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
 use super::{Web, limits, stream};
 use crate::eventlog::{EventLog, Filter, Place, TooOld};
 
-/// Parameters of the call.
+/// Query parameters of the events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
-    /// Only what came after this number; `Last-Event-ID` goes before it.
+    /// Only events after this number; the header `Last-Event-ID` overrides it.
     cursor: Option<u64>,
-    /// Wait for more. Always so for server-sent events.
+    /// Wait for further events. Always on for server-sent events.
     #[serde(default)]
     follow: bool,
-    /// Only of this application.
+    /// Only events of this application.
     app: Option<AppId>,
-    /// Only about this: `cluster`, `node`, `queue`, `job`, `request`, `container` or `task`.
+    /// Only events of this topic: `cluster`, `node`, `queue`, `job`, `request`, `container` or
+    /// `task`.
     #[serde(default, deserialize_with = "parsed")]
     #[param(value_type = Option<String>)]
     topic: Option<Topic>,
-    /// Only of this level.
+    /// Only events of this level.
     #[serde(rename = "type")]
     level: Option<EventLevel>,
-    /// Only with this word: `OomKilled`, `NodeLost` …
+    /// Only events with this reason: `OomKilled`, `NodeLost` …
     #[serde(default, deserialize_with = "parsed")]
     #[param(value_type = Option<String>)]
     reason: Option<Reason>,
-    /// Only about things whose id begins so.
+    /// Only events about objects whose id starts with this text.
     object: Option<String>,
-    /// Only on this node.
+    /// Only events on this node.
     node: Option<NodeId>,
-    /// Only of so long: an age such as `1h`.
+    /// Only events of the last time span, such as `1h`.
     #[param(value_type = Option<String>)]
     since: Option<Age>,
 }
@@ -62,22 +63,22 @@ fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(d: D) -> R
     String::deserialize(d)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-/// A reader.
+/// State of one event stream.
 struct Reader {
     log: Arc<EventLog>,
     place: Place,
     news: watch::Receiver<u64>,
     follow: bool,
     format: Format,
-    /// For who may not see all.
+    /// Visibility filter, for a caller who may not see all applications.
     sight: Option<Sight>,
     first: Option<Vec<Arc<Event>>>,
     closing: tokio_util::sync::CancellationToken,
-    /// Given back when the reader goes.
+    /// Released when the reader ends.
     _seat: Option<OwnedSemaphorePermit>,
 }
 
-/// The event log: one line of JSON each, or server-sent events.
+/// Returns the event log, as lines of JSON or server-sent events.
 #[utoipa::path(get, path = "/v1/events", tag = "cluster", params(
     Wanted,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
@@ -94,7 +95,7 @@ pub(crate) async fn events(
     let mut sight = Sight::of(&web, &principal);
     if let (Some(seen), Some(app)) = (&sight, &wanted.app) {
         seen.demands(app).await?;
-        // All that is asked for may be seen.
+        // The caller may see all events of the one selected application.
         sight = None;
     }
     let format = stream::Format::wanted(&headers);
@@ -122,7 +123,8 @@ fn too_old(cursor: u64, old: &TooOld) -> Failure {
 async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
     let events = match reader.first.take() {
         Some(first) => first,
-        // A reader that is so slow that events went by is cut off, and told when it comes back.
+        // A reader that is so slow that it missed events is disconnected; it receives an error when
+        // it reconnects.
         None => reader.log.read(&mut reader.place).ok()?,
     };
     if !events.is_empty() {
@@ -139,7 +141,7 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
             Ok(Ok(())) => {
                 let events = reader.log.read(&mut reader.place).ok()?;
                 let chunk = reader.rendered(&events);
-                // Events of other applications only: nothing to say, but a word does no harm.
+                // All events belong to hidden applications: a keep-alive is sent instead.
                 Some((if chunk.is_empty() { alive(reader.format) } else { chunk }, reader))
             }
             Ok(Err(_)) => None,
@@ -149,7 +151,7 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
 }
 
 impl Reader {
-    /// What of these its caller may see.
+    /// Writes those events that the caller may see.
     fn rendered(&self, events: &[Arc<Event>]) -> Bytes {
         let Some(sight) = &self.sight else { return render(self.format, events) };
         let seen = |event: &&Arc<Event>| event.app.as_ref().is_none_or(|app| sight.sees_id(app));

@@ -1,4 +1,4 @@
-//! `/v1/families`: what earlier jobs of one user and one name have needed.
+//! `/v1/families`: usage history, by user and job name.
 
 use std::sync::Arc;
 
@@ -15,22 +15,25 @@ use super::describe::{Bad, Missing, TooMany};
 use super::error::Failure;
 use super::parse::{Id, Params};
 
-/// Whose families.
+/// Selection by user.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Whose {
-    /// Who submitted the jobs; all users when left out of a list, the user without a name when left out for one family.
+    /// User who submitted the jobs. Without it, a list has all users, and a single family is that
+    /// of the unnamed user.
     user: Option<String>,
 }
 
-/// The families that are remembered, by user and name.
+/// Lists the families of the usage history, by user and name.
 #[utoipa::path(get, path = "/v1/families", tag = "families", params(Whose), responses((status = 200, body = Vec<FamilyRow>), Bad, TooMany))]
 pub(crate) async fn list(State(web): State<Web>, Params(Whose { user }): Params<Whose>) -> Result<Json<Vec<FamilyRow>>, Failure> {
     Ok(Json(web.shared.families.list(user.as_deref())))
 }
 
-/// All that is remembered of one family: for each stage what its latest tasks needed that ended well.
+/// Shows one family of the usage history.
+///
+/// For each stage it contains the needs of the latest tasks that succeeded.
 #[utoipa::path(get, path = "/v1/families/{name}", tag = "families", params(("name" = Name, Path), Whose),
     responses((status = 200, body = Family), Bad, Missing, TooMany))]
 pub(crate) async fn one(

@@ -1,6 +1,8 @@
-//! Whether a caller may do what it asks: who calls is found where the connection comes in, what a call needs stands here.
+//! Authorization: the rights that each call needs. The connection and the token authenticate the
+//! caller before.
 //!
-//! *Architecture Invariant*: an address that is not named here is an administrator's; a test holds the list against the router.
+//! *Architecture Invariant*: a path that is not listed here needs the right of an administrator; a
+//! test compares the list with the router.
 
 use axum::body::to_bytes;
 use axum::extract::{MatchedPath, Request, State};
@@ -16,10 +18,10 @@ use super::error::Failure;
 use super::sight::belongs;
 use super::{Web, apps};
 
-/// So much of what a refused call sends is taken in, and thrown away. Bytes.
+/// Number of bytes of a refused request that are read and discarded.
 const UNREAD: usize = 64 << 10;
 
-/// What a call needs.
+/// Returns the right that a call needs.
 pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let words: Vec<&str> = template.split('/').filter(|w| !w.is_empty()).collect();
@@ -29,9 +31,11 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
     match words.as_slice() {
         [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => Need::Nothing,
         ["v1", "version" | "openapi.json" | "errors" | "ca" | "join" | "session", ..] => Need::Nothing,
-        // The first token is for whoever is first, on the manager's own host; who calls may ask who that is.
+        // The bootstrap handler accepts only the host of the resource manager, and once. Any caller
+        // may query its own identity.
         ["v1", "acl", "bootstrap" | "self"] => Need::Nothing,
-        // Nobody gives away what they do not have, and one's own can be taken back: that is looked at where it is done.
+        // The handlers check that callers grant no right that they lack, and that callers may
+        // revoke their own tokens.
         ["v1", "acl", "tokens", ..] if !reads => Need::Anybody,
         ["v1", "acl", ..] if reads => right(Right::OperatorRead),
         ["v1", "acl", "join-tokens"] => right(Right::NodeWrite),
@@ -47,7 +51,8 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
         }
         ["v1", "audit" | "operator", ..] if reads => right(Right::OperatorRead),
         ["v1", "apps", _, "updates"] => application(named(2)),
-        // The node reads them with rights of its own, so they are not for whoever may only look.
+        // The node reads files with its own permissions, so viewers of the application may not read
+        // them.
         ["v1", "containers", _, "files", ..] => match named(2).parse::<ContainerId>() {
             Ok(id) => Need::Own(Right::JobRead, id.app),
             Err(_) => Need::Anybody,
@@ -70,7 +75,8 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
     }
 }
 
-/// An id that is none belongs to nobody, and the handler says so to whoever may ask.
+/// An invalid id has no owner, so any authenticated caller passes and the handler reports the
+/// error.
 fn own<E>(app: Result<AppId, E>) -> Need {
     app.map_or(Need::Anybody, |app| Need::Own(Right::JobKill, app))
 }
@@ -87,7 +93,7 @@ fn node(name: &str) -> Need {
     name.parse().map_or(Need::SomeNode, Need::Node)
 }
 
-/// Lets through who may.
+/// Middleware that passes permitted calls and refuses all others.
 pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Next) -> Response {
     let principal = request.extensions().get::<Principal>().cloned().unwrap_or(Principal::Anonymous);
     if let Some(Rejected(problem)) = request.extensions_mut().remove() {
@@ -97,11 +103,11 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     if principal == Principal::Open {
         return next.run(request).await;
     }
-    // Without a route there is nothing to be protected; the answer says so.
+    // Without a route there is nothing to protect; the fallback reports that.
     let Some(route) = request.extensions().get::<MatchedPath>().cloned() else { return next.run(request).await };
     let need = need(request.method(), route.as_str(), request.uri().path());
     let belongs = match &need {
-        // Who sees everything is not asked whose it is.
+        // Ownership does not matter for a caller who may see all applications.
         Need::See(_) if principal.sees_all() => None,
         Need::Own(_, app) | Need::Application(app) | Need::See(app) if matches!(principal, Principal::User { .. }) => {
             apps::without_job(&web, app).await.ok().map(|found| belongs(&web, &found))
@@ -112,7 +118,8 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     match principal.may(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
         Err(why) => {
-            // A caller that is still sending would not get to read the answer.
+            // A caller that is still sending would not read the response, so the body is read
+            // first.
             let _ = to_bytes(request.into_body(), UNREAD).await;
             Failure(refusal(&why)).into_response()
         }
@@ -126,7 +133,7 @@ fn refusal(why: &Why) -> Problem {
     }
 }
 
-/// Whether this queue may be submitted to, and moved to.
+/// Checks that the caller may submit to this queue, or move an application to it.
 pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<(), Problem> {
     let Principal::User { name, rights, .. } = principal else { return Ok(()) };
     let usual = QueuePath::default_leaf();
@@ -139,7 +146,7 @@ pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
 
-/// In whose name an application is submitted: its own user's, unless somebody may act for others.
+/// Returns the user of a submission: the caller, or another user if the caller may act for others.
 pub(crate) fn submits(principal: &Principal, wanted: Option<String>) -> Result<Option<String>, Problem> {
     let Principal::User { name, rights, .. } = principal else { return Ok(wanted) };
     match wanted {

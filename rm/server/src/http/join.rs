@@ -1,4 +1,4 @@
-//! `/v1/join`: a host that has a token becomes a node; `/v1/ca`: who vouches for everybody.
+//! `/v1/join`: a host with a token becomes a node; `/v1/ca`: the certificate of the authority.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -23,10 +23,10 @@ use crate::access::Wish;
 use crate::audit::Changed;
 use crate::input::Input;
 
-/// How long a node's certificate holds.
+/// Lifetime of a node's certificate.
 const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
 
-/// An authority that signs for hosts which join.
+/// An authority that signs certificates for joining hosts.
 #[derive(Debug)]
 pub(crate) struct Signer {
     ca: String,
@@ -34,7 +34,7 @@ pub(crate) struct Signer {
 }
 
 impl Signer {
-    /// The one that `rmctl ca init` has made in `dir`.
+    /// Opens the authority that `rmctl ca init` created in `dir`.
     pub(crate) fn open(dir: &Path) -> anyhow::Result<Self> {
         let ca = files::read(&dir.join("ca.pem"))?;
         let key = files::read_secret(&dir.join("ca.key"))?;
@@ -43,7 +43,9 @@ impl Signer {
     }
 }
 
-/// Who vouches for everybody in the cluster. It comes to whoever asks: compare the fingerprint before you believe it.
+/// Returns the certificate of the cluster's authority.
+///
+/// Any caller receives it: compare the fingerprint before you trust it.
 #[utoipa::path(get, path = "/v1/ca", tag = "access", responses((status = 200, body = CaView), Bad, Missing, TooMany))]
 pub(crate) async fn ca(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Result<Json<CaView>, Failure> {
     let ca = web.authority.as_ref().map(|signer| signer.ca.clone()).or_else(|| web.nodes.ca());
@@ -54,7 +56,10 @@ pub(crate) async fn ca(State(web): State<Web>, Params(Nothing {}): Params<Nothin
     Ok(Json(CaView { ca, fingerprint: fingerprint.to_string() }))
 }
 
-/// A host becomes a node: it shows a token and gets a certificate for a key that it made itself. The token is used up by that.
+/// Joins a host to the cluster as a node.
+///
+/// The host presents a join token and receives a certificate for a key of its own. The token is
+/// then used up.
 #[utoipa::path(post, path = "/v1/join", tag = "access", request_body = Join,
     responses((status = 200, body = Joined), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn join(
@@ -83,7 +88,8 @@ pub(crate) async fn join(
     Ok((Extension(changed), Json(Joined { certificate, ca: signer.ca.clone() })))
 }
 
-/// A certificate with another host's name would let its holder answer in its place.
+/// Checks the names for a certificate: a certificate with the name of another host would let its
+/// holder impersonate that host.
 fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(), Problem> {
     let own = peer.map(|peer| peer.to_string());
     let may = |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));

@@ -1,7 +1,8 @@
-//! An answer that goes on lasts no longer than its caller's leave.
+//! Stream authorization: closes a stream when its caller's authorization ends.
 //!
-//! Who calls is found once, when the call comes in. A stream can be open for days after that, in which its token may be revoked, its time
-//! may be over, or the rights of its caller may have changed: it ends then, and whoever calls again is looked at anew.
+//! A call is authorized once, when it arrives. A stream can then stay open for days. Meanwhile its
+//! token may be revoked or expire, or the rights of its caller may change. The stream then ends,
+//! and a new call is authorized again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::access::Access;
 
-/// Tokens whose time is over are found within so long; those that are revoked at once.
+/// Interval of the check for expired tokens; revoked tokens are noticed at once.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// One answer on its way.
+/// State of one open stream.
 struct Lasting<F> {
     body: BodyDataStream,
     access: watch::Receiver<Arc<Access>>,
@@ -26,7 +27,8 @@ struct Lasting<F> {
     holds: F,
 }
 
-/// The answer, which ends early when `holds` says so of what is known of callers by then. One whose length is known is as it was.
+/// Wraps a response so that it ends early when `holds` returns `false` for the current access
+/// state. A response of known length is unchanged.
 pub(crate) fn while_it_holds<F>(answer: Response, access: watch::Receiver<Arc<Access>>, holds: F) -> Response
 where
     F: Fn(&Access) -> bool + Send + 'static,
@@ -42,7 +44,8 @@ where
         loop {
             tokio::select! {
                 biased;
-                // Without a sender the manager is ending, and with it every answer.
+                // No branch for an error: without a sender the resource manager is ending, and all
+                // streams with it.
                 Ok(()) = lasting.access.changed() => {}
                 _ = lasting.look.tick() => {}
                 chunk = lasting.body.next() => return chunk.map(|chunk| (chunk, lasting)),

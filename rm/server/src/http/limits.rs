@@ -1,7 +1,7 @@
-//! How much one caller may have: calls that change something, connections, open streams.
+//! Limits for each caller: the rate of changing calls, connections, open streams.
 //!
-//! Owned by the interface. Nodes and masters are not counted by calls: what they send is bounded by what they have. Programs on
-//! the same machine are let through unless the configuration says otherwise.
+//! The interface owns them. Calls of nodes and masters have no rate limit: their number is bounded
+//! by their containers. Callers on the same host are exempt unless the configuration includes them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,21 +20,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::Failure;
 
-/// Callers that are remembered.
+/// Limit on callers with a rate bucket.
 const PEERS: usize = 10_000;
 
-/// Who is at the other end of a connection.
+/// Address of the peer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// What each caller has left.
+/// Rate limiter by caller.
 #[derive(Debug)]
 pub(crate) struct Rates {
     limits: Limits,
     buckets: Mutex<BTreeMap<IpAddr, Bucket>>,
 }
 
-/// Fills with time, empties with calls.
+/// Token bucket: it fills with time, and each call takes one token.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
@@ -46,17 +46,17 @@ impl Rates {
         Rates { limits, buckets: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Takes one call; how long to wait when there is none left.
+    /// Takes one token. Without one, returns the wait until the next.
     fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
         if !counts(peer, &self.limits) {
             return Ok(());
         }
         let (most, rate) = (f64::from(self.limits.calls_at_once.max(1)), f64::from(self.limits.calls_per_second.max(1)));
-        // Whoever panicked here left whole figures behind.
+        // Poisoning is harmless: no panic can leave the map half changed.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let filled = |b: &Bucket| (b.left + now.saturating_duration_since(b.at).as_secs_f64() * rate).min(most);
         if buckets.len() >= PEERS && !buckets.contains_key(&peer) {
-            // A full bucket says nothing that a new one does not say.
+            // A full bucket is equal to a new one, so it can be dropped.
             buckets.retain(|_, b| filled(b) < most);
         }
         let known = buckets.get(&peer).map(filled);
@@ -73,12 +73,12 @@ impl Rates {
     }
 }
 
-/// Whether this caller is counted at all.
+/// Whether the limits apply to this caller.
 fn counts(peer: IpAddr, limits: &Limits) -> bool {
     limits.loopback || !peer.to_canonical().is_loopback()
 }
 
-/// Turns away who calls too often. Reading is free.
+/// Middleware that rejects callers above their rate. Reads are exempt.
 pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next: Next) -> Response {
     let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let peer = request.extensions().get::<Peer>().copied();
@@ -94,14 +94,14 @@ pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next
     next.run(request).await
 }
 
-/// A refusal that says when to come back. Seconds.
+/// Rejection with a `Retry-After` header. `after` is in seconds.
 fn too_many(problem: Problem, after: &str) -> Response {
     let mut response = Failure(problem).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_str(after).unwrap_or(HeaderValue::from_static("1")));
     response
 }
 
-/// A place among the open streams, given back when it is dropped.
+/// Acquires a stream slot, which is released on drop.
 pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
     streams.clone().try_acquire_owned().map_err(|_| {
         let problem = Problem::new(Code::HR0429, "as many streams and waiting queries are open as the configuration allows");
@@ -109,7 +109,7 @@ pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Fa
     })
 }
 
-/// Connections by caller.
+/// Connection limits by caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Doors {
     limits: Limits,
@@ -117,7 +117,7 @@ pub(crate) struct Doors {
     turned: Arc<Turned>,
 }
 
-/// One connection that was let in.
+/// One admitted connection.
 #[derive(Debug)]
 pub(crate) struct Inside {
     turned: Arc<Turned>,
@@ -130,12 +130,12 @@ impl Doors {
         Doors { limits, peers: Peers::new(limits.connections_per_peer, local), turned }
     }
 
-    /// As many places elsewhere; whoever is turned away is counted together.
+    /// Creates separate limits for another listener; rejected connections are counted together.
     pub(crate) fn another(&self) -> Self {
         Doors::new(self.limits, self.turned.clone())
     }
 
-    /// `None` when that caller has as many connections as it may.
+    /// Admits a connection. `None` if the caller has the maximum number of connections.
     pub(crate) fn enter(&self, peer: IpAddr) -> Option<Inside> {
         let Some(present) = self.peers.enter(peer) else {
             self.turned.away(peer, Why::Crowded, &format_args!("{} are open", self.peers.most()));
@@ -146,7 +146,7 @@ impl Doors {
 }
 
 impl Inside {
-    /// It did not show what lets it in.
+    /// Counts a failed handshake.
     pub(crate) fn unproven(&self, error: &std::io::Error) {
         self.turned.away(self.present.peer(), Why::Unproven, error);
     }

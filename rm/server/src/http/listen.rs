@@ -1,4 +1,5 @@
-//! Connections: taken in up to a bound, with a deadline for their headers, and ended in good order.
+//! Accept loop: a bounded number of connections, a deadline for request headers, and a graceful
+//! shutdown.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use tracing::{debug, warn};
 use super::doors::Door;
 use super::limits::{Doors, Peer};
 
-/// Connections at once. A node has two, a master two, a screen one or two.
+/// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.
 const CONNECTIONS: u64 = 30_000;
-/// Descriptors kept for all that is no connection: the store, the log, calls to nodes.
+/// Descriptors reserved for other uses: the store, the log, calls to nodes.
 const OTHERS: u64 = 512;
-/// A request's headers have to be there by then; also the longest a connection may idle between two. Longer than clients keep
-/// theirs, so that they are the first to close.
+/// Timeout for the headers of a request, and for an idle connection between two requests. It is
+/// longer than the idle timeout of clients, so that the clients close first.
 pub(crate) const HEADERS: Duration = Duration::from_secs(100);
-/// Out of file descriptors or memory: until something was given back.
+/// Pause after a failed accept, for example without free descriptors or memory.
 const RECOVER: Duration = Duration::from_millis(200);
-/// Calls that are under way may take so long when the end has come.
+/// Time that running calls have to end at a shutdown.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// Serves until `closing`, then lets what is under way come to its end.
+/// Serves until `closing`, then waits for running calls.
 pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, headers: Duration, closing: CancellationToken) {
     let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
     let (graceful, door) = (GracefulShutdown::new(), Arc::new(door));
@@ -70,7 +71,8 @@ pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, header
     }
 }
 
-/// As many descriptors as this process may have: ten thousand nodes take twice as many, and shells give out a thousand.
+/// Raises the limit of open files to the hard limit and returns it. Ten thousand nodes need twice
+/// as many descriptors, and the usual soft limit of a shell is about a thousand.
 fn descriptors() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let (Some(soft), hard) = (limit.current, limit.maximum) else { return u64::MAX };
@@ -87,12 +89,12 @@ fn descriptors() -> u64 {
     }
 }
 
-/// Connections at once, with so many descriptors.
+/// Number of connections for this number of descriptors.
 fn places(descriptors: u64) -> u64 {
     descriptors.saturating_sub(OTHERS).clamp(1, CONNECTIONS)
 }
 
-/// What knocks, with its place, and from where it came.
+/// An accepted connection, with its slot and address.
 type Taken<D> = (OwnedSemaphorePermit, <D as Door>::Raw, IpAddr);
 
 async fn take<D: Door>(door: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {

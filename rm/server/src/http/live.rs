@@ -1,8 +1,8 @@
-//! `/v1/stream`: one line for all that a page shows, of as many topics as it has on its screen.
+//! `/v1/stream`: one stream with all topics that a page shows.
 //!
-//! At first all of a topic, then only what changed, gathered for a moment so that a busy cluster does not flood its readers. Each
-//! reader is asked for no more than it takes: what it is told next is made when it is ready for it, and one that takes nothing
-//! for a while loses its place.
+//! A topic starts with a snapshot, then only changes follow. Changes are collected for a moment, so
+//! that a busy cluster does not flood its readers. A message is made only when its reader can
+//! accept it, and a reader that accepts nothing for a while is disconnected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,40 +34,41 @@ use crate::live::lists::{Piece, Sort};
 use crate::live::log::{Filter, Reading};
 use crate::live::{Board, Told, Topic, job, lists, nodes, overview, patch};
 
-/// Topics of one stream.
+/// Limit on topics of one stream.
 const TOPICS: usize = 8;
-/// Messages that wait for a reader.
+/// Messages that may be queued for a reader.
 const AHEAD: usize = 2;
-/// A reader that takes nothing for so long is let go.
+/// A reader that accepts nothing for this time is disconnected.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Changes that come within this time are told together.
+/// Time for which changes are collected into one message.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// After a question that the loop did not get to.
+/// Delay before a topic is retried after the main loop was too busy.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Parameters of the call.
+/// Query parameters of the stream.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
-    /// Up to 8, with commas between them: `overview`, `nodes`, `node:NODE`, `queues`, `jobs`, `job:JOB`, `task:JOB/STAGE/INDEX`,
-    /// `container:ID`, `events`, `families`, `profiles`, `audit`. With `app` alone: that application and its events.
+    /// Up to 8 topics, separated by commas: `overview`, `nodes`, `node:NODE`, `queues`, `jobs`,
+    /// `job:JOB`, `task:JOB/STAGE/INDEX`, `container:ID`, `events`, `families`, `profiles`,
+    /// `audit`. With `app` alone: that application and its events.
     topics: Option<String>,
-    /// Of `nodes`, `jobs` and `audit`: so many rows go before the piece of 50 that is shown.
+    /// For `nodes`, `jobs` and `audit`: number of rows before the page of 50 that is shown.
     #[serde(default)]
     from: usize,
-    /// The order of `nodes`.
+    /// For `nodes`: the sort order.
     #[serde(default)]
     #[param(inline)]
     sort: Sort,
-    /// Of `nodes`, `jobs`, `events` and `audit`: only those that have this text somewhere.
+    /// For `nodes`, `jobs`, `events` and `audit`: only rows that contain this text.
     find: Option<String>,
-    /// Of `events`: only those of this level.
+    /// For `events`: only this level.
     #[param(inline)]
     level: Option<EventLevel>,
-    /// Of `events`: only those of this application.
+    /// For `events`: only this application.
     app: Option<AppId>,
-    /// Of `events`: only what came after this number; `Last-Event-ID` goes before it.
+    /// For `events`: only events after this number; the header `Last-Event-ID` overrides it.
     cursor: Option<u64>,
 }
 
@@ -75,32 +76,33 @@ pub(crate) struct Wanted {
 struct Followed {
     topic: Topic,
     name: String,
-    /// What the reader has.
+    /// The state that the reader has.
     shown: Option<Arc<Board>>,
     missing: bool,
-    /// Something has changed since it was looked at.
+    /// Something has changed since the topic was last read.
     stale: bool,
-    /// It is looked at then at the earliest.
+    /// Earliest time of the next read.
     due: Instant,
-    /// Rows of a job that is over.
+    /// Rows of a job that has ended.
     over: Option<Arc<JobView>>,
 }
 
-/// A reader.
+/// State of one stream.
 struct Follower {
     web: Web,
     format: Format,
     piece: Piece,
     topics: Vec<Followed>,
     reading: Option<Reading>,
-    /// Topics that the reader may not see; told once.
+    /// Topics that the reader may not see; reported once.
     refused: Vec<Told>,
 }
 
-/// Follows topics: all parts of each at first, then those that change. One line of JSON each, or server-sent events.
+/// Streams topics: a snapshot of each, then the changes, as lines of JSON or server-sent events.
 ///
-/// Every message has the number of the latest event; sent back as `Last-Event-ID`, the topic `events` goes on from there. The
-/// other topics begin anew with a snapshot. Readers that take nothing for 20 s are let go.
+/// Every message has the number of the latest event. If a client sends it back as `Last-Event-ID`,
+/// the topic `events` continues from there. The other topics start with a new snapshot. A client
+/// that reads nothing for 20 s is disconnected.
 #[utoipa::path(get, path = "/v1/stream", tag = "cluster", params(
     Wanted,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
@@ -118,7 +120,7 @@ pub(crate) async fn stream(
     let seat = limits::place(&web.streams)?;
     let follower = Follower::new(web, &principal, wanted, (format, last_seen(&headers)))?;
     let (out, chunks) = mpsc::channel(AHEAD);
-    // Ends with its reader, and when the resource manager does.
+    // The task ends with its reader, or with the resource manager.
     tokio::spawn(async move {
         let _seat = seat;
         follower.run(out).await;
@@ -126,7 +128,8 @@ pub(crate) async fn stream(
     Ok(endless(format, unfold(chunks, |mut chunks| async { Some((chunks.recv().await?, chunks)) })))
 }
 
-/// As the guard judges a call, by the view that there is: an application that it does not know is nobody's to see here.
+/// Authorizes a topic like the guard authorizes a call, but with the current view: an application
+/// that the view lacks is hidden.
 fn may(web: &Web, who: &Principal, need: &Need) -> Result<(), Why> {
     match (need, Sight::of(web, who)) {
         (Need::See(app), Some(sight)) if !sight.sees_id(app) => {
@@ -168,7 +171,7 @@ impl Follower {
         Ok(Follower { web, format, piece, topics, reading, refused })
     }
 
-    /// Looks, tells, and waits until something has changed; for as long as there is a reader.
+    /// Reads the topics, sends the changes, and waits for the next change, until the reader ends.
     async fn run(mut self, out: mpsc::Sender<Bytes>) {
         let (mut batches, mut logged) = (self.web.handle.batches(), self.web.shared.events.watch());
         let mut changes = self.web.audit.watch();
@@ -199,18 +202,18 @@ impl Follower {
         }
     }
 
-    /// These have to be looked at again.
+    /// Marks topics as changed.
     fn outdate(&mut self, which: impl Fn(&Topic) -> bool) {
         self.topics.iter_mut().filter(|t| which(&t.topic)).for_each(|t| t.stale = true);
     }
 
-    /// When a topic that has changed may be looked at again.
+    /// Earliest time at which a changed topic may be read again.
     fn next(&self) -> Instant {
         let far = Instant::now() + ALIVE_EVERY;
         self.topics.iter().filter(|t| t.stale).map(|t| t.due).min().unwrap_or(far)
     }
 
-    /// All that is to be told now.
+    /// Messages that are due now.
     async fn look(&mut self) -> Vec<u8> {
         let mut told = std::mem::take(&mut self.refused);
         told.extend(self.reading.as_mut().map(|r| r.look(&self.web.shared.events)).unwrap_or_default());
@@ -219,7 +222,7 @@ impl Follower {
             followed.stale = false;
             match make(&self.web, followed, &self.piece).await {
                 Ok(board) => {
-                    // What takes long to make is made less often.
+                    // A topic that takes long to make is made less often.
                     followed.due = Instant::now() + followed.topic.every().max(now.elapsed() * 5);
                     told.extend(followed.tell(board));
                 }
@@ -249,7 +252,7 @@ impl Followed {
     }
 }
 
-/// The board of a topic now; `None` when there is no such thing.
+/// Current state of a topic; `None` if its object does not exist.
 async fn make(web: &Web, followed: &mut Followed, piece: &Piece) -> Result<Option<Arc<Board>>, Problem> {
     let board = match &followed.topic {
         Topic::Overview => return web.boards.overview(overview::board(web)).await.map(Some),

@@ -1,4 +1,4 @@
-//! `/metrics`: figures for scrapers.
+//! `/metrics`: metrics for Prometheus.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -10,7 +10,9 @@ use super::describe::Bad;
 use super::error::Failure;
 use super::parse::{Nothing, Params};
 
-/// All metrics, in the text format, or as OpenMetrics to whoever asks for `application/openmetrics-text`.
+/// Returns all metrics, in the Prometheus text format.
+///
+/// A caller that accepts `application/openmetrics-text` receives OpenMetrics.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses(
     (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
     (status = 503, body = headroom_wire::v1::error::Problem, content_type = "application/problem+json", description = "Not now."),

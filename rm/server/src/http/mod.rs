@@ -1,4 +1,5 @@
-//! The interface: addresses and what they lead to. No logic: messages become calls of the core, answers become messages.
+//! HTTP interface: routes and handlers. It has no logic of its own: messages become calls of the
+//! core, and results become messages.
 
 mod acl;
 pub(crate) mod am;
@@ -77,14 +78,14 @@ use crate::operator::Operator;
 use crate::peaks::Peaks;
 use crate::run::Shared;
 
-/// Largest body of most calls. Bytes.
+/// Maximum body of most calls. Bytes.
 const BODY: usize = 1 << 20;
-/// Largest body of calls that carry rows of a job, or all that a node has. Bytes.
+/// Maximum body of calls with rows of a job, or with all containers of a node. Bytes.
 const LARGE_BODY: usize = 16 << 20;
-/// A body has to be there by then.
+/// Timeout for receiving a request body.
 pub(crate) const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// What handlers have.
+/// State of all handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct Web {
     pub(crate) handle: Handle,
@@ -93,41 +94,43 @@ pub(crate) struct Web {
     pub(crate) epoch: Epoch,
     pub(crate) clock: Clock,
     pub(crate) nodes: Arc<ToNodes>,
-    /// Callers are asked who they are, so masters and executors are given tokens.
+    /// Callers are authenticated, so masters and executors receive tokens.
     pub(crate) asks: bool,
-    /// Signs for hosts that join.
+    /// Signs certificates of joining hosts.
     pub(crate) authority: Option<Arc<Signer>>,
-    /// Where masters send the traces of their jobs.
+    /// Endpoint to which masters send traces of their jobs.
     pub(crate) traces: Option<Arc<str>>,
     pub(crate) closing: CancellationToken,
-    /// Places for event streams and waiting queries.
+    /// Slots for event streams and waiting queries.
     pub(crate) streams: Arc<Semaphore>,
-    /// Held by whoever changes what it has just read.
+    /// Held by a handler while it changes a state that it has read.
     pub(crate) changes: Arc<Mutex<()>>,
-    /// What all pages show, made once for all of them.
+    /// Topic states that all pages share, made once for all of them.
     pub(crate) boards: Arc<Boards>,
-    /// Containers of which it was told that they are near their limit.
+    /// Containers with an open limit warning.
     pub(crate) near: Arc<Near>,
-    /// By which words nodes let us reach into their containers.
+    /// Keys with which nodes grant access to their containers.
     pub(crate) keys: Arc<NodeKeys>,
-    /// The most memory in use on each node lately.
+    /// Recent peak of memory use by node.
     pub(crate) peaks: Arc<Peaks>,
-    /// Who changed what.
+    /// The audit log.
     pub(crate) audit: Arc<Audit>,
-    /// Who reads the configuration and keeps the log; nobody where this runs inside another program.
+    /// Reloads the configuration and changes the log level; `None` if this runs inside another
+    /// program.
     pub(crate) operator: Option<Operator>,
-    /// The state directory; only its size is looked at.
+    /// State directory; only its size is read.
     pub(crate) state: Arc<Path>,
 }
 
-/// How much callers may have, and how long they may take.
+/// Limits for callers, and the timeout for their bodies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) limits: Limits,
     pub(crate) body_time: Duration,
 }
 
-/// What nodes and masters call all the time: large bodies, no rates, no keys.
+/// Routes of nodes and masters, which are called all the time: large bodies, no rate limit, no
+/// idempotency keys.
 fn daemons() -> OpenApiRouter<Web> {
     OpenApiRouter::new()
         .routes(routes!(am::sync))
@@ -138,7 +141,7 @@ fn daemons() -> OpenApiRouter<Web> {
         .layer(DefaultBodyLimit::max(LARGE_BODY))
 }
 
-/// What people and their programs call.
+/// Routes of users and their programs.
 fn people() -> OpenApiRouter<Web> {
     OpenApiRouter::new()
         .routes(routes!(apps::submit, apps::list))
@@ -200,7 +203,7 @@ fn people() -> OpenApiRouter<Web> {
         .layer(DefaultBodyLimit::max(BODY))
 }
 
-/// Who may come in.
+/// Routes of access control.
 fn access() -> OpenApiRouter<Web> {
     OpenApiRouter::new()
         .routes(routes!(acl::tokens, acl::mint))
@@ -215,19 +218,19 @@ fn access() -> OpenApiRouter<Web> {
         .routes(routes!(join::join))
 }
 
-/// The description of every address, as text.
+/// OpenAPI description of all routes, as text.
 pub fn description() -> String {
     let api = people().merge(daemons()).into_openapi();
-    // Names and texts of this crate: can always be written.
+    // Cannot fail: all names and texts are of this crate.
     describe::text(&describe::whole(api)).unwrap_or_default()
 }
 
-/// Every address, for counting calls.
+/// All paths, for the call metrics.
 pub(crate) fn addresses() -> Vec<String> {
     people().merge(daemons()).into_openapi().paths.paths.into_keys().collect()
 }
 
-/// Every method and address, those for programs written for YARN left out.
+/// All methods and paths, without those of the YARN interface.
 #[cfg(test)]
 pub(crate) fn operations() -> Vec<(&'static str, String)> {
     let mut api = people().merge(daemons()).into_openapi();
@@ -235,7 +238,7 @@ pub(crate) fn operations() -> Vec<(&'static str, String)> {
     all.flat_map(|(path, item)| describe::operations(item).into_iter().map(|(method, _)| (method, path.clone()))).collect()
 }
 
-/// Every address, answered at `listen`.
+/// Router with all routes, for the listener at `listen`.
 pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
@@ -256,7 +259,7 @@ pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -
         .with_state(web)
 }
 
-/// The core gave another kind of answer than the call asks for. Every handler knows its own, so this is a fault of ours.
+/// The core returned another kind of result than the call expects. This is a bug.
 pub(crate) fn unexpected() -> Failure {
     tracing::error!("the core gave an answer of another kind than the call asks for; the caller was told, going on");
     Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more").into()

@@ -1,4 +1,4 @@
-//! `/v1/nodes`: what node agents call, and what others see of them and do to them.
+//! `/v1/nodes`: calls of node agents, and the view and actions for users.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,31 +27,32 @@ use crate::input::Input;
 use crate::view::{self, Part};
 use crate::{incoming, near, outgoing};
 
-/// Which nodes.
+/// Selection of nodes.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// Only those in this state: `ready`, `cordoned`, `draining`, `lost` …
+    /// Only nodes in this state: `ready`, `cordoned`, `draining`, `lost` …
     state: Option<String>,
-    /// Only those whose name begins so.
+    /// Only nodes whose name starts with this text.
     name: Option<String>,
-    /// Only those with this label.
+    /// Only nodes with this label.
     label: Option<String>,
-    /// Only those in this rack.
+    /// Only nodes in this rack.
     rack: Option<String>,
-    /// At most so many, 1 to 1000; all when left out.
+    /// Maximum number of rows, 1 to 1000; without it, all rows.
     limit: Option<usize>,
-    /// Only those after this one; the header Link has the address of the next piece.
+    /// Only nodes after this one; the header Link has the address of the next page.
     after: Option<NodeId>,
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
+    /// most `60s`.
     #[param(value_type = Option<String>)]
     wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
+    /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
 
-/// All nodes, by name.
+/// Lists all nodes, by name.
 #[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(Asked), responses((status = 200, body = Vec<NodeView>, headers(
     ("Link", description = "The address of the next piece, when there is more."),
     ("X-Headroom-Index", description = "The place of the latest change; what is only measured is not counted."),
@@ -72,7 +73,7 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, u
     answer::list(&uri, view.index(Part::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
 }
 
-/// One node.
+/// Shows one node.
 #[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), Patience), responses(
     (status = 200, body = NodeView, headers(("ETag", description = "Changes with all but what is only measured."))),
     (status = 304, description = "It is what If-None-Match names."),
@@ -84,13 +85,13 @@ pub(crate) async fn one(
     Params(patience): Params<Patience>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    // Where it stands is read first: what has changed since then is seen by the next wait.
+    // The index is read first, so that the next wait sees every later change.
     let index = wait::index(&web, Part::Nodes, patience).await?;
     let found = as_it_is(&web, &node).await?.0;
     single(&headers, None, index, &found, &view::steady(&found))
 }
 
-/// A node agent is there, with all it has.
+/// Registers a node agent, with all its containers.
 #[utoipa::path(post, path = "/v1/nodes/{node}/register", tag = "node agents", params(("node" = NodeId, Path)),
     request_body = RegisterNode, responses((status = 200, body = NodeRegistered), Bad, Conflict, TooLarge))]
 pub(crate) async fn register(
@@ -106,7 +107,7 @@ pub(crate) async fn register(
     Ok(Json(NodeRegistered { epoch: web.epoch, acked }))
 }
 
-/// A node agent's sign of life.
+/// Heartbeat of a node agent.
 #[utoipa::path(post, path = "/v1/nodes/{node}/report", tag = "node agents", params(("node" = NodeId, Path)),
     request_body = NodeReport, responses((status = 200, body = NodeReportReply), Bad, Stale, TooLarge))]
 pub(crate) async fn report(
@@ -125,16 +126,18 @@ pub(crate) async fn report(
     Ok(Json(NodeReportReply { received }))
 }
 
-/// Parameters of what is wanted.
+/// Query parameters of the desired state.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Life {
-    /// The life of the resource manager the agent registered with.
+    /// Epoch of the resource manager with which the agent registered.
     epoch: Epoch,
 }
 
-/// What a node should have: one line of JSON each, for as long as the agent listens.
+/// Streams the desired state of a node to its agent.
+///
+/// Each message is one line of JSON. The stream lasts as long as the agent reads it.
 #[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), Life),
     responses((status = 200, body = Desired, content_type = "application/x-ndjson"), Bad, Stale))]
 pub(crate) async fn desired(
@@ -148,7 +151,9 @@ pub(crate) async fn desired(
     Ok(stream::desired(web.epoch, mailbox, tokens))
 }
 
-/// No new work for a node; what is on it may end by itself until the deadline.
+/// Drains a node.
+///
+/// It receives no new containers, and running ones may end by themselves until the deadline.
 #[utoipa::path(post, path = "/v1/nodes/{node}/drain", tag = "nodes", params(("node" = NodeId, Path)), request_body = DrainNode,
     responses((status = 200, body = NodeView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn drain(
@@ -163,7 +168,7 @@ pub(crate) async fn drain(
     as_it_is(&web, &node).await
 }
 
-/// A node takes work again.
+/// Ends the drain of a node, which then receives containers again.
 #[utoipa::path(post, path = "/v1/nodes/{node}/undrain", tag = "nodes", params(("node" = NodeId, Path)),
     responses((status = 200, body = NodeView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn undrain(
@@ -175,8 +180,11 @@ pub(crate) async fn undrain(
     as_it_is(&web, &node).await
 }
 
-/// What operators say of a node: cordoned or not, and labels, attributes and taints on top of what its agent says. What is not named
-/// stays as it is, so nothing that somebody else has said is lost. It outlives restarts and registrations, and moves nothing that runs.
+/// Sets the cordon, labels, attributes and taints of a node.
+///
+/// They add to those that its agent reports. Keys that are absent do not change, so that changes of
+/// other operators are kept. The settings survive restarts and registrations, and do not move
+/// running containers.
 #[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), Only), request_body = TagNode,
     responses(
         (status = 200, description = "It is so now.", body = NodeView),
@@ -204,7 +212,7 @@ pub(crate) async fn tag(
     Ok((Extension(changed), (status, Json(view)).into_response()))
 }
 
-/// For the record of changes.
+/// Text for the audit log.
 fn words(tags: &NodeTags) -> String {
     let named = |what: &str, all: &BTreeMap<Name, String>| -> Vec<String> {
         all.iter().map(|(name, value)| format!("{what} {name}={value}")).collect()

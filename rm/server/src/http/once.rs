@@ -1,8 +1,9 @@
-//! Calls that are made once however often they are sent: the header `Idempotency-Key` names a call, and the same name gets the
-//! same answer.
+//! Idempotency: the header `Idempotency-Key` names a call, and a repeated call with the same key
+//! gets the same response without being made again.
 //!
-//! Bounded in number, size and time, and kept over a restart: an answer leaves when it is in the journal. A call that was cut off
-//! by the restart itself is made anew when it is sent again; a submission is not even then, its key is part of the application.
+//! Keys are bounded in number, size and time, and survive a restart: a response is sent when it is
+//! in the journal. A call that the restart itself interrupted is made again when it is sent again.
+//! A submission is not, because its key is part of the application.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,27 +23,27 @@ use super::error::Failure;
 use crate::clock::Clock;
 use crate::input::Handle;
 
-/// The header.
+/// Request header with the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Says that an answer was given before.
+/// Response header that marks a repeated response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// Longest key.
+/// Maximum length of a key.
 pub(crate) const LONGEST: usize = 64;
-/// Calls that are remembered.
+/// Limit on calls that are kept.
 const MOST: usize = 10_000;
-/// Bytes of answers that are remembered.
+/// Limit on bytes of response bodies that are kept.
 const MOST_BYTES: usize = 64 << 20;
-/// How long.
+/// Time for which a key is kept.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
-/// Largest body of a call with a key, and of its answer. Bytes.
+/// Maximum body of a call with a key, and of its response. Bytes.
 const LARGEST: usize = 1 << 20;
-/// Largest answer that is kept over a restart. Bytes.
+/// Maximum response that is kept over a restart. Bytes.
 const LARGEST_SAVED: usize = 64 << 10;
 
-/// What lies below these is answered with secrets.
+/// Path prefixes whose responses contain secrets.
 const SECRET: [&str; 3] = ["/v1/acl/", "/v1/join", "/v1/session"];
 
-/// An answer as it was given.
+/// Recorded response.
 #[derive(Clone, Debug)]
 struct Answer {
     status: StatusCode,
@@ -51,16 +52,16 @@ struct Answer {
     problem: Option<Problem>,
 }
 
-/// One key.
+/// A key with its call.
 #[derive(Debug)]
 struct Entry {
-    /// Of the whole call: method, address, body.
+    /// Hash of the whole call: method, path, body.
     call: u64,
     at: Instant,
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// Keys and their answers.
+/// Keys and their responses.
 #[derive(Debug, Default)]
 pub(crate) struct Once {
     kept: Mutex<Kept>,
@@ -69,14 +70,14 @@ pub(crate) struct Once {
 #[derive(Debug, Default)]
 struct Kept {
     entries: BTreeMap<String, Entry>,
-    /// Keys, oldest first. A key that was given up stands here until its turn.
+    /// Keys, oldest first. A key whose call failed stays here until it is the oldest.
     order: VecDeque<(Instant, String)>,
     bytes: usize,
-    /// Keys that were forgotten and may still be in the journal.
+    /// Removed keys that may still be in the journal.
     gone: Vec<String>,
 }
 
-/// What the layer works with.
+/// State of the middleware.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     pub(crate) once: Arc<Once>,
@@ -84,25 +85,26 @@ pub(crate) struct Keys {
     pub(crate) clock: Clock,
 }
 
-/// What is to be done with a call.
+/// Role of a call with a key.
 enum Turn {
-    /// It is the first.
+    /// It is the first call with the key.
     First(watch::Sender<Option<Answer>>),
-    /// Another one is or was the first.
+    /// Another call with the key was the first.
     Later(watch::Receiver<Option<Answer>>),
-    /// The key belongs to another call.
+    /// The key belongs to a different call.
     Taken,
 }
 
 impl Once {
-    /// With what an earlier life answered, oldest first.
+    /// Restores the responses of an earlier incarnation, oldest first.
     pub(crate) fn restored(answers: Vec<SavedAnswer>, wall: UnixMillis) -> Self {
         let (once, now) = (Once::default(), Instant::now());
         {
             let mut kept = once.kept();
             for saved in answers {
                 let (key, call) = (saved.key.clone(), saved.call);
-                // A machine that was started after that has no such moment: then it is kept a little longer.
+                // The host may have started after that time, which `Instant` cannot express. The
+                // response is then kept a little longer.
                 let at = now.checked_sub(wall.since(saved.at)).unwrap_or(now);
                 let Some(answer) = restored(saved) else { continue };
                 kept.bytes += answer.body.len();
@@ -113,13 +115,13 @@ impl Once {
         once
     }
 
-    /// Keys that need not be in the journal any more; each is named once.
+    /// Takes the keys that can be removed from the journal; each is returned once.
     fn take_gone(&self) -> Vec<String> {
         std::mem::take(&mut self.kept().gone)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Each change of it is whole before anything can panic.
+        // Poisoning is harmless: no panic can leave the map half changed.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,14 +142,14 @@ impl Once {
         self.kept().bytes += size;
     }
 
-    /// The call came to nothing: the next one with this key is the first again.
+    /// Removes the key of a failed call: the next call with this key is the first again.
     fn give_up(&self, key: &str) {
         self.kept().entries.remove(key);
     }
 }
 
 impl Kept {
-    /// Forgets the oldest ones for as long as `too_many` says so.
+    /// Removes the oldest keys while `too_many` returns `true`.
     fn forget(&mut self, too_many: impl Fn(&Kept, Instant) -> bool) {
         while self.order.front().is_some_and(|(at, _)| too_many(self, *at)) {
             let Some((at, key)) = self.order.pop_front() else { break };
@@ -162,12 +164,12 @@ impl Kept {
     }
 }
 
-/// Answers a call that was made before as it was answered then.
+/// Middleware that responds to a repeated call with the recorded response.
 pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next) -> Response {
     let Some(key) = request.headers().get(&KEY).filter(|_| *request.method() == Method::POST) else {
         return next.run(request).await;
     };
-    // An answer with a secret is given once and kept nowhere.
+    // A response with a secret is sent once and not recorded.
     if SECRET.iter().any(|path| request.uri().path().starts_with(path)) {
         return next.run(request).await;
     }
@@ -194,7 +196,7 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
     }
 }
 
-/// Makes the call to its end, also when the caller does not wait for it.
+/// Makes the call to its end, even if the caller disconnects.
 async fn first(
     keys: Keys,
     (key, call): (String, u64),
@@ -217,7 +219,7 @@ async fn first(
         let answer = Answer { status: parts.status, headers: parts.headers.clone(), body: body.clone(), problem };
         let saved = answer.saved(named, call, keys.clock.unix_now());
         keys.once.answered(body.len());
-        // Nobody else may be waiting for it now; later ones will ask.
+        // Fails if no other call waits for the response; later calls read it from the map.
         let _ = tell.send(Some(answer));
         if let Some(saved) = saved
             && let Err(problem) = keys.handle.keep(saved, keys.once.take_gone()).await
@@ -233,7 +235,7 @@ async fn first(
 }
 
 impl Answer {
-    /// As it lies in the journal. `None` for what is too large or no text.
+    /// Form of the response in the journal. `None` if it is too large or not text.
     fn saved(&self, key: String, call: u64, at: UnixMillis) -> Option<SavedAnswer> {
         let body = (self.body.len() <= LARGEST_SAVED).then(|| String::from_utf8(self.body.to_vec()).ok())??;
         let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
@@ -242,7 +244,8 @@ impl Answer {
     }
 }
 
-/// An answer from the journal. `None` when another version wrote something that is no answer here: then there is none.
+/// Restores a response from the journal. `None` if another version wrote an invalid one; it is then
+/// ignored.
 fn restored(saved: SavedAnswer) -> Option<Answer> {
     let mut headers = HeaderMap::new();
     for (name, value) in saved.headers {
@@ -252,13 +255,13 @@ fn restored(saved: SavedAnswer) -> Option<Answer> {
     Some(Answer { status, headers, body: Bytes::from(saved.body), problem: None })
 }
 
-/// Stands for a call. FNV-1a: it lies on the disk, and must be the same in the next version too.
+/// Hash of a call, FNV-1a. It is on disk, so it must be the same in later versions.
 fn digest(call: &[u8]) -> u64 {
     call.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 async fn later(mut answer: watch::Receiver<Option<Answer>>) -> Response {
-    // Ends without an answer when the first call came to nothing.
+    // Ends without a response if the first call failed.
     let Ok(answer) = answer.wait_for(Option::is_some).await.map(|a| a.clone()) else {
         let problem = Problem::new(Code::HR0503, "the first call with this Idempotency-Key came to nothing");
         return Failure(problem.hint("send it again")).into_response();

@@ -1,4 +1,4 @@
-//! `/v1/operator`: the configuration is read again, and the log says more or less.
+//! `/v1/operator`: reload of the configuration, and the log level.
 
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -13,7 +13,9 @@ use crate::audit::Changed;
 use crate::operator::{Operator, Wish};
 use crate::reload::words;
 
-/// The configuration is read again, and all of it that can change in a daemon that runs does. A file with a mistake changes nothing.
+/// Reloads the configuration.
+///
+/// All keys that can change in a running daemon take effect. A file with an error changes nothing.
 #[utoipa::path(post, path = "/v1/operator/reload", tag = "operator",
     responses((status = 200, description = "What holds now, and what waits.", body = Reloaded), Bad, Conflict, TooMany))]
 pub(crate) async fn reload(
@@ -28,13 +30,13 @@ pub(crate) async fn reload(
     Ok((Extension(Changed { before: String::new(), after: words(&reloaded) }), Json(reloaded)))
 }
 
-/// How much the daemon says in its log.
+/// Shows the log level of the daemon.
 #[utoipa::path(get, path = "/v1/operator/log", tag = "operator", responses((status = 200, body = LogView), Bad, Conflict, TooMany))]
 pub(crate) async fn log(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Result<Json<LogView>, Failure> {
     Ok(Json(operator(&web)?.ask(|reply| Wish::Log(None, reply)).await?))
 }
 
-/// How much the daemon says in its log until its configuration is read again or it is started again.
+/// Sets the log level of the daemon, until its next reload or restart.
 #[utoipa::path(put, path = "/v1/operator/log", tag = "operator", request_body = SetLog,
     responses((status = 200, body = LogView), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn set_log(

@@ -1,7 +1,9 @@
-//! Keeps web pages out: the interface starts programs, and a browser on the same host would carry any page's request to it.
+//! Protection against cross-site requests: the interface starts programs, and a browser on the same
+//! host would send it any page's requests.
 //!
-//! A page's own address travels in `Origin`, so a call that changes something and names another origin than ours is refused. A
-//! page whose name was pointed at loopback names itself in both headers; so on loopback, only names of loopback are answered to.
+//! `Origin` contains the address of the page, so a changing call with a foreign origin is refused.
+//! A page whose name resolves to loopback (DNS rebinding) has its own name in both headers. On
+//! loopback, therefore, only names of loopback are accepted as host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,7 +15,7 @@ use headroom_wire::v1::error::{Code, Problem};
 
 use super::error::Failure;
 
-/// Refuses what a page sent.
+/// Middleware that refuses cross-site requests.
 pub(crate) async fn guard(State(listen): State<SocketAddr>, request: Request, next: Next) -> Response {
     match check(listen.ip(), request.method(), request.headers()) {
         Ok(()) => next.run(request).await,

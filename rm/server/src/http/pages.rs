@@ -1,11 +1,11 @@
-//! Lists in pieces: a stable order, a bound, and the id after which the next piece begins.
+//! Pagination of lists: a stable order, a limit, and the id after which the next page begins.
 
 use headroom_wire::v1::error::{Code, Problem};
 
-/// Most rows of one piece.
+/// Maximum number of rows of a page.
 pub(crate) const MOST: usize = 1000;
 
-/// The bound a caller asks for; everything when there is none.
+/// Limit that the caller requests; all rows without one.
 pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
     match asked {
         None => Ok(usize::MAX),
@@ -15,8 +15,8 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
     }
 }
 
-/// At most `limit` of the rows after `after`, and the id of the last one when there are more. The rows are in the order of their
-/// ids.
+/// At most `limit` of the rows after `after`, and the id of the last one if further rows follow.
+/// The rows are in the order of their ids.
 pub(crate) fn piece<T, K: Ord + Clone>(
     rows: impl Iterator<Item = T>,
     id: impl Fn(&T) -> &K,

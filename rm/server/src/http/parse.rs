@@ -1,4 +1,5 @@
-//! What arrives, parsed: bodies, addresses and parameters. What cannot be parsed is a problem that says where.
+//! Request parsing: bodies, paths and query parameters. A parse error results in a problem that
+//! names the location.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -37,7 +38,7 @@ fn unread(rejection: BytesRejection) -> Failure {
     problem.into()
 }
 
-/// Parameters after the question mark.
+/// Query parameters.
 #[derive(Debug)]
 pub(crate) struct Params<T>(pub(crate) T);
 
@@ -50,22 +51,22 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// Whether a change is only checked.
+/// Query parameter for a dry run.
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Only {
-    /// Only check it and say what would be.
+    /// Only check the change, and return its result.
     #[serde(default)]
     pub(crate) dry_run: bool,
 }
 
-/// How long ago: `1h`.
+/// Time span before now, such as `1h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Age(Duration);
 
 impl Age {
-    /// The moment so long before `now`.
+    /// Time that is this span before `now`.
     pub(crate) fn before(self, now: UnixMillis) -> UnixMillis {
         UnixMillis(now.0.saturating_sub(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)))
     }
@@ -79,12 +80,13 @@ impl<'de> serde::Deserialize<'de> for Age {
     }
 }
 
-/// A call without parameters.
+/// Query without parameters.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
 
-/// A parameter that is wrong. For one that nobody knows, the nearest one that is known.
+/// Problem for a wrong query parameter. For an unknown one it suggests the most similar known
+/// parameter.
 fn mistaken(what: &str) -> Problem {
     let problem = Problem::new(Code::HR0400, format!("the parameters: {what}"));
     let mut words = what.split('`').skip(1).step_by(2);
@@ -102,7 +104,7 @@ fn mistaken(what: &str) -> Problem {
     }
 }
 
-/// The one id in the address.
+/// The only id in the path.
 #[derive(Debug)]
 pub(crate) struct Id<T>(pub(crate) T);
 
@@ -115,7 +117,7 @@ impl<T: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for
     }
 }
 
-/// An id and a second word in the address.
+/// An id and a second segment in the path.
 #[derive(Debug)]
 pub(crate) struct Ids<T, U>(pub(crate) T, pub(crate) U);
 
@@ -133,7 +135,7 @@ where
     }
 }
 
-/// A task of an application in the address.
+/// A task of an application in the path.
 #[derive(Debug)]
 pub(crate) struct TaskOf(pub(crate) AppId, pub(crate) TaskId);
 
@@ -163,7 +165,7 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Asked {
-        #[allow(dead_code)] // only its name matters
+        #[allow(dead_code)] // only the field name is used
         limit: Option<u32>,
         #[allow(dead_code)]
         after: Option<String>,

@@ -1,4 +1,4 @@
-//! A node's answer on its way through us: as it comes, for as long as somebody reads.
+//! Proxy for responses of nodes, as streams, while the caller reads.
 
 use axum::body::Body;
 use axum::http::HeaderName;
@@ -10,7 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Web;
 use super::error::Failure;
 
-/// Status, some headers and all bytes of an answer. Ends when the daemon closes.
+/// Passes on the status, the given headers and the body of a response. Ends when the daemon closes.
 pub(super) fn pass_on(
     web: &Web,
     answer: reqwest::Response,
@@ -23,7 +23,7 @@ pub(super) fn pass_on(
             response = response.header(name, value);
         }
     }
-    // The place among the streams is given back with the last byte, or when nobody reads any more.
+    // The stream slot is released with the last byte, or when the caller stops reading.
     let pieces = answer
         .bytes_stream()
         .inspect(move |_| {

@@ -1,4 +1,5 @@
-//! `/v1/profiles`: sizes under names that an administrator keeps, for job files that write none of their own.
+//! `/v1/profiles`: named sizes that administrators maintain, for job files without sizes of their
+//! own.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -17,7 +18,7 @@ use crate::audit::Changed;
 use crate::input::Input;
 use crate::profiles::{Change, Done, Wish};
 
-/// The profiles of the cluster, by name.
+/// Lists the profiles of the cluster, by name.
 #[utoipa::path(get, path = "/v1/profiles", tag = "profiles", responses(
     (status = 200, body = Vec<ClusterProfile>, headers(("ETag", description = "Another one after every change of any of them."))),
     (status = 304, description = "It is what If-None-Match names."),
@@ -33,7 +34,7 @@ pub(crate) async fn list(
     single(&headers, Some(&all.generation.to_string()), all.generation, &rows, &rows)
 }
 
-/// One profile of the cluster.
+/// Shows one profile of the cluster.
 #[utoipa::path(get, path = "/v1/profiles/{name}", tag = "profiles", params(("name" = Name, Path)), responses(
     (status = 200, body = ClusterProfile, headers(("ETag", description = "The revision."))),
     (status = 304, description = "It is what If-None-Match names."),
@@ -50,7 +51,9 @@ pub(crate) async fn one(
     single(&headers, Some(&profile.revision.to_string()), all.generation, profile, profile)
 }
 
-/// A size under a name, new or in the place of the one it had. What was submitted before keeps the size it was submitted with.
+/// Creates or replaces a profile of the cluster.
+///
+/// Jobs that were submitted before keep the size with which they were submitted.
 #[utoipa::path(put, path = "/v1/profiles/{name}", tag = "profiles", params(
     ("name" = Name, Path), Only,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
@@ -72,7 +75,9 @@ pub(crate) async fn put(
     Ok((Extension(changed), shown(&profile, only.dry_run)))
 }
 
-/// The cluster has no profile of that name any more. What was submitted with it keeps its size. As it was comes back.
+/// Deletes a profile of the cluster.
+///
+/// Jobs that were submitted with it keep its size. The response contains the deleted profile.
 #[utoipa::path(delete, path = "/v1/profiles/{name}", tag = "profiles", params(
     ("name" = Name, Path), Only,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
@@ -108,7 +113,7 @@ fn shown(profile: &ClusterProfile, dry_run: bool) -> Response {
     response
 }
 
-/// For the record of changes.
+/// Text for the audit log.
 fn words(profile: Option<&ClusterProfile>) -> String {
     profile.map(|p| format!("{}, {} cpus", p.size(), p.cpus)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! `/v1/queues`: the tree as it is, another one in its place, one queue changed, a gate opened or closed.
+//! `/v1/queues`: show or replace the tree, change one queue, set its state.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -22,7 +22,7 @@ use crate::audit::Changed;
 use crate::view::{Part, View};
 use crate::{outgoing, queues};
 
-/// The whole tree, with what each queue has.
+/// Shows the tree of queues with their use.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Patience), responses(
     (status = 200, body = QueuesView, headers(("ETag", description = "The generation and what is in the queues."))),
     (status = 304, description = "It is what If-None-Match names."),
@@ -38,7 +38,7 @@ pub(crate) async fn list(
     single(&headers, Some(&generation), view.index(Part::Queues), &view.queues, &view.queues)
 }
 
-/// One queue with those in it.
+/// Shows one queue with the queues below it.
 #[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), Patience), responses(
     (status = 200, body = QueueView, headers(("ETag", description = "The generation and what is in the queue."))),
     (status = 304, description = "It is what If-None-Match names."),
@@ -61,7 +61,7 @@ fn no_such_queue(view: &View, path: &QueuePath) -> Problem {
     errors::with_nearest(view, &refusal, outgoing::problem(&refusal))
 }
 
-/// Another tree in the place of the one there is, all of it or nothing.
+/// Replaces the whole tree of queues, or changes nothing.
 #[utoipa::path(put, path = "/v1/queues", tag = "queues", params(
     Only, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
 ), request_body = QueueSpec, responses(
@@ -83,7 +83,7 @@ pub(crate) async fn put(
     set(&web, &tree, matched.number()?, change).await
 }
 
-/// Some keys of one queue, as RFC 7396 says: null takes a key away.
+/// Changes some keys of one queue, as a JSON merge patch (RFC 7396): null removes a key.
 #[utoipa::path(patch, path = "/v1/queues/{path}", tag = "queues", params(
     ("path" = QueuePath, Path), Only,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
@@ -100,7 +100,7 @@ pub(crate) async fn patch(
     Body(keys): Body<Value>,
 ) -> Result<Response, Failure> {
     let given = IfMatch::of(&headers)?.number()?;
-    // What is merged is what was read: in between, nobody else may change it.
+    // The lock keeps other changes out between the read and the merge.
     let _turn = web.changes.lock().await;
     let view = web.handle.view().await?;
     let mut tree = written(&view);
@@ -114,7 +114,7 @@ pub(crate) async fn patch(
     set(&web, &whole, Some(given.unwrap_or(view.queues.generation)), change).await
 }
 
-/// What is written down of the tree that is in force.
+/// Specification of the tree that is in effect.
 fn written(view: &View) -> QueueSpec {
     fn spec(queue: &QueueView) -> QueueSpec {
         let below = queue.queues.iter().filter_map(|q| Some((q.path.name().parse().ok()?, spec(q))));
@@ -148,7 +148,7 @@ async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Only) -> 
     Ok(response)
 }
 
-/// What one queue takes in and gives out from now on.
+/// Sets the state of a queue: whether it accepts applications, and whether it grants containers.
 #[utoipa::path(post, path = "/v1/queues/{path}/gate", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetGate,
     responses((status = 200, body = QueueView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn gate(

@@ -1,7 +1,8 @@
-//! `/v1/containers/{id}/signal`, `files` and `exec`: into a container, by way of its node.
+//! `/v1/containers/{id}/signal`, `files` and `exec`: container access through the node.
 //!
-//! Who asked is recorded here, as a call that changes something and as an event; the node does it, and knows us by the word it gave when it
-//! registered. What the node refuses is passed on as it said it.
+//! The resource manager records the caller, in the audit log and as an event. The node carries out
+//! the call, and authenticates the resource manager by the key that it sent at its registration. A
+//! refusal of the node is passed on unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,22 +29,22 @@ use super::{Web, limits};
 use crate::audit::Changed;
 use crate::incoming::cut;
 
-/// Longest word that a node may give. Bytes.
+/// Maximum length of a node's key. Bytes.
 const LONGEST_KEY: usize = 128;
-/// Longest reason that is kept. Bytes.
+/// Maximum length of a reason that is kept. Bytes.
 const LONGEST_REASON: usize = 1024;
-/// Longest command in events and in the record of changes. Bytes.
+/// Maximum length of a command in events and in the audit log. Bytes.
 const LONGEST_COMMAND: usize = 200;
 
-/// What nodes have told us about themselves that nobody else needs: the words by which they know us, from their registrations, and
-/// when they last read their configuration again.
+/// Keys from the registrations of nodes, by which they authenticate the resource manager, and the
+/// time of each node's last configuration reload.
 #[derive(Debug, Default)]
 pub(crate) struct NodeKeys(Mutex<BTreeMap<NodeId, String>>, Mutex<BTreeMap<NodeId, UnixMillis>>);
 
 impl NodeKeys {
-    /// A node has registered. One that gave no word lets nobody in.
+    /// Stores the key of a registered node. Without a key, the node allows no container access.
     pub(crate) fn told(&self, node: NodeId, key: Option<String>) {
-        // Whoever panicked here left whole words behind.
+        // Poisoning is harmless: no panic can leave the map half changed.
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match key.filter(|key| key.len() <= LONGEST_KEY) {
             Some(key) => drop(keys.insert(node, key)),
@@ -51,7 +52,7 @@ impl NodeKeys {
         }
     }
 
-    /// An event of a configuration that was read again, unless it was told before.
+    /// Event for a configuration reload of a node; `None` if it was reported before.
     pub(crate) fn reloaded(&self, node: &NodeId, reload: Reload, now: UnixMillis) -> Option<Event> {
         let before = self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), reload.at);
         if before == Some(reload.at) {
@@ -78,7 +79,9 @@ impl NodeKeys {
     }
 }
 
-/// A signal for the program of a container that runs. SIGKILL ends the container as one that was asked to end, without its grace.
+/// Sends a signal to the program of a running container.
+///
+/// SIGKILL ends the container like a stop without a grace period.
 #[utoipa::path(post, path = "/v1/containers/{id}/signal", tag = "containers", params(("id" = ContainerId, Path)),
     request_body = SignalContainer, responses((status = 200, body = Signalled), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn signal(
@@ -100,25 +103,28 @@ pub(crate) async fn signal(
     Ok((Extension(changed), Json(done)).into_response())
 }
 
-/// Which place in a container.
+/// Query parameters with a path in a container.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct At {
-    /// A place below the container's directory, such as `work/part-0`; the directory itself when left out.
+    /// Path below the container's directory, such as `work/part-0`; without it, the directory
+    /// itself.
     #[serde(default)]
     path: String,
 }
 
 impl At {
-    /// The address of a node with this place in it, whatever characters that has.
+    /// URL on the node with this path as a parameter, percent-encoded.
     fn below(&self, address: &str) -> Result<reqwest::Url, Failure> {
         let odd = |_| Failure(Problem::new(Code::HR0503, format!("the node gave an address that is none: {address}")));
         reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
     }
 }
 
-/// What is in a directory of a container: its `work`, `tmp` and `tasks`, and its two logs. By name, at most 10000 entries.
+/// Lists a directory of a container: its `work`, `tmp` and `tasks`, and its two logs.
+///
+/// The entries are in order of their names, at most 10000.
 #[utoipa::path(get, path = "/v1/containers/{id}/files", tag = "containers", params(("id" = ContainerId, Path), At),
     responses((status = 200, body = Vec<FileRow>), Bad, Missing, TooLarge, TooMany))]
 pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Params(at): Params<At>) -> Result<Response, Failure> {
@@ -129,7 +135,9 @@ pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Param
     pass_on(&web, answer, &PASSED_ON, None)
 }
 
-/// A file of a container, or a range of it, as it comes from its node. Also of one that has ended, for as long as its node keeps it.
+/// Returns a file of a container, or a range of it, read from its node.
+///
+/// Also for an ended container, while its node keeps it.
 #[utoipa::path(get, path = "/v1/containers/{id}/files/content", tag = "containers", params(
     ("id" = ContainerId, Path), At,
     ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST"),
@@ -159,8 +167,11 @@ pub(crate) async fn content(
     pass_on(&web, success(answer).await?, &PASSED_ON, Some(seat))
 }
 
-/// Runs a program in a container that runs, beside its own: in its cgroup, as its user, with its environment and directory. Its memory
-/// counts in the container, whose limit may end both. Each line of the answer is an `ExecLine`; the last one says how it ended.
+/// Runs a program in a running container, next to its main program.
+///
+/// It runs in the same cgroup, as the same user, with the same environment and directory. Its
+/// memory counts towards the container's limit, which may end both programs. Each line of the
+/// response is an `ExecLine`; the last one contains the exit status.
 #[utoipa::path(post, path = "/v1/containers/{id}/exec", tag = "containers", params(("id" = ContainerId, Path)),
     request_body = ExecIn, responses(
         (status = 200, body = ExecLine, content_type = "application/x-ndjson", description = "One line for each piece of output, then its end."),
@@ -183,7 +194,7 @@ pub(crate) async fn exec(
     Ok((Extension(changed), pass_on(&web, answer, &PASSED_ON, Some(seat))?).into_response())
 }
 
-/// A container whose program runs, as far as is known here.
+/// Returns a container whose program runs, according to the last report of its node.
 async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
     let view = find(web, id).await?;
     if view.state == "running" || view.state == "stopping" {
@@ -193,7 +204,7 @@ async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> 
     Err(problem.hint(format!("rmctl container show {id}")).into())
 }
 
-/// Where a node answers, and the word it wants.
+/// URL of a node, and the key for container access.
 async fn door(web: &Web, node: &NodeId) -> Result<(String, String), Failure> {
     let base = address(web, node).await?;
     let closed = || {
@@ -203,7 +214,7 @@ async fn door(web: &Web, node: &NodeId) -> Result<(String, String), Failure> {
     Ok((base, web.keys.of(node).ok_or_else(closed)?))
 }
 
-/// What a node refuses is refused here, in its words.
+/// Turns a refusal of the node into a failure with the same problem.
 async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Failure> {
     let status = answer.status();
     if status.is_success() {
@@ -212,7 +223,8 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Failure
     let text = answer.text().await.unwrap_or_default();
     let odd = |what: String| Problem::new(Code::HR0503, what).hint("try again in a moment");
     let said = serde_json::from_str::<Problem>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
-    // Whom it does not know is us, not whoever asks us: it has another word since it was started again.
+    // The node refuses the resource manager, not its caller: the node has restarted and has a new
+    // key.
     let ours = said.code == Code::HR0403;
     Err(if ours {
         odd("the node does not know this resource manager; its agent is about to register again".into())
@@ -222,7 +234,7 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Failure
     .into())
 }
 
-/// What of a node's answer is passed on beside its bytes.
+/// Headers of a node's response that are passed on.
 const PASSED_ON: [HeaderName; 4] = [header::CONTENT_TYPE, header::CONTENT_RANGE, header::ACCEPT_RANGES, header::CONTENT_LENGTH];
 
 fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {

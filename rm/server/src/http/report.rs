@@ -1,6 +1,6 @@
-//! A job as one file that needs nothing else: the page with what it would have been told, at the moment it was asked for.
+//! Job report: one self-contained HTML file with the page and the current state of its topics.
 //!
-//! The script is the page's own; it finds what it is to show in the file instead of following a line.
+//! The script is that of the web page. It reads the state from the file instead of a stream.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -22,10 +22,10 @@ use crate::live::{Board, job};
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
                       form-action 'none'";
 
-/// A job as one HTML file: its tasks, ladders, timelines, verdicts with evidence, and events, to keep or to send.
+/// Returns a job as one HTML file: tasks, ladders, timelines, verdicts with evidence, and events.
 ///
-/// Tasks that needed more than their first size, failed or ran again are in it with all their attempts, 200 at most; of the others
-/// their place in the grid.
+/// It contains all attempts of tasks that needed more than their first size, failed or ran again,
+/// at most 200 tasks. Other tasks are only cells of the grid.
 #[utoipa::path(get, path = "/v1/apps/{app}/report", tag = "applications", params(("app" = AppId, Path)), responses(
     (status = 200, body = String, content_type = "text/html"), Bad, Missing,
 ))]
@@ -64,9 +64,9 @@ fn whole(board: Board) -> serde_json::Value {
     board.into_iter().collect::<serde_json::Map<_, _>>().into()
 }
 
-/// The frame, the style, what is told, and the script, in this order: what is told comes before whoever reads it.
+/// Frame, style, data and script, in this order: the data precedes the script that reads it.
 fn file(app: &AppId, told: &str) -> String {
-    // Nothing that is told can end the element it stands in.
+    // Escaped so that no data can close the script element.
     let told = told.replace('<', "\\u003c");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

@@ -1,4 +1,5 @@
-//! `?tasks=`: which rows of a job an answer has. All rows of a job of 3,000 tasks are more than a megabyte.
+//! Query parameter `tasks`: selection of task rows. All rows of a job with 3,000 tasks are more
+//! than a megabyte.
 
 use std::cmp::Reverse;
 use std::str::FromStr;
@@ -13,19 +14,19 @@ use super::wait::{Patience, Wait};
 /// Rows of one page.
 pub(crate) const PAGE: usize = 100;
 
-/// Which rows.
+/// Selection of task rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tasks {
-    /// All.
+    /// All rows.
     #[default]
     All,
-    /// None: the figures alone.
+    /// No rows: only the totals.
     None,
-    /// Those of which an attempt was killed for memory.
+    /// Tasks with an attempt that was killed for memory.
     Kills,
-    /// The first [`PAGE`] rows of those that matter.
+    /// The first [`PAGE`] rows, by importance.
     First,
-    /// [`PAGE`] rows of them; the first page is 1.
+    /// One page of [`PAGE`] rows; the first page is 1.
     Page(usize),
 }
 
@@ -53,33 +54,35 @@ impl<'de> Deserialize<'de> for Tasks {
     }
 }
 
-/// Parameters of an application's address.
+/// Query parameters of an application.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Asked {
-    /// Rows of tasks in the answer: `all`, `none`, `kills` for those of which an attempt was killed for memory, `first` for the first 100 of
-    /// given up, running, waiting and done tasks, those on a higher rung first, or the number of a page of 100 rows, from 1. The header Link
-    /// has the address of the next page.
+    /// Task rows in the response: `all`, `none`, `kills` for tasks with an attempt that was killed
+    /// for memory, `first`, or a page number. `first` is the first 100 of failed, running, waiting
+    /// and done tasks, with those on a higher rung first. A page has 100 rows and counts from 1.
+    /// The header Link has the address of the next page.
     #[serde(default)]
     #[param(value_type = Option<String>)]
     pub(crate) tasks: Tasks,
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
+    /// most `60s`.
     #[param(value_type = Option<String>)]
     wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
+    /// X-Headroom-Index of the previous response.
     index: Option<u64>,
 }
 
 impl Asked {
-    /// How long the answer may wait.
+    /// Long-poll parameters.
     pub(crate) fn patience(self) -> Patience {
         Patience { wait: self.wait, index: self.index }
     }
 }
 
 impl Tasks {
-    /// The rows that are wanted, of all in their order.
+    /// Selected rows of `rows`, in their order.
     pub(crate) fn of<T>(self, rows: impl Iterator<Item = T>, row: impl Fn(&T) -> &TaskRow) -> Vec<T> {
         match self {
             Tasks::All => rows.collect(),
@@ -95,7 +98,7 @@ impl Tasks {
         }
     }
 
-    /// The page after this one, of a job with so many rows.
+    /// Number of the next page, for a job with this number of rows.
     pub(crate) fn next(self, rows: usize) -> Option<usize> {
         match self {
             Tasks::Page(page) if page.saturating_mul(PAGE) < rows => Some(page + 1),
@@ -104,7 +107,7 @@ impl Tasks {
     }
 }
 
-/// What somebody looks for first.
+/// Rank of a state by importance.
 fn order(state: TaskState) -> u8 {
     match state {
         TaskState::Failed => 0,

@@ -1,4 +1,4 @@
-//! Which applications a caller may see, where several are listed.
+//! Visibility of applications in lists.
 
 use headroom_identity::{Belongs, Principal};
 use headroom_types::AppId;
@@ -8,31 +8,32 @@ use headroom_wire::v1::error::{Code, Problem};
 use super::error::Failure;
 use super::{Web, apps};
 
-/// Looks at applications in the name of a caller who may not see all of them.
+/// Visibility filter for a caller who may not see all applications.
 #[derive(Clone, Debug)]
 pub(crate) struct Sight {
     web: Web,
     principal: Principal,
 }
 
-/// Whose an application is, and whom else it concerns.
+/// Owner, queue and access lists of an application.
 pub(crate) fn belongs(web: &Web, app: &AppView) -> Belongs {
     let access = web.shared.access.borrow().shared(&app.id);
     Belongs { user: app.user.clone(), queue: app.queue.clone(), viewers: access.view, changers: access.change }
 }
 
 impl Sight {
-    /// Nothing for who sees everything.
+    /// Creates the filter; `None` for a caller who may see all applications.
     pub(crate) fn of(web: &Web, principal: &Principal) -> Option<Self> {
         (!principal.sees_all()).then(|| Sight { web: web.clone(), principal: principal.clone() })
     }
 
-    /// Whether this application is to be seen.
+    /// Whether the caller may see this application.
     pub(crate) fn sees(&self, app: &AppView) -> bool {
         self.principal.sees(&belongs(&self.web, app))
     }
 
-    /// Whether the application with this id is to be seen, as far as the latest view knows; one that is forgotten is not.
+    /// Whether the caller may see the application with this id, according to the latest view. A
+    /// forgotten application is hidden.
     pub(crate) fn sees_id(&self, id: &AppId) -> bool {
         match &self.principal {
             Principal::Master(attempt) => attempt.app == *id,
@@ -43,7 +44,7 @@ impl Sight {
         }
     }
 
-    /// Lets through who may see the application that is asked for by its id.
+    /// Checks that the caller may see the application with this id.
     ///
     /// # Errors
     /// There is no such application, or the caller may not see it.

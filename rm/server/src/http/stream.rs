@@ -1,4 +1,4 @@
-//! Answers without an end: one line of JSON each, and a sign of life when there is nothing to tell.
+//! Endless responses: lines of JSON or server-sent events, with keep-alive messages.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -19,32 +19,32 @@ use tokio::sync::{mpsc, watch};
 use crate::access::Access;
 use crate::outgoing;
 
-/// How long a line may be silent.
+/// Interval of keep-alive messages on a silent stream.
 pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(5);
 
-/// What a stream is written in.
+/// Encoding of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Lines,
     /// Server-sent events.
     Sse,
 }
 
 impl Format {
-    /// What a caller accepts; lines when it does not say.
+    /// Encoding that a caller accepts; lines of JSON by default.
     pub(crate) fn wanted(headers: &HeaderMap) -> Format {
         let accept = headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
         if accept.into_iter().any(|a| a.contains("text/event-stream")) { Format::Sse } else { Format::Lines }
     }
 }
 
-/// Where a browser that lost its connection stood; it says so itself.
+/// `Last-Event-ID`, which a browser sends when it reconnects.
 pub(crate) fn last_seen(headers: &HeaderMap) -> Option<u64> {
     headers.get(HeaderName::from_static("last-event-id"))?.to_str().ok()?.trim().parse().ok()
 }
 
-/// A sign of life.
+/// Keep-alive message.
 pub(crate) fn alive(format: Format) -> Bytes {
     match format {
         Format::Lines => Bytes::from_static(b"\n"),
@@ -52,7 +52,7 @@ pub(crate) fn alive(format: Format) -> Bytes {
     }
 }
 
-/// One message with its number and its word.
+/// Writes one message with its number and event type.
 pub(crate) fn numbered<T: Serialize>(out: &mut Vec<u8>, format: Format, number: u64, word: &str, message: &T) {
     match format {
         Format::Lines => line(out, message),
@@ -64,7 +64,7 @@ pub(crate) fn numbered<T: Serialize>(out: &mut Vec<u8>, format: Format, number: 
     }
 }
 
-/// An answer that goes on for as long as `chunks` does.
+/// Response that lasts as long as `chunks`.
 pub(crate) fn endless(format: Format, chunks: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     use futures_util::StreamExt as _;
     let kind = match format {
@@ -75,19 +75,21 @@ pub(crate) fn endless(format: Format, chunks: impl Stream<Item = Bytes> + Send +
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies must not gather lines.
+    // Stops proxies from buffering lines.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
 }
 
-/// One line. A message of ours can always be written; an empty line is a sign of life to every reader.
+/// Writes one line. All messages can be serialized; an empty line would be a keep-alive message to
+/// every reader.
 pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
     if serde_json::to_writer(&mut *out, message).is_ok() {
         out.push(b'\n');
     }
 }
 
-/// What a node should have; with tokens for what it is to start, where callers are asked who they are.
+/// Stream of a node's desired state. If callers are authenticated, containers to be started receive
+/// tokens.
 pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>, tokens: Option<watch::Receiver<Arc<Access>>>) -> Response {
     let alive = Desired { epoch, full: false, containers: Vec::new() };
     let chunks = stream::unfold((mailbox, alive, tokens), |(mut mailbox, alive, tokens)| async {
@@ -108,7 +110,8 @@ pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>, tokens: Op
     endless(Format::Lines, chunks)
 }
 
-/// A master may all that its application may, whatever else runs for it only asks where the master is.
+/// A master receives a token with all permissions of its application. Other containers receive a
+/// token that only looks up the address of the master.
 fn give_tokens(desired: &mut Desired, access: &Access) {
     for wanted in &mut desired.containers {
         let Want::Run(order) = &mut wanted.want else { continue };
@@ -120,7 +123,8 @@ fn give_tokens(desired: &mut Desired, access: &Access) {
     }
 }
 
-/// What happens to an application's containers, after `cursor`. Says at once where it stands.
+/// Stream of an application's updates after `cursor`. Keep-alive messages contain the current
+/// cursor.
 pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<Update>>) -> Response {
     let chunks = stream::unfold((mailbox, cursor), move |(mut mailbox, mut cursor)| async move {
         let updates = match tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await {
@@ -142,7 +146,7 @@ pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<U
     endless(format, chunks)
 }
 
-/// The word by which a listener tells updates apart; `kind` in the JSON.
+/// Event type of an update; `kind` in the JSON.
 fn word(what: &am::UpdateKind) -> &'static str {
     match what {
         am::UpdateKind::Allocated(_) => "allocated",

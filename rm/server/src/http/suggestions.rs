@@ -1,4 +1,4 @@
-//! `/v1/suggestions`: what tasks should begin with, from what those of earlier jobs have needed.
+//! `/v1/suggestions`: initial task sizes, from the needs of earlier jobs.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,22 +12,22 @@ use super::error::Failure;
 use super::parse::Params;
 use super::{Web, unexpected};
 
-/// Of which jobs.
+/// Selection of jobs.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Of {
-    /// Who submitted them; of all users when left out.
+    /// User who submitted them; without it, all users.
     user: Option<String>,
-    /// What they are called; of all jobs when left out.
+    /// Name of the jobs; without it, all jobs.
     job: Option<Name>,
 }
 
-/// A size for each stage of the job families that are remembered, by user, name and stage.
+/// Suggests a size for each stage in the usage history, by user, name and stage.
 #[utoipa::path(get, path = "/v1/suggestions", tag = "families", params(Of), responses((status = 200, body = Vec<Suggestion>), Bad, TooMany))]
 pub(crate) async fn list(State(web): State<Web>, Params(Of { user, job }): Params<Of>) -> Result<Json<Vec<Suggestion>>, Failure> {
     let families = web.shared.families.clone();
-    // What was never asked for is worked out now, and that takes milliseconds for each stage.
+    // A suggestion that is not cached is computed now, which takes milliseconds for each stage.
     let found = tokio::task::spawn_blocking(move || families.suggestions(user.as_deref(), job.as_ref())).await;
     Ok(Json(found.map_err(|_| unexpected())?))
 }

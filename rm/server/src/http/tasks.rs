@@ -1,7 +1,9 @@
-//! `/v1/apps/{app}/tasks/{stage}/{index}`: one task of a job that runs ends, is tried again, gets another size, or begins before others.
+//! `/v1/apps/{app}/tasks/{stage}/{index}`: kill, retry, resize or reprioritize one task of a
+//! running job.
 //!
-//! The master decides; it is told, and what came of it is seen in the task's row. An order that the master had not acknowledged when the
-//! resource manager was started again is lost, and may be given once more: twice changes nothing.
+//! The resource manager passes the order on to the master, which decides; the result is visible in
+//! the task's row. A restart of the resource manager loses an order that the master had not
+//! acknowledged. The order can be sent again: a repeated order changes nothing.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,15 +21,15 @@ use super::error::Failure;
 use super::parse::{Body, Nothing, Params, TaskOf};
 use crate::incoming::cut;
 
-/// Less holds no process. Bytes.
+/// Minimum memory of a task. Bytes.
 const LEAST: Bytes = Bytes::from_mib(1);
 
-/// Priorities of tasks.
+/// Valid task priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -1000..=1000;
 
 type Taken = Result<(StatusCode, Json<TaskRow>), Failure>;
 
-/// One task with every attempt at it.
+/// Shows one task with all its attempts.
 #[utoipa::path(get, path = "/v1/apps/{app}/tasks/{stage}/{index}", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)),
     responses((status = 200, body = TaskRow), Bad, Missing, TooMany))]
@@ -39,7 +41,10 @@ pub(crate) async fn one(
     find(&web, &app, &task).await.map(Json)
 }
 
-/// Ends a task for good; the others of its job go on, and the job fails when they are over. The row as it was is the answer.
+/// Kills a task for good.
+///
+/// The other tasks of the job continue, and the job fails when they have ended. The response
+/// contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/kill", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = OrderTask,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
@@ -52,7 +57,9 @@ pub(crate) async fn kill(
     order(&web, app, task, body.reason, |_| TaskWish::Cancel).await
 }
 
-/// Ends the attempt that runs, and begins another one that is charged to no budget. The row as it was is the answer.
+/// Ends the running attempt and starts another one, which is charged to no budget.
+///
+/// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/retry", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = OrderTask,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
@@ -62,12 +69,14 @@ pub(crate) async fn retry(
     Params(Nothing {}): Params<Nothing>,
     Body(body): Body<OrderTask>,
 ) -> Taken {
-    // The attempt that is seen: an order that comes twice does not end the next one.
+    // The attempt that the row shows: a repeated order does not end the next attempt.
     let attempt = |row: &TaskRow| u32::try_from(row.attempts.len()).unwrap_or(u32::MAX);
     order(&web, app, task, body.reason, |row| TaskWish::Retry { attempt: attempt(row) }).await
 }
 
-/// Gives a task that waits another size for its next attempt, up to the largest there is. The row as it was is the answer.
+/// Sets the size of a waiting task for its next attempt, up to the largest rung.
+///
+/// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/resize", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = ResizeTask,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
@@ -84,7 +93,9 @@ pub(crate) async fn resize(
     order(&web, app, task, body.reason, |_| TaskWish::Resize { memory: body.memory }).await
 }
 
-/// Lets a task begin before those of its job with a lower priority, or after those with a higher one. The row as it was is the answer.
+/// Sets the priority of a task within its job: tasks with a higher priority start first.
+///
+/// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/priority", tag = "tasks",
     params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = RankTask,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
@@ -101,7 +112,7 @@ pub(crate) async fn rank(
     order(&web, app, task, body.reason, |_| TaskWish::Rank { priority: body.priority }).await
 }
 
-/// Passes on what is wanted of a task as it stands now.
+/// Sends an order about a task in its current state to the master.
 async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish: impl FnOnce(&TaskRow) -> TaskWish) -> Taken {
     let row = find(web, &app, &task).await?;
     let wish = wish(&row);
@@ -118,7 +129,7 @@ async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, Failure>
     if let Some(row) = live {
         return Ok(row);
     }
-    // It may be over, and its rows in the store; or there is no such application.
+    // The job may have ended, with its rows in the store, or the application may not exist.
     without_job(web, app).await?;
     let kept = super::apps::job(web, app).await.and_then(|job| job.tasks.into_iter().find(|row| row.task == *task));
     kept.ok_or_else(|| outgoing(&Refusal::NoSuchTask { app: app.clone(), task: task.clone() }))
@@ -128,7 +139,7 @@ fn outgoing(refusal: &Refusal) -> Failure {
     crate::outgoing::problem(refusal).into()
 }
 
-/// What a task's state does not allow.
+/// Problem for an order that the state of the task does not allow.
 fn not_now(app: &AppId, row: &TaskRow, wish: TaskWish) -> Option<Problem> {
     let says = |why: &str, fix: String| Some(Problem::new(Code::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
     match (row.state, wish) {

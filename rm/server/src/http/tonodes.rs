@@ -1,4 +1,4 @@
-//! How nodes are called: with the manager's certificate where it has one, and with the one it has now.
+//! HTTP clients for nodes, with the current certificate of the resource manager if it has one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use headroom_transport::{Keys, trusting_nobody};
 
 use super::callers::Scheme;
 
-/// How long a connection may take to come about.
+/// Timeout for connecting to a node.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long a node may say nothing.
+/// Timeout for a silent node.
 const SILENCE: Duration = Duration::from_secs(10);
-/// How often somebody who says nothing on purpose is felt for.
+/// TCP keep-alive interval for streams that may be silent.
 const FEEL: Duration = Duration::from_secs(30);
 
-/// Two kinds of callers.
+/// Clients with and without a read timeout.
 #[derive(Debug)]
 pub(crate) struct ToNodes {
     keys: Option<Arc<Keys>>,
@@ -24,41 +24,41 @@ pub(crate) struct ToNodes {
 
 #[derive(Clone, Debug)]
 struct Pair {
-    /// Of which certificate.
+    /// Generation of the certificate.
     generation: u64,
     usual: reqwest::Client,
     patient: reqwest::Client,
 }
 
 impl ToNodes {
-    /// With this certificate, if there is one.
+    /// Creates the clients, with this certificate if there is one.
     pub(crate) fn new(keys: Option<Arc<Keys>>) -> anyhow::Result<Self> {
         let generation = keys.as_ref().map_or(0, |keys| keys.identity().1);
         let now = Mutex::new(make(keys.as_deref(), generation)?);
         Ok(ToNodes { keys, now })
     }
 
-    /// For calls that are answered soon.
+    /// Client for calls with a prompt response.
     pub(crate) fn usual(&self) -> reqwest::Client {
         self.pair().usual
     }
 
-    /// For logs that are followed: silence is no fault.
+    /// Client for followed logs, which may be silent: it has no read timeout.
     pub(crate) fn patient(&self) -> reqwest::Client {
         self.pair().patient
     }
 
-    /// Whether anything is encrypted here.
+    /// Whether connections are encrypted.
     pub(crate) fn encrypts(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// How this daemon is called.
+    /// URL scheme of this daemon.
     pub(crate) fn scheme(&self) -> Scheme {
         Scheme(if self.encrypts() { "https" } else { "http" })
     }
 
-    /// Who vouches for everybody.
+    /// Certificate of the cluster's authority.
     pub(crate) fn ca(&self) -> Option<String> {
         self.keys.as_ref().map(|keys| keys.identity().0.ca.clone())
     }

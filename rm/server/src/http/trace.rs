@@ -1,4 +1,5 @@
-//! Every request has an id: the caller's own or one of ours. The answer, its problem document and the log carry it.
+//! Request ids: the caller's own or a generated one. The response, its problem document and the log
+//! contain it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,11 +24,11 @@ use crate::metrics::Counters;
 
 /// Header with the id.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Longest id that is taken from a caller.
+/// Maximum length of a caller's id.
 const LONGEST: usize = 128;
-/// Longest object of a call in the record of changes. Bytes.
+/// Maximum length of a call's object in the audit log. Bytes.
 const LONGEST_OBJECT: usize = 512;
-/// What nodes and masters send all the time: told at debug only.
+/// Frequent calls of nodes and masters, logged at debug level only.
 pub(crate) const DAEMONS: [&str; 5] = [
     "/v1/apps/{app}/sync",
     "/v1/apps/{app}/finish",
@@ -36,7 +37,7 @@ pub(crate) const DAEMONS: [&str; 5] = [
     "/v1/nodes/{node}/report",
 ];
 
-/// Gives out ids.
+/// Generator of request ids, with call metrics and the audit log.
 #[derive(Debug)]
 pub(crate) struct Ids {
     epoch: Epoch,
@@ -50,7 +51,8 @@ impl Ids {
         Ids { epoch, next: AtomicU64::new(1), counters, audit: Some(audit) }
     }
 
-    /// The caller's id when it is one line of plain characters, else a new one.
+    /// The caller's id if it consists of printable ASCII characters without spaces, otherwise a new
+    /// one.
     fn of(&self, request: &Request) -> HeaderValue {
         let given = request.headers().get(&REQUEST_ID);
         if let Some(given) = given.filter(|v| is_plain(v)) {
@@ -70,7 +72,7 @@ fn reads(method: &Method) -> bool {
 }
 
 impl Ids {
-    /// A call that was to change something goes into the record.
+    /// Writes a changing call to the audit log.
     fn record(&self, response: &Response, (method, path): (&Method, &str), (who, peer, id): (&str, &str, &HeaderValue)) {
         let Some((audit, clock)) = &self.audit else { return };
         let (verb, object) = verb_and_object(method.as_str(), path);
@@ -92,7 +94,7 @@ impl Ids {
     }
 }
 
-/// Names the request, and says in the log how it ended.
+/// Middleware that assigns the id and logs the outcome.
 pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: Next) -> Response {
     let (id, began) = (ids.of(&request), Instant::now());
     let (method, uri) = (request.method().clone(), request.uri().clone());
@@ -123,7 +125,7 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
     response
 }
 
-/// A problem says which request it was.
+/// Adds the request id to a problem document.
 fn named(mut response: Response, id: &HeaderValue) -> Response {
     let Some(mut problem) = response.extensions_mut().remove::<Problem>() else { return response };
     problem.instance = id.to_str().ok().map(|id| format!("urn:headroom:request:{id}"));

@@ -1,6 +1,7 @@
-//! The page: a few files built into this program, the same for everybody.
+//! Web page: a few files that are built into this program, the same for all users.
 //!
-//! Sources and how they are built: `rm/server/ui`. Cargo never builds them; what is built is committed.
+//! The sources and their build instructions are in `rm/server/ui`. Cargo never builds them; the
+//! built files are committed.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -17,13 +18,13 @@ use super::answer::digest;
 use super::describe::Missing;
 use super::error::Failure;
 
-/// Nothing but what comes from here; no script but the one file, and nobody may frame it.
+/// Content only from this server, scripts only from files, and no framing by other pages.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// The script of the page.
+/// Script of the page.
 pub(super) const SCRIPT: &str = include_str!("../../ui/dist/app.js");
-/// Its style.
+/// Style sheet of the page.
 pub(super) const STYLE: &str = include_str!("../../ui/dist/app.css");
 
 /// One file of the page.
@@ -55,24 +56,24 @@ fn pack(plain: &[u8]) -> std::io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Leads to the page.
+/// Redirects to the web page.
 #[utoipa::path(get, path = "/", tag = "page", responses((status = 307, description = "To the page.")))]
 pub(crate) async fn root() -> Response {
     to("ui/")
 }
 
-/// Leads to the page.
+/// Redirects to the web page.
 #[utoipa::path(get, path = "/ui", tag = "page", responses((status = 307, description = "To the page.")))]
 pub(crate) async fn folder() -> Response {
     to("ui/")
 }
 
-/// Relative, so that it is right behind a proxy that serves this under another path.
+/// Relative redirect, so that it is correct behind a proxy that serves this under another path.
 fn to(place: &'static str) -> Response {
     (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, place)]).into_response()
 }
 
-/// The page.
+/// Returns the web page.
 #[utoipa::path(get, path = "/ui/", tag = "page", responses(
     (status = 200, body = String, content_type = "text/html"), (status = 304, description = "It is what If-None-Match names."),
 ))]
@@ -80,7 +81,7 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Failure> {
     serve("index.html", &headers)
 }
 
-/// A file of the page.
+/// Returns a file of the web page.
 #[utoipa::path(get, path = "/ui/{file}", tag = "page", params(("file" = String, Path)), responses(
     (status = 200, body = String, content_type = "text/plain"), (status = 304, description = "It is what If-None-Match names."), Missing,
 ))]
@@ -109,7 +110,7 @@ fn serve(name: &str, asked: &HeaderMap) -> Result<Response, Failure> {
     headers.insert(header::ETAG, HeaderValue::from_str(&file.tag).unwrap_or(HeaderValue::from_static("\"0\"")));
     let fixed = [
         (header::CONTENT_TYPE, file.kind),
-        // Asked again each time, and answered with nothing when it is the same.
+        // The browser revalidates each time and receives 304 if the file is unchanged.
         (header::CACHE_CONTROL, "no-cache"),
         (header::VARY, "accept-encoding"),
         (header::CONTENT_SECURITY_POLICY, POLICY),

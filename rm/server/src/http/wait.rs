@@ -1,6 +1,8 @@
-//! Queries that wait: the caller names the index it has seen, and is answered when there is another one or its time is over.
+//! Long polling: a caller sends the index that it has seen, and receives the response when the
+//! index changes or the wait ends.
 //!
-//! Looks at the published view at most ten times a second, however many batches there are and however many wait.
+//! Each waiting call reads the published view at most ten times a second, independent of the number
+//! of batches.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,12 +17,12 @@ use super::error::Failure;
 use super::{Web, limits};
 use crate::view::{Part, View};
 
-/// Longest wait of one call.
+/// Maximum wait of one call.
 const MOST: Duration = Duration::from_secs(60);
-/// Changes that come within this time are shown together.
+/// Time for which changes are collected into one response.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// A time with its unit: `30s`.
+/// Wait time with its unit, such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wait(Duration);
 
@@ -38,19 +40,20 @@ impl<'de> Deserialize<'de> for Wait {
     }
 }
 
-/// How a query may wait: all the parameters of an address that shows one thing.
+/// Long-poll parameters.
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Patience {
-    /// Answer only when something has changed since `index`, or after this time, such as `30s`; at most `60s`.
+    /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
+    /// most `60s`.
     #[param(value_type = Option<String>)]
     pub(crate) wait: Option<Wait>,
-    /// The X-Headroom-Index of the answer before.
+    /// X-Headroom-Index of the previous response.
     pub(crate) index: Option<u64>,
 }
 
-/// The view as it is, or as soon as that part of it is another one than the caller has seen.
+/// Returns the view, as soon as the index of `part` differs from the caller's.
 pub(crate) async fn view(web: &Web, part: Part, patience: Patience) -> Result<Arc<View>, Failure> {
     let view = web.handle.view().await?;
     let (wait, index) = match (patience.wait, patience.index) {
@@ -68,8 +71,8 @@ pub(crate) async fn view(web: &Web, part: Part, patience: Patience) -> Result<Ar
     changed(web, part, index, view, Instant::now() + wait).await
 }
 
-/// Where a part stands that is not shown from the view itself: as of the view there is, or as soon as it is another one than the
-/// caller has seen. Makes no view for a caller who does not wait.
+/// Returns the index of a part that is not shown from the view itself, as soon as it differs from
+/// the caller's. Makes no view for a caller that does not wait.
 pub(crate) async fn index(web: &Web, part: Part, patience: Patience) -> Result<u64, Failure> {
     match patience.wait {
         None => Ok(web.handle.last().index(part)),

@@ -1,4 +1,4 @@
-//! What an operator should look at first, worst first.
+//! Attention list for operators, most important entries first.
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::events::{Event, EventLevel};
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::input::Waits;
 
-/// Lines at most.
+/// Maximum number of entries.
 const LINES: usize = 12;
-/// Nodes named one by one.
+/// Maximum number of nodes with an entry of their own.
 const NODES: usize = 4;
-/// Requests named one by one.
+/// Maximum number of requests with an entry of their own.
 const REQUESTS: usize = 4;
-/// Warnings looked at.
+/// Maximum number of warnings.
 const WARNINGS: usize = 5;
 
-/// The lines: `level`, `text`, what it is about as `kind` and `id`, and what to type.
+/// Entries: `level`, `text`, the object as `kind` and `id`, and a command.
 pub(crate) fn lines<'a>(
     nodes: impl Iterator<Item = &'a NodeView>,
     waits: &[Waits],
@@ -35,7 +35,7 @@ pub(crate) fn lines<'a>(
     lines
 }
 
-/// Memory that ended containers left on a node that takes work.
+/// Entry for memory that ended containers left on a ready node.
 fn left_behind(node: &NodeView) -> Option<Value> {
     let text = format!("{} has {}", node.id, node.left_words()?);
     let type_in = format!("rmctl node show {}", node.id);

@@ -1,4 +1,4 @@
-//! Rows as a page needs them: few fields, no text that only one screen shows.
+//! Short rows for pages: few fields, without long texts that only one screen shows.
 
 use headroom_types::{Charge, ExitReason, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
@@ -10,10 +10,10 @@ use super::json;
 use super::stories::Labels;
 use crate::input::{Held, Waits};
 
-/// Longest text in a brief row. Characters.
+/// Maximum text in a short row. Characters.
 const TEXT: usize = 240;
 
-/// One node: what the bars and lists show.
+/// One node, for bars and lists.
 pub(crate) fn node(node: &NodeView) -> Value {
     json!({
         "id": node.id, "state": node.state, "reason": node.reason, "enforcer": node.enforcer,
@@ -24,7 +24,7 @@ pub(crate) fn node(node: &NodeView) -> Value {
     })
 }
 
-/// One container on its node, with the tasks that run in it.
+/// One container on its node, with its running tasks.
 pub(crate) fn container(held: &Held, labels: &Labels) -> Value {
     let ContainerView { id, request, resource, state, used, granted, wanted, .. } = &held.view;
     json!({
@@ -34,7 +34,7 @@ pub(crate) fn container(held: &Held, labels: &Labels) -> Value {
     })
 }
 
-/// One application and, when its master told of tasks, their figures.
+/// One application, with its totals if the master reported tasks.
 pub(crate) fn app(app: &AppView, totals: Option<&JobTotals>) -> Value {
     json!({
         "id": app.id, "queue": app.queue, "user": app.user, "state": app.state, "priority": app.priority,
@@ -43,7 +43,8 @@ pub(crate) fn app(app: &AppView, totals: Option<&JobTotals>) -> Value {
     })
 }
 
-/// Figures of a job. Those in byte-milliseconds pass what a script can count exactly, and are told as byte-seconds.
+/// Totals of a job. Byte-milliseconds exceed the exact integers of JavaScript, so they are
+/// converted to byte-seconds.
 pub(crate) fn totals(totals: &JobTotals) -> Value {
     let seconds = |byte_ms: u128| u64::try_from(byte_ms / 1000).unwrap_or(u64::MAX);
     json!({
@@ -54,7 +55,7 @@ pub(crate) fn totals(totals: &JobTotals) -> Value {
     })
 }
 
-/// One task with what became of its attempts.
+/// One task with the outcome of its attempts.
 pub(crate) fn task(row: &TaskRow) -> Value {
     json!({
         "task": row.task, "state": row.state, "rung": row.rung, "heap": row.profile.heap, "overhead": row.profile.overhead,
@@ -73,7 +74,7 @@ fn attempt(a: &AttemptRow) -> Value {
     })
 }
 
-/// One attempt with everything that its own screen shows.
+/// One attempt with all fields of its own screen.
 pub(crate) fn whole_attempt(a: &AttemptRow) -> Value {
     let mut value = json(a);
     if let Value::Object(fields) = &mut value {
@@ -84,7 +85,7 @@ pub(crate) fn whole_attempt(a: &AttemptRow) -> Value {
     value
 }
 
-/// Whose account an end goes to, as a word.
+/// Charge of an end, as a word.
 pub(crate) fn charge(reason: &ExitReason) -> &'static str {
     match reason.charge() {
         Charge::Memory => "memory",
@@ -94,7 +95,7 @@ pub(crate) fn charge(reason: &ExitReason) -> &'static str {
     }
 }
 
-/// One request that waits; `zero` is the time of day at tick 0.
+/// One waiting request; `zero` is the wall-clock time at tick 0.
 pub(crate) fn wait(w: &Waits, zero: UnixMillis) -> Value {
     json!({
         "app": w.app, "request": w.request, "queue": w.queue, "since": zero.0.saturating_add(w.since.0), "missing": w.missing,

@@ -1,4 +1,5 @@
-//! One job with its tasks, added up where there are many, and one task with all its attempts.
+//! Topics for one job with its tasks, aggregated where there are many, and for one task with all
+//! its attempts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +16,19 @@ use crate::http::{Web, apps};
 use crate::input::{Input, Query};
 use crate::jobs::Snapshot;
 
-/// Tasks shown with all their attempts: those that are more than a square of the grid.
+/// Limit on tasks that are sent with all their attempts; the others are only cells of the grid.
 const TASKS: usize = 200;
-/// Squares of a stage's grid; a stage with more tasks shows so many of them.
+/// Limit on cells in the grid of a stage.
 const SQUARES: usize = 20_000;
-/// Bars of the histogram of peaks against limits; the last one is for those at their limit.
+/// Bars of the histogram of peaks relative to limits; the last bar contains peaks at the limit.
 const BARS: usize = 20;
 
-/// The rows of a job at one moment: of one that lives, or of one that is over, as the store kept it.
+/// Task rows of a job at one moment.
 #[derive(Clone, Debug)]
 pub(crate) enum Tasks {
-    /// In memory.
+    /// Live job, in memory.
     Live(Box<Snapshot>),
-    /// From the store; it never changes.
+    /// Ended job, from the store; it never changes.
     Over(Arc<JobView>),
 }
 
@@ -46,7 +47,7 @@ impl Tasks {
     }
 }
 
-/// The rows of an application. Those of one that is over are read once, and kept by the reader in `kept`.
+/// Task rows of an application. Those of an ended application are read once, and cached in `kept`.
 async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Option<Tasks> {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
         return Some(Tasks::Live(Box::new(snapshot)));
@@ -57,7 +58,7 @@ async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Optio
     kept.clone().map(Tasks::Over)
 }
 
-/// One job; `None` when there is none of that id.
+/// State of the topic of one job; `None` if it does not exist.
 pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) -> Result<Option<Board>, Problem> {
     let Some(mut app) = web.handle.ask(|reply| Input::Query(Query::App(id.clone(), reply))).await? else { return Ok(None) };
     app.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(id.clone(), reply))).await?;
@@ -74,11 +75,11 @@ pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) 
     Ok(Some(board))
 }
 
-/// One stage, added up.
+/// Aggregates of one stage.
 #[derive(Default)]
 struct Stage {
     squares: String,
-    /// Index of its first task.
+    /// Index of the first task.
     from: Option<u32>,
     tasks: usize,
     states: BTreeMap<&'static str, u32>,
@@ -87,7 +88,8 @@ struct Stage {
     first: Option<Value>,
 }
 
-/// `b`locked, `p`ending, `r`unning, `d`one, `f`ailed; in capitals one that was given another size.
+/// Character of a task: `b`locked, `p`ending, `r`unning, `d`one, `f`ailed; in upper case if its
+/// size was escalated or grown, or if it was killed for memory.
 fn square(row: &TaskRow) -> char {
     let plain = match row.state {
         TaskState::Blocked => 'b',
@@ -119,7 +121,7 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
             Stage::default()
         });
         stage.tasks += 1;
-        // Rows that are missing between others are those of tasks that are only counted.
+        // A row that is missing between others is that of a task that is only counted.
         let place =
             usize::try_from(row.task.index.saturating_sub(*stage.from.get_or_insert(row.task.index))).unwrap_or(usize::MAX);
         if folded.iter().any(|of| of.stage == row.task.stage) {
@@ -159,7 +161,8 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
     board
 }
 
-/// The tasks that are worth a line: given up, given another size, tried again, running; in this order while there is room.
+/// Tasks that are sent with their attempts: failed, escalated or grown, retried, running and
+/// pending ones, in this order, up to a limit.
 fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
     let (ranked, all) = ranked(rows);
     let mut board: Board = ranked.into_iter().map(|row| (format!("task:{}", row.task), brief::task(row))).collect();
@@ -167,13 +170,13 @@ fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
     board
 }
 
-/// The tasks of [`chosen`] by name; none where nothing is known of any.
+/// Ids of the tasks of [`chosen`]; empty if the job has no rows.
 pub(crate) async fn chosen_tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Vec<TaskId> {
     let Some(tasks) = tasks(web, app, kept).await else { return Vec::new() };
     ranked(tasks.rows()).0.into_iter().map(|row| row.task.clone()).collect()
 }
 
-/// Those that are shown, the most telling first, and how many there were.
+/// Tasks by importance, up to a limit, and their number without the limit.
 fn ranked<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> (Vec<&'a TaskRow>, usize) {
     let mut ranked: Vec<(u8, &TaskRow)> = Vec::new();
     for row in rows {
@@ -193,7 +196,7 @@ fn ranked<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> (Vec<&'a TaskRow>, usi
     (ranked.into_iter().map(|(_, row)| row).collect(), all)
 }
 
-/// One task; `None` when there is no such job or no such task in it.
+/// State of the topic of one task; `None` if the job or the task does not exist.
 pub(crate) async fn task(
     web: &Web,
     id: &AppId,

@@ -1,4 +1,4 @@
-//! Pieces of lists: nodes and applications by a window, queues, families and profiles whole.
+//! List topics: nodes, applications and audit log by page; queues, families and profiles whole.
 
 use std::sync::Arc;
 
@@ -18,36 +18,36 @@ use crate::audit::Filter;
 use crate::http::Web;
 use crate::input::{Input, Query};
 
-/// Rows of one piece.
+/// Rows of one page.
 pub(crate) const ROWS: usize = 50;
-/// Queues shown.
+/// Limit on queues.
 const QUEUES: usize = 1000;
-/// Requests that wait, the longest first.
+/// Limit on waiting requests, longest wait first.
 const WAITS: usize = 200;
 
-/// The order of a list.
+/// Sort order of the list of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sort {
     /// By name.
     #[default]
     Name,
-    /// The fullest first, by what is granted.
+    /// By the share of allocated memory, largest first.
     Granted,
-    /// The fullest first, by what is in use.
+    /// By the share of used memory, largest first.
     Used,
-    /// Those that are not ready first.
+    /// By state, nodes that are not ready first.
     State,
 }
 
-/// Which piece of a list.
+/// Selection of one page of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Piece {
-    /// How many rows go before it.
+    /// Number of rows before the page.
     pub(crate) from: usize,
-    /// Its order.
+    /// Sort order.
     pub(crate) sort: Sort,
-    /// Only rows that have this text somewhere, in lower case.
+    /// Text that the rows contain, in lower case.
     pub(crate) find: Option<String>,
 }
 
@@ -57,7 +57,7 @@ impl Piece {
     }
 }
 
-/// A piece of the list of nodes.
+/// One page of the list of nodes.
 pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<Board, Problem> {
     let view = web.handle.view().await?;
     let rack = |n: &NodeView| n.traits.rack.as_ref().map(|r| r.to_string()).unwrap_or_default();
@@ -71,7 +71,7 @@ pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<Board, Problem> {
         Sort::Used => (0, 1000_u64.saturating_sub(filled(n.used, n.offers.memory))),
         Sort::State => (u8::from(n.state == "ready"), 0),
     };
-    // Nodes come by name, and equal ones stay so.
+    // The sort is stable, and the input is sorted by name.
     found.sort_by_key(|n| by(n));
     let rows: Vec<&NodeView> = found.iter().skip(piece.from).take(ROWS).copied().collect();
     let ids: Vec<Value> = rows.iter().map(|n| json(&n.id)).collect();
@@ -83,7 +83,7 @@ pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<Board, Problem> {
     Ok(board)
 }
 
-/// A piece of the list of applications, the newest first.
+/// One page of the list of applications, newest first.
 pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<Board, Problem> {
     let view = web.handle.view().await?;
     let wanted = |a: &&AppView| {
@@ -100,7 +100,7 @@ pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<Board, Problem> {
     Ok(board)
 }
 
-/// All queues, and what waits in them.
+/// All queues, with their waiting requests.
 pub(crate) async fn queues(web: &Web) -> Result<Board, Problem> {
     let view = web.handle.view().await?;
     let mut board = Board::new();
@@ -119,14 +119,14 @@ pub(crate) async fn queues(web: &Web) -> Result<Board, Problem> {
     Ok(board)
 }
 
-/// Requests that wait, with their sentences.
+/// Waiting requests with their reasons.
 pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, Problem> {
     let waits = web.handle.ask(|reply| Input::Query(Query::Waits(app, WAITS, reply))).await?;
     let zero = web.clock.unix_at_zero();
     Ok(json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>()))
 }
 
-/// A piece of the record of changes, the latest first.
+/// One page of the audit log, latest first.
 pub(crate) fn audit(web: &Web, piece: &Piece) -> Board {
     let all = web.audit.read(0, &Filter::default());
     let finds = |line: &&Arc<AuditLine>| {
@@ -145,7 +145,7 @@ pub(crate) fn profiles(web: &Web) -> Board {
     all.known.values().map(|profile| (format!("profile:{}", profile.name), json(profile))).collect()
 }
 
-/// All families.
+/// All families of the usage history.
 pub(crate) fn families(web: &Web) -> Board {
     let rows = web.shared.families.list(None);
     rows.iter().map(|row| (format!("family:{}/{}", row.user, row.name), json(row))).collect()

@@ -1,4 +1,4 @@
-//! The event log as a page follows it: the latest part at first, then what comes.
+//! Topic `events`: the latest part of the event log, then new events.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use headroom_wire::v1::events::{Event, EventLevel};
 use super::Told;
 use crate::eventlog::{self, EventLog, Place};
 
-/// Events shown at first.
+/// Maximum number of events in one message.
 const FIRST: usize = 300;
-/// Of these the latest are looked at for warnings.
+/// Number of latest events that are searched for warnings.
 const RECENT: u64 = 500;
 
-/// Which events.
+/// Selection of events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
-    /// Only those that the log itself would give out.
+    /// Filter of the event log.
     pub(crate) log: eventlog::Filter,
-    /// Of these only those that have this text somewhere, in lower case.
+    /// Text that the events contain, in lower case.
     pub(crate) find: Option<String>,
 }
 
@@ -38,22 +38,22 @@ impl Filter {
     }
 }
 
-/// A reader of the log.
+/// A reader of the topic.
 #[derive(Debug)]
 pub(crate) struct Reading {
     filter: Filter,
-    /// Everything up to here was told; `None` before the first look.
+    /// Position after the events that were sent; `None` before the first read.
     place: Option<Place>,
 }
 
 impl Reading {
-    /// A reader that has seen everything up to `seen`.
+    /// Creates a reader that has all events up to number `seen`.
     pub(crate) fn new(filter: Filter, seen: Option<u64>) -> Reading {
         let place = seen.map(|cursor| filter.place(cursor));
         Reading { filter, place }
     }
 
-    /// What is to be told now.
+    /// Messages that are due now.
     pub(crate) fn look(&mut self, log: &EventLog) -> Vec<Told> {
         let topic = || "events".to_owned();
         let mut told = Vec::new();
@@ -84,7 +84,7 @@ impl Reading {
         told
     }
 
-    /// With a filter all that is kept is looked through, for few may pass.
+    /// Start position. With a filter it is the oldest kept event, because few events may match.
     fn beginning(&self, log: &EventLog) -> Place {
         let last = *log.watch().borrow();
         let back = u64::try_from(FIRST).unwrap_or(0);
@@ -92,7 +92,7 @@ impl Reading {
     }
 }
 
-/// The latest warnings, oldest first.
+/// Latest warnings, oldest first.
 pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<Event>> {
     let last = *log.watch().borrow();
     let warnings = eventlog::Filter { level: Some(EventLevel::Warning), ..eventlog::Filter::default() };

@@ -1,7 +1,9 @@
-//! What a page follows: for each topic a board of named parts, of which only those are sent that have changed.
+//! Topics of the web page. The state of a topic consists of named parts, and only changed parts are
+//! sent.
 //!
-//! Boards are made for readers, from the published view and a few bounded questions to the core. A board never grows with the
-//! cluster: what is large is added up here, and looked into by another topic.
+//! A topic state is made for readers, from the published view and a few bounded queries to the
+//! core. Its size is independent of the size of the cluster: large parts are aggregated, and other
+//! topics show their details.
 
 pub(crate) mod attention;
 pub(crate) mod brief;
@@ -26,38 +28,38 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-/// Named parts of one topic.
+/// State of one topic: named parts.
 pub(crate) type Board = BTreeMap<String, Value>;
 
-/// What adds up much is made at most so often, for all readers together.
+/// Minimum interval between two versions of an expensive topic, for all readers together.
 const OVERVIEW_EVERY: Duration = Duration::from_millis(500);
 
-/// What can be followed.
+/// Topic of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
-    /// The cluster on one screen.
+    /// Overview of the cluster.
     Overview,
-    /// A piece of the list of nodes.
+    /// One page of the list of nodes.
     Nodes,
     /// One node with its containers.
     Node(NodeId),
-    /// The queues, and what waits.
+    /// Queues with their waiting requests.
     Queues,
-    /// A piece of the list of applications.
+    /// One page of the list of applications.
     Jobs,
-    /// One application with its tasks, added up where they are many.
+    /// One application with its tasks, aggregated where there are many.
     Job(AppId),
     /// One task with all its attempts.
     Task(AppId, TaskId),
     /// One container.
     Container(ContainerId),
-    /// What happened.
+    /// Event log.
     Events,
-    /// What jobs of one name have needed.
+    /// Usage history.
     Families,
     /// Profiles of the cluster.
     Profiles,
-    /// A piece of the record of changes.
+    /// One page of the audit log.
     Audit,
 }
 
@@ -95,7 +97,7 @@ impl FromStr for Topic {
 }
 
 impl Topic {
-    /// What following it needs: the same as asking for it.
+    /// Right that a reader of the topic needs.
     pub(crate) fn need(&self) -> Need {
         match self {
             Topic::Overview | Topic::Nodes | Topic::Node(_) | Topic::Queues | Topic::Families | Topic::Profiles => {
@@ -108,7 +110,7 @@ impl Topic {
         }
     }
 
-    /// At most so often it is looked at again.
+    /// Minimum interval between two versions.
     pub(crate) fn every(&self) -> Duration {
         match self {
             Topic::Overview | Topic::Nodes | Topic::Queues | Topic::Jobs | Topic::Families | Topic::Profiles => OVERVIEW_EVERY,
@@ -123,52 +125,53 @@ impl Topic {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// All parts of a topic: what was known of it is void.
+    /// All parts of a topic, which replace all earlier ones.
     Snapshot {
-        /// Which topic.
+        /// Name of the topic.
         topic: String,
-        /// Its parts by name.
+        /// Parts by name.
         #[serde(serialize_with = "behind")]
         #[schema(value_type = BTreeMap<String, Value>)]
         set: Arc<Board>,
     },
-    /// Parts of a topic that are new or other ones than before, whole.
+    /// New and changed parts of a topic, each complete.
     Patch {
-        /// Which topic.
+        /// Name of the topic.
         topic: String,
-        /// These parts by name.
+        /// New and changed parts by name.
         set: BTreeMap<String, Value>,
-        /// Parts that are no longer there.
+        /// Names of removed parts.
         gone: Vec<String>,
     },
-    /// There is no such thing now. A snapshot follows if it comes.
+    /// The object of the topic does not exist. A snapshot follows when it is created.
     Missing {
-        /// Which topic.
+        /// Name of the topic.
         topic: String,
-        /// What is not there.
+        /// The object that does not exist.
         detail: String,
     },
-    /// The reader may not see this. Nothing more is told of it.
+    /// The reader may not see the topic. No further messages about it follow.
     Refused {
-        /// Which topic.
+        /// Name of the topic.
         topic: String,
-        /// Who may not, and what it needs.
+        /// The caller, and the right that it lacks.
         detail: String,
     },
     /// Events, oldest first.
     Events {
         /// `events`.
         topic: String,
-        /// True when earlier ones that the reader has are void.
+        /// True if they replace all earlier events of the reader.
         first: bool,
-        /// What happened.
+        /// The events.
         rows: Vec<Event>,
     },
-    /// Events were missed: they are no longer kept. All that is follows, as if nothing had been read.
+    /// Events were missed, because they are no longer kept. The kept events follow, as for a new
+    /// reader.
     Resync {
         /// `events`.
         topic: String,
-        /// The oldest event that is kept.
+        /// Number of the oldest kept event.
         oldest: u64,
     },
 }
@@ -178,7 +181,7 @@ fn behind<S: serde::Serializer>(board: &Arc<Board>, serializer: S) -> Result<S::
 }
 
 impl Told {
-    /// The word by which a listener tells messages apart; `kind` in the JSON.
+    /// Event type of a message; `kind` in the JSON.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Told::Snapshot { .. } => "snapshot",
@@ -191,7 +194,7 @@ impl Told {
     }
 }
 
-/// What makes `now` of `before`; `None` when they are the same.
+/// Difference between two states of a topic; `None` if they are equal.
 pub(crate) fn patch(topic: &str, before: &Board, now: &Board) -> Option<Told> {
     let changed = now.iter().filter(|(name, part)| before.get(*name) != Some(part));
     let set: BTreeMap<String, Value> = changed.map(|(name, part)| (name.clone(), part.clone())).collect();
@@ -200,20 +203,20 @@ pub(crate) fn patch(topic: &str, before: &Board, now: &Board) -> Option<Told> {
     (!same).then(|| Told::Patch { topic: topic.to_owned(), set, gone })
 }
 
-/// Any value of ours as JSON.
+/// Converts a value to JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> Value {
-    // Names and numbers of this house: can always be written.
+    // Cannot fail: the values contain only names and numbers.
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// Boards that all readers share.
+/// Topic states that all readers share.
 #[derive(Debug, Default)]
 pub(crate) struct Boards {
     overview: Mutex<Option<(Instant, Arc<Board>)>>,
 }
 
 impl Boards {
-    /// The overview, made anew when it is older than readers may see.
+    /// Returns the overview, and makes it again when it is too old.
     pub(crate) async fn overview<E>(&self, make: impl Future<Output = Result<Board, E>>) -> Result<Arc<Board>, E> {
         let mut kept = self.overview.lock().await;
         if let Some((at, board)) = &*kept

@@ -1,4 +1,4 @@
-//! One node with all its containers, and one container with what runs in it.
+//! Topics for one node with all its containers, and for one container with its tasks.
 
 use headroom_types::{ContainerId, NodeId};
 use headroom_wire::v1::error::Problem;
@@ -10,10 +10,10 @@ use crate::http::Web;
 use crate::input::{Input, Query};
 use crate::view;
 
-/// Containers of one node that are listed.
+/// Limit on containers of one node.
 const CONTAINERS: usize = 1000;
 
-/// One node; `None` when there is none of that name.
+/// State of the topic of one node; `None` if it does not exist.
 pub(crate) async fn node(web: &Web, id: &NodeId) -> Result<Option<Board>, Problem> {
     let Some((found, _)) = web.handle.node(id).await? else { return Ok(None) };
     let held = web.handle.ask(|reply| Input::Query(Query::Held(vec![id.clone()], reply))).await?;
@@ -26,7 +26,7 @@ pub(crate) async fn node(web: &Web, id: &NodeId) -> Result<Option<Board>, Proble
     Ok(Some(board))
 }
 
-/// One container; `None` when it is not known, or known no longer.
+/// State of the topic of one container; `None` if it is unknown or no longer kept.
 pub(crate) async fn container(web: &Web, id: &ContainerId) -> Result<Option<Board>, Problem> {
     let found = web.handle.ask(|reply| Input::Query(Query::Container(id.clone(), reply))).await?;
     let Some(found) = found else { return Ok(None) };

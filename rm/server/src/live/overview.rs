@@ -1,4 +1,5 @@
-//! The cluster on one screen, whatever its size: figures, how full nodes are, the ones to look at with their containers, what waits.
+//! Topic `overview`: the cluster on one screen of bounded size. It has statistics, the load of
+//! nodes, selected nodes with their containers, and waiting requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +15,20 @@ use crate::http::Web;
 use crate::input::{Input, Query};
 use crate::view::View;
 
-/// Nodes that are drawn one by one.
+/// Limit on nodes that are shown one by one.
 const NODES: usize = 16;
 /// Bars of a histogram.
 const BARS: usize = 20;
-/// Racks shown; the fullest where there are more.
+/// Limit on racks; the fullest are shown.
 const RACKS: usize = 48;
-/// Applications shown.
+/// Limit on applications.
 const JOBS: usize = 8;
-/// Requests that wait, the longest first.
+/// Limit on waiting requests, longest wait first.
 const WAITS: usize = 8;
-/// Warnings among the attention lines.
+/// Limit on warnings in the attention list.
 const WARNINGS: usize = 8;
 
-/// Makes the board.
+/// State of the topic.
 pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
     let view = web.handle.view().await?;
     let shown = shown(&view);
@@ -38,7 +39,7 @@ pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
     let hour = web.shared.memory_hour(web.clock.unix_now());
     let mut status = json(&view.status(headroom_types::Tick(0), hour));
     if let Value::Object(fields) = &mut status {
-        // What counts up by itself is the reader's to count.
+        // The reader computes the uptime, so that it causes no changes.
         fields.remove("up_s");
         fields.insert("since".into(), json!(zero));
     }
@@ -67,7 +68,8 @@ pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
     Ok(board)
 }
 
-/// All nodes of a small cluster; of a large one those that are not as they should be and the fullest, half and half.
+/// Nodes that are shown one by one: all nodes of a small cluster. Of a large one, up to half are
+/// nodes with containers that are not ready; the rest are the fullest.
 fn shown(view: &View) -> Vec<NodeId> {
     if view.nodes.len() <= NODES {
         return view.nodes.keys().cloned().collect();
@@ -88,12 +90,12 @@ fn shown(view: &View) -> Vec<NodeId> {
     sick.iter().chain(&rest).map(|n| n.id.clone()).collect()
 }
 
-/// Thousandths.
+/// Ratio in thousandths; 0 if `whole` is 0.
 pub(crate) fn filled(part: Bytes, whole: Bytes) -> u64 {
     part.get().saturating_mul(1000).checked_div(whole.get()).unwrap_or(0)
 }
 
-/// How many nodes are in which state, and how full they are.
+/// Number of nodes by state and by load.
 fn fleet(view: &View, shown: usize) -> Value {
     let mut states: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut granted, mut used) = ([0_u32; BARS], [0_u32; BARS]);
@@ -155,7 +157,7 @@ fn racks(view: &View) -> Vec<Value> {
     rows.into_iter().map(row).collect()
 }
 
-/// Those that live, the newest first, then the latest that are over.
+/// Live applications, newest first, then ended ones, newest first.
 fn jobs(view: &View, stories: &Stories) -> Vec<Value> {
     let newest = |over: bool| view.apps.values().rev().filter(move |a| a.state.is_final() == over);
     let total = |a: &AppId| stories.totals.get(a);

@@ -1,4 +1,5 @@
-//! What the tasks of live jobs are up to, gathered once for a whole screen: which run in which container, and which have needed more.
+//! Tasks of live jobs, collected once for a whole screen: running tasks by container, and tasks
+//! that needed more memory.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +10,33 @@ use serde_json::{Value, json};
 use super::brief;
 use crate::jobs::Jobs;
 
-/// Names of tasks by their container.
+/// Names of running tasks by container.
 pub(crate) type Labels = BTreeMap<ContainerId, Vec<String>>;
 
-/// Live jobs whose tasks are looked at; the newest.
+/// Limit on live jobs whose tasks are read; the newest.
 const JOBS: usize = 64;
-/// Names of tasks kept for one container.
+/// Limit on task names for one container.
 const NAMES: usize = 8;
-/// Ladders shown of all jobs together.
+/// Limit on ladders of all jobs together.
 const LADDERS: usize = 6;
 
-/// What was gathered.
+/// Collected data about tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Stories {
-    /// Tasks by their container.
+    /// Names of running tasks by container.
     pub(crate) labels: Labels,
-    /// Figures by job.
+    /// Totals by job.
     pub(crate) totals: BTreeMap<AppId, JobTotals>,
-    /// Tasks that were killed for memory, and what became of them.
+    /// Number of tasks that were killed for memory, by outcome.
     recovered: u32,
     going_on: u32,
     given_up: u32,
-    /// The latest of them, with when they last changed.
+    /// The latest tasks that needed more memory, with the time of their last change.
     ladders: Vec<(UnixMillis, Value)>,
 }
 
 impl Stories {
-    /// Of these applications, the newest of which come last.
+    /// Collects the tasks of these applications, which are in order of submission.
     pub(crate) fn of<'a>(jobs: &Jobs, apps: impl DoubleEndedIterator<Item = &'a AppId>) -> Stories {
         let mut stories = Stories::default();
         for app in apps.rev().take(JOBS) {
@@ -77,12 +78,12 @@ impl Stories {
         }
     }
 
-    /// The latest tasks that needed more than they were given.
+    /// The latest tasks that needed more memory.
     pub(crate) fn ladders(&self) -> Vec<&Value> {
         self.ladders.iter().map(|(_, value)| value).collect()
     }
 
-    /// Figures over all of them.
+    /// Totals over all jobs.
     pub(crate) fn figures(&self) -> Value {
         let sum = |of: fn(&JobTotals) -> u32| self.totals.values().map(|t| u64::from(of(t))).sum::<u64>();
         let rerun: u128 = self.totals.values().map(|t| t.rerun_byte_ms).sum();
@@ -95,12 +96,13 @@ impl Stories {
     }
 }
 
-/// Some attempt was killed for memory.
+/// Whether an attempt was killed for memory.
 pub(crate) fn killed(row: &TaskRow) -> bool {
     row.attempts.iter().any(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory))
 }
 
-/// It was given another size than its stage's.
+/// Whether the task needed more than the first size of its stage: escalated, killed for memory, or
+/// grown.
 pub(crate) fn is_told(row: &TaskRow) -> bool {
     row.rung > 1 || killed(row) || row.attempts.iter().any(|a| !a.grown.is_empty())
 }

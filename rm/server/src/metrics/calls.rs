@@ -1,4 +1,5 @@
-//! Calls by address, method and answer. The addresses are known when the process starts, so a call finds its counters without a lock.
+//! HTTP calls by route, method and status. All routes are known at start, so a call finds its
+//! counters without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -9,19 +10,19 @@ use headroom_telemetry::histogram::SHORT;
 use headroom_telemetry::names::{RM_HTTP_DURATION, RM_HTTP_INFLIGHT, RM_HTTP_REQUESTS};
 use headroom_telemetry::{Histogram, Page};
 
-/// For addresses that are none.
+/// Label of unknown routes.
 const ELSEWHERE: &str = "other";
-/// For all that is called as YARN's clients do.
+/// Label of all routes of the YARN interface.
 const YARN: &str = "/ws/v1";
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "other"];
 const CODES: [u16; 18] = [101, 200, 201, 202, 204, 304, 307, 400, 401, 403, 404, 409, 410, 413, 416, 422, 429, 503];
-/// For any other answer.
+/// Label of any other status.
 const OTHER_CODE: u16 = 500;
 
-/// The counters of all addresses.
+/// Counters of all routes.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    /// In order.
+    /// Sorted by route.
     routes: Vec<(String, Route)>,
     elsewhere: Route,
     underway: Arc<AtomicI64>,
@@ -29,7 +30,7 @@ pub(crate) struct Calls {
 
 #[derive(Debug)]
 struct Route {
-    /// By method and code.
+    /// By method and status.
     answers: Vec<AtomicU64>,
     times: Histogram,
 }
@@ -41,7 +42,7 @@ impl Route {
     }
 }
 
-/// A call that is being answered; counted as such until it is dropped.
+/// A call in progress; counted as such until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Underway {
     began: Instant,
@@ -63,13 +64,13 @@ impl Calls {
         Calls { routes, elsewhere: Route::new(), underway: Arc::default() }
     }
 
-    /// A call has come.
+    /// Counts the start of a call.
     pub(crate) fn begin(&self) -> Underway {
         self.underway.fetch_add(1, Ordering::Relaxed);
         Underway { began: Instant::now(), underway: self.underway.clone() }
     }
 
-    /// It is answered. `route` is the address as the router knows it.
+    /// Counts the end of a call. `route` is the path of the router.
     pub(crate) fn end(&self, call: &Underway, route: Option<&str>, method: &Method, status: StatusCode) {
         let route = self.route(route);
         route.times.time(call.began.elapsed());
@@ -87,7 +88,7 @@ impl Calls {
         found.ok().and_then(|place| self.routes.get(place)).map_or(&self.elsewhere, |(_, route)| route)
     }
 
-    /// Puts what was called on the page.
+    /// Adds the metrics to the page.
     pub(crate) fn put(&self, page: &mut Page) {
         page.number(&RM_HTTP_INFLIGHT, &[], {
             let underway = self.underway.load(Ordering::Relaxed).max(0);

@@ -1,4 +1,4 @@
-//! The page: the published view, what was counted, and what masters told, under the names of the house.
+//! Metrics page: the published view, the counters, and the totals that masters reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::{Counters, Decision};
 use crate::http::Web;
 use crate::view::View;
 
-/// Every state an application can be in, so that a state without any shows zero.
+/// All application states, so that a state without applications is exported as zero.
 const APP_STATES: [AppState; 6] =
     [AppState::Accepted, AppState::Running, AppState::Finishing, AppState::Finished, AppState::Failed, AppState::Killed];
 
-/// All there is to tell now.
+/// Current metrics.
 pub(crate) async fn page(web: &Web) -> Result<Page, Problem> {
     let view = web.handle.view().await?;
     let state = web.state.clone();
@@ -119,13 +119,14 @@ fn counted(page: &mut Page, counters: &Arc<Counters>, web: &Web) {
     }
 }
 
-/// Milliseconds of the wall clock as seconds.
+/// Converts milliseconds of the wall clock to seconds.
 #[expect(clippy::cast_precision_loss, reason = "exact for three hundred thousand years")]
 fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 
-/// Of all files below a directory. What cannot be read counts nothing: somebody may be writing it anew.
+/// Size of all files below a directory. Unreadable files count as zero: they may be replaced at
+/// that moment.
 fn size_of(folder: &Path) -> u64 {
     let mut sum = 0;
     let mut todo: Vec<PathBuf> = vec![folder.to_owned()];

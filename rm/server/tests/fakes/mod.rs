@@ -1,8 +1,8 @@
-//! A node and a master that only speak: what they do is decided by the test, one message at a time.
+//! A fake node and a fake master without processes: the test controls them, one message at a time.
 //!
-//! Every wait has a deadline, and says what it waited for.
+//! Every wait has a timeout, and its error names the awaited condition.
 
-#![allow(dead_code)] // each test file takes what it needs
+#![allow(dead_code)] // each test file uses only a part
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -22,14 +22,14 @@ use headroom_wire::v1::apps::{AppState, AppView, Master, SubmitApp, Submitted};
 use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::{Desired, Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, RunOrder, Want};
 
-/// For anything that should happen at once, on a loaded machine.
+/// Timeout for actions that take a moment, on a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
-/// Looks again and again until there is an answer.
+/// Polls until the result exists.
 pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     soon(what, async {
         let mut ticks = tokio::time::interval(Duration::from_millis(10));
@@ -61,13 +61,15 @@ pub(crate) struct Daemon {
     pub(crate) client: Client,
 }
 
-/// Built for the tests of its own crate; others who use these fakes start it in their own process.
+/// Path of the daemon, which is built only for tests of its own crate. Other crates start the
+/// resource manager in their own process.
 fn program() -> &'static str {
     let built: Option<&'static str> = option_env!("CARGO_BIN_EXE_resourcemanager");
     built.expect("a test of the resource manager's own crate")
 }
 
-/// Below the ports which the kernel hands to outgoing connections, in a row of this process: a daemon that is started again finds it free.
+/// Free port below the range that the kernel uses for outgoing connections. Each process has its
+/// own block, so that a restarted daemon finds its port free.
 pub(crate) fn free_port() -> u16 {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let row = 10_000 + u16::try_from(std::process::id() % 2_200).expect("small") * 10;
@@ -91,7 +93,7 @@ impl Daemon {
         until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
         Daemon { child, client }
     }
-    /// SIGKILL.
+    /// Ends the daemon with SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("kills");
         self.child.wait().expect("ends");
@@ -100,7 +102,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // What has ended by itself cannot be killed, and that is as good.
+        // Fails if the daemon has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -154,7 +156,7 @@ pub(crate) struct FakeNode {
     pub(crate) epoch: Epoch,
     pub(crate) has: BTreeMap<ContainerId, Observed>,
     pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
-    /// Every container it was ever told to run.
+    /// All orders to run a container, also of ended containers.
     pub(crate) orders: BTreeMap<ContainerId, RunOrder>,
     pub(crate) line: Option<Lines<Desired>>,
 }
@@ -176,7 +178,7 @@ impl FakeNode {
         node
     }
 
-    /// Says all it has, and listens.
+    /// Registers with all containers, and opens the stream.
     pub(crate) async fn register(&mut self) {
         let body = RegisterNode {
             serial: 0,
@@ -213,7 +215,7 @@ impl FakeNode {
         soon("a line for the node", line.next()).await.expect("the line is open").expect("a line")
     }
 
-    /// Does what a line says, without processes.
+    /// Applies the orders of a message, without processes.
     fn obey(&mut self, line: Desired) {
         for desired in line.containers {
             let container = desired.container;
@@ -246,7 +248,7 @@ impl FakeNode {
         }
     }
 
-    /// Reads lines until it sees what it waits for.
+    /// Reads messages until the condition is met.
     pub(crate) async fn until<T>(&mut self, what: &str, see: impl Fn(&FakeNode) -> Option<T>) -> T {
         soon(what, async {
             loop {
@@ -260,7 +262,7 @@ impl FakeNode {
         .await
     }
 
-    /// Waits until it has so many orders in all.
+    /// Waits until `n` orders have arrived in total.
     pub(crate) async fn until_orders(&mut self, n: usize) -> Vec<ContainerId> {
         self.until(&format!("{n} orders"), |node| (node.orders.len() >= n).then(|| node.orders.keys().cloned().collect())).await
     }
@@ -273,7 +275,7 @@ impl FakeNode {
         self.report().await.expect("reports");
     }
 
-    /// The container ended; told with the next report.
+    /// Ends a container; the next report contains the exit.
     pub(crate) fn end(&mut self, container: &ContainerId, reason: ExitReason) {
         let Some(observed) = self.has.get_mut(container) else { return };
         observed.phase = Phase::Exited;
@@ -292,7 +294,8 @@ impl FakeNode {
         self.exits.insert(container.clone(), report);
     }
 
-    /// A sign of life with all it has. Exits are repeated until they are forgotten.
+    /// Sends a heartbeat with all containers. Exits are repeated until the resource manager
+    /// acknowledges them.
     pub(crate) async fn report(&mut self) -> Result<(), ClientError> {
         let body = NodeReport {
             epoch: self.epoch,
@@ -308,7 +311,8 @@ impl FakeNode {
     }
 }
 
-/// A cluster with one node of 512 MiB and one container of 64 MiB, granted to an application called `job` and told to its node.
+/// A cluster with one node of 512 MiB and one container of 64 MiB. The container is granted to an
+/// application `job`, and its node has the order.
 pub(crate) async fn one_granted(client: &Client) -> (FakeNode, FakeMaster, ContainerId) {
     let mut node = FakeNode::join(client, "n1", 512).await;
     let master = FakeMaster::submit(client, "job").await;
@@ -408,7 +412,7 @@ impl FakeMaster {
         self.client.finish(self.app(), &body).await.expect("finishes")
     }
 
-    /// Reads updates until it sees what it waits for.
+    /// Reads updates until the condition is met.
     pub(crate) async fn until<T>(&mut self, what: &str, see: impl Fn(&FakeMaster) -> Option<T>) -> T {
         soon(what, async {
             loop {

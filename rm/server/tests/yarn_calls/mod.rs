@@ -1,20 +1,20 @@
-//! Calls as a program written for YARN makes them.
+//! Calls as a program for YARN makes them.
 
-#![allow(dead_code)] // each test file takes what it needs
+#![allow(dead_code)] // each test file uses only a part
 
 use reqwest::Method;
 use serde_json::Value;
 
 use crate::fakes::soon;
 
-/// The interface of one resource manager.
+/// The YARN interface of one resource manager.
 #[derive(Clone, Debug)]
 pub(crate) struct Yarn {
     http: reqwest::Client,
     url: String,
 }
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -26,7 +26,7 @@ impl Answered {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{e}: {:?}", self.text))
     }
-    /// The kind of an error, which must have YARN's shape.
+    /// Exception of an error response, whose format must be that of YARN.
     pub(crate) fn exception(&self) -> String {
         let body = self.json();
         let of = |key: &str| body["RemoteException"][key].as_str().unwrap_or_else(|| panic!("no {key} in {body}")).to_owned();
@@ -49,7 +49,7 @@ impl Yarn {
     pub(crate) async fn put(&self, path: &str, body: Value) -> Answered {
         self.call(Method::PUT, path, Some(body), None).await
     }
-    /// A path is below `/ws/v1/cluster`, unless it begins with a slash.
+    /// Makes a call. A path is below `/ws/v1/cluster`, unless it begins with a slash.
     pub(crate) async fn call(&self, method: Method, path: &str, body: Option<Value>, accept: Option<&str>) -> Answered {
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/ws/v1/cluster/{path}") };
         let mut request = self.http.request(method, format!("{}{path}", self.url));

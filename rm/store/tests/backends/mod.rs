@@ -1,6 +1,7 @@
-//! The same stories for every backend.
+//! Runs the same scenarios with every backend.
 
-/// Makes each function, which takes a backend, a test for each of them: `sled::NAME` and `redb::NAME`.
+/// Makes each function with a backend parameter a test for each backend: `sled::NAME` and
+/// `redb::NAME`.
 macro_rules! on_every_backend {
     ($($name:ident),+ $(,)?) => {
         mod sled {

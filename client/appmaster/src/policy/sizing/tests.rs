@@ -36,7 +36,7 @@ fn heap_and_overhead_are_learned_apart() {
     }
     let learned = sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 99)).profile;
     assert!((300..400).contains(&mib(&learned).0) && (180..256).contains(&mib(&learned).1), "{learned}");
-    // Three kills for the heap raise the heap, and nothing else.
+    // Three kills for the heap raise only the heap.
     for task in 50..53 {
         sizer.killed(&ask("map", Memory::HeapAndOverhead, &stated, task), Dimension::Heap, &learned);
     }

@@ -1,4 +1,4 @@
-//! The containers of a replay with shared executors, and the attempts in their slots.
+//! Containers of a replay with shared executors, and the attempts in their slots.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use headroom_types::Bytes;
 use super::super::run::seconds;
 use crate::policy::{Place, Size};
 
-/// A container: an executor of several slots, or one for a single task.
+/// A container: an executor with several slots, or one for a single task.
 #[derive(Debug)]
 pub(super) struct ReplayContainer {
-    /// Its node.
+    /// Index of its node.
     pub(super) host: usize,
-    /// What it has now.
+    /// Current memory.
     pub(super) memory: Bytes,
-    /// What it had at first.
+    /// Initial memory.
     base: Bytes,
-    /// Since when it has this memory. Ticks.
+    /// Time of its last change of memory. Ticks.
     resized: u64,
-    /// What it had before, times how long. GiB·s.
+    /// Memory over time before that change. GiB·s.
     before: f64,
     pub(super) slots: u32,
     /// Memory of a slot; zero in a container for one task.
@@ -26,7 +26,7 @@ pub(super) struct ReplayContainer {
     pub(super) place: Place,
     /// Attempts in its slots, by task.
     pub(super) attempts: BTreeMap<usize, SlotAttempt>,
-    /// Nothing new starts in it but this task.
+    /// The only task that may start in it, if it is reserved.
     pub(super) kept_for: Option<usize>,
 }
 
@@ -36,7 +36,7 @@ impl ReplayContainer {
         let attempts = BTreeMap::new();
         ReplayContainer { host, memory, base: memory, resized: now, before: 0.0, slots, share, place, attempts, kept_for: None }
     }
-    /// Slots that are free and have their memory: attempts that grew may have taken that of others.
+    /// Free slots whose memory is available: attempts that grew may use the memory of other slots.
     pub(super) fn free(&self) -> u32 {
         let borrowed = self.extra().saturating_sub(self.enlarged());
         if self.share.is_zero() || borrowed.is_zero() {
@@ -44,19 +44,19 @@ impl ReplayContainer {
         }
         self.empty().saturating_sub(u32::try_from(borrowed.div_ceil(self.share)).unwrap_or(u32::MAX))
     }
-    /// Memory that the attempts in it are charged with.
+    /// Memory that is charged for its attempts.
     pub(super) fn used(&self) -> Bytes {
         self.attempts.values().fold(Bytes::ZERO, |sum, attempt| sum.saturating_add(attempt.charged))
     }
-    /// Memory that could be given to an attempt in it.
+    /// Memory that is available for growth of its attempts.
     pub(super) fn spare(&self) -> Bytes {
         self.enlarged().saturating_add(self.share.mul_ratio(u64::from(self.empty()), 1)).saturating_sub(self.extra())
     }
-    /// Memory that would be spare if this attempt were not in it.
+    /// Memory that would be available without this attempt.
     pub(super) fn freed_by(&self, attempt: &SlotAttempt) -> Bytes {
         self.share.mul_ratio(u64::from(attempt.size.slots), 1).saturating_add(attempt.extra)
     }
-    /// Memory that it needs for what was given to its attempts.
+    /// Memory that it needs for its attempts.
     pub(super) fn needs(&self) -> Bytes {
         self.base.saturating_add(self.extra())
     }
@@ -65,7 +65,7 @@ impl ReplayContainer {
         self.before = self.gib_s(now);
         (self.memory, self.resized) = (to, now);
     }
-    /// Memory that it had, times how long. GiB·s.
+    /// Memory over time. GiB·s.
     pub(super) fn gib_s(&self, now: u64) -> f64 {
         self.before + self.memory.as_gib_f64() * seconds(now - self.resized)
     }
@@ -80,30 +80,30 @@ impl ReplayContainer {
     }
 }
 
-/// An attempt in slots of a container.
+/// An attempt in the slots of a container.
 #[derive(Clone, Debug)]
 pub(super) struct SlotAttempt {
-    /// Its size now.
+    /// Current size.
     pub(super) size: Size,
-    /// Its number; it changes when the attempt is held, so that events from before are void.
+    /// Number of the try; it changes when the attempt is frozen, which invalidates earlier events.
     pub(super) try_: u32,
-    /// What it is charged with.
+    /// Charged memory.
     pub(super) charged: Bytes,
-    /// When it started. Ticks.
+    /// Start time. Ticks.
     pub(super) began: u64,
-    /// What it was given while it ran.
+    /// Memory that it got while it ran.
     pub(super) extra: Bytes,
-    /// How often.
+    /// Number of growth steps.
     pub(super) grown: usize,
-    /// It is held at its limit.
+    /// Set while it is frozen at its limit.
     pub(super) hold: Option<SlotHold>,
 }
 
-/// An attempt is held at its limit.
+/// The freeze of an attempt at its limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotHold {
-    /// Since when. Ticks.
+    /// Start of the freeze. Ticks.
     pub(super) since: u64,
-    /// The step of its use that does not fit.
+    /// The step of its use that exceeds the limit.
     pub(super) step: u32,
 }

@@ -1,7 +1,9 @@
-//! Growth in shared executors: each task has a limit of its own, and one that comes to it is held.
+//! Growth in shared executors: each task has its own limit, and a task that reaches it is frozen.
 //!
-//! It is first given what is free in its executor, then what its container is enlarged by, if the node has that. Where the node is full
-//! it waits; after half its hold, or when all on the node are held, others give way; at the end of the hold it alone is killed.
+//! A frozen task first gets free memory of its executor, then an enlargement of its container if
+//! the node has free memory. On a full node it waits. After half of its freeze, or when all
+//! attempts on the node are frozen, other attempts are evicted. At the end of the freeze the task
+//! alone is killed.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use crate::policy::grow::{self, Pressed};
 use crate::policy::{Place, Size};
 
 impl ExecutorRun<'_> {
-    /// The use of a task rises. True when something came free.
+    /// Raises the use of a task. True when memory became free.
     pub(super) fn rises_in_its_limit(&mut self, id: u64, n: usize, step: u32, now: u64) -> bool {
         let Some(used) = self.use_at(n, step) else { return false };
         let Some(attempt) = self.attempt_mut(id, n) else { return false };
@@ -39,7 +41,7 @@ impl ExecutorRun<'_> {
         freed
     }
 
-    /// The hold of an attempt has ended without more memory: it is killed at its limit.
+    /// Kills an attempt at its limit when its freeze ends without more memory.
     pub(super) fn on_hold_over(&mut self, id: u64, n: usize, now: u64) {
         if self.attempt_mut(id, n).is_none_or(|attempt| attempt.hold.is_none()) {
             return;
@@ -51,8 +53,8 @@ impl ExecutorRun<'_> {
         }
     }
 
-    /// Gives more to the held attempts for which there is room, the longest held first. Where all on a node are held, some give way at
-    /// once. True when something came free.
+    /// Grows the frozen attempts for which there is free memory, the longest frozen first. If all
+    /// attempts on a node are frozen, some are evicted at once. True when memory became free.
     pub(super) fn grow_held(&mut self, now: u64) -> bool {
         let mut freed = false;
         loop {
@@ -68,7 +70,8 @@ impl ExecutorRun<'_> {
         }
     }
 
-    /// Attempts give way to one that is held, one after the other until it grows. False when none does.
+    /// Evicts attempts for a frozen one, one after the other until it grows. False when none may be
+    /// evicted.
     pub(super) fn evict_for(&mut self, n: usize, now: u64) -> bool {
         let mut any = false;
         while let Some(evicted) = self.to_evict(n, now) {
@@ -79,7 +82,8 @@ impl ExecutorRun<'_> {
         any
     }
 
-    /// The next to give way: another one on the node, or the held one itself where another is held beside it and less work is lost.
+    /// The next attempt to evict: another one on the node, or the frozen one itself if another is
+    /// frozen there and less work is lost.
     fn to_evict(&self, n: usize, now: u64) -> Option<usize> {
         let host = self.host_of(n)?;
         let other = self.candidates(n, now).into_iter().filter(|one| one.who != n).collect::<Vec<_>>();
@@ -92,7 +96,8 @@ impl ExecutorRun<'_> {
         cheaper(other, own, |one| one.lost).map(|one| one.who)
     }
 
-    /// Attempts on the node of a held one, the oldest first, each with the memory that it would free for that one.
+    /// Attempts on the node of a frozen one, the oldest first, each with the memory that its
+    /// eviction would make available.
     fn candidates(&self, n: usize, now: u64) -> Vec<Candidate<usize>> {
         let Some(id) = self.at.get(&n) else { return Vec::new() };
         let host = self.host_of(n);
@@ -103,7 +108,7 @@ impl ExecutorRun<'_> {
                 let frees = match (other == id, alone) {
                     (true, _) => container.freed_by(attempt),
                     (false, true) => container.memory,
-                    // The others in its container keep the memory of their slots.
+                    // The other attempts in its container keep the memory of their slots.
                     (false, false) => continue,
                 };
                 let lost = Duration::from_micros(now - attempt.began);
@@ -119,12 +124,12 @@ impl ExecutorRun<'_> {
         self.at.get(&n).and_then(|id| self.boxes.get(id)).map(|container| container.host)
     }
 
-    /// True where something held must not find the room of this node taken.
+    /// True when a frozen attempt has priority for the free memory of this node.
     pub(super) fn has_held(&self, host: usize) -> bool {
         self.held.iter().any(|n| self.host_of(*n) == Some(host))
     }
 
-    /// Takes an attempt out of its container, which gives back what it does not need any longer.
+    /// Removes an attempt from its container and returns memory that the container no longer needs.
     pub(super) fn take_attempt(&mut self, id: u64, n: usize, now: u64) -> Option<SlotAttempt> {
         let container = self.boxes.get_mut(&id)?;
         let attempt = container.attempts.remove(&n)?;
@@ -134,14 +139,15 @@ impl ExecutorRun<'_> {
         self.leaves(n);
         match place {
             Place::Own if self.growth => self.close(id, now),
-            // It is closed with the idle ones.
+            // The container is closed with the idle ones.
             Place::Own => {}
             Place::Shared => self.shrink(id, needs, now),
         }
         Some(attempt)
     }
 
-    /// Grows a held attempt if there is room. True when something came free: it is killed because it can have no more.
+    /// Grows a frozen attempt if there is free memory. True when memory became free because the
+    /// attempt was killed: the policy allows no further growth.
     fn grow(&mut self, n: usize, now: u64) -> bool {
         let Some((id, needs)) = self.needed(n) else { return false };
         let Some((profile, steps)) = self.wanted(id, n) else {
@@ -164,7 +170,7 @@ impl ExecutorRun<'_> {
         false
     }
 
-    /// The container of a held attempt, and the memory that is missing there: beyond what is spare in it.
+    /// The container of a frozen attempt, and the memory that is missing there.
     fn needed(&self, n: usize) -> Option<(u64, Bytes)> {
         let id = *self.at.get(&n)?;
         let container = self.boxes.get(&id)?;
@@ -173,7 +179,8 @@ impl ExecutorRun<'_> {
         Some((id, more.saturating_sub(container.spare())))
     }
 
-    /// The size that holds what a held attempt uses, with the steps of the policy up to it; `None` where it has no more.
+    /// The size that holds the use of a frozen attempt, with the growth steps up to it; `None` if
+    /// the policy allows no more.
     fn wanted(&self, id: u64, n: usize) -> Option<(Profile, usize)> {
         let attempt = self.boxes.get(&id)?.attempts.get(&n)?;
         let used = self.use_at(n, attempt.hold?.step)?;
@@ -187,14 +194,15 @@ impl ExecutorRun<'_> {
         Some((profile, steps))
     }
 
-    /// True when all attempts on the node of a held one, at least two, are held for the memory of each other.
+    /// True when all attempts on the node of a frozen one, at least two, are frozen and wait for
+    /// each other's memory.
     fn stands_still(&self, n: usize) -> bool {
         let Some(host) = self.host_of(n) else { return false };
         let there = || self.boxes.values().filter(|b| b.host == host).flat_map(|b| b.attempts.values());
         there().count() > 1 && there().all(|attempt| attempt.hold.is_some())
     }
 
-    /// None on this node may give way: the newest is left to its limit.
+    /// Kills the newest attempt on a node where none may be evicted.
     fn kill_newest(&mut self, n: usize, now: u64) {
         let host = self.host_of(n);
         let there = self.boxes.iter().filter(|(_, container)| Some(container.host) == host);
@@ -217,7 +225,8 @@ impl ExecutorRun<'_> {
         }
     }
 
-    /// The size that an attempt leaves to the next one: what grew in shared slots needs more of them, or a container of its own.
+    /// The size that an attempt passes on to the next one. An attempt that grew in shared slots
+    /// needs more slots, or its own container.
     fn size_reached(&self, attempt: &SlotAttempt) -> Size {
         let (size, set) = (attempt.size.clone(), &self.site.set);
         if attempt.grown == 0 || size.place == Place::Own {
@@ -227,7 +236,7 @@ impl ExecutorRun<'_> {
         if slots <= set.slots { Size { slots, ..size } } else { Size { slots: 1, place: Place::Own, ..size } }
     }
 
-    /// Takes memory of its node for a container. False when there is none.
+    /// Takes free memory of the node for a container. False when there is too little.
     fn enlarge(&mut self, id: u64, by: Bytes, now: u64) -> bool {
         let Some(container) = self.boxes.get_mut(&id) else { return false };
         let Some((_, free)) = self.hosts.get_mut(container.host).filter(|(_, free)| *free >= by) else { return false };
@@ -244,7 +253,7 @@ impl ExecutorRun<'_> {
         container.resize(to, now);
     }
 
-    /// What a task needs at a step of its use.
+    /// The memory use of a task at a step.
     fn use_at(&self, n: usize, step: u32) -> Option<Bytes> {
         Some(self.tasks.get(n)?.peak.mul_ratio(u64::from(step), u64::from(STEPS)))
     }
@@ -253,7 +262,7 @@ impl ExecutorRun<'_> {
         self.boxes.get_mut(&id)?.attempts.get_mut(&n)
     }
 
-    /// Makes the events of an attempt void.
+    /// Invalidates the scheduled events of an attempt.
     fn next_try(&mut self, id: u64, n: usize) -> u32 {
         let past = self.past.entry(n).or_default();
         past.tries += 1;
@@ -264,7 +273,7 @@ impl ExecutorRun<'_> {
         number
     }
 
-    /// The steps of an attempt after this one, and its end, from now on.
+    /// Schedules the steps of an attempt after this one, and its end.
     pub(super) fn schedule(&mut self, n: usize, number: u32, now: u64, after: u32) {
         let Some(task) = self.tasks.get(n) else { return };
         let failures = self.past.get(&n).map_or(0, |past| past.spent.memory);

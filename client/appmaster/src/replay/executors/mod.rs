@@ -1,11 +1,14 @@
-//! The same tasks in shared executors: four slots that share 16 GiB, and only the executor is held to its limit.
+//! The recorded tasks in shared executors: four slots share 16 GiB, and only the executor has a
+//! limit.
 //!
-//! A task's use rises in steps to its need, which it reaches at the moment it would be killed at in a container of its own. When the tasks of
-//! an executor together pass its limit, the executor and all of them are gone; who is charged for it and what each is given next is
-//! decided by the code that decides it in a job: [`blame`] and [`decide`]. What a task is charged with is its use and a little of the kernel's.
-//! Free slots of an executor that has nothing to do go back to their host. Tasks that wait for a whole host, or for several slots, have one kept for them.
+//! The use of a task rises in steps to its need. It reaches the need at the time at which it would
+//! be killed in its own container. When the tasks of an executor exceed its limit together, the
+//! executor and all of them die. The code of real jobs decides which tasks are charged and which
+//! size each gets next: [`blame`] and [`decide`]. A task is charged for its use and a little kernel
+//! memory. An idle executor returns its memory to its host. A task that waits for a whole host, or
+//! for several slots, gets one reserved.
 //!
-//! With growth each task has a limit of its own instead, and is given more there: see [`growth`].
+//! With growth, each task has its own limit and can grow: see [`growth`].
 
 mod container;
 mod growth;
@@ -30,41 +33,41 @@ use crate::policy::sizing::{Ask, Need, Sizer};
 use crate::policy::{Account, Cap, Case, Next, Place, Size, Spent, decide};
 use container::{ReplayContainer, SlotAttempt};
 
-/// Steps in which a task comes to its need.
+/// Number of steps in which a task reaches its need.
 const STEPS: u32 = 8;
-/// Most that the kernel takes for a task beside what it asked for. Bytes.
+/// Maximum kernel memory of a task in addition to its use. Bytes.
 const SLACK: u64 = 2 << 20;
-/// Waiting tasks without room that are looked at before the others wait for the next end.
+/// Maximum number of waiting tasks without free memory that are examined before the next event.
 const LOOKED_AT: usize = 8;
 
-/// How tasks in shared executors fared.
+/// Results of the tasks in shared executors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Shared {
-    /// Attempts that were killed, of tasks beyond their size and of those beside them.
+    /// Killed attempts: of tasks beyond their size, and of tasks in the same executor.
     pub kills: u64,
-    /// Of them, those of tasks that were within their size.
+    /// Killed attempts of tasks that stayed within their size.
     pub innocent_kills: u64,
-    /// Of the attempts that were within their size, those that were charged all the same.
+    /// Attempts within their size that were charged nevertheless.
     pub innocent_charged: u64,
     /// Executors that died.
     pub deaths: u64,
     /// Tasks that were given up.
     pub lost: u64,
-    /// Of them, those that some host could have held.
+    /// Given-up tasks that some host could have held.
     pub lost_avoidable: u64,
     /// Memory used divided by memory allocated.
     pub maq: f64,
-    /// What tasks that ended well needed. GiB·h.
+    /// Memory that successful tasks needed. GiB·h.
     pub used_gib_h: f64,
-    /// What executors and containers had. GiB·h.
+    /// Memory of executors and containers. GiB·h.
     pub allocated_gib_h: f64,
-    /// Steps by which attempts were given more while they ran.
+    /// Growth steps of running attempts.
     pub grown: u64,
-    /// Attempts that were held because neither their executor nor its node had memory for them.
+    /// Attempts that were frozen because neither their executor nor its node had free memory.
     pub held: u64,
-    /// How long attempts were held. Seconds.
+    /// Total time of freezes. Seconds.
     pub held_s: f64,
-    /// Attempts that gave way to one that was held, and ran again elsewhere.
+    /// Attempts that were evicted for a frozen one and ran again elsewhere.
     pub evictions: u64,
 }
 
@@ -90,7 +93,7 @@ impl Shared {
     }
 }
 
-/// What the tasks of a trace run in: one stage on shared executors.
+/// The job that stands for a trace: one stage on shared executors.
 struct Site {
     stage: StageSpec,
     set: ExecutorSpec,
@@ -109,7 +112,7 @@ impl Site {
     }
 }
 
-/// What a task has behind it.
+/// Earlier attempts of a task.
 #[derive(Clone, Debug, Default)]
 struct Past {
     size: Option<Size>,
@@ -122,15 +125,15 @@ struct Past {
 enum SlotEvent {
     /// The use of a task rises.
     Step(u32),
-    /// It ends well.
+    /// The task succeeds.
     End,
-    /// It has been held so long that others give way.
+    /// The task has been frozen so long that other attempts are evicted.
     Contention,
-    /// It is not held any longer.
+    /// The freeze ends.
     HoldOver,
 }
 
-/// A replay under way.
+/// A replay in progress.
 struct ExecutorRun<'a> {
     tasks: &'a [Task],
     mode: Mode,
@@ -138,7 +141,7 @@ struct ExecutorRun<'a> {
     site: &'a Site,
     whole: Bytes,
     hosts: Vec<(u32, Bytes)>,
-    /// Nothing new goes there but this task.
+    /// The reserved host, and the only task that may start there.
     kept_host: Option<(usize, usize)>,
     boxes: BTreeMap<u64, ReplayContainer>,
     at: BTreeMap<usize, u64>,
@@ -148,20 +151,20 @@ struct ExecutorRun<'a> {
     running: BTreeMap<&'a str, usize>,
     past: BTreeMap<usize, Past>,
     events: BinaryHeap<Reverse<(u64, usize, u32, SlotEvent)>>,
-    /// Tasks that are held at their limit, the longest first.
+    /// Tasks that are frozen at their limit, the longest first.
     held: Vec<usize>,
-    /// Tasks that have given way.
+    /// Tasks that were evicted.
     evicted: BTreeSet<usize>,
     sizer: Sizer,
-    /// First sizes of each kind, by input, while nothing new is known of it.
+    /// Cached first sizes of each kind, by input, until something new is learned about it.
     sized: BTreeMap<&'a str, BTreeMap<Option<Bytes>, Size>>,
     sums: Shared,
 }
 
-/// Memory of an executor of four slots: four shares of a slot.
+/// Memory of an executor with four slots: four shares of a slot.
 pub(super) const EXECUTOR: Bytes = Bytes::from_gib(16);
 
-/// An executor so small that one task in ten does not fit its share; no larger than [`EXECUTOR`].
+/// Memory of an executor in which one task in ten does not fit its share; at most [`EXECUTOR`].
 pub(super) fn tight(tasks: &[Task]) -> Bytes {
     let mut peaks: Vec<Bytes> = tasks.iter().map(|task| task.peak).collect();
     peaks.sort_unstable();
@@ -251,7 +254,7 @@ impl<'a> ExecutorRun<'a> {
         Cap { task: self.whole, largest: Some(self.whole), by_job: false }
     }
 
-    /// The size a task waits for; `None` while few of its kind may run.
+    /// The size for which a task waits; `None` while only a few of its kind may run.
     fn size_of(&mut self, n: usize) -> Option<Size> {
         if let Some(size) = self.past.get(&n).and_then(|past| past.size.clone()) {
             return Some(size);
@@ -297,7 +300,7 @@ impl<'a> ExecutorRun<'a> {
         }
     }
 
-    /// Whether any new task could start at all.
+    /// True when any new task could start.
     fn has_room(&self) -> bool {
         let slots = self
             .boxes
@@ -310,7 +313,7 @@ impl<'a> ExecutorRun<'a> {
         self.kept_host.is_some_and(|(kept, _)| kept == host) || self.has_held(host)
     }
 
-    /// The host with the least memory left over.
+    /// The fitting host with the least free memory.
     fn host_for(&self, cpus: u32, memory: Bytes, task: Option<usize>) -> Option<usize> {
         let kept = |host: usize| self.kept_host.is_some_and(|(kept, by)| kept == host && Some(by) != task);
         let open = |host: &usize| !kept(*host) && !self.has_held(*host);
@@ -344,7 +347,7 @@ impl<'a> ExecutorRun<'a> {
     fn shared_box(&mut self, n: usize, slots: u32, now: u64) -> Option<u64> {
         let able = |b: &ReplayContainer| b.place == Place::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
         let there = self.boxes.iter().filter(|(_, b)| able(b) && !self.is_kept(b.host));
-        // The fullest first, so that others come free.
+        // The fullest first, so that other executors become idle.
         if let Some((id, _)) = there.min_by_key(|(id, b)| (b.free(), **id)) {
             return Some(*id);
         }
@@ -382,14 +385,14 @@ impl<'a> ExecutorRun<'a> {
         }
     }
 
-    /// Containers in which nothing runs.
+    /// Closes idle containers.
     fn give_back(&mut self, now: u64) {
         let idle: Vec<u64> =
             self.boxes.iter().filter(|(_, b)| b.attempts.is_empty() && b.kept_for.is_none()).map(|(id, _)| *id).collect();
         for id in &idle {
             self.close(*id, now);
         }
-        // What waits for a whole host, or an executor, may have it now.
+        // Tasks that wait for a whole host, or an executor, may get it now.
         if !idle.is_empty() && !self.again.is_empty() {
             self.place(now);
         }
@@ -417,20 +420,20 @@ impl<'a> ExecutorRun<'a> {
         self.schedule(n, try_, now, 0);
     }
 
-    /// True when something came free.
+    /// Raises the use of a task. True when memory became free.
     fn rises(&mut self, id: u64, n: usize, step: u32, now: u64) -> bool {
         let Some(task) = self.tasks.get(n) else { return false };
         let use_ = task.peak.mul_ratio(u64::from(step), u64::from(STEPS)).saturating_add(slack(n));
         let Some(b) = self.boxes.get_mut(&id) else { return false };
         let Some(attempt) = b.attempts.get_mut(&n) else { return false };
         attempt.charged = use_;
-        // What the kernel takes beside is no reason to kill a task that is alone at what it asked for.
+        // Kernel memory does not kill a task that runs alone within its size.
         let room = if b.place == Place::Own { b.memory.saturating_add(Bytes::new(SLACK)) } else { b.memory };
         let over = b.used().saturating_sub(room);
         if over.is_zero() {
             return false;
         }
-        // The limit was as far as it came.
+        // The use stops at the limit.
         if let Some(attempt) = b.attempts.get_mut(&n) {
             attempt.charged = attempt.charged.saturating_sub(over);
         }
@@ -537,7 +540,7 @@ impl<'a> ExecutorRun<'a> {
     }
 }
 
-/// What the kernel takes for a task beside its need: the same for the same task. Bytes.
+/// Kernel memory of a task in addition to its need, constant for each task. Bytes.
 fn slack(n: usize) -> Bytes {
     let mixed = (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     Bytes::new(mixed % SLACK)

@@ -1,9 +1,13 @@
-//! From kill to retry while the job's own tasks keep every processor of the node.
+//! From kill to retry while the job's own tasks use all processors of the node.
 //!
-//! A node with two processors, two executors of one processor and one slot each, a hundred short tasks. Some of them are killed at
-//! their first attempt and need a container of their own, for which there is room only where an executor of the job leaves. The same
-//! job without kills runs in turns, for the makespan. The same with neighbours that are held for growth on a node without free memory, in
-//! a queue that is full on a node that is not, and while another queue asks for its half.
+//! The node has two processors; the job has two executors with one processor and one slot each, and
+//! a hundred short tasks. Some tasks are killed in their first attempt and need their own
+//! container, which only fits after an executor of the job has ended. The same job without kills
+//! runs in turns, to compare the makespan. Further loads:
+//!
+//! - other tasks are frozen for growth on a node without free memory;
+//! - the queue is full on a node with free memory;
+//! - another queue requests its half.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,26 +25,26 @@ use crate::quantiles::{millis, quantile};
 const TASKS: usize = 100;
 /// Run time of a task. Milliseconds.
 const TASK_MS: u64 = 300;
-/// What a victim's first attempt tries to take, of the 48 MiB that it has. MiB.
+/// Allocation of a victim's first attempt; its limit is 48 MiB. MiB.
 const TAKES_MIB: u32 = 64;
 
-/// The stage of tasks that are killed where the others grow.
+/// The stage of tasks that are killed while the others grow.
 const VICTIMS: &str = "victims";
 
-/// What else keeps the killed task from its container.
+/// The load that delays the container of the killed task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Load {
-    /// The job's own tasks keep every processor of the node.
+    /// The job's own tasks use all processors of the node.
     Alone,
-    /// Neighbours are held near their limits and wait for memory that the node does not have.
+    /// Other tasks are frozen near their limits and wait for memory that the node does not have.
     Growing,
-    /// The job keeps all that its queue may have; the node has more.
+    /// The job uses the maximum of its queue; the node has more.
     FullQueue,
-    /// Another queue asks for its half of the node while the task waits.
+    /// Another queue requests its half of the node during the wait.
     Preempted,
 }
 
-/// One kind of load: how many tasks are killed in each of its jobs.
+/// The loads, with the indexes of the killed tasks in each of their jobs.
 const KINDS: [(&str, Load, &[&[usize]]); 5] = [
     ("one kill", Load::Alone, &[&[0], &[40]]),
     ("three kills", Load::Alone, &[&[10, 11, 60]]),
@@ -49,41 +53,41 @@ const KINDS: [(&str, Load, &[&[usize]]); 5] = [
     ("one kill, preemption near", Load::Preempted, &[&[8]]),
 ];
 
-/// Times from the end of a killed attempt to the start of the next one.
+/// Results: times from the end of a killed attempt to the start of the next one.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Figures {
     p50_ms: f64,
     p99_ms: f64,
     mean_task_ms: f64,
     n: usize,
-    /// Jobs in which one task is killed: the longest wait, as a multiple of the mean run time.
+    /// Longest wait in jobs with one killed task, as a multiple of the mean run time.
     worst_single: f64,
-    /// Makespan of the jobs with one kill, as a multiple of that of the jobs without.
+    /// Makespan of the jobs with one kill, as a multiple of the makespan without kills.
     makespan_ratio: f64,
     kinds: Vec<Kind>,
 }
 
-/// The figures of one kind of load.
+/// The results of one load.
 #[derive(Debug, serde::Serialize)]
 struct Kind {
     kind: &'static str,
     /// The longest wait. Milliseconds.
     longest_ms: f64,
-    /// The same as a multiple of the mean run time of its tasks.
+    /// The longest wait as a multiple of the mean run time of its tasks.
     longest_in_task_times: f64,
-    /// Makespan with kills, as a multiple of that of the same job without.
+    /// Makespan with kills, as a multiple of the makespan without.
     makespan_ratio: f64,
     n: usize,
 }
 
-/// What one job has shown.
+/// The measurements of one job.
 struct Shown {
     waits: Vec<u128>,
     runs: Vec<u128>,
     makespan: Duration,
 }
 
-/// What all jobs of one kind have shown.
+/// The measurements of all jobs of one load.
 #[derive(Default)]
 struct Sums {
     waits: Vec<u128>,
@@ -106,7 +110,7 @@ impl Sums {
     }
 }
 
-/// Runs so many rounds of jobs.
+/// Runs this number of rounds.
 pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     let (mut kinds, mut alone) = (Vec::new(), Sums::default());
     for (kind, load, jobs) in KINDS {
@@ -132,7 +136,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     })
 }
 
-/// All jobs of one kind, each round with one in which nothing is killed.
+/// Runs all jobs of one load; each round includes a job without kills.
 fn of_kind(load: Load, jobs: &[&[usize]], rounds: u32) -> Result<Sums> {
     let cluster = cluster(load)?;
     let mut sums = Sums::default();
@@ -153,7 +157,7 @@ fn cluster(load: Load) -> Result<Cluster> {
     let node = |mib, cpus| NodeShape { memory: Bytes::from_mib(mib), cpus, enforcer: None };
     match load {
         Load::Alone => Cluster::start(&[node(2048, 2)]),
-        // A master, two executors, and less than a larger slot.
+        // The node has memory for a master, two executors, and less than a larger slot.
         Load::Growing => Cluster::start(&[node(72 + 2 * 144 + 16, 2)]),
         Load::FullQueue => Cluster::start_managed(&[node(4096, 8)], "[queues.default]\n[queues.ours]\nmaximum = { cpus = 2 }\n"),
         Load::Preempted => Cluster::start_managed(
@@ -211,19 +215,19 @@ fn wait(task: &TaskRow) -> Option<Duration> {
     Some(task.attempts.get(at + 1)?.started.since(task.attempts.get(at)?.ended?))
 }
 
-/// One slot in each executor, so that a killed task gets a container of its own.
+/// A job with one slot in each executor, so that a killed task gets its own container.
 fn job(load: Load, name: &str, victims: &[usize]) -> Result<String> {
     let takes = format!("sleep 0.1; {} act take:{TAKES_MIB}; sleep 0.2", programs::path("workload")?.display());
     let (mut cases, mut first) = (String::new(), String::new());
     match load {
         Load::Alone | Load::FullQueue | Load::Preempted => {
             for victim in victims {
-                // Its next attempts have the room.
+                // The next attempts have enough memory.
                 write!(cases, "{victim}) {takes};; ")?;
             }
         }
         Load::Growing => {
-            // They need more than they have, and are held until there is room.
+            // These tasks exceed their limit and are frozen until memory is free.
             write!(cases, "*[05]) {takes};; ")?;
             if !victims.is_empty() {
                 // Tasks that are killed, beside those that grow.

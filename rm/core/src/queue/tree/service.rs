@@ -1,4 +1,4 @@
-//! How seats follow from what is used, and what the pass asks: who is next, and what need not be tried again.
+//! Updates of the scheduling order from used resources, and the iteration of a pass over waiters.
 
 use std::cmp::Reverse;
 
@@ -12,12 +12,14 @@ use crate::queue::spec::{Gate, Order};
 use crate::queue::waits::Head;
 
 impl Queues {
-    /// Something that failed may succeed now: room became free, or a limit is wider.
+    /// Starts a new round: something that failed may succeed, because resources became free or a
+    /// limit was raised.
     pub(crate) fn stir(&mut self) {
         self.round += 1;
         self.fresh = true;
     }
-    /// Seats are right for what the ledger says. False when there is nobody to be tried.
+    /// Updates the scheduling order from the ledger. Returns false when no waiter needs to be
+    /// tried.
     pub(crate) fn settle(&mut self, ledger: &mut Ledger) -> bool {
         let changed = ledger.take_changed();
         if self.total != *ledger.total() {
@@ -31,7 +33,7 @@ impl Queues {
         }
         std::mem::take(&mut self.fresh) && !self.is_empty()
     }
-    /// What an application uses has changed.
+    /// Updates the order after a change of an application's resources.
     pub(super) fn used(&mut self, app: &AppId, ledger: &Ledger) {
         let Some(member) = self.members.get(&app.seq()) else { return };
         let leaf = member.leaf;
@@ -42,7 +44,7 @@ impl Queues {
             self.reseat_path(leaf, ledger);
         }
     }
-    /// Every bound follows what there is. No rank is known after that.
+    /// Resolves all limits against the total resources, and discards all computed ranks.
     pub(super) fn resolve(&mut self) {
         let (mut can_have, mut can_count_on) = (Vec::with_capacity(self.slots.len()), Vec::with_capacity(self.slots.len()));
         for slot in &mut self.slots {
@@ -66,7 +68,7 @@ impl Queues {
         for number in waiting {
             self.reseat_member(number, ledger);
         }
-        // queues come after those that hold them
+        // a parent has a smaller number than its children, so children come first
         for number in (0..self.slots.len()).rev().filter_map(|n| u32::try_from(n).ok()) {
             self.reseat_queue(QueueIx(number), ledger);
         }
@@ -126,13 +128,13 @@ impl Queues {
             parent.seats.put(class, rank);
         }
     }
-    /// The least that anybody in or below a queue needs, where the queue may be given that.
+    /// Minimum class of all waiters in or below a queue; `None` when the queue may not grant it.
     fn least(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Option<Class> {
         let least = slot.seats.least().filter(|_| slot.spec.gate.grants())?;
         let most = |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
         ledger.queue(ix).is_none_or(|account| most(&account.used)).then_some(least)
     }
-    /// For the invariants: every seat is what it would be if it were taken now.
+    /// Checks the invariant that every position equals a newly computed one.
     pub(crate) fn check_seats(&self, ledger: &Ledger) {
         let mut taken = vec![0; self.slots.len()];
         let mut check = |of: QueueIx, seat: Option<(Class, Rank)>, right: Option<(Class, Rank)>, who: &dyn std::fmt::Display| {
@@ -160,7 +162,8 @@ impl Queues {
         let weight = slot.spec.weight.unwrap_or(1);
         Rank { priority: Reverse(slot.spec.priority), standing, share: share.by_weight(weight), who: ix.0 }
     }
-    /// Whether a queue has what it can count on, and how much of it; of the cluster where it can count on nothing.
+    /// Position of a queue relative to its guarantee, and its share of the guarantee; of the
+    /// cluster without a guarantee.
     pub(crate) fn standing(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> (Standing, Dominant) {
         let Some(used) = ledger.queue(ix).map(|account| &account.used) else { return (Standing::Above, Dominant::default()) };
         if slot.guaranteed.is_open() || slot.guaranteed.is_nothing() {
@@ -177,7 +180,7 @@ impl Queues {
         Rank { priority: Reverse(member.priority), standing: Standing::Above, share, who: member.id.seq() }
     }
 
-    /// The next below a queue that is worth a try.
+    /// Next child queue or application that may succeed.
     pub(crate) fn next(&self, queue: QueueIx, after: Option<Rank>, open: impl FnMut(Class) -> bool) -> Option<(Rank, Seat)> {
         let slot = self.slot(queue)?;
         if slot.children.is_empty() {
@@ -189,7 +192,7 @@ impl Queues {
         let rank = slot.seats.next(after, open, failed)?;
         Some((rank, Seat::Queue(QueueIx(rank.who))))
     }
-    /// The application of a seat, and the next of what it waits for.
+    /// Application of this number, and the next line that it waits for.
     pub(crate) fn next_line(&self, number: u32, after: Option<&Head>) -> Option<(&AppId, Head)> {
         let member = self.members.get(&number)?;
         Some((&member.id, member.waits.next(after, self.round)?))
@@ -198,11 +201,11 @@ impl Queues {
     pub(crate) fn line(&self, number: u32, head: &Head) -> impl Iterator<Item = &RequestId> {
         self.members.get(&number).into_iter().flat_map(|member| member.waits.line(head))
     }
-    /// The application of a seat.
+    /// Application of this number, and its leaf.
     pub(crate) fn member(&self, number: u32) -> Option<(&AppId, QueueIx)> {
         self.members.get(&number).map(|member| (&member.id, member.leaf))
     }
-    /// Not again in this round.
+    /// Excludes an object from further tries in this round.
     pub(crate) fn fail(&mut self, failed: Failed) {
         match failed {
             Failed::Queue(ix) => {
@@ -222,7 +225,7 @@ impl Queues {
             }
         }
     }
-    /// The gate that counts for a queue: where one of those that hold it is shut, that one shuts it too.
+    /// Effective state of a queue: the most restrictive one of the queue and its ancestors.
     pub fn gate(&self, queue: QueueIx) -> Gate {
         let gates = || self.path_of(queue).map(|(_, slot)| slot.spec.gate);
         match (gates().all(Gate::admits), gates().all(Gate::grants)) {
@@ -232,7 +235,7 @@ impl Queues {
             (false, false) => Gate::Closed,
         }
     }
-    /// The innermost queue on the way to the root that a gate keeps from granting.
+    /// Innermost queue on the path to the root whose state forbids grants.
     pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, Gate)> {
         self.path_of(leaf).find(|(_, slot)| !slot.spec.gate.grants()).map(|(_, slot)| (&slot.path, slot.spec.gate))
     }

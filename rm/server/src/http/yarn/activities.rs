@@ -1,4 +1,4 @@
-//! Why an application waits.
+//! `app-activities`: the reasons why an application waits.
 
 use axum::Json;
 use axum::extract::State;
@@ -32,7 +32,7 @@ struct Activities {
     allocations: Vec<Allocation>,
 }
 
-/// One look at everything that waits: the latest.
+/// The latest scheduling attempt for all waiting requests.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Allocation {
@@ -72,7 +72,7 @@ pub(crate) async fn of_app(State(web): State<Web>, At(id): At<YarnApp>) -> Resul
     Ok(Json(Answer { activities: convert(&app, why, web.clock.unix_now()) }))
 }
 
-/// Nothing that waits means nothing to explain.
+/// Converts the reasons. If no request waits, the list of allocations is empty.
 fn convert(app: &AppFacts, why: Vec<Why>, now: UnixMillis) -> Activities {
     let allocation = || Allocation {
         queue_name: app.queue.to_string(),

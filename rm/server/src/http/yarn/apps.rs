@@ -19,16 +19,17 @@ use super::state::{AppState, FinalStatus};
 use super::{Asked, At, Here, app, facts};
 use crate::facts::{AppFacts, ContainerFacts, Of, Use, sum};
 
-/// What an application without a type is shown as.
+/// Type of an application that was submitted without one.
 pub(crate) const TYPE: &str = "HEADROOM";
-/// In the environment of a master that was submitted here: what its submission called it, and has no other place.
+/// Environment variable of a master with the application name of a YARN submission. YARN allows
+/// names that this resource manager does not.
 pub(crate) const NAME_VARIABLE: &str = "HEADROOM_YARN_NAME";
-/// Its type.
+/// Environment variable with the application type.
 pub(crate) const TYPE_VARIABLE: &str = "HEADROOM_YARN_TYPE";
-/// Its tags, joined by commas.
+/// Environment variable with the tags, joined by commas.
 pub(crate) const TAGS_VARIABLE: &str = "HEADROOM_YARN_TAGS";
 
-/// What an application calls itself.
+/// Name, type and tags of an application.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) name: String,
@@ -48,7 +49,7 @@ impl Kind {
     }
 }
 
-/// `{"apps":{"app":[…]}}`. An empty list is written as one.
+/// `{"apps":{"app":[…]}}`. An empty list is written as `[]`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Apps {
     apps: List,
@@ -75,7 +76,7 @@ struct App {
     queue: String,
     state: AppState,
     final_status: FinalStatus,
-    /// 0 to 100.
+    /// Percent, 0 to 100.
     progress: f64,
     #[serde(rename = "trackingUI")]
     tracking_ui: &'static str,
@@ -134,7 +135,7 @@ struct App {
     timeouts: Option<Timeouts>,
 }
 
-/// Containers that are still to come.
+/// Containers that are not yet granted.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceRequest {
@@ -155,7 +156,7 @@ struct ExecutionType {
     enforce_execution_type: bool,
 }
 
-/// What it has, by partition; there is one.
+/// Resources by partition; there is one partition.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UsedResources {
@@ -178,7 +179,7 @@ pub(crate) struct Timeouts {
     timeout: Vec<Timeout>,
 }
 
-/// When an application's time is over.
+/// Deadline of an application's lifetime.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Timeout {
@@ -188,14 +189,14 @@ pub(crate) struct Timeout {
     remaining_time_in_seconds: i64,
 }
 
-/// What the figures of one application are measured against.
+/// Values of the whole cluster that the view of one application needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole {
-    /// Memory of the nodes that take work. Bytes.
+    /// Memory of the nodes that accept containers. Bytes.
     pub(crate) memory: Bytes,
-    /// Now.
+    /// Current time. Milliseconds since 1970.
     pub(crate) now: u64,
-    /// For links.
+    /// Base URL for links.
     pub(crate) here: String,
 }
 
@@ -238,7 +239,7 @@ fn show(web: &Web, app: &AppFacts, whole: &Whole, without: &BTreeSet<Part>) -> A
     shown
 }
 
-/// What its master tells of its tasks; all of it once it went well.
+/// Progress in percent: the share of tasks that the master reports as done; 100 after success.
 fn progress(app: &AppFacts, done: Option<(u32, u32)>) -> f64 {
     match FinalStatus::of(app.state) {
         FinalStatus::Succeeded => 100.0,
@@ -306,7 +307,7 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
     }
 }
 
-/// When its master began for the first time, as far as that is kept.
+/// Start of the oldest application attempt that is kept.
 fn launched(app: &AppFacts) -> u64 {
     app.runs.first().and_then(|run| run.started).map_or(0, |at| at.0)
 }
@@ -319,14 +320,15 @@ fn tracking(app: &AppFacts) -> &'static str {
     }
 }
 
-/// Where a container's logs are; empty when its node is not known any more.
+/// URL of a container's logs; empty if its node is no longer known.
 pub(crate) fn logs(c: &ContainerFacts) -> String {
     let name = YarnContainer::of(&c.id, c.attempt);
     let at = |url: &String| format!("{}/ws/v1/node/containers/{name}/logs", url.trim_end_matches('/'));
     c.node_url.as_ref().map(at).unwrap_or_default()
 }
 
-/// Requests have names here and numbers there: a request's number is its place among those that wait.
+/// Converts waiting requests. A request has a name here and a number in YARN: its position among
+/// the waiting requests.
 fn requests(app: &AppFacts) -> Vec<ResourceRequest> {
     let all = app.waiting.iter().zip(0..);
     let request = all.map(|(waiting, place)| ResourceRequest {
@@ -359,12 +361,12 @@ fn over_time(used: Use) -> Entries {
     Entries::of([("memory-mb", mib_seconds(used.memory)), ("vcores", core_seconds(used.cpus))])
 }
 
-/// The only kind of time-out there is.
+/// The lifetime, which is the only timeout.
 pub(crate) fn lifetime(app: &AppFacts, now: u64) -> Timeout {
     let (expiry_time, remaining_time_in_seconds) = match app.until {
         None => ("UNLIMITED".to_owned(), -1),
         Some(until) => {
-            // An application that is over has no time left, however early it ended.
+            // An ended application has no time left, however early it ended.
             let left = if app.ended.is_some() { 0 } else { until.0.saturating_sub(now) / 1000 };
             (time::write(until), i64::try_from(left).unwrap_or(i64::MAX))
         }

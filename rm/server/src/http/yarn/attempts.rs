@@ -1,4 +1,4 @@
-//! Runs of an application's master.
+//! Application attempts.
 
 use axum::Json;
 use axum::extract::State;
@@ -62,7 +62,7 @@ pub(crate) async fn one(State(web): State<Web>, At((id, attempt)): At<(YarnApp, 
     Ok(Json(One { attempt: convert(&app, attempt.attempt) }))
 }
 
-/// The application of a run that it has had.
+/// Returns the application of an existing application attempt.
 pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Result<AppFacts, Fault> {
     let app = app(web, id).await?;
     if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
@@ -71,8 +71,8 @@ pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Resu
     Ok(app)
 }
 
-/// The latest runs are told from their own records, and the rest of what is known from their containers while those are kept. One
-/// that is known by its number only is shown with that.
+/// Converts an application attempt. Its data comes from its own record if that is kept, otherwise
+/// from its master's container. Without both, only its number is shown.
 fn convert(app: &AppFacts, number: u32) -> Attempt {
     let run = app.runs.iter().find(|run| run.number == number);
     let master = app.masters.get(&number);

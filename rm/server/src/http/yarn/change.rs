@@ -1,4 +1,4 @@
-//! An application's queue, priority and the end of its time.
+//! Changes of an application: queue, priority and timeout.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(crate) struct One {
     timeout: Timeout,
 }
 
-/// The time-out that is wanted.
+/// Requested timeout.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Wanted {
     timeout: Expiry,
@@ -54,7 +54,7 @@ struct Expiry {
     expiry_time: String,
 }
 
-/// The only kind there is.
+/// Checks the type of a timeout: the lifetime is the only one.
 fn lifetime_only(kind: &str) -> Result<(), Fault> {
     word("type", &[("LIFETIME", ())], kind)
 }

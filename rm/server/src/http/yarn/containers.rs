@@ -1,4 +1,4 @@
-//! Containers of a run: those that live, and those that are over for as long as they are kept.
+//! Containers of an application attempt: live ones, and ended ones while they are kept.
 
 use axum::Json;
 use axum::extract::State;
@@ -115,14 +115,14 @@ fn convert(c: &ContainerFacts, now: u64) -> Container {
     }
 }
 
-/// What can be sent to a container.
+/// Signal commands.
 #[derive(Clone, Copy, Debug)]
 enum Command {
-    /// A list of the program's threads. Nobody here can write to a container's program, so it is refused.
+    /// A thread dump. Refused: this interface can only stop containers.
     ThreadDump,
-    /// SIGTERM, and SIGKILL when it takes too long.
+    /// SIGTERM, then SIGKILL after the grace period.
     Graceful,
-    /// The same: the time between the two is the application's to choose, at launch.
+    /// The same as `Graceful`: the application chooses the grace period at launch.
     Forceful,
 }
 

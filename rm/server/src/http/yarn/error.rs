@@ -1,4 +1,4 @@
-//! Every error of this interface in YARN's shape.
+//! Errors of this interface in the format of YARN.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{Code, Problem};
 use headroom_wire::yarn::error::{Kind, RemoteError};
 
-/// A call that was not done.
+/// A failed call.
 #[derive(Debug)]
 pub(crate) struct Fault {
     kind: Kind,
@@ -19,11 +19,11 @@ impl Fault {
     pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Self {
         Fault { kind, what: what.into() }
     }
-    /// The call cannot be right.
+    /// The call is invalid.
     pub(crate) fn bad(what: impl Into<String>) -> Self {
         Fault::new(Kind::BadRequest, what)
     }
-    /// There is no such thing.
+    /// The object does not exist.
     pub(crate) fn none(what: impl Into<String>) -> Self {
         Fault::new(Kind::NotFound, what)
     }
@@ -50,7 +50,7 @@ impl IntoResponse for Fault {
     }
 }
 
-/// Things that YARN has and this does not, by the word after `/ws/v1/cluster`.
+/// Features of YARN that this interface lacks, by the path segment after `/ws/v1/cluster`.
 const NOT_HERE: [(&str, &str); 13] = [
     ("reservation", "time reservations are not offered; a queue with a guarantee is"),
     ("delegation-token", "YARN's delegation tokens are not issued; tokens of Headroom come from POST /v1/acl/tokens"),
@@ -67,9 +67,10 @@ const NOT_HERE: [(&str, &str); 13] = [
     ("userinfo", "GET /v1/acl/self returns the caller"),
 ];
 
-/// Nothing at this address, or something that is left out on purpose.
+/// Response for an unknown path, or for a feature that is left out on purpose.
 ///
-/// The body is taken in first: a connection on which a part of a request is left cannot serve the next one.
+/// The body is read first: a connection with an unread part of a request cannot serve the next
+/// request.
 pub(crate) async fn no_route(uri: Uri, body: Result<Bytes, BytesRejection>) -> Fault {
     drop(body);
     let path = uri.path();
@@ -80,13 +81,13 @@ pub(crate) async fn no_route(uri: Uri, body: Result<Bytes, BytesRejection>) -> F
     }
 }
 
-/// There is something, but not for this method.
+/// Response for a known path with an unsupported method.
 pub(crate) async fn no_method(method: Method, uri: Uri, body: Result<Bytes, BytesRejection>) -> Fault {
     drop(body);
     Fault::new(Kind::NotAllowed, format!("{} does not take {method}", uri.path()))
 }
 
-/// Nobody here writes XML.
+/// Response for a caller that accepts only XML, which is not supported.
 pub(crate) fn not_acceptable() -> Fault {
     Fault::new(Kind::NotAcceptable, "only application/json is written here; leave Accept out, or name that")
 }

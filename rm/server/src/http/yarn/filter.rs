@@ -1,4 +1,4 @@
-//! Which applications a caller wants to see. Parsed whole before anything is looked at.
+//! Filters for lists of applications. All parameters are parsed before any application is read.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ impl Part {
     ];
 }
 
-/// What was asked for. An empty list or `None` lets everything through.
+/// Parsed filter. An empty list or `None` matches all applications.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     states: Vec<AppState>,
@@ -44,11 +44,11 @@ pub(crate) struct Filter {
     started: Range,
     finished: Range,
     limit: Option<usize>,
-    /// Parts that are not wanted.
+    /// Parts that are left out of the response.
     pub(crate) without: BTreeSet<Part>,
 }
 
-/// Moments, both ends included. Milliseconds since 1970.
+/// Range of times, both ends included. Milliseconds since 1970.
 #[derive(Clone, Copy, Debug, Default)]
 struct Range {
     begin: Option<u64>,
@@ -80,7 +80,8 @@ fn number<T: FromStr>(asked: &Asked, name: &str) -> Result<Option<T>, Fault> {
 }
 
 impl Filter {
-    /// As asked for. A word that is none of its list is refused: an empty answer would look as if nothing ran.
+    /// Parses the parameters. A word that is not in its list is refused: an empty response would
+    /// look as if nothing ran.
     pub(crate) fn of(asked: &Asked) -> Result<Self, Fault> {
         let states = [asked.all("states"), asked.all("state")].concat();
         let limit: Option<usize> = number(asked, "limit")?;
@@ -105,7 +106,7 @@ impl Filter {
         })
     }
 
-    /// Those that are wanted, in the order of submission; of more than the limit, the latest.
+    /// Matching applications in order of submission; if they exceed the limit, the latest.
     pub(crate) fn choose(&self, mut apps: Vec<AppFacts>) -> Vec<AppFacts> {
         apps.retain(|app| self.wants(app));
         let surplus = self.limit.map_or(0, |limit| apps.len().saturating_sub(limit));
@@ -123,12 +124,12 @@ impl Filter {
             && (self.types.is_empty() || self.types.contains(&kind.kind))
             && (self.tags.is_empty() || tagged())
             && self.started.holds(app.submitted.0)
-            // Who has not ended has no moment of it.
+            // A running application has no end time.
             && (self.finished.is_open() || app.ended.is_some_and(|ended| self.finished.holds(ended.0)))
     }
 }
 
-/// States by their names, in any case.
+/// States by name, ignoring case.
 pub(crate) fn app_states(names: &[&str]) -> Result<Vec<AppState>, Fault> {
     let all = AppState::ALL.map(|state| (state.as_str(), state));
     names.iter().map(|name| word("states", &all, name)).collect()
@@ -139,7 +140,7 @@ fn final_status(name: &str) -> Result<FinalStatus, Fault> {
     word("finalStatus", &all.map(|status| (status.as_str(), status)), name)
 }
 
-/// One of a closed list of words, in any case.
+/// Value for a word of a closed list, ignoring case.
 pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> Result<T, Fault> {
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
     found.map(|(_, value)| *value).ok_or_else(|| {

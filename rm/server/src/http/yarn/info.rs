@@ -1,4 +1,4 @@
-//! What this resource manager is.
+//! Identity and version of this resource manager.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::super::Web;
 use super::error::Fault;
 
-/// The answer.
+/// `{"clusterInfo":…}`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ClusterInfo {
     #[serde(rename = "clusterInfo")]
@@ -58,7 +58,7 @@ pub(crate) async fn info(State(web): State<Web>) -> Json<ClusterInfo> {
     })
 }
 
-/// `GET /cluster`: clients look here whether this is the resource manager that is active.
+/// `GET /cluster`: YARN clients call it to find the active resource manager.
 pub(crate) async fn front() -> impl IntoResponse {
     let page = concat!(
         "<!doctype html><title>Headroom</title><p>Headroom ",
@@ -69,7 +69,7 @@ pub(crate) async fn front() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], page)
 }
 
-/// `GET /jmx`: the few beans that have an equal here.
+/// `GET /jmx`: the few beans that have an equivalent here.
 pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, Fault> {
     let view = web.handle.view().await?.status(web.clock.now(), MemoryHour::default());
     Ok(Json(json!({"beans": [

@@ -1,4 +1,4 @@
-//! The state of an application, which can be changed in one way.
+//! State of an application, and its only possible change: to `KILLED`.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,7 +19,7 @@ pub(crate) struct Shown {
     state: AppState,
 }
 
-/// The state that is wanted.
+/// Requested state.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Wanted {
     state: String,
@@ -31,7 +31,7 @@ pub(crate) async fn state(State(web): State<Web>, At(id): At<YarnApp>) -> Result
     Ok(tagged(&found, Shown { state: AppState::of(found.state) }))
 }
 
-/// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when it is over, 202 while it is being ended.
+/// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when the application has ended, 202 while it ends.
 pub(crate) async fn kill(
     State(web): State<Web>,
     At(id): At<YarnApp>,

@@ -1,4 +1,4 @@
-//! The cluster in figures.
+//! Cluster metrics.
 
 use axum::Json;
 use axum::extract::State;
@@ -78,7 +78,8 @@ pub(crate) async fn metrics(State(web): State<Web>) -> Result<Json<Answer>, Faul
     Ok(Json(Answer { metrics: convert(&apps, &nodes, waiting) }))
 }
 
-/// `waiting` is how many inputs wait for the one loop there is; it schedules too, so there is no other queue.
+/// Converts the reports. `waiting` is the number of inputs that wait for the main loop. The loop
+/// also schedules, so there is no other queue.
 fn convert(apps: &[AppFacts], nodes: &[NodeFacts], waiting: usize) -> Metrics {
     let in_state = |state| apps.iter().filter(|app| AppState::of(app.state) == state).count();
     let nodes_in = |state| nodes.iter().filter(|node| NodeState::of(node) == state).count();

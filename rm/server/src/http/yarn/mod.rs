@@ -1,8 +1,10 @@
-//! `/ws/v1/cluster`: what programs written for YARN's resource manager read and call, in its shapes.
+//! `/ws/v1/cluster`: REST interface for programs written for YARN's resource manager, in YARN's
+//! formats.
 //!
-//! A second face of the same cluster: everything shown comes from the facts and the view, everything done is a call of the core.
-//! JSON only. Callers need the permissions of the same call under `/v1`. For unauthenticated callers, `user.name` is the user who submits or
-//! kills, as on a YARN cluster without security.
+//! It is a second interface to the same cluster: data comes from the reports and the view, and
+//! actions are calls of the core. JSON only. Callers need the permissions of the same call under
+//! `/v1`. For unauthenticated callers, `user.name` is the user who submits or kills, as on a YARN
+//! cluster without security.
 
 pub(crate) mod activities;
 pub(crate) mod apps;
@@ -41,7 +43,7 @@ use crate::http::callers::Scheme;
 use crate::input::{Input, Query as Ask};
 use error::Fault;
 
-/// Every address of this interface.
+/// All routes of this interface.
 pub(crate) fn router() -> Router<Web> {
     Router::new()
         .route("/ws/v1/cluster", get(info::info))
@@ -74,7 +76,7 @@ pub(crate) fn router() -> Router<Web> {
         .layer(axum::middleware::from_fn(json_only))
 }
 
-/// A caller that takes nothing but XML is told so before anything is done.
+/// Middleware that refuses callers that accept only XML, before anything is done.
 async fn json_only(request: Request, next: Next) -> Response {
     if takes_json(request.headers()) { next.run(request).await } else { error::not_acceptable().into_response() }
 }
@@ -83,7 +85,7 @@ fn takes_json(headers: &HeaderMap) -> bool {
     accept::takes_json(headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()))
 }
 
-/// Words of the address, as ids or text.
+/// Path segments, as ids or text.
 #[derive(Debug)]
 pub(crate) struct At<T>(pub(crate) T);
 
@@ -110,7 +112,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     }
 }
 
-/// What stands after the question mark. A name may stand there more than once.
+/// Query parameters. A name may occur more than once.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Vec<(String, String)>);
 
@@ -124,22 +126,22 @@ impl<S: Send + Sync> FromRequestParts<S> for Asked {
 }
 
 impl Asked {
-    /// The value of one parameter, unless it is empty.
+    /// Value of one parameter, unless it is empty.
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
-    /// Values of a parameter that takes several: repeated, or joined by commas.
+    /// Values of a parameter that accepts several: repeated, or joined by commas.
     pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         let given = self.0.iter().filter(|(key, _)| key == name).flat_map(|(_, value)| value.split(','));
         given.map(str::trim).filter(|value| !value.is_empty()).collect()
     }
-    /// Who calls, as they say.
+    /// User name that the caller claims.
     pub(crate) fn user(&self) -> Option<&str> {
         self.one("user.name").or_else(|| self.one("doAs"))
     }
 }
 
-/// Where the caller found us, for links.
+/// Base URL under which the caller reached this server, for links.
 #[derive(Debug)]
 pub(crate) struct Here(pub(crate) String);
 
@@ -153,18 +155,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Here {
     }
 }
 
-/// Applications with what this interface shows of them.
+/// Reports about applications.
 pub(crate) async fn facts(web: &Web, of: Of) -> Result<Vec<AppFacts>, Fault> {
     let wall = web.clock.unix_now();
     Ok(web.handle.ask(|reply| Input::Query(Ask::Facts(Question::Apps { of, wall, reply }))).await?)
 }
 
-/// One application.
+/// Report about one application.
 pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<AppFacts, Fault> {
     facts(web, Of::Number(app.0)).await?.pop().ok_or_else(|| Fault::none(format!("there is no application {app}")))
 }
 
-/// What is shown of an application, with the tag of what can be changed about it: the one of `/v1/apps/{app}` up to its dot.
+/// A response about an application, with the ETag of its changeable fields: that of
+/// `/v1/apps/{app}` up to its dot.
 pub(crate) type Tagged<T> = ([(HeaderName, String); 1], Json<T>);
 
 pub(crate) fn tagged<T>(app: &AppFacts, shown: T) -> Tagged<T> {
@@ -175,8 +178,8 @@ fn version(app: &AppFacts) -> String {
     super::apps::version_of(&app.queue, app.priority, app.until)
 }
 
-/// One application that is about to be changed, when it is still the one that `If-Match` names. Nobody else changes it for as long
-/// as the first part is held.
+/// Locks changes and returns an application that is to be changed, if `If-Match` names its version.
+/// No other caller can change an application while the guard is held.
 pub(crate) async fn to_change<'a>(
     web: &'a Web,
     headers: &HeaderMap,
@@ -189,12 +192,12 @@ pub(crate) async fn to_change<'a>(
     Ok((turn, found))
 }
 
-/// Our id of an application.
+/// Id of an application in this resource manager.
 pub(crate) async fn id(web: &Web, of: YarnApp) -> Result<AppId, Fault> {
     Ok(app(web, of).await?.id)
 }
 
-/// The core gave another kind of answer than the call asks for.
+/// The core returned another kind of result than the call expects.
 pub(crate) fn unexpected() -> Fault {
     let super::error::Failure(problem) = super::unexpected();
     problem.into()

@@ -66,14 +66,14 @@ struct Node {
     node_attributes_info: Attributes,
 }
 
-/// There are none here.
+/// Always empty: there are no allocation tags.
 #[derive(Debug, Serialize)]
 struct Tags {
     #[serde(rename = "allocationTagInfo")]
     tags: [u8; 0],
 }
 
-/// Memory is measured; virtual memory and processors are not, and are shown as 0.
+/// Memory is measured. Virtual memory and processors are not, and are 0.
 #[derive(Debug, Serialize)]
 struct Utilization {
     #[serde(rename = "nodePhysicalMemoryMB")]
@@ -105,7 +105,7 @@ struct Attribute {
     value: String,
 }
 
-/// A node as YARN names it: its name and the port where it answers.
+/// Node address in YARN's format: node name and port.
 #[derive(Debug, Default)]
 pub(crate) struct Address {
     pub(crate) id: String,
@@ -119,12 +119,12 @@ pub(crate) fn address(node: &NodeId, url: Option<&str>) -> Address {
     Address { id: format!("{node}:{port}"), http: http.to_owned() }
 }
 
-/// All nodes.
+/// Reports about all nodes.
 pub(crate) async fn facts(web: &Web) -> Result<Vec<NodeFacts>, Fault> {
     Ok(web.handle.ask(|reply| Input::Query(Query::Facts(Question::Nodes(reply)))).await?)
 }
 
-/// `GET /ws/v1/cluster/nodes`. Without `states`, nodes that are gone are left out.
+/// `GET /ws/v1/cluster/nodes`. Without `states`, lost and decommissioned nodes are left out.
 pub(crate) async fn list(State(web): State<Web>, asked: Asked) -> Result<Json<Nodes>, Fault> {
     let all = NodeState::ALL.map(|state| (state.as_str(), state));
     let states = asked.all("states").into_iter().map(|state| word("states", &all, state)).collect::<Result<Vec<_>, _>>()?;
@@ -137,7 +137,7 @@ pub(crate) async fn list(State(web): State<Web>, asked: Asked) -> Result<Json<No
     Ok(Json(Nodes { nodes: List { node } }))
 }
 
-/// `GET /ws/v1/cluster/nodes/{node}`: by its name, with any port or none.
+/// `GET /ws/v1/cluster/nodes/{node}`: by name, with any port or none.
 pub(crate) async fn one(State(web): State<Web>, At(name): At<String>) -> Result<Json<One>, Fault> {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => host,
@@ -190,7 +190,7 @@ fn convert(node: &NodeFacts, now: Tick, wall: u64) -> Node {
     }
 }
 
-/// Why it takes no work: what it said itself, or what an operator wants of it.
+/// Reason why the node accepts no containers: its own, or the operator's mark.
 fn report(node: &NodeFacts) -> String {
     let mark = node.mark.as_ref().map(|mark| mark.reason.as_str());
     node.state.reason().or(mark).unwrap_or_default().to_owned()

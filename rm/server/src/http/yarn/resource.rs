@@ -4,10 +4,10 @@ use headroom_types::{Bytes, Cpus, Resource};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Stands where there is no bound.
+/// Value for an unlimited amount.
 const NO_BOUND: u64 = i64::MAX.unsigned_abs();
 
-/// A size.
+/// A size, with all resource types.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ResourceInfo {
     memory: u64,
@@ -35,7 +35,7 @@ struct Information {
     value: u64,
 }
 
-/// A bare size, as YARN writes it in a few places.
+/// A size with memory and processors only, which YARN uses in a few places.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Bare {
     pub(crate) memory: u64,
@@ -49,7 +49,7 @@ impl Bare {
     }
 }
 
-/// A map, as YARN writes one.
+/// A map in YARN's format.
 #[derive(Debug, Serialize)]
 pub(crate) struct Entries {
     entry: Vec<Entry>,
@@ -89,33 +89,33 @@ fn information(name: &str, units: &'static str, value: u64) -> Information {
     }
 }
 
-/// Whole mebibytes; what is less than one is not shown.
+/// Whole mebibytes, rounded down.
 pub(crate) fn mib(bytes: Bytes) -> u64 {
     bytes.whole_mib()
 }
 
-/// Whole processors; a part of one counts as one, so that nothing that takes something is shown with nothing.
+/// Whole processors, rounded up, so that a container with part of a processor does not show 0.
 pub(crate) fn cores(cpus: Cpus) -> u64 {
     u64::from(cpus.milli().div_ceil(1000))
 }
 
-/// Byte-milliseconds as mebibyte-seconds.
+/// Converts byte-milliseconds to mebibyte-seconds.
 pub(crate) fn mib_seconds(byte_ms: u128) -> u64 {
     u64::try_from(byte_ms / ((1 << 20) * 1000)).unwrap_or(u64::MAX)
 }
 
-/// Thousandths of a processor × milliseconds as processor-seconds.
+/// Converts thousandths of a processor × milliseconds to processor-seconds.
 pub(crate) fn core_seconds(milli_ms: u128) -> u64 {
     u64::try_from(milli_ms / 1_000_000).unwrap_or(u64::MAX)
 }
 
-/// One amount as a percentage of another; 0 of nothing. One decimal is kept.
+/// Percentage with one decimal; 0 if both amounts are 0.
 pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     let tenths = u128::from(part) * 1000 / u128::from(whole.max(1));
     f64::from(u32::try_from(tenths).unwrap_or(u32::MAX)) / 10.0
 }
 
-/// The same without the decimal. What is above 100 stays: a host can be fuller than what its agent offers.
+/// Percentage without decimals. It can exceed 100: a host can use more than its agent offers.
 pub(crate) fn whole_percent(part: u64, whole: u64) -> u32 {
     u32::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(u32::MAX)
 }

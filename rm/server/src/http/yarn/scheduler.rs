@@ -1,4 +1,4 @@
-//! The queues, in the shape of YARN's capacity scheduler.
+//! Queues in the format of YARN's capacity scheduler.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::resource::{ResourceInfo, percent};
 use crate::facts::{AppFacts, Of, Question, QueueFacts, sum};
 use crate::input::{Input, Query};
 
-/// Stands where a queue has no bound of its own: that of the whole resource manager.
+/// Application limit of a queue without its own: that of the whole resource manager.
 const MOST_APPS: u32 = 10_000;
 
 /// `{"scheduler":{"schedulerInfo":…}}`.
@@ -40,7 +40,8 @@ struct Root {
     health: Health,
 }
 
-/// Queues of any depth. A leaf has an empty list of queues, never none: a reader that misses the list stops there.
+/// Queues of any depth. A leaf has an empty list, because readers stop with an error at a missing
+/// list.
 #[derive(Debug, Serialize)]
 struct Queues {
     queue: Vec<Queue>,
@@ -112,7 +113,7 @@ struct User {
     num_pending_applications: usize,
 }
 
-/// By partition; there is one.
+/// Capacities by partition; there is one partition.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Capacities {
@@ -148,7 +149,7 @@ struct Usage {
     pending: ResourceInfo,
 }
 
-/// What the scheduler did last is told for each application by `app-activities`.
+/// Always empty: `app-activities` reports the latest scheduling of each application.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Health {
@@ -163,7 +164,7 @@ struct Nothing {
     entry: [u8; 0],
 }
 
-/// Applications that have not ended, by leaf.
+/// Applications that have not ended, by leaf queue.
 type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a AppFacts>>;
 
 /// `GET /ws/v1/cluster/scheduler`.
@@ -181,7 +182,8 @@ pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, Fa
     Ok(Json(Answer { scheduler: Scheduler { info: Root { kind: "capacityScheduler", queue, health } } }))
 }
 
-/// One queue with all in it. Shares are shares of memory, against the queue that holds it and against all there is.
+/// Converts a queue with the queues below it. Shares are shares of memory: of the parent queue, and
+/// of the cluster.
 fn convert(queue: &QueueFacts, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -> Queue {
     let capacity = capacity(queue, parent, whole);
     let inner = queue.children.iter().map(|child| convert(child, live, queue.guaranteed, whole));
@@ -262,7 +264,7 @@ fn leaf(queue: &QueueFacts, apps: &[&AppFacts]) -> Leaf {
     }
 }
 
-/// Everybody who has an application in it, or still a container.
+/// Users with an application or a container in the queue.
 fn users(queue: &QueueFacts, apps: &[&AppFacts]) -> Vec<User> {
     let mut by_name: BTreeMap<&str, (Resource, Vec<&AppFacts>)> =
         queue.users.iter().map(|(name, used)| (name.as_str(), (used.clone(), Vec::new()))).collect();
@@ -278,12 +280,12 @@ fn users(queue: &QueueFacts, apps: &[&AppFacts]) -> Vec<User> {
     by_name.into_iter().map(user).collect()
 }
 
-/// How many have a master that has registered, or at least a container.
+/// Number of applications with a registered master, or at least a container.
 fn active(apps: &[&AppFacts]) -> usize {
     apps.iter().filter(|app| app.state != app::State::Accepted || app.run.container().is_some()).count()
 }
 
-/// A queue that is paused still takes applications in, which is what `RUNNING` says.
+/// State of a queue. A paused queue still accepts applications, as `RUNNING` implies.
 fn state(gate: Gate) -> &'static str {
     match gate {
         Gate::Open | Gate::Paused => "RUNNING",

@@ -1,4 +1,4 @@
-//! Our states in YARN's words. Every match is closed: a new state of ours has to find its word here.
+//! States in YARN's terms. Every match is exhaustive, so that a new state needs a term here.
 
 use headroom_rm_core::app::State;
 use headroom_rm_core::{Outcome, attempt, node};
@@ -6,11 +6,12 @@ use serde::Serialize;
 
 use crate::facts::{AppFacts, Life, NodeFacts};
 
-/// Where an application is.
+/// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum AppState {
-    /// Never shown: an application is accepted when it is known. Asked for by clients all the same, as the two after it.
+    /// Never returned, because an application is accepted when it is known; clients use it as a
+    /// filter. The same is true for the two states after it.
     New,
     NewSaving,
     Submitted,
@@ -33,7 +34,8 @@ impl AppState {
         AppState::Killed,
     ];
 
-    /// An application that is being wound down still has containers, so it runs until the last of them is gone.
+    /// State in YARN's terms. A finishing application still has containers, so it is running until
+    /// the last one ends.
     pub(crate) fn of(state: State) -> Self {
         match state {
             State::Accepted => AppState::Accepted,
@@ -57,7 +59,7 @@ impl AppState {
     }
 }
 
-/// How an application ended.
+/// Final status of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum FinalStatus {
@@ -86,7 +88,8 @@ impl FinalStatus {
     }
 }
 
-/// Where a run of a master is. One before the current one has failed, or there would be no other.
+/// State of an application attempt. An attempt before the current one has failed, otherwise there
+/// would be no later one.
 pub(crate) fn attempt(app: &AppFacts, number: u32) -> &'static str {
     if number < app.attempt {
         return "FAILED";
@@ -109,7 +112,7 @@ pub(crate) fn attempt(app: &AppFacts, number: u32) -> &'static str {
     }
 }
 
-/// Where a container is.
+/// State of a container.
 pub(crate) fn container(life: &Life) -> &'static str {
     match life {
         Life::Coming => "NEW",
@@ -118,11 +121,12 @@ pub(crate) fn container(life: &Life) -> &'static str {
     }
 }
 
-/// Where a node is.
+/// State of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum NodeState {
-    /// Never shown; asked for by clients all the same, as `Rebooted` and `Shutdown`.
+    /// Never returned, but clients use it as a filter; the same is true for `Rebooted` and
+    /// `Shutdown`.
     New,
     Running,
     Unhealthy,
@@ -145,7 +149,8 @@ impl NodeState {
         NodeState::Shutdown,
     ];
 
-    /// A node that is silent is still counted on, until it is given up. One that is drained and stays has no word of its own.
+    /// State in YARN's terms. A silent node is a member until it is lost. YARN has no state for a
+    /// node that is drained and stays.
     pub(crate) fn of(node: &NodeFacts) -> Self {
         match (&node.state, &node.mark) {
             (node::State::Lost, _) => NodeState::Lost,
@@ -155,14 +160,14 @@ impl NodeState {
             (node::State::Ready | node::State::Suspect { .. }, None) => NodeState::Running,
         }
     }
-    /// It is counted on.
+    /// Whether the node belongs to the cluster.
     pub(crate) fn is_member(self) -> bool {
         match self {
             NodeState::New | NodeState::Running | NodeState::Unhealthy | NodeState::Decommissioning => true,
             NodeState::Decommissioned | NodeState::Lost | NodeState::Rebooted | NodeState::Shutdown => false,
         }
     }
-    /// It is a member that takes work.
+    /// Whether the node is a member that accepts containers.
     pub(crate) fn is_active(self) -> bool {
         match self {
             NodeState::Running => true,

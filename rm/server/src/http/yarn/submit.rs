@@ -1,6 +1,7 @@
-//! A new application, as far as one of YARN's can be one of ours: a command that is run as a managed master.
+//! Submission of applications in YARN's format: a command that runs as a managed master.
 //!
-//! What has no equal here is refused by name. Nothing is left out silently that the program would miss.
+//! Fields without an equivalent are refused by name. No field that the program needs is ignored
+//! silently.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ use super::state::NodeState;
 use super::{Asked, Here, Sent, unexpected};
 use crate::incoming;
 
-/// The answer of `new-application`.
+/// Response of `new-application`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct NewApplication {
@@ -35,7 +36,7 @@ pub(crate) struct NewApplication {
     maximum_resource_capability: Bare,
 }
 
-/// A submission. Keys that are not named here are not looked at, as YARN does.
+/// A submission. Unknown keys are ignored, as in YARN.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct Submission {
@@ -118,7 +119,7 @@ fn one() -> u32 {
     1
 }
 
-/// YARN's own clients write a list of one as the one.
+/// One value or a list: YARN's clients write a list with one element as that element.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum OneOrMore<T> {
@@ -141,7 +142,7 @@ impl<T> OneOrMore<T> {
     }
 }
 
-/// A master without a size gets this much.
+/// Default memory of a master. Mebibytes.
 const USUAL_MIB: u64 = 1024;
 
 /// `POST /ws/v1/cluster/apps/new-application`.
@@ -153,7 +154,8 @@ pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewAp
     Ok(Json(NewApplication { application_id: YarnApp(number), maximum_resource_capability: Bare::of(&largest) }))
 }
 
-/// `POST /ws/v1/cluster/apps`: accepted and durable when it is answered. The same id again means the same application.
+/// `POST /ws/v1/cluster/apps`: the submission is accepted and durable when the response arrives. A
+/// repeated id is the same application.
 pub(crate) async fn submit(
     State(web): State<Web>,
     principal: Option<Extension<Principal>>,
@@ -221,7 +223,7 @@ fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
     }
 }
 
-/// YARN runs what it is given in one shell.
+/// Shell command from all commands: YARN runs them in one shell.
 fn command(commands: Option<Commands>) -> Result<String, Fault> {
     let all = commands.map(|c| c.command.all()).unwrap_or_default();
     let command = expanded(&all.join(" && "));
@@ -231,14 +233,15 @@ fn command(commands: Option<Commands>) -> Result<String, Fault> {
     Ok(command)
 }
 
-/// YARN's placeholders, for a shell: `{{NAME}}` is a variable, `<CPS>` separates paths, `<LOG_DIR>` is where output is kept.
+/// Replaces YARN's placeholders for a shell: `{{NAME}}` is a variable, `<CPS>` separates paths,
+/// `<LOG_DIR>` is the directory of logs.
 fn expanded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         let Some((name, behind)) = after.split_once("}}") else { break };
         out.push_str(before);
-        // Without braces, which mean something else to the node agent.
+        // Without braces, which have another meaning for the node agent.
         out.push('$');
         out.push_str(name);
         rest = behind;
@@ -247,7 +250,8 @@ fn expanded(text: &str) -> String {
     out.replace("<CPS>", ":").replace("<LOG_DIR>", "$HEADROOM_CONTAINER_DIR")
 }
 
-/// Variables whose values name others are set by the shell, as YARN does with all of them; the rest is handed over as it is.
+/// Splits the environment. The shell sets variables that refer to other variables, as YARN does for
+/// all; the others are passed on unchanged.
 fn split(environment: Vec<Pair>) -> (String, BTreeMap<String, String>) {
     let all = environment.into_iter().map(|Pair { key, value }| (key, expanded(&value)));
     let (of_shell, plain): (Vec<_>, Vec<_>) = all.partition(|(_, value)| value.contains('$'));
@@ -255,7 +259,8 @@ fn split(environment: Vec<Pair>) -> (String, BTreeMap<String, String>) {
     (of_shell.iter().map(export).collect(), plain.into_iter().collect())
 }
 
-/// Names here are words; what is no part of a word becomes `-`. The name as given is kept beside it.
+/// Valid application name from a YARN name: invalid characters become `-`. The original name is
+/// kept in the environment.
 fn name_of(given: &str) -> Result<Name, Fault> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let word: String = given.chars().map(plain).skip_while(|c| !c.is_ascii_alphanumeric()).take(63).collect();
@@ -299,7 +304,7 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), Fault> {
     Ok(())
 }
 
-/// YARN's clients send empty shells of what they do not use.
+/// Whether a value has content: YARN's clients send empty objects for fields that they do not use.
 fn holds_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
