@@ -9,9 +9,9 @@ use std::time::Duration;
 use headroom_types::{Bytes, Cpus, EnforcerKind, LogLevel, Name, NodeId, StoreBackend};
 use headroom_wire::v1::queues::QueueSpec;
 
-use crate::node::{Cache, HealthChecks, Isolation, Logs};
+use crate::node::{FileCacheLimits, HealthChecks, Isolation, LogRetention};
 use crate::raw::parse_duration;
-use crate::telemetry::{HistoryBounds, Kept, Telemetry};
+use crate::telemetry::{HistoryBounds, RetentionLimits, Telemetry};
 
 /// Configuration of `resourcemanager`. [`Default`] is the meaning of an empty file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct ResourceManagerConfig {
     /// Path of the Unix socket listener; the kernel reports the identity of its peers.
     pub socket: Option<PathBuf>,
     /// Permissions of unauthenticated TCP callers.
-    pub anonymous: Anonymous,
+    pub anonymous: AnonymousAccess,
     /// Directory of its certificate: `ca.pem`, `cert.pem`, `key.pem`. Plain HTTP if absent.
     pub tls: Option<PathBuf>,
     /// Directory of the authority that signs certificates of joining hosts: `ca.pem`, `ca.key`.
@@ -43,15 +43,15 @@ pub struct ResourceManagerConfig {
     /// Settings of reservations and preemption.
     pub scheduling: Scheduling,
     /// Limits per caller.
-    pub limits: Limits,
+    pub limits: CallerLimits,
     /// Settings of metrics.
     pub telemetry: Telemetry,
     /// OTLP/HTTP address for traces of jobs, without `/v1/traces`.
     pub traces: Option<String>,
     /// Retention of the event log on disk.
-    pub events: Kept,
+    pub events: RetentionLimits,
     /// Retention of the audit log on disk.
-    pub audit: Kept,
+    pub audit: RetentionLimits,
     /// Retention of ended applications and containers.
     pub history: HistoryBounds,
     /// The tree of queues; `None` for the single queue `default`. Each key is valid by itself; the
@@ -61,7 +61,7 @@ pub struct ResourceManagerConfig {
 
 /// Permissions of unauthenticated TCP callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Anonymous {
+pub enum AnonymousAccess {
     /// Full access: every peer that reaches the listener is trusted.
     #[default]
     All,
@@ -71,22 +71,22 @@ pub enum Anonymous {
     Nothing,
 }
 
-impl Anonymous {
+impl AnonymousAccess {
     /// The value as written in the file.
     pub fn as_str(self) -> &'static str {
         match self {
-            Anonymous::All => "all",
-            Anonymous::Read => "read",
-            Anonymous::Nothing => "nothing",
+            AnonymousAccess::All => "all",
+            AnonymousAccess::Read => "read",
+            AnonymousAccess::Nothing => "nothing",
         }
     }
 }
 
-impl FromStr for Anonymous {
+impl FromStr for AnonymousAccess {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Anonymous::All, Anonymous::Read, Anonymous::Nothing];
+        let all = [AnonymousAccess::All, AnonymousAccess::Read, AnonymousAccess::Nothing];
         let found = all.into_iter().find(|a| a.as_str() == text);
         found.ok_or_else(|| format!("{text:?} is none of \"all\", \"read\", \"nothing\""))
     }
@@ -119,7 +119,7 @@ impl Default for Scheduling {
 
 /// Limits per caller of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct CallerLimits {
     /// Sustained rate of changing calls. Per peer and second.
     pub calls_per_second: u32,
     /// Burst of changing calls. Per peer.
@@ -132,9 +132,9 @@ pub struct Limits {
     pub loopback: bool,
 }
 
-impl Default for Limits {
+impl Default for CallerLimits {
     fn default() -> Self {
-        Limits { calls_per_second: 200, calls_at_once: 2000, connections_per_peer: 2000, streams: 4000, loopback: false }
+        CallerLimits { calls_per_second: 200, calls_at_once: 2000, connections_per_peer: 2000, streams: 4000, loopback: false }
     }
 }
 
@@ -143,7 +143,7 @@ impl Default for ResourceManagerConfig {
         ResourceManagerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7070)),
             socket: None,
-            anonymous: Anonymous::default(),
+            anonymous: AnonymousAccess::default(),
             tls: None,
             authority: None,
             state: PathBuf::from("/var/lib/headroom/resourcemanager"),
@@ -154,11 +154,11 @@ impl Default for ResourceManagerConfig {
             lost: Duration::from_secs(30),
             master_silence: Duration::from_secs(30),
             scheduling: Scheduling::default(),
-            limits: Limits::default(),
+            limits: CallerLimits::default(),
             telemetry: Telemetry::default(),
             traces: None,
-            events: Kept::default(),
-            audit: Kept::default(),
+            events: RetentionLimits::default(),
+            audit: RetentionLimits::default(),
             history: HistoryBounds::default(),
             queues: None,
         }
@@ -207,11 +207,11 @@ pub struct NodeAgentConfig {
     /// Isolation of programs on the host.
     pub isolation: Isolation,
     /// Retention of program logs.
-    pub logs: Logs,
+    pub logs: LogRetention,
     /// Health checks of the node.
     pub health: HealthChecks,
     /// Limits of fetched files and their cache.
-    pub cache: Cache,
+    pub cache: FileCacheLimits,
     /// Settings of metrics.
     pub telemetry: Telemetry,
 }
@@ -256,9 +256,9 @@ impl Default for NodeAgentConfig {
             exclusive: false,
             attributes: BTreeMap::new(),
             isolation: Isolation::default(),
-            logs: Logs::default(),
+            logs: LogRetention::default(),
             health: HealthChecks::default(),
-            cache: Cache::default(),
+            cache: FileCacheLimits::default(),
             telemetry: Telemetry::default(),
         }
     }

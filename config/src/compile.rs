@@ -8,8 +8,8 @@ use headroom_types::ids::ParseIdError;
 use headroom_types::{EnforcerKind, Name};
 use toml::de::DeValue;
 
-use crate::checked::{Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
-use crate::problem::{Problem, Report};
+use crate::checked::{CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling};
+use crate::problem::{FileProblem, ProblemCollector};
 use crate::raw::{self, Section, hint};
 use crate::{node, queues, telemetry};
 
@@ -17,8 +17,8 @@ use crate::{node, queues, telemetry};
 const LONGEST_VALUE: usize = 256;
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
-pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<Problem>> {
-    let mut report = Report::new(file, text);
+pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let mut root = Section::root(&table);
     let usual = ResourceManagerConfig::default();
@@ -61,7 +61,7 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
     report.finish(Some(config))
 }
 
-fn scheduling(r: &mut Report<'_>, root: &mut Section<'_>) -> Scheduling {
+fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Scheduling {
     let usual = Scheduling::default();
     let whole = hint("requests that wait for long are helped by it", "write a table: [scheduling]");
     let Some(mut table) = root.table(r, "scheduling", whole) else { return usual };
@@ -80,14 +80,14 @@ fn scheduling(r: &mut Report<'_>, root: &mut Section<'_>) -> Scheduling {
     scheduling
 }
 
-fn limits(r: &mut Report<'_>, root: &mut Section<'_>) -> Limits {
-    let usual = Limits::default();
+fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits {
+    let usual = CallerLimits::default();
     let whole = hint("one caller may not take what all need", "write a table: [limits]");
     let Some(mut table) = root.table(r, "limits", whole) else { return usual };
     let number = hint("one caller may not take what all need", "write a whole number from 1");
     let switch = hint("programs on this machine are counted or not", "write true or false");
     let count = || raw::count(1, 1_000_000);
-    let limits = Limits {
+    let limits = CallerLimits {
         calls_per_second: table.read_or(r, "calls_per_second", number, usual.calls_per_second, count()),
         calls_at_once: table.read_or(r, "calls_at_once", number, usual.calls_at_once, count()),
         connections_per_peer: table.read_or(r, "connections_per_peer", number, usual.connections_per_peer, count()),
@@ -99,8 +99,8 @@ fn limits(r: &mut Report<'_>, root: &mut Section<'_>) -> Limits {
 }
 
 /// Compiles `nodeagent.toml`; `file` is its name in messages.
-pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>> {
-    let mut report = Report::new(file, text);
+pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProblem>> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let mut root = Section::root(&table);
     let usual = NodeAgentConfig::default();
@@ -143,7 +143,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<Problem>
 }
 
 /// Reads rack, labels, attributes and `exclusive`; all other values are defaults.
-fn traits(r: &mut Report<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
+fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConfig {
     let rack = hint("nodes of one rack fail together", "write a word such as rack = \"r12\"");
     let words = hint("requests insist on them", "write words in a list: labels = [\"ssd\", \"spark\"]");
     let truth = hint("it keeps the node for requests with one of its labels", "write exclusive = true and some labels");
@@ -180,7 +180,7 @@ pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), Stri
     Ok((name, value.to_owned()))
 }
 
-fn rising(report: &mut Report<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
+fn rising(report: &mut ProblemCollector<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
     if low.1 >= high.1 {
         let what = format!("{} ({:?}) is not shorter than {} ({:?})", low.0, low.1, high.0, high.1);
         let place = if root.has(high.0) { high.0 } else { low.0 };

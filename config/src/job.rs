@@ -20,23 +20,23 @@ mod template;
 mod treatments;
 
 use headroom_types::{Name, QueuePath};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
-pub use fit::{NeverFits, never_fits};
-pub use grow::{GrowSpec, NoGrowth};
-pub use place::Where;
+pub use fit::{InfeasibleStage, never_fits};
+pub use grow::{GrowSpec, GrowthRefusal};
+pub use place::NodeConstraints;
 pub use profiles::ClusterProfiles;
-pub use runtime::{Flags, GcLog, Memory, Runtime};
+pub use runtime::{RuntimeFlags, GcLogSetting, MemoryQuantities, Runtime};
 pub use spec::{
-    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, Input, InputHosts, InputLocality, JobSpec, RetrySpec, Sizes, StageSpec,
+    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, InputSizes, InputHosts, InputLocality, JobSpec, RetrySpec, SizingMode, StageSpec,
     TaskGroups, TaskLimit,
 };
 pub use template::{Placeholder, Template};
 pub use treatments::Treatments;
 
-use crate::problem::{Problem, Report};
+use crate::problem::{FileProblem, ProblemCollector};
 use crate::raw::{self, Section, hint};
 
 /// Version of the job file format.
@@ -45,14 +45,14 @@ pub const VERSION: i64 = 1;
 pub const MAX_TASKS: u32 = 100_000;
 
 /// Compiles a job file that uses no profile of the cluster; `file` is its name in messages.
-pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<Problem>> {
+pub fn compile(text: &str, file: &str) -> Result<JobSpec, Vec<FileProblem>> {
     compile_with(text, file, &ClusterProfiles::new())
 }
 
 /// Compiles a job file that may use profiles of the cluster. Profiles of the file override those of
 /// the cluster.
-pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<Problem>> {
-    let mut report = Report::new(file, text);
+pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<FileProblem>> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let mut root = Section::root(&table);
     let job = read(&mut root, &mut report, cluster);
@@ -60,7 +60,7 @@ pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result
     report.finish(job)
 }
 
-fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
+fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
     let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
     root.need(r, "version", version, |v| raw::whole(v, VERSION, VERSION));
     let name = root.need(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
@@ -78,7 +78,7 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -
         "it decides how memory failures are answered",
         "write \"headroom\", \"pinterest\", \"uber\", \"databricks\", \"tovar\" or \"fixed\"",
     );
-    let mode = root.read_or(r, "mode", mode, Mode::default(), raw::parsed::<Mode>);
+    let mode = root.read_or(r, "mode", mode, MemoryFailureMode::default(), raw::parsed::<MemoryFailureMode>);
     let sizes = sizes(root, r, mode);
     let profiles = profiles::read(root, r, cluster);
     let executors = executors::read(root, r, &profiles);
@@ -86,22 +86,22 @@ fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -
     let access = access::read(root, r);
     let treatments = treatments::read(root, r);
     let codes = runtime::ExitCodes::read(root, r);
-    let stages = stages::read(root, r, stages::Job { mode, profiles: &profiles, executors: &executors, codes: &codes });
+    let stages = stages::read(root, r, stages::StageContext { mode, profiles: &profiles, executors: &executors, codes: &codes });
     let executors = executors.into_values().flatten().collect();
     let (name, queue) = (name?.into_inner(), queue.map(Spanned::into_inner));
     Some(JobSpec { name, queue, priority, mode, sizes, executors, stages, retry, access, treatments })
 }
 
 /// Reads `sizes`, which only some modes allow.
-fn sizes(root: &mut Section<'_>, r: &mut Report<'_>, mode: Mode) -> Option<Sizes> {
+fn sizes(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, mode: MemoryFailureMode) -> Option<SizingMode> {
     let hint = hint("it says what tasks start with", "write sizes = \"stated\", \"learned\" or \"shadow\"");
-    let all = [("stated", Sizes::Stated), ("learned", Sizes::Learned), ("shadow", Sizes::Shadow)];
+    let all = [("stated", SizingMode::Stated), ("learned", SizingMode::Learned), ("shadow", SizingMode::Shadow)];
     let sizes = root.read(r, "sizes", hint, |v| raw::choice(v, &all))?;
     let knows = match mode {
-        Mode::Headroom | Mode::Tovar => true,
-        Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed => false,
+        MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
+        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => false,
     };
-    if !knows && *sizes.get_ref() == Sizes::Learned {
+    if !knows && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());
         let why = "that mode starts every task with the size of its stage";
         r.add(sizes.span(), "sizes", what, why, "use mode = \"headroom\", or sizes = \"shadow\" to see what they would be");
@@ -121,7 +121,7 @@ fn gib_hours(value: &DeValue<'_>) -> Result<GibHours, String> {
     }
 }
 
-fn retry(root: &mut Section<'_>, r: &mut Report<'_>) -> RetrySpec {
+fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
     let usual = RetrySpec::default();
     let Some(mut s) = root.table(r, "retry", hint("it bounds how often a task is tried", "write a table [retry]")) else {
         return usual;

@@ -21,14 +21,14 @@ pub mod raw;
 pub mod reference;
 pub mod telemetry;
 
-pub use checked::{Anonymous, Limits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
+pub use checked::{AnonymousAccess, CallerLimits, NodeAgentConfig, ResourceManagerConfig, Scheduling, SelfFence};
 pub use compile::checked_attribute;
 pub use headroom_types::LogLevel;
 pub use job::{
-    ExecutorProgram, ExecutorSpec, Flags, GcLog, GibHours, GrowSpec, Idempotent, Input, InputHosts, InputLocality, JobSpec,
-    Memory, Placeholder, RetrySpec, Runtime, Sizes, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
+    ExecutorProgram, ExecutorSpec, RuntimeFlags, GcLogSetting, GibHours, GrowSpec, Idempotent, InputSizes, InputHosts, InputLocality, JobSpec,
+    MemoryQuantities, Placeholder, RetrySpec, Runtime, SizingMode, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
-pub use node::{Cache, CpuBound, HealthChecks, IpcScope, Isolation, Logs, RunAs};
-pub use problem::{Problem, render};
-pub use telemetry::{Cardinality, HistoryBounds, Kept, Telemetry};
+pub use node::{FileCacheLimits, CpuBound, HealthChecks, IpcScope, Isolation, LogRetention, RunAs};
+pub use problem::{FileProblem, render};
+pub use telemetry::{MetricsGranularity, HistoryBounds, RetentionLimits, Telemetry};

@@ -5,30 +5,30 @@ use std::path::Path;
 use crate::checked::{NodeAgentConfig, ResourceManagerConfig};
 use crate::compile;
 use crate::job::{self, ClusterProfiles, JobSpec};
-use crate::problem::Problem;
+use crate::problem::FileProblem;
 
 /// Maximum file size. Bytes.
 const MOST: u64 = 1 << 20;
 
 /// Reads and compiles the resource manager's configuration.
-pub fn load_resourcemanager(path: &Path) -> Result<ResourceManagerConfig, Vec<Problem>> {
+pub fn load_resourcemanager(path: &Path) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
     compile::resourcemanager(&read(path)?, &path.display().to_string())
 }
 
 /// Reads and compiles the node agent's configuration.
-pub fn load_nodeagent(path: &Path) -> Result<NodeAgentConfig, Vec<Problem>> {
+pub fn load_nodeagent(path: &Path) -> Result<NodeAgentConfig, Vec<FileProblem>> {
     compile::nodeagent(&read(path)?, &path.display().to_string())
 }
 
 /// Reads and compiles a job file that may use these profiles of the cluster.
-pub fn load_job(path: &Path, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<Problem>> {
+pub fn load_job(path: &Path, cluster: &ClusterProfiles) -> Result<JobSpec, Vec<FileProblem>> {
     job::compile_with(&read(path)?, &path.display().to_string(), cluster)
 }
 
 /// Reads a text file; rejects large and non-UTF-8 files.
-pub fn read(path: &Path) -> Result<String, Vec<Problem>> {
+pub fn read(path: &Path) -> Result<String, Vec<FileProblem>> {
     let name = path.display().to_string();
-    let refuse = |what: String, fix: &str| vec![Problem::of_file(&name, what, "nothing of it was read", fix)];
+    let refuse = |what: String, fix: &str| vec![FileProblem::of_file(&name, what, "nothing of it was read", fix)];
     let unreadable = |e: std::io::Error| refuse(format!("{name} cannot be read: {e}"), "check the path and its rights");
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
     if length > MOST {

@@ -9,7 +9,7 @@ use headroom_types::Bytes;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// Isolation of programs on the host. [`Default`] is the meaning of an empty file.
@@ -137,7 +137,7 @@ impl Default for Isolation {
 
 /// Retention of program logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Logs {
+pub struct LogRetention {
     /// Size of one log segment. Bytes.
     pub size: Bytes,
     /// Number of the newest segments that are kept per log. At least 2.
@@ -148,16 +148,16 @@ pub struct Logs {
     pub keep: Duration,
 }
 
-impl Logs {
+impl LogRetention {
     /// Maximum size of one log. Bytes.
     pub fn of_one(&self) -> Bytes {
         Bytes::new(self.size.get().saturating_mul(u64::from(self.count)))
     }
 }
 
-impl Default for Logs {
+impl Default for LogRetention {
     fn default() -> Self {
-        Logs { size: Bytes::from_mib(16), count: 4, container: Bytes::from_mib(256), keep: Duration::from_secs(3 * 86_400) }
+        LogRetention { size: Bytes::from_mib(16), count: 4, container: Bytes::from_mib(256), keep: Duration::from_secs(3 * 86_400) }
     }
 }
 
@@ -197,7 +197,7 @@ impl Default for HealthChecks {
 
 /// Limits of fetched files and of their cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cache {
+pub struct FileCacheLimits {
     /// Maximum size of unused cache entries. Bytes.
     pub size: Bytes,
     /// Maximum size of a fetched file. Bytes.
@@ -212,9 +212,9 @@ pub struct Cache {
     pub ca_file: Option<PathBuf>,
 }
 
-impl Default for Cache {
+impl Default for FileCacheLimits {
     fn default() -> Self {
-        Cache {
+        FileCacheLimits {
             size: Bytes::from_gib(10),
             file: Bytes::from_gib(4),
             unpacked: Bytes::from_gib(16),
@@ -225,7 +225,7 @@ impl Default for Cache {
     }
 }
 
-pub(crate) fn isolation(r: &mut Report<'_>, root: &mut Section<'_>) -> Isolation {
+pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Isolation {
     let usual = Isolation::default();
     let whole = hint("programs of users do not get the rights of the agent", "write a table: [isolation]");
     let Some(mut t) = root.table(r, "isolation", whole) else { return usual };
@@ -255,14 +255,14 @@ pub(crate) fn isolation(r: &mut Report<'_>, root: &mut Section<'_>) -> Isolation
     checked
 }
 
-pub(crate) fn logs(r: &mut Report<'_>, root: &mut Section<'_>) -> Logs {
-    let usual = Logs::default();
+pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogRetention {
+    let usual = LogRetention::default();
     let whole = hint("what programs say is kept, and not for ever", "write a table: [logs]");
     let Some(mut t) = root.table(r, "logs", whole) else { return usual };
     let size = hint("logs are kept within it", "write a size such as \"16MiB\", at least 64KiB");
     let count = hint("so many of the newest segments are kept", "write a whole number from 2");
     let keep = hint("logs go after that time", "write a time such as \"3d\"");
-    let checked = Logs {
+    let checked = LogRetention {
         size: t.read_or(r, "size", size, usual.size, segment),
         count: t.read_or(r, "count", count, usual.count, raw::count(2, 10_000)),
         container: t.read_or(r, "container", size, usual.container, segment),
@@ -272,7 +272,7 @@ pub(crate) fn logs(r: &mut Report<'_>, root: &mut Section<'_>) -> Logs {
     checked
 }
 
-pub(crate) fn health(r: &mut Report<'_>, root: &mut Section<'_>) -> HealthChecks {
+pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HealthChecks {
     let usual = HealthChecks::default();
     let whole = hint("a node that cannot work says so", "write a table: [health]");
     let Some(mut t) = root.table(r, "health", whole) else { return usual };
@@ -296,15 +296,15 @@ pub(crate) fn health(r: &mut Report<'_>, root: &mut Section<'_>) -> HealthChecks
     checked
 }
 
-pub(crate) fn cache(r: &mut Report<'_>, root: &mut Section<'_>) -> Cache {
-    let usual = Cache::default();
+pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> FileCacheLimits {
+    let usual = FileCacheLimits::default();
     let whole = hint("files that jobs name are fetched and kept", "write a table: [cache]");
     let Some(mut t) = root.table(r, "cache", whole) else { return usual };
     let size = hint("the disk is for containers too", "write a size such as \"10GiB\"");
     let count = hint("an archive is not to fill the disk with names", "write a whole number from 1");
     let time = hint("a container that waits for its files holds its memory", "write a time such as \"10m\"");
     let trust = hint("servers whose certificates it has signed are trusted", "write an absolute path in quotes, or leave it out");
-    let checked = Cache {
+    let checked = FileCacheLimits {
         size: t.read_or(r, "size", size, usual.size, raw::size),
         file: t.read_or(r, "file", size, usual.file, raw::some_memory),
         unpacked: t.read_or(r, "unpacked", size, usual.unpacked, raw::some_memory),
@@ -317,7 +317,7 @@ pub(crate) fn cache(r: &mut Report<'_>, root: &mut Section<'_>) -> Cache {
 }
 
 /// Rejects a tmpfs that is larger than the node's memory, because no container can be that large.
-pub(crate) fn check_tmpfs_sizes(r: &mut Report<'_>, root: &Section<'_>, config: &crate::NodeAgentConfig) {
+pub(crate) fn check_tmpfs_sizes(r: &mut ProblemCollector<'_>, root: &Section<'_>, config: &crate::NodeAgentConfig) {
     let Some(memory) = config.memory else { return };
     for (key, size) in [("shm_size", config.isolation.shm_size), ("tmp_size", config.isolation.tmp_size)] {
         if let Some(size) = size.filter(|size| *size > memory) {

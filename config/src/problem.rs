@@ -13,7 +13,7 @@ pub const LONGEST_LINE: usize = 400;
 
 /// An error in a configuration or job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct FileProblem {
     /// The file, as the caller named it.
     pub file: String,
     /// Line number, from 1; `None` for an error of the whole file.
@@ -34,10 +34,10 @@ pub struct Problem {
     pub source: Option<String>,
 }
 
-impl Problem {
+impl FileProblem {
     /// An error without a position: the file cannot be read.
     pub fn of_file(file: &str, what: impl Into<String>, why: impl Into<String>, fix: impl Into<String>) -> Self {
-        Problem {
+        FileProblem {
             file: file.to_owned(),
             line: None,
             column: None,
@@ -51,7 +51,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for FileProblem {
     /// Formats the error like a compiler, with the line and a mark below it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "error: {}", self.what)?;
@@ -79,10 +79,10 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for FileProblem {}
 
 /// All errors of a file, one below the other, with their number at the end.
-pub fn render(problems: &[Problem]) -> String {
+pub fn render(problems: &[FileProblem]) -> String {
     let mut text: String = problems.iter().map(|p| format!("{p}\n\n")).collect();
     let file = problems.first().map_or("", |p| p.file.as_str());
     let plural = if problems.len() == 1 { "mistake" } else { "mistakes" };
@@ -92,10 +92,10 @@ pub fn render(problems: &[Problem]) -> String {
 
 /// A collector of the errors of one file while it is read.
 #[derive(Debug)]
-pub struct Report<'a> {
+pub struct ProblemCollector<'a> {
     file: &'a str,
     text: &'a str,
-    found: Vec<Noted>,
+    found: Vec<LocatedProblem>,
     /// True if a part of the text could not be parsed.
     unread: bool,
     /// Number of errors beyond [`MOST`].
@@ -104,18 +104,18 @@ pub struct Report<'a> {
 
 /// An error with its position.
 #[derive(Debug)]
-struct Noted {
+struct LocatedProblem {
     /// Offset in the text. Bytes.
     at: usize,
     /// True if the error concerns the whole file, such as a missing key.
     of_all: bool,
-    problem: Problem,
+    problem: FileProblem,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ProblemCollector<'a> {
     /// An empty report on `text`, which came from `file`.
     pub fn new(file: &'a str, text: &'a str) -> Self {
-        Report { file, text, found: Vec::new(), unread: false, more: 0 }
+        ProblemCollector { file, text, found: Vec::new(), unread: false, more: 0 }
     }
 
     /// Adds an error at `span` of the text.
@@ -131,16 +131,16 @@ impl<'a> Report<'a> {
             self.more += 1;
             return;
         }
-        let place = Place::of(self.text, span.clone());
-        let problem = Problem {
+        let place = SourcePosition::of(self.text, span.clone());
+        let problem = FileProblem {
             line: Some(place.line),
             column: Some(place.column),
             width: place.width,
             key: key.to_owned(),
             source: place.source,
-            ..Problem::of_file(self.file, what, why, fix)
+            ..FileProblem::of_file(self.file, what, why, fix)
         };
-        self.found.push(Noted { at: span.start, of_all: span == (0..0), problem });
+        self.found.push(LocatedProblem { at: span.start, of_all: span == (0..0), problem });
     }
 
     /// Records that the text cannot be parsed from `span` on. Errors about missing keys are then
@@ -166,7 +166,7 @@ impl<'a> Report<'a> {
     /// Returns `value` if there are no errors, otherwise all errors in the order of the file. A
     /// missing value without an error is reported as an error too, so that a bug in a reader never
     /// accepts a file.
-    pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<Problem>> {
+    pub fn finish<T>(mut self, value: Option<T>) -> Result<T, Vec<FileProblem>> {
         match value {
             Some(value) if self.found.is_empty() => Ok(value),
             Some(_) | None => {
@@ -183,10 +183,10 @@ impl<'a> Report<'a> {
                     self.found.retain(|noted| !noted.of_all);
                 }
                 self.found.sort_by_key(|noted| noted.at);
-                let mut problems: Vec<Problem> = self.found.into_iter().map(|noted| noted.problem).collect();
+                let mut problems: Vec<FileProblem> = self.found.into_iter().map(|noted| noted.problem).collect();
                 if self.more > 0 {
                     let what = format!("{} more mistakes", self.more);
-                    problems.push(Problem::of_file(self.file, what, "so many are not told one by one", "correct these first"));
+                    problems.push(FileProblem::of_file(self.file, what, "so many are not told one by one", "correct these first"));
                 }
                 Err(problems)
             }
@@ -194,22 +194,22 @@ impl<'a> Report<'a> {
     }
 }
 
-struct Place {
+struct SourcePosition {
     line: usize,
     column: usize,
     width: usize,
     source: Option<String>,
 }
 
-impl Place {
+impl SourcePosition {
     /// Counts lines and characters. A span over several lines is marked to the end of its first
     /// line.
-    fn of(text: &str, span: Range<usize>) -> Place {
+    fn of(text: &str, span: Range<usize>) -> SourcePosition {
         let start = floor(text, span.start);
         let line_start = text.get(..start).and_then(|t| t.rfind('\n')).map_or(0, |i| i + 1);
         let line_end = text.get(start..).and_then(|t| t.find('\n')).map_or(text.len(), |i| start + i);
         let end = floor(text, span.end).clamp(start, line_end);
-        Place {
+        SourcePosition {
             line: text.get(..line_start).unwrap_or_default().matches('\n').count() + 1,
             column: text.get(line_start..start).unwrap_or_default().chars().count() + 1,
             width: text.get(start..end).unwrap_or_default().chars().count().max(1),
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn marks_the_place_in_its_line() {
         let text = "a = 1\nbé = \"x y\" # c\n";
-        let mut report = Report::new("f.toml", text);
+        let mut report = ProblemCollector::new("f.toml", text);
         let at = text.find("\"x").expect("there");
         report.add(at..at + 5, "bé", "not a size", "it must be one", "write \"1GiB\"");
         let problems = report.finish(Some(())).expect_err("a mistake");
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_told_of_a_file_is_bounded() {
         let text = "a=1,".repeat(20_000);
-        let mut report = Report::new("f.toml", &text);
+        let mut report = ProblemCollector::new("f.toml", &text);
         for at in 0..20_000 {
             report.add(at * 4..at * 4 + 1, "a", "wrong", "", "");
         }
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_stands_in_the_unread_part_is_not_told_to_be_missing() {
-        let mut report = Report::new("f.toml", "[a\nb = c");
+        let mut report = ProblemCollector::new("f.toml", "[a\nb = c");
         report.add(0..0, "stage", "the job has no stage", "", "");
         report.add_syntax(0..0, "not TOML");
         report.add(7..8, "b", "not a size", "", "");
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_span_beyond_the_text_is_its_end() {
-        let mut report = Report::new("f.toml", "a");
+        let mut report = ProblemCollector::new("f.toml", "a");
         report.add(5..9, "", "ends early", "", "");
         assert_eq!(report.finish(Some(())).expect_err("a mistake")[0].line, Some(1));
     }

@@ -12,14 +12,14 @@ use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Problem, Report};
+use crate::problem::{FileProblem, ProblemCollector};
 use crate::raw::{self, Section};
 
 /// Reason that is shown for an invalid queue key.
 const WHY: &str = "a tree of queues is taken as a whole or not at all";
 
 /// Reads the tree of a file; `None` without queues.
-pub(crate) fn read(root: &mut Section<'_>, report: &mut Report<'_>) -> Option<QueueSpec> {
+pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) -> Option<QueueSpec> {
     let written = root.value("queues")?;
     let tree = Value::Object([("queues".to_owned(), json(written.get_ref()))].into_iter().collect());
     let (spec, problems) = queue_tree::read(&tree);
@@ -32,8 +32,8 @@ pub(crate) fn read(root: &mut Section<'_>, report: &mut Report<'_>) -> Option<Qu
 ///
 /// # Errors
 /// The text is not TOML, or has no such table.
-pub fn tree(text: &str, file: &str) -> Result<Value, Vec<Problem>> {
-    let mut report = Report::new(file, text);
+pub fn tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem>> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let queues = table.get_ref().get("queues").map(|q| json(q.get_ref()));
     if queues.is_none() && report.is_empty() {
@@ -43,8 +43,8 @@ pub fn tree(text: &str, file: &str) -> Result<Value, Vec<Problem>> {
 }
 
 /// Maps errors of a tree to their positions in this file.
-pub fn at_their_places(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<Problem> {
-    let mut report = Report::new(file, text);
+pub fn at_their_places(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<FileProblem> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     if let Some(written) = table.get_ref().get("queues") {
         note(&mut report, written, problems);
@@ -52,7 +52,7 @@ pub fn at_their_places(text: &str, file: &str, problems: &[QueueProblem]) -> Vec
     report.finish::<()>(None).err().unwrap_or_default()
 }
 
-fn note(report: &mut Report<'_>, written: &Spanned<DeValue<'_>>, problems: &[QueueProblem]) {
+fn note(report: &mut ProblemCollector<'_>, written: &Spanned<DeValue<'_>>, problems: &[QueueProblem]) {
     for p in problems {
         let below = p.queue.strip_prefix("root").unwrap_or(&p.queue).trim_start_matches('.');
         let words: Vec<&str> = below.split('.').filter(|w| !w.is_empty()).collect();

@@ -15,7 +15,7 @@ use headroom_types::{Bytes, Cpus};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 
 /// Purpose of a key and its correct form; printed when its value is wrong or missing.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub struct Section<'a> {
 }
 
 /// Parses the text as TOML. Records every syntax error and returns the part that could be parsed.
-pub fn parse<'a>(text: &'a str, report: &mut Report<'_>) -> Spanned<DeTable<'a>> {
+pub fn parse<'a>(text: &'a str, report: &mut ProblemCollector<'_>) -> Spanned<DeTable<'a>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let span = error.span().unwrap_or(0..0);
@@ -70,7 +70,7 @@ impl<'a> Section<'a> {
     /// wrong; then the error is recorded.
     pub fn read<T>(
         &mut self,
-        report: &mut Report<'_>,
+        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: Hint,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
@@ -89,7 +89,7 @@ impl<'a> Section<'a> {
     /// Like [`Section::read`], but an absent key is an error.
     pub fn need<T>(
         &mut self,
-        report: &mut Report<'_>,
+        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: Hint,
         parse: impl FnOnce(&DeValue<'a>) -> Result<T, String>,
@@ -106,7 +106,7 @@ impl<'a> Section<'a> {
     /// gives `default`.
     pub fn read_or<T>(
         &mut self,
-        report: &mut Report<'_>,
+        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: Hint,
         default: T,
@@ -132,7 +132,7 @@ impl<'a> Section<'a> {
     }
 
     /// The table under `key`.
-    pub fn table(&mut self, report: &mut Report<'_>, key: &'static str, hint: Hint) -> Option<Section<'a>> {
+    pub fn table(&mut self, report: &mut ProblemCollector<'_>, key: &'static str, hint: Hint) -> Option<Section<'a>> {
         self.asked.insert(key);
         let value = self.table.get(key)?;
         self.section(report, self.path_of(key), value, hint)
@@ -141,7 +141,7 @@ impl<'a> Section<'a> {
     /// The named tables under `key`: `[key.NAME]`.
     pub fn named_tables(
         &mut self,
-        report: &mut Report<'_>,
+        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: Hint,
     ) -> Vec<(Spanned<String>, Section<'a>)> {
@@ -160,7 +160,7 @@ impl<'a> Section<'a> {
     /// arbitrary names.
     pub fn named_values<T>(
         &mut self,
-        report: &mut Report<'_>,
+        report: &mut ProblemCollector<'_>,
         key: &'static str,
         hint: Hint,
         parse: impl Fn(&str, &DeValue<'a>) -> Result<T, String>,
@@ -180,7 +180,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tables of the array `[[key]]`, in order.
-    pub fn table_array(&mut self, report: &mut Report<'_>, key: &'static str, hint: Hint) -> Vec<Section<'a>> {
+    pub fn table_array(&mut self, report: &mut ProblemCollector<'_>, key: &'static str, hint: Hint) -> Vec<Section<'a>> {
         self.asked.insert(key);
         let Some(value) = self.table.get(key) else { return Vec::new() };
         let Some(items) = value.get_ref().as_array() else {
@@ -192,7 +192,7 @@ impl<'a> Section<'a> {
         sections.filter_map(|(i, item)| self.section(report, format!("{}[{i}]", self.path_of(key)), item, hint)).collect()
     }
 
-    fn section(&self, report: &mut Report<'_>, path: String, value: &'a Spanned<DeValue<'a>>, hint: Hint) -> Option<Section<'a>> {
+    fn section(&self, report: &mut ProblemCollector<'_>, path: String, value: &'a Spanned<DeValue<'a>>, hint: Hint) -> Option<Section<'a>> {
         match value.get_ref().as_table() {
             Some(table) => Some(Section { path, span: value.span(), table, asked: BTreeSet::new() }),
             None => {
@@ -210,7 +210,7 @@ impl<'a> Section<'a> {
     }
 
     /// Ends the read of the table. Keys that were not requested are errors.
-    pub fn finish(self, report: &mut Report<'_>) {
+    pub fn finish(self, report: &mut ProblemCollector<'_>) {
         for name in self.table.keys().filter(|k| !self.asked.contains(k.get_ref().as_ref())) {
             let written = name.get_ref().as_ref();
             let known: Vec<&str> = self.asked.iter().copied().collect();
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn one_wrong_type_does_not_hide_the_next_mistake() {
         let source = "a = true\nb = 3\nzz = 1\n";
-        let mut report = Report::new("f", source);
+        let mut report = ProblemCollector::new("f", source);
         let table = parse(source, &mut report);
         let mut root = Section::root(&table);
         let h = hint("why", "fix");

@@ -16,7 +16,7 @@ mod manager;
 
 /// The form of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// A quoted string.
     Text,
     /// One of a fixed list of words, quoted.
@@ -49,32 +49,32 @@ pub enum Kind {
     Table,
 }
 
-impl Kind {
+impl ValueKind {
     /// Description for users, with the unit.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Text => "text",
-            Kind::Word => "word",
-            Kind::Words => "list of words",
-            Kind::Path => "absolute path",
-            Kind::Address => "address:port",
-            Kind::Url => "URL: http, https, unix",
-            Kind::Time => "time: ms, s, m, h, d",
-            Kind::Size => "size: bytes, KiB, MiB, GiB, TiB",
-            Kind::Number => "whole number",
-            Kind::Percent => "percent",
-            Kind::Part => "part, %",
-            Kind::Cores => "processors",
-            Kind::Switch => "true or false",
-            Kind::Octal => "octal bits",
-            Kind::Table => "table of texts",
+            ValueKind::Text => "text",
+            ValueKind::Word => "word",
+            ValueKind::Words => "list of words",
+            ValueKind::Path => "absolute path",
+            ValueKind::Address => "address:port",
+            ValueKind::Url => "URL: http, https, unix",
+            ValueKind::Time => "time: ms, s, m, h, d",
+            ValueKind::Size => "size: bytes, KiB, MiB, GiB, TiB",
+            ValueKind::Number => "whole number",
+            ValueKind::Percent => "percent",
+            ValueKind::Part => "part, %",
+            ValueKind::Cores => "processors",
+            ValueKind::Switch => "true or false",
+            ValueKind::Octal => "octal bits",
+            ValueKind::Table => "table of texts",
         }
     }
 }
 
 /// The accepted values of a kind. All values are written as in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Range {
+pub enum ValueRange {
     /// Any value of the kind; the field is an example.
     Any(&'static str),
     /// One of these values.
@@ -85,66 +85,66 @@ pub enum Range {
     From(&'static str),
 }
 
-impl Range {
+impl ValueRange {
     /// Values that must be accepted, including the bounds.
     pub fn examples(self) -> Vec<&'static str> {
         match self {
-            Range::Any(one) | Range::From(one) => vec![one],
-            Range::OneOf(all) => all.to_vec(),
-            Range::Between(least, most) => vec![least, most],
+            ValueRange::Any(one) | ValueRange::From(one) => vec![one],
+            ValueRange::OneOf(all) => all.to_vec(),
+            ValueRange::Between(least, most) => vec![least, most],
         }
     }
     fn words(self) -> String {
         match self {
-            Range::Any(_) => "any".to_owned(),
-            Range::OneOf(all) => all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", "),
-            Range::Between(least, most) => format!("`{least}` to `{most}`"),
-            Range::From(least) => format!("from `{least}`"),
+            ValueRange::Any(_) => "any".to_owned(),
+            ValueRange::OneOf(all) => all.iter().map(|one| format!("`{one}`")).collect::<Vec<_>>().join(", "),
+            ValueRange::Between(least, most) => format!("`{least}` to `{most}`"),
+            ValueRange::From(least) => format!("from `{least}`"),
         }
     }
 }
 
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum TakesEffect {
     /// On reload of the file, by SIGHUP.
     Reload,
     /// On restart of the daemon.
     Restart,
 }
 
-impl Takes {
+impl TakesEffect {
     fn as_str(self) -> &'static str {
         match self {
-            Takes::Reload => "reload",
-            Takes::Restart => "restart",
+            TakesEffect::Reload => "reload",
+            TakesEffect::Restart => "restart",
         }
     }
 }
 
 /// A key of a file with the configuration `C`.
 #[derive(Debug)]
-pub struct Key<C: 'static> {
+pub struct ConfigKey<C: 'static> {
     /// Full name with its table: `history.apps`.
     pub name: &'static str,
     /// Form of its value.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Accepted values.
-    pub range: Range,
+    pub range: ValueRange,
     /// A rejected value, as written in the file.
     pub wrong: &'static str,
     /// Other lines that the key requires.
     pub beside: &'static str,
     /// When a change takes effect.
-    pub takes: Takes,
+    pub takes: TakesEffect,
     /// Value of a configuration, as written in the file; `None` if the key is absent.
     pub value: fn(&C) -> Option<String>,
 }
 
 /// Keys of `resourcemanager.toml`, without those of queues.
-pub const MANAGER: &[Key<ResourceManagerConfig>] = manager::KEYS;
+pub const MANAGER: &[ConfigKey<ResourceManagerConfig>] = manager::KEYS;
 /// Keys of `nodeagent.toml`.
-pub const AGENT: &[Key<NodeAgentConfig>] = agent::KEYS;
+pub const AGENT: &[ConfigKey<NodeAgentConfig>] = agent::KEYS;
 
 /// A key of the files of `rmctl`.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ pub struct ClientKey {
     /// Name of the key in the table of a context, and at the top of the host-wide file.
     pub name: &'static str,
     /// Form of its value.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// Default, as written in the file.
     pub default: &'static str,
     /// Purpose.
@@ -162,35 +162,35 @@ pub struct ClientKey {
 /// Keys of a context in `~/.config/rmctl/config.toml`, and of `/etc/headroom/client.toml`. `rmctl`
 /// reads both files at every call.
 pub const CLIENT: &[ClientKey] = &[
-    ClientKey { name: "addr", kind: Kind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
-    ClientKey { name: "ca", kind: Kind::Path, default: "none", meaning: "Who vouches for the resource manager, PEM." },
-    ClientKey { name: "cert", kind: Kind::Path, default: "none", meaning: "One's own certificate, PEM." },
-    ClientKey { name: "key", kind: Kind::Path, default: "none", meaning: "The key to it, PEM." },
-    ClientKey { name: "token_file", kind: Kind::Path, default: "none", meaning: "The file of a token." },
+    ClientKey { name: "addr", kind: ValueKind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
+    ClientKey { name: "ca", kind: ValueKind::Path, default: "none", meaning: "Who vouches for the resource manager, PEM." },
+    ClientKey { name: "cert", kind: ValueKind::Path, default: "none", meaning: "One's own certificate, PEM." },
+    ClientKey { name: "key", kind: ValueKind::Path, default: "none", meaning: "The key to it, PEM." },
+    ClientKey { name: "token_file", kind: ValueKind::Path, default: "none", meaning: "The file of a token." },
     ClientKey {
         name: "output",
-        kind: Kind::Text,
+        kind: ValueKind::Text,
         default: "\"table\"",
         meaning: "How lists and things are printed, as behind `-o`.",
     },
-    ClientKey { name: "timeout", kind: Kind::Time, default: "\"10s\"", meaning: "How long one call may take." },
+    ClientKey { name: "timeout", kind: ValueKind::Time, default: "\"10s\"", meaning: "How long one call may take." },
 ];
 
 /// Keys whose values differ between two configurations, with both values.
-pub fn changes<C>(keys: &'static [Key<C>], before: &C, after: &C) -> Vec<(&'static Key<C>, String, String)> {
+pub fn changes<C>(keys: &'static [ConfigKey<C>], before: &C, after: &C) -> Vec<(&'static ConfigKey<C>, String, String)> {
     let written = |value: Option<String>| value.unwrap_or_else(|| "left out".to_owned());
-    let pair = |key: &'static Key<C>| (key, (key.value)(before), (key.value)(after));
+    let pair = |key: &'static ConfigKey<C>| (key, (key.value)(before), (key.value)(after));
     let changed = keys.iter().map(pair).filter(|(_, before, after)| before != after);
     changed.map(|(key, before, after)| (key, written(before), written(after))).collect()
 }
 
-const fn key<C>(name: &'static str, kind: Kind, range: Range, wrong: &'static str, value: fn(&C) -> Option<String>) -> Key<C> {
-    Key { name, kind, range, wrong, beside: "", takes: Takes::Restart, value }
+const fn key<C>(name: &'static str, kind: ValueKind, range: ValueRange, wrong: &'static str, value: fn(&C) -> Option<String>) -> ConfigKey<C> {
+    ConfigKey { name, kind, range, wrong, beside: "", takes: TakesEffect::Restart, value }
 }
 
-impl<C> Key<C> {
+impl<C> ConfigKey<C> {
     const fn live(mut self) -> Self {
-        self.takes = Takes::Reload;
+        self.takes = TakesEffect::Reload;
         self
     }
     const fn beside(mut self, lines: &'static str) -> Self {
@@ -277,7 +277,7 @@ pub fn page() -> String {
 }
 
 /// Tables of the keys of a file: one per TOML table, in the order of the file.
-fn tables<C>(text: &mut String, keys: &[Key<C>], sample: &str, usual: &C) {
+fn tables<C>(text: &mut String, keys: &[ConfigKey<C>], sample: &str, usual: &C) {
     let mut table = None;
     for key in keys {
         let (at, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));

@@ -6,19 +6,19 @@ use std::time::Duration;
 use headroom_types::Bytes;
 use toml::de::DeValue;
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// Settings of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Telemetry {
     /// Granularity of metrics.
-    pub cardinality: Cardinality,
+    pub cardinality: MetricsGranularity,
 }
 
 /// The granularity of metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cardinality {
+pub enum MetricsGranularity {
     /// Summed over all jobs, by kind of task.
     #[default]
     Profile,
@@ -28,37 +28,37 @@ pub enum Cardinality {
     Task,
 }
 
-impl Cardinality {
+impl MetricsGranularity {
     /// The word in configuration files.
     pub fn as_str(self) -> &'static str {
         match self {
-            Cardinality::Profile => "profile",
-            Cardinality::Job => "job",
-            Cardinality::Task => "task",
+            MetricsGranularity::Profile => "profile",
+            MetricsGranularity::Job => "job",
+            MetricsGranularity::Task => "task",
         }
     }
 }
 
-impl FromStr for Cardinality {
+impl FromStr for MetricsGranularity {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Cardinality::Profile, Cardinality::Job, Cardinality::Task];
+        let all = [MetricsGranularity::Profile, MetricsGranularity::Job, MetricsGranularity::Task];
         all.into_iter().find(|c| c.as_str() == text).ok_or_else(|| format!("{text:?} is none of profile, job and task"))
     }
 }
 
 /// Retention of a log of the resource manager on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetentionLimits {
     /// Size of one segment. Bytes.
     pub segment: Bytes,
     /// Number of kept segments; the oldest is removed first.
     pub segments: u32,
 }
 
-impl Default for Kept {
+impl Default for RetentionLimits {
     fn default() -> Self {
-        Kept { segment: Bytes::from_mib(8), segments: 16 }
+        RetentionLimits { segment: Bytes::from_mib(8), segments: 16 }
     }
 }
 
@@ -80,7 +80,7 @@ impl Default for HistoryBounds {
 }
 
 /// Reads the table `[telemetry]`.
-pub(crate) fn telemetry(r: &mut Report<'_>, root: &mut Section<'_>) -> Telemetry {
+pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Telemetry {
     let usual = Telemetry::default();
     let whole = hint("it says how fine the metrics are", "write a table: [telemetry]");
     let Some(mut table) = root.table(r, "telemetry", whole) else { return usual };
@@ -91,13 +91,13 @@ pub(crate) fn telemetry(r: &mut Report<'_>, root: &mut Section<'_>) -> Telemetry
 }
 
 /// Reads the table `[events]` or `[audit]`.
-pub(crate) fn kept(r: &mut Report<'_>, root: &mut Section<'_>, name: &'static str) -> Kept {
-    let usual = Kept::default();
+pub(crate) fn kept(r: &mut ProblemCollector<'_>, root: &mut Section<'_>, name: &'static str) -> RetentionLimits {
+    let usual = RetentionLimits::default();
     let whole = hint("it says how much is kept on the disk", "write a table with segment and segments");
     let Some(mut table) = root.table(r, name, whole) else { return usual };
     let size = hint("a file is closed at that size and the next one begun", "write a size from 64KiB, such as \"8MiB\"");
     let count = hint("the oldest file goes when there are more", "write a whole number from 2");
-    let kept = Kept {
+    let kept = RetentionLimits {
         segment: table.read_or(r, "segment", size, usual.segment, segment),
         segments: table.read_or(r, "segments", count, usual.segments, raw::count(2, 10_000)),
     };
@@ -111,7 +111,7 @@ fn segment(value: &DeValue<'_>) -> Result<Bytes, String> {
 }
 
 /// Reads the table `[history]`.
-pub(crate) fn history(r: &mut Report<'_>, root: &mut Section<'_>) -> HistoryBounds {
+pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> HistoryBounds {
     let usual = HistoryBounds::default();
     let whole = hint("it says how much is kept of what is over", "write a table: [history]");
     let Some(mut table) = root.table(r, "history", whole) else { return usual };
@@ -129,14 +129,14 @@ pub(crate) fn history(r: &mut Report<'_>, root: &mut Section<'_>) -> HistoryBoun
 #[cfg(test)]
 mod tests {
     use crate::compile::{nodeagent, resourcemanager};
-    use crate::telemetry::Cardinality;
+    use crate::telemetry::MetricsGranularity;
 
     #[test]
     fn what_is_told_and_kept_can_be_set() {
         let text = "[telemetry]\ncardinality='job'\n[events]\nsegment='64KiB'\nsegments=2\n[history]\nage='1h'\napps=7\n";
         let config = resourcemanager(text, "f").expect("right");
-        assert_eq!((config.telemetry.cardinality, config.events.segments, config.history.apps), (Cardinality::Job, 2, 7));
-        assert_eq!(nodeagent("[telemetry]\ncardinality='task'\n", "f").expect("right").telemetry.cardinality, Cardinality::Task);
+        assert_eq!((config.telemetry.cardinality, config.events.segments, config.history.apps), (MetricsGranularity::Job, 2, 7));
+        assert_eq!(nodeagent("[telemetry]\ncardinality='task'\n", "f").expect("right").telemetry.cardinality, MetricsGranularity::Task);
         let text = "[telemetry]\ncardinality='all'\n[audit]\nsegment=1\nsegments=1\n[history]\nage=5\n";
         let keys: Vec<String> = resourcemanager(text, "f").expect_err("four").into_iter().map(|p| p.key).collect();
         assert_eq!(keys, ["telemetry.cardinality", "audit.segment", "audit.segments", "history.age"]);

@@ -2,7 +2,7 @@
 //! names.
 
 use headroom_config::job::{ClusterProfiles, JobSpec, compile, compile_with, profiles};
-use headroom_config::{Problem, render};
+use headroom_config::{FileProblem, render};
 use headroom_types::{Bytes, Cpus, Profile};
 
 /// Uses two profiles of the cluster, one of them as the base of its own profile.
@@ -30,7 +30,7 @@ fn cluster() -> ClusterProfiles {
     known.into_iter().map(|(name, size)| (name.parse().expect("a name"), size)).collect()
 }
 
-fn right(found: Result<JobSpec, Vec<Problem>>) -> JobSpec {
+fn right(found: Result<JobSpec, Vec<FileProblem>>) -> JobSpec {
     found.map_err(|p| render(&p)).expect("right")
 }
 
@@ -60,7 +60,7 @@ fn a_profile_of_the_file_goes_before_one_of_the_cluster() {
 }
 
 /// The single error of a text.
-fn mistake(text: &str, cluster: &ClusterProfiles) -> Problem {
+fn mistake(text: &str, cluster: &ClusterProfiles) -> FileProblem {
     let mut found = compile_with(text, "job.toml", cluster).expect_err("wrong");
     assert_eq!(found.len(), 1, "{}", render(&found));
     found.remove(0)

@@ -3,17 +3,17 @@
 
 use std::time::Duration;
 
-use headroom_config::job::{self, GrowSpec, Idempotent, Input, NoGrowth, Runtime, Sizes, TaskGroups, TaskLimit};
-use headroom_config::{InputLocality, Placeholder, Problem, render};
+use headroom_config::job::{self, GrowSpec, Idempotent, InputSizes, GrowthRefusal, Runtime, SizingMode, TaskGroups, TaskLimit};
+use headroom_config::{InputLocality, Placeholder, FileProblem, render};
 use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 const WHOLE: &str = include_str!("golden/whole.toml");
 
 #[test]
 fn a_whole_file_is_read_to_the_last_key() {
     let job = job::compile(WHOLE, "whole.toml").map_err(|p| render(&p)).expect("right");
-    assert_eq!((job.name.as_str(), job.priority, job.mode, job.tasks()), ("group-by", 5, Mode::Uber, 21));
+    assert_eq!((job.name.as_str(), job.priority, job.mode, job.tasks()), ("group-by", 5, MemoryFailureMode::Uber, 21));
     assert_eq!((job.retry.max_attempts, job.retry.memory_attempts, job.retry.transient), (5, 7, 2));
     assert_eq!(job.retry.cap, Some(Bytes::from_gib(4)));
     assert_eq!(
@@ -62,7 +62,7 @@ fn ten_mistakes_are_told_in_one_go() {
 }
 
 /// The errors of the complete file after one edit.
-fn mistakes(from: &str, to: &str) -> Vec<Problem> {
+fn mistakes(from: &str, to: &str) -> Vec<FileProblem> {
     assert!(WHOLE.contains(from), "{from}");
     job::compile(&WHOLE.replace(from, to), "f").expect_err(to)
 }
@@ -193,15 +193,15 @@ fn each_mistake_about_learned_sizes_is_found_and_names_its_key() {
 fn what_is_learned_is_told_in_a_few_keys() {
     let read = |text: &str| job::compile(text, "f").map_err(|p| render(&p)).expect("right");
     let job = read(WHOLE);
-    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (Sizes::Stated, None, "group"));
+    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (SizingMode::Stated, None, "group"));
     assert_eq!(job.stages[0].input, None);
     let learned = WHOLE.replace("mode = \"uber\"", "mode = \"headroom\"\nsizes = \"learned\"");
     let learned = learned.replace("transient = 2", "breaker = 50").replace("timeout = \"30m\"", "kind = \"sort\"");
     let job = read(&learned.replace("after = [", "input = [\"5MiB\"]\nafter = ["));
-    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (Sizes::Learned, Some(50), "sort"));
-    assert_eq!(job.stages[1].input, Some(Input::Told(vec![Bytes::from_mib(5)])));
+    assert_eq!((job.sizes(), job.retry.breaker, job.stages[0].kind().as_str()), (SizingMode::Learned, Some(50), "sort"));
+    assert_eq!(job.stages[1].input, Some(InputSizes::Told(vec![Bytes::from_mib(5)])));
     let job = read(&WHOLE.replace("timeout = \"30m\"", "input = \"in/{stage}-{index}.csv\""));
-    let Some(Input::File(file)) = &job.stages[0].input else { panic!("a file") };
+    let Some(InputSizes::File(file)) = &job.stages[0].input else { panic!("a file") };
     assert_eq!(file.fill(|p| p.as_str().to_uppercase()), "in/STAGE-INDEX.csv");
 }
 
@@ -228,18 +228,18 @@ fn where_the_input_is_can_be_said_for_all_tasks_or_for_each() {
 
 #[test]
 fn only_two_modes_start_with_what_was_learned_and_tovar_always_does() {
-    let sizes = |mode: Mode, sizes: Option<Sizes>| {
+    let sizes = |mode: MemoryFailureMode, sizes: Option<SizingMode>| {
         let mut job = job::compile(WHOLE, "f").expect("right");
         (job.mode, job.sizes) = (mode, sizes);
         job.sizes()
     };
-    for mode in Mode::ALL {
-        let usual = if mode == Mode::Tovar { Sizes::Learned } else { Sizes::Stated };
-        let learns = [Mode::Headroom, Mode::Tovar].contains(&mode);
+    for mode in MemoryFailureMode::ALL {
+        let usual = if mode == MemoryFailureMode::Tovar { SizingMode::Learned } else { SizingMode::Stated };
+        let learns = [MemoryFailureMode::Headroom, MemoryFailureMode::Tovar].contains(&mode);
         assert_eq!(sizes(mode, None), usual, "{mode:?}");
-        assert_eq!(sizes(mode, Some(Sizes::Stated)), Sizes::Stated, "{mode:?}");
-        assert_eq!(sizes(mode, Some(Sizes::Shadow)), Sizes::Shadow, "{mode:?}");
-        assert_eq!(sizes(mode, Some(Sizes::Learned)), if learns { Sizes::Learned } else { Sizes::Stated }, "{mode:?}");
+        assert_eq!(sizes(mode, Some(SizingMode::Stated)), SizingMode::Stated, "{mode:?}");
+        assert_eq!(sizes(mode, Some(SizingMode::Shadow)), SizingMode::Shadow, "{mode:?}");
+        assert_eq!(sizes(mode, Some(SizingMode::Learned)), if learns { SizingMode::Learned } else { SizingMode::Stated }, "{mode:?}");
     }
 }
 
@@ -261,11 +261,11 @@ fn a_stage_may_let_its_tasks_grow() {
 #[test]
 fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
     let text = WHOLE.replace("enforce = \"executor\"", "");
-    for mode in Mode::ALL {
+    for mode in MemoryFailureMode::ALL {
         let text = text.replace("mode = \"uber\"", &format!("mode = \"{}\"", mode.as_str()));
         let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
         let served = job.hold_of(&job.stages[0]).is_some();
-        assert_eq!(served, mode == Mode::Headroom, "{mode:?}");
+        assert_eq!(served, mode == MemoryFailureMode::Headroom, "{mode:?}");
         let stated = job::compile(&text.replace("timeout = \"30m\"", "grow = true"), "f");
         assert_eq!(stated.is_ok(), served, "{mode:?}");
         if let Err(problems) = stated {
@@ -279,7 +279,7 @@ fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
 fn growth_that_no_node_can_give_is_told_with_its_place() {
     let text = WHOLE.replace("enforce = \"executor\"", "grow = true").replace("mode = \"uber\"", "");
     let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
-    let problems = job::grow::refused(&text, "f.toml", &[(&job.stages[0], NoGrowth::PollOnly)]);
+    let problems = job::grow::refused(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
     let line = text.lines().position(|line| line == "grow = true").expect("it is there") + 1;
     let shown = render(&problems);
     assert_eq!(problems.len(), 1, "{shown}");

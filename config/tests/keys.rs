@@ -45,7 +45,7 @@ fn every_key_that_is_read_is_documented_and_no_other() {
         let names = problem.fix.strip_prefix("remove it; known here: ").expect("nothing is near that");
         known.extend(names.split(", ").map(|name| if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") }));
     }
-    let documented: BTreeSet<String> = keys::KEYS.iter().map(keys::Key::path).collect();
+    let documented: BTreeSet<String> = keys::KEYS.iter().map(keys::JobFileKey::path).collect();
     assert_eq!(problems.len(), 7, "{problems:?}");
     assert_eq!(documented, known);
     assert_eq!(documented.len(), keys::KEYS.len(), "no key twice");

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use headroom_config::compile::{nodeagent, resourcemanager};
-use headroom_config::reference::{AGENT, Key, MANAGER, Range, Takes, changes, page};
-use headroom_config::{NodeAgentConfig, Problem, ResourceManagerConfig};
+use headroom_config::reference::{AGENT, ConfigKey, MANAGER, ValueRange, TakesEffect, changes, page};
+use headroom_config::{NodeAgentConfig, FileProblem, ResourceManagerConfig};
 
 #[test]
 fn the_page_of_the_configuration_is_current() {
@@ -28,7 +28,7 @@ fn written(name: &str, value: &str, beside: &str) -> String {
 }
 
 /// The known keys in the parser's error messages, at the top level and in each table.
-fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<Problem>>) -> BTreeSet<String> {
+fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<FileProblem>>) -> BTreeSet<String> {
     let named = |table: &str| -> Vec<String> {
         let unknown = "qqqqqqqqqqqqqqqqqqqq";
         let text = if table.is_empty() { format!("{unknown} = 1\n") } else { format!("[{table}]\n{unknown} = 1\n") };
@@ -53,7 +53,7 @@ fn known_to<C>(parse: fn(&str, &str) -> Result<C, Vec<Problem>>) -> BTreeSet<Str
     all
 }
 
-fn names<C>(keys: &[Key<C>]) -> BTreeSet<String> {
+fn names<C>(keys: &[ConfigKey<C>]) -> BTreeSet<String> {
     keys.iter().map(|key| key.name.to_owned()).collect()
 }
 
@@ -68,7 +68,7 @@ fn each_key_that_is_read_is_in_the_reference_and_no_other() {
 
 /// Checks each key of the reference: default, accepted values, rejected value, and the field that
 /// it sets.
-fn hold<C: PartialEq + std::fmt::Debug>(keys: &'static [Key<C>], parse: fn(&str, &str) -> Result<C, Vec<Problem>>, usual: &C) {
+fn hold<C: PartialEq + std::fmt::Debug>(keys: &'static [ConfigKey<C>], parse: fn(&str, &str) -> Result<C, Vec<FileProblem>>, usual: &C) {
     for key in keys {
         let name = key.name;
         if let Some(default) = (key.value)(usual) {
@@ -86,7 +86,7 @@ fn hold<C: PartialEq + std::fmt::Debug>(keys: &'static [Key<C>], parse: fn(&str,
         let problems = parse(&written(name, key.wrong, key.beside), "f").err();
         let problems = problems.unwrap_or_else(|| panic!("{name} = {} was taken", key.wrong));
         assert!(problems.iter().all(|p| p.key.starts_with(name)), "{name} = {}: {problems:?}", key.wrong);
-        assert!(!matches!(key.range, Range::OneOf(all) if all.len() < 2), "{name}");
+        assert!(!matches!(key.range, ValueRange::OneOf(all) if all.len() < 2), "{name}");
     }
 }
 
@@ -99,7 +99,7 @@ fn what_is_told_of_the_keys_of_the_manager_is_so() {
 fn what_is_told_of_the_keys_of_the_agent_is_so() {
     hold(AGENT, nodeagent, &NodeAgentConfig::default());
     let at_once = |name: &str| name.starts_with("logs.") || name.starts_with("health.");
-    assert!(AGENT.iter().all(|key| (key.takes == Takes::Reload) == at_once(key.name)), "only these hold at once");
+    assert!(AGENT.iter().all(|key| (key.takes == TakesEffect::Reload) == at_once(key.name)), "only these hold at once");
 }
 
 #[test]

@@ -26,7 +26,7 @@ const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chro
 
 /// The viewport and the color scheme of a page.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct PageAppearance {
     /// Width of the window. Pixels.
     pub width: u32,
     /// Its height. Pixels.
@@ -35,13 +35,13 @@ pub struct Look {
     pub scheme: &'static str,
 }
 
-impl Look {
+impl PageAppearance {
     /// A desktop window in the light scheme.
-    pub const LIGHT: Look = Look { width: 1280, height: 900, scheme: "light" };
+    pub const LIGHT: PageAppearance = PageAppearance { width: 1280, height: 900, scheme: "light" };
     /// A desktop window in the dark scheme.
-    pub const DARK: Look = Look { scheme: "dark", ..Look::LIGHT };
+    pub const DARK: PageAppearance = PageAppearance { scheme: "dark", ..PageAppearance::LIGHT };
     /// The narrowest supported window.
-    pub const NARROW: Look = Look { width: 360, height: 740, scheme: "light" };
+    pub const NARROW: PageAppearance = PageAppearance { width: 360, height: 740, scheme: "light" };
 }
 
 /// A browser with one page.
@@ -189,8 +189,8 @@ impl Browser {
     }
 
     /// Applies a viewport and a color scheme.
-    pub fn look(&mut self, look: Look) -> Result<()> {
-        let Look { width, height, scheme } = look;
+    pub fn look(&mut self, look: PageAppearance) -> Result<()> {
+        let PageAppearance { width, height, scheme } = look;
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500});
         self.call("Emulation.setDeviceMetricsOverride", metrics)?;
         let features = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});

@@ -21,7 +21,7 @@ use headroom_wire::v1::nodes::NodeView;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::papers::Papers;
+use crate::papers::ClusterCredentials;
 use crate::skew::Skew;
 use crate::{clock, programs, sweep};
 
@@ -49,7 +49,7 @@ impl Default for NodeShape {
 
 /// The owner of containers in a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum ContainerOwner {
     /// The container of the application master.
     Master,
     /// The containers that the master requested.
@@ -58,7 +58,7 @@ pub enum Whose {
 
 /// The user that runs the containers of a cluster.
 #[derive(Clone, Debug)]
-enum People {
+enum TestContainerUser {
     /// The user who runs the tests.
     Own,
     /// The user that the node agents' configuration names, with programs that all users may
@@ -74,9 +74,9 @@ pub struct Cluster {
     nodes: BTreeMap<String, NodeShape>,
     daemons: BTreeMap<String, Child>,
     /// The user of the containers, and the programs they use.
-    people: People,
+    people: TestContainerUser,
     /// Certificates and tokens, if the cluster authenticates its callers.
-    papers: Option<Papers>,
+    papers: Option<ClusterCredentials>,
     /// The resource manager's configuration file, if it has one.
     manager: Option<PathBuf>,
     /// Clock errors by daemon.
@@ -87,7 +87,7 @@ pub struct Cluster {
 
 /// The exit code and the output of a program that ran to its end.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct ProgramOutput {
     /// Exit code; -1 when a signal ended it.
     pub code: i32,
     /// Standard output.
@@ -95,9 +95,9 @@ pub struct Ran {
     /// Standard error.
     pub stderr: String,
 }
-impl From<Output> for Ran {
+impl From<Output> for ProgramOutput {
     fn from(output: Output) -> Self {
-        Ran {
+        ProgramOutput {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -110,7 +110,7 @@ impl Cluster {
     /// all are ready.
     pub fn start(shapes: &[NodeShape]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
-        Cluster::start_in(dir, shapes, (People::Own, None))
+        Cluster::start_in(dir, shapes, (TestContainerUser::Own, None))
     }
 
     /// As [`Cluster::start`], with a resource manager of this configuration.
@@ -118,7 +118,7 @@ impl Cluster {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
         let file = dir.path().join("resourcemanager.toml");
         fs::write(&file, configuration)?;
-        Cluster::start_in(dir, shapes, (People::Own, Some(file)))
+        Cluster::start_in(dir, shapes, (TestContainerUser::Own, Some(file)))
     }
 
     /// As [`Cluster::start`], with node agents of this configuration. Other users can access the
@@ -132,18 +132,18 @@ impl Cluster {
         for name in ["nodeagent", "container-shim", "appmaster", "executor"] {
             fs::copy(programs::path(name)?, own.join(name)).with_context(|| format!("copying {name}"))?;
         }
-        Cluster::start_in(dir, shapes, (People::Configured { file, programs: own }, None))
+        Cluster::start_in(dir, shapes, (TestContainerUser::Configured { file, programs: own }, None))
     }
 
     /// As [`Cluster::start`], with listeners that other hosts can reach. All connections are
     /// encrypted and all callers authenticated.
     pub fn start_secured(shapes: &[NodeShape]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-cluster-").tempdir().context("a directory for the cluster")?;
-        let (port, papers) = (free_port()?, Papers::new(&dir.path().join("papers"))?);
+        let (port, papers) = (free_port()?, ClusterCredentials::new(&dir.path().join("papers"))?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let url = format!("https://127.0.0.1:{port}");
         let nodes = named(shapes);
-        let (people, daemons, client) = (People::Own, BTreeMap::new(), Client::new("http://127.0.0.1:1")?);
+        let (people, daemons, client) = (TestContainerUser::Own, BTreeMap::new(), Client::new("http://127.0.0.1:1")?);
         let (manager, skews) = (Some(papers.config()), BTreeMap::new());
         let kept = Some(papers.clone());
         let mut cluster = Cluster { dir, port, nodes, daemons, people, runtime, client, papers: kept, manager, skews };
@@ -158,7 +158,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], (people, manager): (People, Option<PathBuf>)) -> Result<Self> {
+    fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], (people, manager): (TestContainerUser, Option<PathBuf>)) -> Result<Self> {
         let port = free_port()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;
@@ -184,7 +184,7 @@ impl Cluster {
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
     /// Certificates and tokens of a secured cluster. An error in other clusters.
-    pub fn papers(&self) -> Result<&Papers> {
+    pub fn papers(&self) -> Result<&ClusterCredentials> {
         self.papers.as_ref().context("nobody is asked who they are in this cluster")
     }
     /// The directory that contains all files of this cluster.
@@ -226,8 +226,8 @@ impl Cluster {
         match &people {
             // Jobs of tests run as the user who runs the tests, and share data with the tests in
             // /tmp.
-            People::Own => flags.extend(["--config", &plain, "--run-as", "agent", "--allow-root", "--shared-tmp"]),
-            People::Configured { file, .. } => flags.extend(["--config", file.to_str().context("UTF-8")?]),
+            TestContainerUser::Own => flags.extend(["--config", &plain, "--run-as", "agent", "--allow-root", "--shared-tmp"]),
+            TestContainerUser::Configured { file, .. } => flags.extend(["--config", file.to_str().context("UTF-8")?]),
         }
         let cgroup = if shape.enforcer == Some(EnforcerKind::Poll) { None } else { self.cgroup(name) };
         if let Some(kind) = shape.enforcer {
@@ -249,8 +249,8 @@ impl Cluster {
         fs::create_dir_all(&state)?;
         let log = File::options().create(true).append(true).open(self.log_path(name))?;
         let siblings = match &self.people {
-            People::Own => programs::dir()?,
-            People::Configured { programs, .. } => programs,
+            TestContainerUser::Own => programs::dir()?,
+            TestContainerUser::Configured { programs, .. } => programs,
         };
         let mut command = Command::new(programs::path(program)?);
         if let Some(skew) = self.skews.get(name) {
@@ -334,7 +334,7 @@ impl Cluster {
     }
 
     /// Runs `rmctl` against this cluster.
-    pub fn rmctl(&self, arguments: &[&str]) -> Result<Ran> {
+    pub fn rmctl(&self, arguments: &[&str]) -> Result<ProgramOutput> {
         match &self.papers {
             Some(papers) => papers.rmctl(&self.url(), arguments),
             None => rmctl(&self.url(), arguments),
@@ -368,9 +368,9 @@ impl Cluster {
     }
 
     /// Running containers of an application: those of its executors, or its master's.
-    pub fn live_containers(&self, app: &AppId, whose: Whose) -> Result<Vec<ContainerView>> {
+    pub fn live_containers(&self, app: &AppId, whose: ContainerOwner) -> Result<Vec<ContainerView>> {
         let all = self.call(self.client.containers(Some(app)))?;
-        let wanted = |c: &ContainerView| c.request.is_none() == (whose == Whose::Master) && c.state == "running";
+        let wanted = |c: &ContainerView| c.request.is_none() == (whose == ContainerOwner::Master) && c.state == "running";
         Ok(all.into_iter().filter(wanted).collect())
     }
 
@@ -454,15 +454,15 @@ fn on_any_disk(configuration: &str) -> String {
 }
 
 /// Runs `rmctl` against the resource manager at `url`.
-pub fn rmctl(url: &str, arguments: &[&str]) -> Result<Ran> {
+pub fn rmctl(url: &str, arguments: &[&str]) -> Result<ProgramOutput> {
     let mut command = Command::new(programs::path("rmctl")?);
     command.args(arguments).env("HEADROOM_ADDR", url).env(programs::DIR_VARIABLE, programs::dir()?);
     ran(command)
 }
 
 /// Runs a program to its end and returns its exit code and output.
-pub fn ran(mut command: Command) -> Result<Ran> {
-    command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}")).map(Ran::from)
+pub fn ran(mut command: Command) -> Result<ProgramOutput> {
+    command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}")).map(ProgramOutput::from)
 }
 
 /// Calls `see` every 20 ms until it returns a value. An error of `see` ends the wait.

@@ -2,7 +2,7 @@
 //!
 //! They are drawn from the seed before the run starts; the simulated world carries them out.
 
-use crate::world::chance::Chance;
+use crate::world::chance::RandomSource;
 
 /// Whether the write that was under way when a process died reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub enum LastWrite {
 
 /// The moment at which a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum FaultMoment {
     /// Immediately.
     Now,
     /// During the next write. This finds messages that are sent before their data is durable.
@@ -32,7 +32,7 @@ pub enum Fault {
         /// The fate of the write under way.
         write: LastWrite,
         /// The moment at which it dies.
-        moment: Moment,
+        moment: FaultMoment,
     },
     /// A node agent dies and is restarted; its containers keep running.
     AgentDies {
@@ -64,7 +64,7 @@ pub enum Fault {
         /// The fate of the write under way.
         write: LastWrite,
         /// The moment at which it dies.
-        moment: Moment,
+        moment: FaultMoment,
     },
     /// A process outside the cluster kills the processes of a container.
     ContainerKilled {
@@ -95,7 +95,7 @@ pub enum Fault {
 
 /// Network and launch faults: rates of delay, loss and duplication.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub struct NetworkFaults {
     /// Range of the usual delay of a message. Milliseconds.
     pub delay_ms: (u64, u64),
     /// Messages in 1000 with a much longer delay.
@@ -110,17 +110,17 @@ pub struct Weather {
     pub stubborn: u64,
 }
 
-impl Weather {
+impl NetworkFaults {
     /// No loss and short delays.
     pub fn calm() -> Self {
-        Weather { delay_ms: (1, 3), slow: 0, lost: 0, twice: 0, launch_fails: 0, stubborn: 0 }
+        NetworkFaults { delay_ms: (1, 3), slow: 0, lost: 0, twice: 0, launch_fails: 0, stubborn: 0 }
     }
     /// Random rates.
-    pub fn any(chance: &mut Chance) -> Self {
+    pub fn any(chance: &mut RandomSource) -> Self {
         if chance.percent(15) {
-            return Weather::calm();
+            return NetworkFaults::calm();
         }
-        Weather {
+        NetworkFaults {
             delay_ms: (1, chance.between(2, 60)),
             slow: chance.below(30),
             lost: chance.pick(&[0, 0, 5, 20, 60]).unwrap_or(0),
@@ -133,7 +133,7 @@ impl Weather {
 
 /// The number of targets and the time range of a fault plan.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct FaultTargets {
     /// Nodes.
     pub nodes: usize,
     /// Jobs.
@@ -144,20 +144,20 @@ pub struct Shape {
     pub until_ms: u64,
 }
 
-fn place(chance: &mut Chance, n: usize) -> usize {
+fn place(chance: &mut RandomSource, n: usize) -> usize {
     usize::try_from(chance.below(u64::try_from(n).unwrap_or(1))).unwrap_or(0)
 }
 
-fn write(chance: &mut Chance) -> LastWrite {
+fn write(chance: &mut RandomSource) -> LastWrite {
     if chance.percent(50) { LastWrite::Kept } else { LastWrite::Lost }
 }
 
-fn moment(chance: &mut Chance) -> Moment {
-    if chance.percent(50) { Moment::Now } else { Moment::InNextWrite }
+fn moment(chance: &mut RandomSource) -> FaultMoment {
+    if chance.percent(50) { FaultMoment::Now } else { FaultMoment::InNextWrite }
 }
 
 /// A downtime. Most are short; some exceed the timeouts of the peers.
-fn absence(chance: &mut Chance) -> u64 {
+fn absence(chance: &mut RandomSource) -> u64 {
     match chance.below(10) {
         0..=6 => chance.between(50, 4_000),
         7..=8 => chance.between(4_000, 25_000),
@@ -166,7 +166,7 @@ fn absence(chance: &mut Chance) -> u64 {
 }
 
 /// Draws faults with their times, in order.
-pub fn plan(chance: &mut Chance, shape: Shape) -> Vec<(u64, Fault)> {
+pub fn plan(chance: &mut RandomSource, shape: FaultTargets) -> Vec<(u64, Fault)> {
     let most = chance.pick(&[0, 2, 5, 12, 25]).unwrap_or(0);
     let mut faults: Vec<(u64, Fault)> = (0..chance.between(0, most))
         .map(|_| {
@@ -178,7 +178,7 @@ pub fn plan(chance: &mut Chance, shape: Shape) -> Vec<(u64, Fault)> {
     faults
 }
 
-fn any(chance: &mut Chance, shape: Shape) -> Fault {
+fn any(chance: &mut RandomSource, shape: FaultTargets) -> Fault {
     let (node, job) = (place(chance, shape.nodes), place(chance, shape.jobs));
     match chance.below(20) {
         0..=2 => Fault::ManagerDies { down_ms: absence(chance), write: write(chance), moment: moment(chance) },

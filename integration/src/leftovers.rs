@@ -61,7 +61,7 @@ impl TaskUser {
 
 /// A program that leaves memory behind.
 #[derive(Clone, Copy, Debug)]
-pub struct Case {
+pub struct LeftoverCase {
     /// Its name in `leftovers.c`, or `python-shared-memory`.
     pub program: &'static str,
     /// The number of its tasks.
@@ -69,12 +69,12 @@ pub struct Case {
     /// The memory that each task leaves, in MiB, for kinds with a size.
     pub mib: u32,
     /// The expected end of its tasks.
-    pub ends: Ends,
+    pub ends: LeftoverTaskEnd,
 }
 
 /// The end of a program's tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum LeftoverTaskEnd {
     /// With exit code 0.
     Well,
     /// By a signal, or at their own limit.
@@ -82,14 +82,14 @@ pub enum Ends {
 }
 
 /// All programs. The leftovers of three tasks are too large to fit beside the ordinary job.
-pub fn cases() -> Vec<Case> {
-    let case = |program, tasks, mib, ends| Case { program, tasks, mib, ends };
-    let three = |program| case(program, SLOTS, 170, Ends::Well);
+pub fn cases() -> Vec<LeftoverCase> {
+    let case = |program, tasks, mib, ends| LeftoverCase { program, tasks, mib, ends };
+    let three = |program| case(program, SLOTS, 170, LeftoverTaskEnd::Well);
     vec![
         three("posix-shm"),
         three("sysv-shm"),
         three("python-shared-memory"),
-        case("dev-shm-file", 40, 30, Ends::Well),
+        case("dev-shm-file", 40, 30, LeftoverTaskEnd::Well),
         three("tmp-file"),
         three("memfd-detached"),
         three("posix-shm-detached"),
@@ -98,9 +98,9 @@ pub fn cases() -> Vec<Case> {
         three("sysv-semaphores"),
         three("mq"),
         three("sysv-messages"),
-        case("huge-pages", SLOTS, 8, Ends::Well),
-        case("killed-with-shm", SLOTS, 170, Ends::Killed),
-        case("oom-with-shm", SLOTS, 170, Ends::Killed),
+        case("huge-pages", SLOTS, 8, LeftoverTaskEnd::Well),
+        case("killed-with-shm", SLOTS, 170, LeftoverTaskEnd::Killed),
+        case("oom-with-shm", SLOTS, 170, LeftoverTaskEnd::Killed),
     ]
 }
 
@@ -122,7 +122,7 @@ impl Default for JobShape {
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct LeftoverRow {
     /// The program.
     pub program: String,
     /// The user that ran its tasks.
@@ -180,7 +180,7 @@ impl Drop for HostTmpfs {
 
 /// A cluster of one node.
 #[derive(Debug)]
-pub struct Bench {
+pub struct LeftoverBench {
     cluster: Cluster,
     user: TaskUser,
     enforcer: EnforcerKind,
@@ -189,21 +189,21 @@ pub struct Bench {
     played: u32,
 }
 
-impl Bench {
+impl LeftoverBench {
     /// Starts a node with this memory. `isolation` holds more keys of `[isolation]`.
-    pub fn new(memory: Bytes, enforcer: Option<EnforcerKind>, user: TaskUser, isolation: &str) -> Result<Bench> {
+    pub fn new(memory: Bytes, enforcer: Option<EnforcerKind>, user: TaskUser, isolation: &str) -> Result<LeftoverBench> {
         let shape = NodeShape { memory, cpus: 8, enforcer };
         let configuration = format!("[isolation]\nrun_as = \"{}\"\nallow_root = true\n{isolation}", user.as_str());
         let cluster = Cluster::start_configured(&[shape], &configuration)?;
         let program = compile(&cluster.dir().join("bin"))?;
         let nodes = cluster.call(cluster.client().nodes())?;
         let enforcer = nodes.first().context("no node")?.enforcer;
-        Ok(Bench { cluster, user, enforcer, program, shape: JobShape::default(), played: 0 })
+        Ok(LeftoverBench { cluster, user, enforcer, program, shape: JobShape::default(), played: 0 })
     }
 
     /// Sets the shape of all later jobs.
     #[must_use]
-    pub fn shaped(mut self, shape: JobShape) -> Bench {
+    pub fn shaped(mut self, shape: JobShape) -> LeftoverBench {
         self.shape = shape;
         self
     }
@@ -219,7 +219,7 @@ impl Bench {
     }
 
     /// Runs the program as a job, and then an ordinary job.
-    pub fn play(&mut self, case: &Case) -> Result<Row> {
+    pub fn play(&mut self, case: &LeftoverCase) -> Result<LeftoverRow> {
         self.played += 1;
         let key = (std::process::id() % 0x400) * 0x20 + self.played % 0x20;
         let job = self.leaving(case, key)?;
@@ -230,10 +230,10 @@ impl Bench {
         let after = self.ordinary()?;
         let repeated = after.job.as_ref().is_some_and(|job| job.tasks.iter().any(|task| task.attempts.len() > 1));
         let right = match case.ends {
-            Ends::Well => end.state == AppState::Finished,
-            Ends::Killed => end.state == AppState::Failed && codes.iter().all(|reason| is_own_death(*reason)),
+            LeftoverTaskEnd::Well => end.state == AppState::Finished,
+            LeftoverTaskEnd::Killed => end.state == AppState::Failed && codes.iter().all(|reason| is_own_death(*reason)),
         };
-        Ok(Row {
+        Ok(LeftoverRow {
             program: case.program.to_owned(),
             user: self.user,
             enforcer: self.enforcer,
@@ -284,7 +284,7 @@ impl Bench {
     }
 
     /// The job of a program. It does not retry failed tasks.
-    fn leaving(&self, case: &Case, key: u32) -> Result<JobFile> {
+    fn leaving(&self, case: &LeftoverCase, key: u32) -> Result<JobFile> {
         let mib = case.mib.to_string();
         let key = key.to_string();
         let program = self.program.to_str().context("UTF-8")?;

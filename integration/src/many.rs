@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use crate::scenario::Plant;
+use crate::scenario::PlantedBug;
 use crate::world::{Outcome, run_with};
 
 /// A range of seeds.
@@ -20,7 +20,7 @@ pub struct Seeds {
 
 /// Whether a sweep continues after one of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
+pub enum SweepControl {
     /// Continue with the next seed.
     On,
     /// Stop the sweep.
@@ -29,7 +29,7 @@ pub enum Go {
 
 /// Runs the seeds and passes each outcome to `each`, in the order of their ends. Returns the number
 /// of runs.
-pub fn sweep(seeds: Seeds, plant: Plant, mut each: impl FnMut(&Outcome) -> Go) -> u64 {
+pub fn sweep(seeds: Seeds, plant: PlantedBug, mut each: impl FnMut(&Outcome) -> SweepControl) -> u64 {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (tell, told) = mpsc::sync_channel::<Outcome>(threads);
@@ -49,7 +49,7 @@ pub fn sweep(seeds: Seeds, plant: Plant, mut each: impl FnMut(&Outcome) -> Go) -
         drop(tell);
         for outcome in told {
             ran += 1;
-            if !stop.load(Ordering::Relaxed) && each(&outcome) == Go::Stop {
+            if !stop.load(Ordering::Relaxed) && each(&outcome) == SweepControl::Stop {
                 stop.store(true, Ordering::Relaxed);
             }
         }

@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_appmaster::policy::Next;
+use headroom_appmaster::policy::TaskDecision;
 use headroom_appmaster::record::Record;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_types::{AppId, Bytes, Charge};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
-use crate::cluster::{Cluster, SOON, Whose, until};
+use crate::cluster::{Cluster, SOON, ContainerOwner, until};
 use crate::jobs::JobFile;
-use crate::world::chance::Chance;
+use crate::world::chance::RandomSource;
 use crate::{clock, programs};
 
 /// Share of one slot. MiB.
@@ -41,7 +41,7 @@ const GLANCE: Duration = Duration::from_millis(3);
 
 /// Results of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct MasterKillResults {
     /// Jobs.
     pub rounds: u32,
     /// Kills of masters.
@@ -64,12 +64,12 @@ pub struct Tally {
 }
 
 /// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
-pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<Tally> {
+pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &MasterKillResults)) -> Result<MasterKillResults> {
     let cluster = Cluster::of_one()?;
     let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
     ensure!(whole.view.state == AppState::Finished, "the job fails without any kill: {}", whole.view.diagnostics);
     ensure!(whole.escalated() > 0, "no task escalates: {:?}", whole.view.job);
-    let mut site = Site { cluster, dice: Chance::new(seed), tally: Tally::default(), escalations: u64::from(whole.escalated()) };
+    let mut site = MasterKillRun { cluster, dice: RandomSource::new(seed), tally: MasterKillResults::default(), escalations: u64::from(whole.escalated()) };
     for n in 0..rounds {
         site.round(n, &whole.result).with_context(|| format!("round {n} of seed {seed}"))?;
         tell(n, &site.tally);
@@ -78,15 +78,15 @@ pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<
     Ok(site.tally)
 }
 
-struct Site {
+struct MasterKillRun {
     cluster: Cluster,
-    dice: Chance,
-    tally: Tally,
+    dice: RandomSource,
+    tally: MasterKillResults,
     /// Number of tasks of a job that escalate.
     escalations: u64,
 }
 
-impl Site {
+impl MasterKillRun {
     fn round(&mut self, n: u32, wanted: &BTreeMap<String, String>) -> Result<()> {
         let round = Round::begin(&self.cluster, &format!("round-{n}"))?;
         if self.dice.below(4) == 0 {
@@ -117,7 +117,7 @@ impl Site {
     fn kill(&mut self, round: &Round) -> Result<Option<(Instant, u32)>> {
         let alive = || {
             let view = self.cluster.app(&round.app)?;
-            let master = self.cluster.live_containers(&round.app, Whose::Master)?.into_iter().next();
+            let master = self.cluster.live_containers(&round.app, ContainerOwner::Master)?.into_iter().next();
             let pid = master.and_then(|container| self.cluster.container_pid(&container).ok());
             Ok((pid.is_some() || view.state.is_final()).then_some((pid, view.attempt)))
         };
@@ -263,7 +263,7 @@ fn escalations(records: &[Record]) -> impl Iterator<Item = TaskKey> {
 }
 
 fn escalation(record: &Record) -> Option<TaskKey> {
-    let Record::Ended { task, row, next: Next::Again { size, .. }, .. } = record else { return None };
+    let Record::Ended { task, row, next: TaskDecision::Again { size, .. }, .. } = record else { return None };
     (size.rung > row.rung).then_some(*task)
 }
 

@@ -18,21 +18,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_appmaster::event::Ending;
-use headroom_appmaster::policy::{Account, Cause, Next, Place};
+use headroom_appmaster::event::JobEndKind;
+use headroom_appmaster::policy::{ChargeAccount, GiveUpCause, TaskDecision, AttemptPlace};
 use headroom_appmaster::record::Record;
 use headroom_appmaster::taskset::TaskKey;
-use headroom_config::{Idempotent, JobSpec, Memory, StageSpec, TaskLimit};
+use headroom_config::{Idempotent, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
 use headroom_rm_core::{LogLine, RunOrder};
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
-use crate::scenario::{Habit, Scenario};
+use crate::scenario::{SimTaskPlan, Scenario};
 use crate::world::Client;
 
 /// The real end of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Truth {
+pub(crate) enum RealTaskEnd {
     /// It runs, or it ran when its container ended.
     Lost,
     /// It succeeded.
@@ -49,9 +49,9 @@ pub(crate) enum Truth {
 
 /// The state of the tasks of one journal.
 #[derive(Debug, Default)]
-struct Book {
+struct JournalState {
     job: usize,
-    attempts: BTreeMap<TaskAttemptId, Truth>,
+    attempts: BTreeMap<TaskAttemptId, RealTaskEnd>,
     /// Ends that executors reported to the running master.
     heard: BTreeSet<TaskAttemptId>,
     successes: BTreeMap<TaskId, u32>,
@@ -64,10 +64,10 @@ struct Book {
 
 /// The state of the invariant checker.
 #[derive(Debug)]
-pub(crate) struct Oracle {
+pub(crate) struct InvariantChecker {
     violation: Option<String>,
     jobs: Vec<JobSpec>,
-    habits: Vec<BTreeMap<TaskId, Habit>>,
+    habits: Vec<BTreeMap<TaskId, SimTaskPlan>>,
     /// Largest task that the cluster can ever place, by job.
     caps: Vec<Bytes>,
     largest: Bytes,
@@ -82,7 +82,7 @@ pub(crate) struct Oracle {
     /// A node accepted no work for a while.
     drained: bool,
     saved: BTreeSet<AppId>,
-    by_token: BTreeMap<String, Book>,
+    by_token: BTreeMap<String, JournalState>,
     /// See [`Scenario::own_container_within`].
     own_container_within: Option<Duration>,
     /// Tasks killed for memory that wait for their own container, with the start of the wait.
@@ -90,7 +90,7 @@ pub(crate) struct Oracle {
     own_waits: BTreeMap<(String, TaskKey), u64>,
 }
 
-impl Book {
+impl JournalState {
     /// The largest size that a master can assume: the cluster's cap, or less if only smaller nodes
     /// were reported to it.
     fn cap(&self, cap: Bytes, largest: Bytes) -> Bytes {
@@ -98,14 +98,14 @@ impl Book {
     }
 }
 
-impl Oracle {
+impl InvariantChecker {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let largest = scenario.largest();
         let cap = |managed: Option<Bytes>, spec: &JobSpec| {
             let reserve = spec.executors.iter().map(|e| e.reserve).max().unwrap_or_default();
             largest.saturating_sub(managed.unwrap_or_default()).saturating_sub(reserve)
         };
-        Oracle {
+        InvariantChecker {
             violation: None,
             jobs: scenario.jobs.iter().map(|j| j.spec.clone()).collect(),
             habits: scenario.jobs.iter().map(|j| j.habits.clone()).collect(),
@@ -194,7 +194,7 @@ impl Oracle {
     }
     pub(crate) fn task_began(&mut self, token: &str, attempt: &TaskAttemptId) {
         let Some(book) = self.by_token.get_mut(token) else { return self.fail(format!("{attempt} begins for nobody")) };
-        let again = book.attempts.insert(attempt.clone(), Truth::Lost).is_some();
+        let again = book.attempts.insert(attempt.clone(), RealTaskEnd::Lost).is_some();
         let job = book.job;
         let before = book.attempts.keys().filter(|a| a.task == attempt.task).count();
         if again {
@@ -204,7 +204,7 @@ impl Oracle {
             self.fail(format!("{attempt} begins, and its task must not run twice"));
         }
     }
-    pub(crate) fn task_ended(&mut self, token: &str, attempt: &TaskAttemptId, truth: Truth) {
+    pub(crate) fn task_ended(&mut self, token: &str, attempt: &TaskAttemptId, truth: RealTaskEnd) {
         if let Some(book) = self.by_token.get_mut(token) {
             book.attempts.insert(attempt.clone(), truth);
         }
@@ -218,13 +218,13 @@ impl Oracle {
     /// Records that the container of this attempt ended with the attempt inside.
     pub(crate) fn task_lost(&mut self, token: &str, attempt: &TaskAttemptId) {
         if let Some(book) = self.by_token.get_mut(token) {
-            book.attempts.entry(attempt.clone()).or_insert(Truth::Lost);
+            book.attempts.entry(attempt.clone()).or_insert(RealTaskEnd::Lost);
         }
     }
     /// Number of failures of a task by its own exit code.
     pub(crate) fn plain_failures(&self, token: &str, task: &TaskId) -> u32 {
         let Some(book) = self.by_token.get(token) else { return 0 };
-        let plain = book.attempts.iter().filter(|(a, t)| a.task == *task && **t == Truth::Plain).count();
+        let plain = book.attempts.iter().filter(|(a, t)| a.task == *task && **t == RealTaskEnd::Plain).count();
         u32::try_from(plain).unwrap_or(u32::MAX)
     }
 
@@ -234,7 +234,7 @@ impl Oracle {
         match record {
             Record::Ended { row, account, next, .. } => {
                 self.charged(token, &row.attempt, *account);
-                if let Next::GiveUp { cause, message } = next {
+                if let TaskDecision::GiveUp { cause, message } = next {
                     self.given_up(token, &row.attempt.task, *cause, message);
                 }
             }
@@ -268,8 +268,8 @@ impl Oracle {
     /// Checks the wait of a task that was killed for memory for its own container.
     fn waited(&mut self, token: &str, record: &Record, now: u64) {
         let Some(within) = self.own_container_within else { return };
-        if let Record::Ended { task, account: Account::Memory, next: Next::Again { size, .. }, .. } = record
-            && size.place == Place::Own
+        if let Record::Ended { task, account: ChargeAccount::Memory, next: TaskDecision::Again { size, .. }, .. } = record
+            && size.place == AttemptPlace::Own
         {
             self.own_waits.insert((token.to_owned(), *task), now);
         }
@@ -282,26 +282,26 @@ impl Oracle {
         }
     }
 
-    fn charged(&mut self, token: &str, attempt: &TaskAttemptId, account: Account) {
+    fn charged(&mut self, token: &str, attempt: &TaskAttemptId, account: ChargeAccount) {
         let Some(book) = self.by_token.get_mut(token) else { return };
         let truth = book.attempts.get(attempt).copied();
         // If only the executor has a limit, unreported ends are judged together with the end of the
         // executor.
         let together = stage_of(&self.jobs[book.job], &attempt.task).is_some_and(|s| s.enforce == TaskLimit::Executor);
-        let by_itself = matches!(truth, Some(Truth::Success | Truth::Plain | Truth::NotItsFault));
+        let by_itself = matches!(truth, Some(RealTaskEnd::Success | RealTaskEnd::Plain | RealTaskEnd::NotItsFault));
         let unheard = together && by_itself && !book.heard.contains(attempt);
         let right = match account {
-            Account::Success => {
+            ChargeAccount::Success => {
                 *book.successes.entry(attempt.task.clone()).or_default() += 1;
-                truth == Some(Truth::Success)
+                truth == Some(RealTaskEnd::Success)
             }
-            Account::Memory | Account::Spike => unheard || matches!(truth, Some(Truth::OwnMemory | Truth::WithItsExecutor)),
-            Account::Plain => truth == Some(Truth::Plain),
-            Account::Innocent => unheard || truth == Some(Truth::WithItsExecutor),
-            Account::Collateral => unheard || truth == Some(Truth::NotItsFault),
+            ChargeAccount::Memory | ChargeAccount::Spike => unheard || matches!(truth, Some(RealTaskEnd::OwnMemory | RealTaskEnd::WithItsExecutor)),
+            ChargeAccount::Plain => truth == Some(RealTaskEnd::Plain),
+            ChargeAccount::Innocent => unheard || truth == Some(RealTaskEnd::WithItsExecutor),
+            ChargeAccount::Collateral => unheard || truth == Some(RealTaskEnd::NotItsFault),
             // The real end was not reported.
-            Account::Taken => true,
-            Account::Transient => {
+            ChargeAccount::Taken => true,
+            ChargeAccount::Transient => {
                 *book.losses.entry(attempt.task.clone()).or_default() += 1;
                 true
             }
@@ -316,23 +316,23 @@ impl Oracle {
     }
 
     /// Checks the reason for which a task failed.
-    fn given_up(&mut self, token: &str, task: &TaskId, cause: Cause, message: &str) {
+    fn given_up(&mut self, token: &str, task: &TaskId, cause: GiveUpCause, message: &str) {
         let Some(book) = self.by_token.get(token) else { return };
         let (spec, cap) = (&self.jobs[book.job], book.cap(self.caps[book.job], self.largest));
         let (Some(stage), Some(habit)) = (stage_of(spec, task), self.habits[book.job].get(task)) else { return };
         let losses = book.losses.get(task).copied().unwrap_or(0);
         let unused = message.contains("before their executor was ready");
         let right = match cause {
-            Cause::Plain => {
-                self.plain_failures(token, task) > 0 && (spec.mode == Mode::Fixed || habit.fails >= spec.retry.max_attempts)
+            GiveUpCause::Plain => {
+                self.plain_failures(token, task) > 0 && (spec.mode == MemoryFailureMode::Fixed || habit.fails >= spec.retry.max_attempts)
             }
-            Cause::Transient => losses > spec.retry.transient || unused,
-            Cause::NotIdempotent => stage.idempotent == Idempotent::No,
-            Cause::NeverFits => spec.mode != Mode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap,
+            GiveUpCause::Transient => losses > spec.retry.transient || unused,
+            GiveUpCause::NotIdempotent => stage.idempotent == Idempotent::No,
+            GiveUpCause::NeverFits => spec.mode != MemoryFailureMode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap,
             // The scenarios never cancel tasks.
-            Cause::Cancelled => false,
-            Cause::Memory => {
-                let sure = spec.mode == Mode::Headroom && stage.enforce == TaskLimit::Task;
+            GiveUpCause::Cancelled => false,
+            GiveUpCause::Memory => {
+                let sure = spec.mode == MemoryFailureMode::Headroom && stage.enforce == TaskLimit::Task;
                 !sure || needed(habit, stage) > cap
             }
         };
@@ -348,13 +348,13 @@ impl Oracle {
     pub(crate) fn judge_job(&mut self, client: &Client) {
         let Some(outcome) = &client.outcome else { return };
         let journals: Vec<&str> = client.journals.values().map(|j| j.token.as_str()).collect();
-        let done = |book: &Book| book.successes.len();
+        let done = |book: &JournalState| book.successes.len();
         let most = journals.iter().filter_map(|t| self.by_token.get(*t)).map(done).max().unwrap_or(0);
         let tasks = usize::try_from(client.job.spec.tasks()).unwrap_or(usize::MAX);
-        if outcome.ending == Ending::Succeeded && most != tasks {
+        if outcome.ending == JobEndKind::Succeeded && most != tasks {
             self.fail(format!("{} has succeeded, and {most} of {tasks} tasks have", client.job.spec.name));
         }
-        if outcome.ending == Ending::Stopped && !client.killed && !self.nodes_given_up && client.job.managed.is_none() {
+        if outcome.ending == JobEndKind::Stopped && !client.killed && !self.nodes_given_up && client.job.managed.is_none() {
             // An application fails if its master is absent for too long, but not after it has
             // ended.
             let journal = client.journals.values().next();
@@ -378,9 +378,9 @@ fn stage_of<'a>(spec: &'a JobSpec, task: &TaskId) -> Option<&'a StageSpec> {
 
 /// The size at which a task fits for certain. A ladder that doubles heap and overhead separately
 /// can reach the cap with twice the need of one of them.
-fn needed(habit: &Habit, stage: &StageSpec) -> Bytes {
+fn needed(habit: &SimTaskPlan, stage: &StageSpec) -> Bytes {
     match stage.runtime.memory() {
-        Memory::One => habit.memory(),
-        Memory::HeapAndOverhead => habit.memory().mul_ratio(5, 2).saturating_add(Bytes::from_mib(128)),
+        MemoryQuantities::One => habit.memory(),
+        MemoryQuantities::HeapAndOverhead => habit.memory().mul_ratio(5, 2).saturating_add(Bytes::from_mib(128)),
     }
 }

@@ -4,23 +4,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_client::{Client, TokenFrom, Trust};
+use headroom_client::{Client, TokenSource, ClientCredentials};
 use headroom_transport::KeyFiles;
 
-use crate::cluster::{Ran, ran};
+use crate::cluster::{ProgramOutput, ran};
 use crate::programs;
 
 /// The directory of a cluster's certificates and tokens.
 #[derive(Clone, Debug)]
-pub struct Papers {
+pub struct ClusterCredentials {
     dir: PathBuf,
 }
 
-impl Papers {
+impl ClusterCredentials {
     /// Creates an authority, a certificate for a manager on this host, and the manager's
     /// configuration.
     pub fn new(dir: &Path) -> Result<Self> {
-        let papers = Papers { dir: dir.to_owned() };
+        let papers = ClusterCredentials { dir: dir.to_owned() };
         fs::create_dir_all(dir)?;
         let place = papers.authority().display().to_string();
         papers.well("", &["ca", "init", "--dir", &place, "--name", "test"])?;
@@ -66,8 +66,8 @@ impl Papers {
         headroom_identity::files::write(
             &kept,
             first.stdout.trim(),
-            headroom_identity::files::Readers::Owner,
-            headroom_identity::files::Over::Keep,
+            headroom_identity::files::FileReaders::Owner,
+            headroom_identity::files::OverwritePolicy::Keep,
         )
         .with_context(|| kept.display().to_string())
     }
@@ -85,13 +85,13 @@ impl Papers {
     }
 
     /// Runs `rmctl` with the administrator's token.
-    pub fn rmctl(&self, url: &str, arguments: &[&str]) -> Result<Ran> {
+    pub fn rmctl(&self, url: &str, arguments: &[&str]) -> Result<ProgramOutput> {
         let token = self.token();
         self.rmctl_as(url, token.exists().then_some(token.as_path()), arguments)
     }
 
     /// Runs `rmctl` with this token, or without a token.
-    pub fn rmctl_as(&self, url: &str, token: Option<&Path>, arguments: &[&str]) -> Result<Ran> {
+    pub fn rmctl_as(&self, url: &str, token: Option<&Path>, arguments: &[&str]) -> Result<ProgramOutput> {
         let mut command = std::process::Command::new(programs::path("rmctl")?);
         command.args(arguments).env(programs::DIR_VARIABLE, programs::dir()?).env("HEADROOM_CACERT", self.ca());
         if !url.is_empty() {
@@ -106,10 +106,10 @@ impl Papers {
     /// A client with the administrator's token.
     pub fn client(&self, url: &str) -> Result<Client> {
         let files = KeyFiles { ca: Some(self.ca()), own: None };
-        Ok(Client::with(url, Trust { files, token: TokenFrom::File(self.token()), ..Trust::default() })?)
+        Ok(Client::with(url, ClientCredentials { files, token: TokenSource::File(self.token()), ..ClientCredentials::default() })?)
     }
 
-    fn well(&self, url: &str, arguments: &[&str]) -> Result<Ran> {
+    fn well(&self, url: &str, arguments: &[&str]) -> Result<ProgramOutput> {
         let ran = self.rmctl(url, arguments)?;
         ensure!(ran.code == 0, "rmctl {arguments:?}: exit code {}\n{}{}", ran.code, ran.stdout, ran.stderr);
         Ok(ran)

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_executor::environment::Environment;
-use headroom_executor::launch::Site;
-use headroom_executor::task::{self, Lines, Order};
-use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, detect};
+use headroom_executor::environment::ExecutorSettings;
+use headroom_executor::launch::LaunchContext;
+use headroom_executor::task::{self, TaskChannels, TaskControl};
+use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, detect};
 use headroom_types::{Bytes, Certainty, EnforcerKind, StopCause, SubCause, TaskReport};
 use headroom_wire::v1::task::TaskStart;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::programs::compile_go;
 
-pub use cases::{Case, Needs, cases};
+pub use cases::{DiagnosisCase, Needs, cases};
 
 /// Timeout of a task, for a machine with twenty times the load it can handle. A task beyond it is
 /// stopped and counts as wrong.
@@ -35,7 +35,7 @@ const CONTAINER: Bytes = Bytes::from_mib(900);
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct DiagnosisRow {
     /// The program.
     pub program: String,
     /// The runtime of its memory.
@@ -54,12 +54,12 @@ pub struct Row {
     pub right: bool,
 }
 
-impl Row {
+impl DiagnosisRow {
     /// The row for a report on `case`.
-    pub fn of(case: &Case, report: &TaskReport) -> Row {
+    pub fn of(case: &DiagnosisCase, report: &TaskReport) -> DiagnosisRow {
         let first = report.diagnosis.first();
         let named = first.map_or(SubCause::Unnamed, |row| row.name);
-        Row {
+        DiagnosisRow {
             program: case.program.to_owned(),
             runtime: case.runtime.to_owned(),
             named,
@@ -120,29 +120,29 @@ impl Programs {
 
 /// A container for tasks that are meant to fail.
 #[derive(Debug)]
-pub struct Bench {
+pub struct DiagnosisBench {
     /// Removed with the bench.
     _dir: tempfile::TempDir,
     programs: Programs,
-    site: Arc<Site>,
+    site: Arc<LaunchContext>,
     group: Option<Group>,
     enforcer: Option<Enforcer>,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Bench {
+impl DiagnosisBench {
     /// Creates the container. `native` is the built program `provoke`.
-    pub fn new(name: &str, native: &Path) -> Result<Bench> {
+    pub fn new(name: &str, native: &Path) -> Result<DiagnosisBench> {
         let dir = tempfile::tempdir().context("a directory")?;
-        let wanted = Wanted { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
+        let wanted = EnforcerRequest { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
         let enforcer = detect(&wanted).context("an enforcer")?.enforcer;
         ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here; the best there is, is {}", enforcer.kind());
-        let group = enforcer.create("c1", &Limits { memory: Some(CONTAINER), ..Limits::default() }).context("a container")?;
+        let group = enforcer.create("c1", &GroupLimits { memory: Some(CONTAINER), ..GroupLimits::default() }).context("a container")?;
         let path = group.path().context("the container's cgroup")?.to_owned();
-        let site = Arc::new(Site::new(environment(enforcer.kind(), &path, dir.path())?)?);
+        let site = Arc::new(LaunchContext::new(environment(enforcer.kind(), &path, dir.path())?)?);
         let programs = Programs::new(native, dir.path(), &wanted.name);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        Ok(Bench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
+        Ok(DiagnosisBench { _dir: dir, programs, site, group: Some(group), enforcer: Some(enforcer), runtime })
     }
 
     /// The enforcer of the limits.
@@ -151,7 +151,7 @@ impl Bench {
     }
 
     /// Runs one case to its end.
-    pub fn run(&self, case: &Case) -> Result<TaskReport> {
+    pub fn run(&self, case: &DiagnosisCase) -> Result<TaskReport> {
         self.programs.compile(case.needs)?;
         let start = Arc::new(self.start(case)?);
         let report = self.runtime.block_on(self.live(start));
@@ -159,7 +159,7 @@ impl Bench {
         report
     }
 
-    fn start(&self, case: &Case) -> Result<TaskStart> {
+    fn start(&self, case: &DiagnosisCase) -> Result<TaskStart> {
         Ok(TaskStart {
             attempt: format!("{}/0@1", case.program).parse().context("a task's name")?,
             command: (case.command)(&self.programs),
@@ -180,12 +180,12 @@ impl Bench {
         let (news, mut told) = mpsc::channel(8);
         let (usage, _used) = watch::channel(None);
         let (pressed, _held) = watch::channel(None);
-        let life = task::run(self.site.clone(), start, Lines { orders: to_task, news, usage, pressed });
+        let life = task::run(self.site.clone(), start, TaskChannels { orders: to_task, news, usage, pressed });
         let life = tokio::spawn(life);
         let listen = tokio::spawn(async move { while told.recv().await.is_some() {} });
         let late = tokio::spawn(async move {
             tokio::time::sleep(LONGEST).await;
-            let _ = orders.send(Order::Stop { cause: StopCause::Timeout, grace: Duration::from_millis(100) }).await;
+            let _ = orders.send(TaskControl::Stop { cause: StopCause::Timeout, grace: Duration::from_millis(100) }).await;
         });
         let finished = life.await.context("the task")?;
         late.abort();
@@ -198,7 +198,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for DiagnosisBench {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.programs.in_memory);
         if let Some(group) = self.group.take() {
@@ -210,9 +210,9 @@ impl Drop for Bench {
     }
 }
 
-fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<Environment> {
+fn environment(enforcer: EnforcerKind, cgroup: &Path, dir: &Path) -> Result<ExecutorSettings> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
-    Ok(Environment {
+    Ok(ExecutorSettings {
         task_shm: None,
         master: "tcp://127.0.0.1:1".parse().context("an address")?,
         token: "none".to_owned(),

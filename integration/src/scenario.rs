@@ -13,10 +13,10 @@ use std::time::Duration;
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-pub use estate::Estate;
+pub use estate::ScenarioCluster;
 
-use crate::fault::{self, Fault, Shape, Weather};
-use crate::world::chance::Chance;
+use crate::fault::{self, Fault, FaultTargets, NetworkFaults};
+use crate::world::chance::RandomSource;
 
 /// All nodes register before this time, and no fault occurs. Jobs begin later, because a master
 /// keeps the largest node that was reported at its registration. Milliseconds.
@@ -27,7 +27,7 @@ const ESTATE: u64 = 0x0e57_a7e5;
 
 /// The behaviour of a task, independent of its executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Habit {
+pub struct SimTaskPlan {
     /// Heap that it needs, if its runtime has one.
     pub heap: Bytes,
     /// Memory that it needs beside the heap.
@@ -38,7 +38,7 @@ pub struct Habit {
     pub fails: u32,
 }
 
-impl Habit {
+impl SimTaskPlan {
     /// Heap and other memory.
     pub fn memory(&self) -> Bytes {
         self.heap.saturating_add(self.off_heap)
@@ -47,11 +47,11 @@ impl Habit {
 
 /// A job of the scenario.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct ScenarioJob {
     /// The compiled job file.
     pub spec: JobSpec,
     /// The behaviour of each task.
-    pub habits: BTreeMap<TaskId, Habit>,
+    pub habits: BTreeMap<TaskId, SimTaskPlan>,
     /// Time of submission. Milliseconds.
     pub at_ms: u64,
     /// Memory of its master's container; `None` for an unmanaged master.
@@ -64,11 +64,11 @@ pub struct Scenario {
     /// Resources of each node.
     pub nodes: Vec<Resource>,
     /// The jobs.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<ScenarioJob>,
     /// Network and launch faults.
-    pub weather: Weather,
+    pub weather: NetworkFaults,
     /// Nodes, tenants, queues and operators.
-    pub estate: Estate,
+    pub estate: ScenarioCluster,
     /// Faults with their times in milliseconds.
     pub faults: Vec<(u64, Fault)>,
     /// Time after which no fault occurs. Milliseconds.
@@ -84,7 +84,7 @@ pub struct Scenario {
 
 /// A deliberate bug in the simulated environment. The invariant checker must find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
+pub enum PlantedBug {
     /// No bug.
     Nothing,
     /// The resource manager delivers an order to the right node and to another one.
@@ -107,11 +107,11 @@ impl Scenario {
     /// The scenario of a seed: only jobs, or tenants and operators with at most one job.
     pub fn of(seed: u64) -> Self {
         let mut scenario = Scenario::jobs_alone(seed);
-        let mut chance = Chance::new(seed ^ ESTATE);
+        let mut chance = RandomSource::new(seed ^ ESTATE);
         if chance.percent(70) {
             let jobs = chance.pick(&[0, 0, 1]).unwrap_or(0);
             scenario.jobs.truncate(jobs);
-            scenario.estate = Estate::any(&mut chance, &scenario.nodes, EVERYBODY_IS_THERE, scenario.calm_ms);
+            scenario.estate = ScenarioCluster::any(&mut chance, &scenario.nodes, EVERYBODY_IS_THERE, scenario.calm_ms);
             if jobs > 0 {
                 // The job's master counts on all nodes.
                 scenario.estate.open_to_all();
@@ -122,20 +122,20 @@ impl Scenario {
 
     /// The jobs of a seed, without tenants and operators.
     pub fn jobs_alone(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = RandomSource::new(seed);
         let nodes = nodes(&mut chance.split());
         let mut for_jobs = chance.split();
         let count = for_jobs.pick(&[1, 1, 1, 2, 3]).unwrap_or(1);
-        let jobs: Vec<Job> = (0..count).map(|n| job(n, &nodes, &mut for_jobs.split())).collect();
+        let jobs: Vec<ScenarioJob> = (0..count).map(|n| job(n, &nodes, &mut for_jobs.split())).collect();
         let calm_ms = chance.between(20_000, 120_000);
-        let shape = Shape { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
+        let shape = FaultTargets { nodes: nodes.len(), jobs: jobs.len(), from_ms: EVERYBODY_IS_THERE, until_ms: calm_ms };
         let faults = fault::plan(&mut chance.split(), shape);
-        let estate = Estate::none(nodes.len());
+        let estate = ScenarioCluster::none(nodes.len());
         Scenario {
             nodes,
             jobs,
             estate,
-            weather: Weather::any(&mut chance.split()),
+            weather: NetworkFaults::any(&mut chance.split()),
             faults,
             calm_ms,
             own_container_within: None,
@@ -148,13 +148,13 @@ impl Scenario {
     }
 }
 
-fn nodes(chance: &mut Chance) -> Vec<Resource> {
+fn nodes(chance: &mut RandomSource) -> Vec<Resource> {
     let count = chance.between(1, 4);
-    let one = |chance: &mut Chance| Resource::new(Bytes::from_mib(chance.between(4, 16) * 128), Cpus::from_cores(16));
+    let one = |chance: &mut RandomSource| Resource::new(Bytes::from_mib(chance.between(4, 16) * 128), Cpus::from_cores(16));
     (0..count).map(|_| one(chance)).collect()
 }
 
-fn job(n: usize, nodes: &[Resource], chance: &mut Chance) -> Job {
+fn job(n: usize, nodes: &[Resource], chance: &mut RandomSource) -> ScenarioJob {
     let text = job_file(n, chance);
     let spec = headroom_config::job::compile(&text, "job.toml").unwrap_or_else(|problems| {
         let told = headroom_config::render(&problems);
@@ -171,10 +171,10 @@ fn job(n: usize, nodes: &[Resource], chance: &mut Chance) -> Job {
             habits.insert(TaskId { stage: stage.name.clone(), index }, habit(stage, cap, chance));
         }
     }
-    Job { spec, habits, at_ms: chance.between(EVERYBODY_IS_THERE, 15_000), managed }
+    ScenarioJob { spec, habits, at_ms: chance.between(EVERYBODY_IS_THERE, 15_000), managed }
 }
 
-fn job_file(n: usize, chance: &mut Chance) -> String {
+fn job_file(n: usize, chance: &mut RandomSource) -> String {
     let mode = chance.pick(&["headroom", "headroom", "headroom", "headroom", "pinterest", "uber", "fixed"]).unwrap_or("headroom");
     let (slots, count) = (chance.between(1, 4), chance.between(1, 3));
     let memory = 32 + 64 * slots;
@@ -206,7 +206,7 @@ fn job_file(n: usize, chance: &mut Chance) -> String {
     text
 }
 
-fn habit(stage: &StageSpec, cap: Bytes, chance: &mut Chance) -> Habit {
+fn habit(stage: &StageSpec, cap: Bytes, chance: &mut RandomSource) -> SimTaskPlan {
     let (small, large) = (Bytes::from_mib(chance.between(8, 56)), cap.mul_ratio(chance.between(5, 99), 100));
     let memory = match chance.below(20) {
         0..=13 => small,
@@ -214,8 +214,8 @@ fn habit(stage: &StageSpec, cap: Bytes, chance: &mut Chance) -> Habit {
         _ => cap.mul_ratio(chance.between(101, 200), 100),
     };
     let heap = match stage.runtime.memory() {
-        headroom_config::Memory::One => Bytes::ZERO,
-        headroom_config::Memory::HeapAndOverhead => memory.mul_ratio(chance.between(20, 90), 100),
+        headroom_config::MemoryQuantities::One => Bytes::ZERO,
+        headroom_config::MemoryQuantities::HeapAndOverhead => memory.mul_ratio(chance.between(20, 90), 100),
     };
     let fails = match chance.below(40) {
         0 => 99,
@@ -223,5 +223,5 @@ fn habit(stage: &StageSpec, cap: Bytes, chance: &mut Chance) -> Habit {
         _ => 0,
     };
     let runs_ms = chance.pick(&[50, 500, 3_000, 3_000, 20_000]).unwrap_or(500) + chance.below(200);
-    Habit { heap, off_heap: memory.saturating_sub(heap), runs_ms, fails }
+    SimTaskPlan { heap, off_heap: memory.saturating_sub(heap), runs_ms, fails }
 }

@@ -32,18 +32,18 @@ use std::rc::Rc;
 use headroom_types::{ContainerId, NodeId, UnixMillis};
 
 use crate::fault::Fault;
-use crate::oracle::Oracle;
-use crate::scenario::{Plant, Scenario};
-use chance::Chance;
-use diary::Diary;
+use crate::oracle::InvariantChecker;
+use crate::scenario::{PlantedBug, Scenario};
+use chance::RandomSource;
+use diary::RunTrace;
 use executor::Executor;
 use host::Host;
-use manager::Manager;
+use manager::SimManager;
 pub(crate) use master::Client;
 use master::Process;
 use operator::Operator;
-use sitter::Sitter;
-use tenant::Tenant;
+use sitter::TenantProgram;
+use tenant::SimTenant;
 use wire::Wires;
 
 /// Wall clock at virtual time 0. Milliseconds since 1970.
@@ -84,18 +84,18 @@ impl std::fmt::Display for Outcome {
 
 /// Runs a seed.
 pub fn run(seed: u64) -> Outcome {
-    run_with(seed, Plant::Nothing)
+    run_with(seed, PlantedBug::Nothing)
 }
 
 /// Runs a seed with a deliberate bug in the environment.
-pub fn run_with(seed: u64, plant: Plant) -> Outcome {
+pub fn run_with(seed: u64, plant: PlantedBug) -> Outcome {
     run_scenario(seed, Scenario::of(seed), plant)
 }
 
 /// Runs a scenario. `seed` decides the choices that the scenario leaves open.
-pub fn run_scenario(seed: u64, scenario: Scenario, plant: Plant) -> Outcome {
-    let diary = Rc::new(RefCell::new(Diary::new()));
-    let mut world = World::new(seed, scenario, plant, Rc::clone(&diary));
+pub fn run_scenario(seed: u64, scenario: Scenario, plant: PlantedBug) -> Outcome {
+    let diary = Rc::new(RefCell::new(RunTrace::new()));
+    let mut world = Simulation::new(seed, scenario, plant, Rc::clone(&diary));
     let went = catch_unwind(AssertUnwindSafe(|| {
         world.go();
         world.violation()
@@ -112,46 +112,46 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// A future event.
 #[derive(Debug)]
-enum Thing {
-    Client(usize, master::ClientThing),
-    Manager(manager::Thing),
-    Host(NodeId, host::Thing),
-    Process(u64, master::Thing),
-    Executor(ContainerId, executor::Thing),
-    Tenant(usize, tenant::Thing),
+enum SimulationEvent {
+    Client(usize, master::SimClientEvent),
+    Manager(manager::SimManagerEvent),
+    Host(NodeId, host::SimHostEvent),
+    Process(u64, master::SimMasterEvent),
+    Executor(ContainerId, executor::SimExecutorEvent),
+    Tenant(usize, tenant::SimTenantEvent),
     Sitter(NodeId, ContainerId),
-    Operator(operator::Thing),
-    Views(views::Thing),
+    Operator(operator::SimOperatorEvent),
+    Views(views::ConsistencyCheck),
     Strike(Fault),
     Mended(NodeId),
 }
 
 /// The complete state of the simulation.
-struct World {
+struct Simulation {
     now: u64,
     numbers: u64,
-    queue: BTreeMap<(u64, u64), Thing>,
-    chance: Chance,
+    queue: BTreeMap<(u64, u64), SimulationEvent>,
+    chance: RandomSource,
     scenario: Scenario,
-    plant: Plant,
-    manager: Manager,
+    plant: PlantedBug,
+    manager: SimManager,
     hosts: BTreeMap<NodeId, Host>,
     clients: Vec<Client>,
     /// Running masters by process number.
     processes: BTreeMap<u64, Process>,
     executors: BTreeMap<ContainerId, Executor>,
-    tenants: Vec<Tenant>,
-    sitters: BTreeMap<ContainerId, Sitter>,
+    tenants: Vec<SimTenant>,
+    sitters: BTreeMap<ContainerId, TenantProgram>,
     operator: Operator,
     /// Queues that were below their guarantee with waiting requests at the last check.
     starving: std::collections::BTreeSet<String>,
     wires: Wires,
-    oracle: Oracle,
-    diary: Rc<RefCell<Diary>>,
+    oracle: InvariantChecker,
+    diary: Rc<RefCell<RunTrace>>,
 }
 
-impl World {
-    fn new(seed: u64, scenario: Scenario, plant: Plant, diary: Rc<RefCell<Diary>>) -> Self {
+impl Simulation {
+    fn new(seed: u64, scenario: Scenario, plant: PlantedBug, diary: Rc<RefCell<RunTrace>>) -> Self {
         let named = |n: usize| format!("n{n}").parse::<NodeId>().unwrap_or_else(|e| unreachable!("{e}"));
         let hosts = scenario
             .nodes
@@ -160,18 +160,18 @@ impl World {
             .map(|(n, offers)| (named(n), Host::new(named(n), offers.clone(), &scenario.estate, n)));
         let hosts = hosts.collect();
         let clients = scenario.jobs.iter().map(|job| Client::new(job.clone())).collect();
-        let mut world = World {
+        let mut world = Simulation {
             now: 0,
             numbers: 0,
             queue: BTreeMap::new(),
-            chance: Chance::new(seed.wrapping_add(0x5151)),
-            oracle: Oracle::new(&scenario),
-            manager: Manager::default(),
+            chance: RandomSource::new(seed.wrapping_add(0x5151)),
+            oracle: InvariantChecker::new(&scenario),
+            manager: SimManager::default(),
             hosts,
             clients,
             processes: BTreeMap::new(),
             executors: BTreeMap::new(),
-            tenants: scenario.estate.tenants.iter().cloned().map(Tenant::new).collect(),
+            tenants: scenario.estate.tenants.iter().cloned().map(SimTenant::new).collect(),
             sitters: BTreeMap::new(),
             operator: Operator::default(),
             starving: std::collections::BTreeSet::new(),
@@ -180,29 +180,29 @@ impl World {
             plant,
             scenario,
         };
-        world.later(0, Thing::Manager(manager::Thing::Start));
+        world.later(0, SimulationEvent::Manager(manager::SimManagerEvent::Start));
         for node in world.hosts.keys().cloned().collect::<Vec<_>>() {
             let at = world.chance.below(3_000);
-            world.later(at, Thing::Host(node, host::Thing::Start));
+            world.later(at, SimulationEvent::Host(node, host::SimHostEvent::Start));
         }
         for (n, job) in world.scenario.jobs.clone().iter().enumerate() {
-            world.later(job.at_ms, Thing::Client(n, master::ClientThing::Submit));
+            world.later(job.at_ms, SimulationEvent::Client(n, master::SimClientEvent::Submit));
         }
         for (n, tenant) in world.scenario.estate.tenants.clone().iter().enumerate() {
-            world.later(tenant.at_ms, Thing::Tenant(n, tenant::Thing::Tick));
+            world.later(tenant.at_ms, SimulationEvent::Tenant(n, tenant::SimTenantEvent::Tick));
         }
         world.operators_plan();
         world.views_plan();
         for (at, fault) in world.scenario.faults.clone() {
-            world.later(at, Thing::Strike(fault));
+            world.later(at, SimulationEvent::Strike(fault));
         }
         world
     }
 
-    fn later(&mut self, after: u64, thing: Thing) {
+    fn later(&mut self, after: u64, thing: SimulationEvent) {
         self.at(self.now + after, thing);
     }
-    fn at(&mut self, at: u64, thing: Thing) {
+    fn at(&mut self, at: u64, thing: SimulationEvent) {
         let number = self.number();
         self.queue.insert((at.max(self.now), number), thing);
     }
@@ -258,19 +258,19 @@ impl World {
         }
     }
 
-    fn happen(&mut self, thing: Thing) {
+    fn happen(&mut self, thing: SimulationEvent) {
         match thing {
-            Thing::Client(job, thing) => self.client_thing(job, thing),
-            Thing::Manager(thing) => self.manager_thing(thing),
-            Thing::Host(node, thing) => self.host_thing(&node, thing),
-            Thing::Process(pid, thing) => self.process_thing(pid, thing),
-            Thing::Executor(container, thing) => self.executor_thing(&container, thing),
-            Thing::Tenant(n, thing) => self.tenant_thing(n, thing),
-            Thing::Sitter(node, container) => self.sitter_done(&node, &container),
-            Thing::Operator(thing) => self.operator_thing(thing),
-            Thing::Views(thing) => self.views_thing(thing),
-            Thing::Strike(fault) => self.strike(fault),
-            Thing::Mended(node) => self.mended(&node),
+            SimulationEvent::Client(job, thing) => self.client_thing(job, thing),
+            SimulationEvent::Manager(thing) => self.manager_thing(thing),
+            SimulationEvent::Host(node, thing) => self.host_thing(&node, thing),
+            SimulationEvent::Process(pid, thing) => self.process_thing(pid, thing),
+            SimulationEvent::Executor(container, thing) => self.executor_thing(&container, thing),
+            SimulationEvent::Tenant(n, thing) => self.tenant_thing(n, thing),
+            SimulationEvent::Sitter(node, container) => self.sitter_done(&node, &container),
+            SimulationEvent::Operator(thing) => self.operator_thing(thing),
+            SimulationEvent::Views(thing) => self.views_thing(thing),
+            SimulationEvent::Strike(fault) => self.strike(fault),
+            SimulationEvent::Mended(node) => self.mended(&node),
         }
     }
 
@@ -283,12 +283,12 @@ impl World {
     fn who_is_not_over(&self) -> String {
         let apps = self.clients.iter().filter(|c| !c.app.as_ref().is_some_and(|app| self.manager.is_over(app)));
         let apps: Vec<String> = apps.map(|c| self.describe_app(c)).collect();
-        let over = |t: &&Tenant| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app));
+        let over = |t: &&SimTenant| t.is_over() && t.app.as_ref().is_some_and(|app| self.manager.is_over(app));
         let tenants: Vec<String> = self.tenants.iter().filter(|t| !over(t)).map(|t| self.describe_tenant(t)).collect();
         format!("{apps:?}, {tenants:?}, {} masters run", self.processes.len())
     }
 
-    fn describe_tenant(&self, tenant: &Tenant) -> String {
+    fn describe_tenant(&self, tenant: &SimTenant) -> String {
         let now = headroom_types::Tick(self.now);
         let why = tenant.app.as_ref().and_then(|app| self.manager.cluster.as_ref()?.why(app, now));
         format!("{}; {why:?}", tenant.describe())

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use headroom_types::Bytes;
-use integration::browser::{Browser, Look, program};
+use integration::browser::{Browser, PageAppearance, program};
 use integration::cluster::{Cluster, JOB, SOON};
 use integration::jobs::{JobFile, WorkLog};
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn a_kill_is_seen_as_it_happens_on_this_host() {
     let cluster = Cluster::of_one().expect("a cluster");
     let gate = cluster.dir().join("gate");
     let app = cluster.submit(&skewed(&cluster, &gate)).expect("submits");
-    browser.look(Look::LIGHT).expect("looks");
+    browser.look(PageAppearance::LIGHT).expect("looks");
     browser.open(&format!("{}/ui/#/job/{app}", cluster.url())).expect("opens");
     browser
         .until("document.querySelector('[data-line=live]') && document.querySelector('[data-card=tasks] .grid a')", SOON)
@@ -130,7 +130,7 @@ fn a_report_needs_nothing_else_on_this_host() {
     let ran = cluster.rmctl(&["job", "export", &app.to_string(), "--html", "--to", &to]).expect("runs");
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     drop(cluster);
-    browser.look(Look::LIGHT).expect("looks");
+    browser.look(PageAppearance::LIGHT).expect("looks");
     browser.open(&format!("file://{to}")).expect("opens");
     browser
         .until("document.querySelector('[data-card=ladder] [data-task=\"large/0\"] [data-charge=memory]')", SOON)
@@ -202,7 +202,7 @@ fn every_page_is_whole_in_every_light_on_this_host() {
         ("sizes", "sizes".into(), "[data-card=families] [data-row]"),
         ("family", format!("family/{}/skewed", if user.is_empty() { "-" } else { &user }), "[data-card=kind-large]"),
     ];
-    for (light, look) in [("light", Look::LIGHT), ("dark", Look::DARK), ("narrow", Look::NARROW)] {
+    for (light, look) in [("light", PageAppearance::LIGHT), ("dark", PageAppearance::DARK), ("narrow", PageAppearance::NARROW)] {
         browser.look(look).expect("looks");
         for (name, address, there) in &pages {
             browser.open(&format!("{}/ui/#/{address}", cluster.url())).expect("opens");

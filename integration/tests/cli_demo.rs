@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use integration::cluster::{self, Ran, until};
+use integration::cluster::{self, ProgramOutput, until};
 use integration::guest::{Guest, in_guest};
 use integration::{on_host_and_in_guest, programs, sweep};
 use nix::sys::signal::{Signal, kill};
@@ -28,7 +28,7 @@ fn the_demo_repairs_what_plain_retry_loses() {
     command.env_remove("HEADROOM_ADDR").env(programs::DIR_VARIABLE, programs::dir().expect("built"));
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let pid = child.id();
-    let told = Ran::from(child.wait_with_output().expect("runs"));
+    let told = ProgramOutput::from(child.wait_with_output().expect("runs"));
     sweep::processes_of(&keep);
     assert_eq!(told.code, 0, "{}{}", told.stdout, told.stderr);
     let report: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {}", told.stdout));
@@ -68,7 +68,7 @@ fn killed_daemons_end_the_cluster(daemons: &[&str]) {
         kill(Pid::from_raw(pid), Signal::SIGKILL).expect("is there");
     }
     let pid = dev.id();
-    let ended = Ran::from(dev.wait_with_output().expect("ends"));
+    let ended = ProgramOutput::from(dev.wait_with_output().expect("ends"));
     assert!(ended.code != 0 && ended.stderr.contains("ended: signal: 9"), "{}: {}", ended.code, ended.stderr);
     let left = sweep::processes(dir.path());
     assert!(left.is_empty(), "processes that outlived the cluster: {left:?}");

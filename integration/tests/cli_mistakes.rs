@@ -11,7 +11,7 @@ use std::process::Command;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::apps::AppState;
-use integration::cluster::{Cluster, Ran, ran, rmctl};
+use integration::cluster::{Cluster, ProgramOutput, ran, rmctl};
 use integration::jobs::JobFile;
 use integration::programs;
 
@@ -22,7 +22,7 @@ fn contains_all(text: &str, words: &[&str]) {
 }
 
 /// Runs a daemon that should refuse to start.
-fn daemon(program: &str, arguments: &[&str]) -> Ran {
+fn daemon(program: &str, arguments: &[&str]) -> ProgramOutput {
     let mut command = Command::new(programs::path(program).expect("built"));
     command.args(arguments).env("HEADROOM_LOG", "error");
     ran(command).expect("runs")

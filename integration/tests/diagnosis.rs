@@ -7,13 +7,13 @@
 
 use std::path::Path;
 
-use headroom_types::exit::Mark;
+use headroom_types::exit::TimelineMark;
 use headroom_types::{Bytes, Charge, SubCause, TaskReport};
-use integration::provoke::{Bench, Case, Needs, Row, cases};
+use integration::provoke::{DiagnosisBench, DiagnosisCase, Needs, DiagnosisRow, cases};
 
 /// Runs all cases that `wanted` selects, checks their diagnoses, and returns the reports.
-fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskReport)> {
-    let bench = Bench::new(name, Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a bench");
+fn named_right(name: &str, wanted: impl Fn(&DiagnosisCase) -> bool) -> Vec<(DiagnosisCase, TaskReport)> {
+    let bench = DiagnosisBench::new(name, Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a bench");
     let mut reports = Vec::new();
     for case in cases().into_iter().filter(wanted) {
         if let Some(missing) = case.needs.missing() {
@@ -21,7 +21,7 @@ fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskRep
             continue;
         }
         let report = bench.run(&case).expect("it runs");
-        let row = Row::of(&case, &report);
+        let row = DiagnosisRow::of(&case, &report);
         println!("{} on {}: {} ({:?})", row.program, bench.kind(), row.named, row.certainty);
         assert!(row.right, "{}: expected {}\n{:#?}\n{:#?}", row.program, row.expected, report.diagnosis, report.evidence);
         // A refusal far below the limit is not a memory failure. A full heap, or a full part beside
@@ -37,7 +37,7 @@ fn named_right(name: &str, wanted: impl Fn(&Case) -> bool) -> Vec<(Case, TaskRep
 
 /// Checks that the timeline continues until the end, contains the peak, and has the right last
 /// mark. Its start depends on the machine.
-fn whole_life(case: &Case, report: &TaskReport) {
+fn whole_life(case: &DiagnosisCase, report: &TaskReport) {
     let points = &report.timeline;
     let last = points.last().expect("points");
     let lived = report.started.map_or(0, |start| u64::try_from(report.ended.since(start).as_millis()).unwrap_or(0));
@@ -49,9 +49,9 @@ fn whole_life(case: &Case, report: &TaskReport) {
     let mark = match (e.stop_asked, e.signal, &e.heap_marker) {
         // A JVM without resident pages of its code can be detected as stalled before the kernel
         // finds nothing left to reclaim.
-        (Some(_), _, _) => Mark::Stopped,
-        (None, Some(9), None) => Mark::Killed,
-        (None, _, _) => Mark::Ended,
+        (Some(_), _, _) => TimelineMark::Stopped,
+        (None, Some(9), None) => TimelineMark::Killed,
+        (None, _, _) => TimelineMark::Ended,
     };
     assert_eq!(last.mark, Some(mark), "{}", case.program);
     assert!(points.len() <= headroom_node_core::timeline::POINTS);
@@ -59,7 +59,7 @@ fn whole_life(case: &Case, report: &TaskReport) {
     assert_eq!(most, report.evidence.own.peak, "{}: the peak is in it", case.program);
 }
 
-fn is(names: &'static [&'static str]) -> impl Fn(&Case) -> bool {
+fn is(names: &'static [&'static str]) -> impl Fn(&DiagnosisCase) -> bool {
     move |case| names.contains(&case.program)
 }
 
@@ -89,7 +89,7 @@ fn what_is_beside_the_heap_of_a_jvm() {
 }
 
 /// Checks that the sum of the parts is close to the charged memory at the fullest sample.
-fn parts_add_up(case: &Case, report: &TaskReport) {
+fn parts_add_up(case: &DiagnosisCase, report: &TaskReport) {
     let e = &report.evidence;
     if e.inside.is_none() || e.signal != Some(9) {
         return;

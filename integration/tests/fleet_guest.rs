@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use integration::fleet::rounds::{self, How};
+use integration::fleet::rounds::{self, DaemonFault};
 use integration::fleet::work::verdicts;
-use integration::fleet::{Fleet, MANAGER, NAMES, Voice, WORKERS};
+use integration::fleet::{Fleet, MANAGER, NAMES, TranscriptOutput, WORKERS};
 use integration::packed::LATER;
 
 /// Timeout of the hosts.
@@ -74,9 +74,9 @@ fn daemons_come_and_go(fleet: &mut Fleet, app: &str) -> Result<()> {
     let before = fleet.processes(Some(app))?;
     ensure!(fleet.where_is(&before).len() == 3, "a master and an executor on each worker: {before:?}");
     for (how, words) in [
-        (How::Kill, "kill -9 of each daemon, all at once"),
-        (How::Restart, "systemctl restart of each daemon"),
-        (How::Upgrade, "a later release of each package"),
+        (DaemonFault::Kill, "kill -9 of each daemon, all at once"),
+        (DaemonFault::Restart, "systemctl restart of each daemon"),
+        (DaemonFault::Upgrade, "a later release of each package"),
     ] {
         fleet.step(words, |fleet| {
             fleet.disturb(&ALL, how)?;
@@ -166,7 +166,7 @@ fn taken_away(fleet: &mut Fleet) -> Result<()> {
 
 #[test]
 fn three_hosts_from_packages_to_finished_jobs_in_guests() -> Result<()> {
-    let mut fleet = Fleet::boot(Voice::Aloud, LONGEST)?;
+    let mut fleet = Fleet::boot(TranscriptOutput::Aloud, LONGEST)?;
     let lived = a_life(&mut fleet);
     fleet.book.say(&format!("\n{}", fleet.book.table()));
     lived

@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use integration::load::book::Balance;
-use integration::load::restart::{Plan, run};
+use integration::load::book::RecordComparison;
+use integration::load::restart::{RestartPlan, run};
 
-fn plan(rounds: u32) -> Plan {
+fn plan(rounds: u32) -> RestartPlan {
     let life = Duration::from_millis(700);
-    Plan { agents: 200, masters: 4, staying: 3, window: 20, life, submitters: 2, rounds, seed: 1 }
+    RestartPlan { agents: 200, masters: 4, staying: 3, window: 20, life, submitters: 2, rounds, seed: 1 }
 }
 
-fn play(plan: &Plan) -> integration::load::restart::Outcome {
+fn play(plan: &RestartPlan) -> integration::load::restart::RestartResults {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(run(plan, &|_| ())).expect("comes to its end")
 }
@@ -22,7 +22,7 @@ fn play(plan: &Plan) -> integration::load::restart::Outcome {
 fn nothing_is_lost_or_given_twice_over_three_restarts() {
     let plan = plan(3);
     let outcome = play(&plan);
-    let Balance { launched, lost, twice, oversold, notes, .. } = outcome.balance;
+    let RecordComparison { launched, lost, twice, oversold, notes, .. } = outcome.balance;
     assert_eq!((lost, twice, oversold), (0, 0, 0), "{notes:?}");
     assert_eq!((outcome.submissions_lost, outcome.submissions_twice), (0, 0), "of {}", outcome.submitted);
     assert_eq!(outcome.recoveries_ms.len(), 3);
@@ -34,7 +34,7 @@ fn nothing_is_lost_or_given_twice_over_three_restarts() {
 #[test]
 fn nothing_is_lost_or_given_twice_in_one_life() {
     let outcome = play(&plan(0));
-    let Balance { lost, twice, oversold, troubles, notes, .. } = outcome.balance;
+    let RecordComparison { lost, twice, oversold, troubles, notes, .. } = outcome.balance;
     assert_eq!((lost, twice, oversold, troubles), (0, 0, 0, 0), "{notes:?}");
     assert_eq!(outcome.faults, Vec::<String>::new(), "no error is logged");
 }

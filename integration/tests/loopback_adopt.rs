@@ -12,8 +12,8 @@ use headroom_types::{Bytes, ContainerId, ExitReason};
 use integration::cluster::{SOON, until};
 use integration::guest::{Guest, in_guest};
 use integration::lone::agent::{container, order, words};
-use integration::lone::remains::Remains;
-use integration::lone::{Desk, LoneAgent, Shape, rounds};
+use integration::lone::remains::LeftoverCounts;
+use integration::lone::{FakeManager, SingleAgent, Shape, rounds};
 use integration::{on_host_and_in_guest, programs};
 
 /// Enough rounds for all crash points in the agent's code, alternating with kills at other moments.
@@ -38,7 +38,7 @@ fn gated(gate: &Path, code: u32) -> String {
     format!("echo run >> runs; while [ ! -e {} ]; do sleep 0.05; done; exit {code}", gate.display())
 }
 
-fn reason(desk: &Desk, id: &ContainerId) -> ExitReason {
+fn reason(desk: &FakeManager, id: &ContainerId) -> ExitReason {
     desk.until("an end", SOON, |book| book.ends.get(id).map(|end| end.report.reason)).expect("ends")
 }
 
@@ -61,8 +61,8 @@ fn installed(dir: &Path) -> PathBuf {
 }
 
 fn upgraded_under_running_containers() {
-    let desk = Desk::open().expect("opens");
-    let mut agent = LoneAgent::new(&desk, shape()).expect("a place");
+    let desk = FakeManager::open().expect("opens");
+    let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
     let old = installed(agent.dir());
     agent.use_programs(old.clone());
     agent.start(&desk).expect("starts");
@@ -105,8 +105,8 @@ mv ../exit.tmp ../exit
 /// Two shims of the older release: one survives the upgrade of the agent, the other ends while no
 /// agent runs.
 fn beside_an_older_shim() {
-    let desk = Desk::open().expect("opens");
-    let mut agent = LoneAgent::new(&desk, shape()).expect("a place");
+    let desk = FakeManager::open().expect("opens");
+    let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
     let bin = installed(agent.dir());
     let shim = bin.join("container-shim");
     fs::write(&shim, OLDER_SHIM).expect("writes");
@@ -129,17 +129,17 @@ fn beside_an_older_shim() {
 on_host_and_in_guest!(older_shim, guest(), beside_an_older_shim);
 
 fn a_hundred_leave_nothing() {
-    let desk = Desk::open().expect("opens");
-    let mut agent = LoneAgent::new(&desk, shape()).expect("a place");
+    let desk = FakeManager::open().expect("opens");
+    let mut agent = SingleAgent::new(&desk, shape()).expect("a place");
     agent.start(&desk).expect("starts");
-    let before = Remains::of(&agent);
+    let before = LeftoverCounts::of(&agent);
     let ids: Vec<ContainerId> = (1..=100).map(|n| container(n).expect("id")).collect();
     for some in ids.chunks(25) {
         desk.run(some.iter().map(|id| shell(id, "(setsid sleep 60 &); exit 9")));
         some.iter().for_each(|id| assert_eq!(reason(&desk, id), ExitReason::Exit { code: 9 }));
     }
     desk.forget(ids.iter().cloned());
-    until("everything to be gone", SOON, || Ok((Remains::of(&agent).beyond(&before) == 0).then_some(())))
-        .unwrap_or_else(|e| panic!("{e}: {:?}, before: {before:?}", Remains::of(&agent)));
+    until("everything to be gone", SOON, || Ok((LeftoverCounts::of(&agent).beyond(&before) == 0).then_some(())))
+        .unwrap_or_else(|e| panic!("{e}: {:?}, before: {before:?}", LeftoverCounts::of(&agent)));
 }
 on_host_and_in_guest!(hundred, guest(), a_hundred_leave_nothing);

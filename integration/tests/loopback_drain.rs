@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, ContainerId};
 use headroom_wire::v1::apps::{AppState, AppView};
-use integration::cluster::{Cluster, NodeShape, SOON, Whose};
+use integration::cluster::{Cluster, NodeShape, SOON, ContainerOwner};
 use integration::jobs::JobFile;
 
 /// Well below the minute that an executor has for its hello: the next master does not wait for the
@@ -27,16 +27,16 @@ fn executors_of_a_master_whose_journal_is_gone_are_replaced_at_once() {
     let job = JobFile::new("moved", 2, 2, Bytes::from_mib(32)).stage("wait", 4, &["sh", "-c", &wait], "");
     let app = cluster.submit(job.text()).expect("submits");
     cluster.until_app(&app, "four tasks to run", SOON, all_run).expect("they run");
-    let master = cluster.live_containers(&app, Whose::Master).expect("containers").remove(0);
+    let master = cluster.live_containers(&app, ContainerOwner::Master).expect("containers").remove(0);
     let before: Vec<ContainerId> =
-        cluster.live_containers(&app, Whose::Executors).expect("containers").into_iter().map(|c| c.id).collect();
+        cluster.live_containers(&app, ContainerOwner::Executors).expect("containers").into_iter().map(|c| c.id).collect();
 
     let node = master.node.as_str();
     let drained = cluster.rmctl(&["node", "drain", node, "--reason", "kernel upgrade", "--deadline", "1s"]).expect("runs");
     assert_eq!(drained.code, 0, "{}{}", drained.stdout, drained.stderr);
     let again = |view: &AppView| (view.attempt == 2).then(|| all_run(view)).flatten();
     cluster.until_app(&app, "four tasks to run under the next master", NEXT, again).expect("they run again");
-    let after = cluster.live_containers(&app, Whose::Executors).expect("containers");
+    let after = cluster.live_containers(&app, ContainerOwner::Executors).expect("containers");
     assert!(after.iter().all(|c| c.node != master.node && !before.contains(&c.id)), "{after:?}");
 
     fs::write(&gate, "").expect("opens the gate");

@@ -6,7 +6,7 @@
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::TaskRow;
-use integration::cluster::{Cluster, NodeShape, SOON, Whose, until};
+use integration::cluster::{Cluster, NodeShape, SOON, ContainerOwner, until};
 use integration::guest::Guest;
 use integration::jobs::{JobFile, WorkLog};
 use integration::{on_host_and_in_guest, programs};
@@ -149,7 +149,7 @@ fn masters_die_while_a_task_grows() {
             (large.profile.memory() >= Bytes::from_mib(size)).then_some(())
         };
         cluster.until_app(&app, "the task to grow", SOON, grown).expect("grows");
-        let master = cluster.live_containers(&app, Whose::Master).expect("containers");
+        let master = cluster.live_containers(&app, ContainerOwner::Master).expect("containers");
         let Some(master) = master.first() else { continue };
         if let Ok(pid) = cluster.container_pid(master) {
             Cluster::kill_process(pid).expect("kills the master");

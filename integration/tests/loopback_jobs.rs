@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
-use integration::cluster::{Cluster, JOB, NodeShape, SOON, Whose, until};
+use integration::cluster::{Cluster, JOB, NodeShape, SOON, ContainerOwner, until};
 use integration::guest::Guest;
 use integration::jobs::{JobFile, WorkLog};
 use integration::on_host_and_in_guest;
@@ -87,7 +87,7 @@ fn an_executor_is_killed_from_outside() {
     let job = JobFile::new("outside", 1, 2, Bytes::from_mib(32)).workload("map", 2, log.path(), &arguments).expect("a stage");
     let app = cluster.submit(job.text()).expect("submits");
     until("both tasks to run", SOON, || Ok((log.started().len() == 2).then_some(()))).expect("start");
-    let executors = cluster.live_containers(&app, Whose::Executors).expect("containers");
+    let executors = cluster.live_containers(&app, ContainerOwner::Executors).expect("containers");
     assert_eq!(executors.len(), 1);
     Cluster::kill_process(cluster.container_pid(&executors[0]).expect("a process")).expect("kills");
     until("both tasks to run again", SOON, || Ok((log.started().len() == 4).then_some(()))).expect("start again");

@@ -5,10 +5,10 @@
 use headroom_types::{Bytes, NodeId};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::nodes::NodeView;
-use integration::cluster::{Cluster, NodeShape, Ran, SOON, until};
+use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, until};
 use integration::jobs::JobFile;
 
-fn rmctl(cluster: &Cluster, arguments: &[&str]) -> Ran {
+fn rmctl(cluster: &Cluster, arguments: &[&str]) -> ProgramOutput {
     cluster.rmctl(arguments).expect("runs")
 }
 

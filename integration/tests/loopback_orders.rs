@@ -4,14 +4,14 @@
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{TaskRow, TaskState};
-use integration::cluster::{Cluster, Ran, SOON};
+use integration::cluster::{Cluster, ProgramOutput, SOON};
 use integration::jobs::JobFile;
 
 fn row<'a>(app: &'a AppView, id: &str) -> &'a TaskRow {
     app.job.iter().flat_map(|job| &job.tasks).find(|row| row.task.to_string() == id).expect("a task")
 }
 
-fn ordered(cluster: &Cluster, arguments: &[&str]) -> Ran {
+fn ordered(cluster: &Cluster, arguments: &[&str]) -> ProgramOutput {
     cluster.rmctl(&[&["task"], arguments].concat()).expect("runs")
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::TaskRow;
-use integration::cluster::{Cluster, SOON, Whose, until};
+use integration::cluster::{Cluster, SOON, ContainerOwner, until};
 use integration::jobs::JobFile;
 
 const TASKS: u32 = 6;
@@ -101,7 +101,7 @@ fn a_master_that_is_killed_commits_what_ended_without_it() {
     let app = cluster.submit(job(&out, &wait).text()).expect("submits");
     let begun = || out.exists() && tree(&out).keys().filter(|file| file.ends_with("-1/first")).count() == TASKS as usize;
     until("all tasks to have begun", SOON, || Ok(begun().then_some(()))).expect("begin");
-    let masters = cluster.live_containers(&app, Whose::Master).expect("containers");
+    let masters = cluster.live_containers(&app, ContainerOwner::Master).expect("containers");
     Cluster::kill_process(cluster.container_pid(&masters[0]).expect("a process")).expect("kills");
     fs::write(&gate, "").expect("opens the gate");
     let end = cluster.until_ended(&app).expect("ends");

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView, ContainerView};
-use integration::cluster::{Cluster, SOON, Whose};
+use integration::cluster::{Cluster, SOON, ContainerOwner};
 
 /// Two stages with executors of one cluster profile each. The second stage starts after a write to
 /// the pipe.
@@ -46,7 +46,7 @@ fn a_job_keeps_the_size_of_a_profile_that_was_changed_under_it() {
     let app = cluster.submit_file(&file).expect("submits");
     cluster.until_app(&app, "the first stage to run", SOON, waits).expect("runs");
     set("160MiB");
-    let master = cluster.live_containers(&app, Whose::Master).expect("lists");
+    let master = cluster.live_containers(&app, ContainerOwner::Master).expect("lists");
     Cluster::kill_process(cluster.container_pid(&master[0]).expect("a process")).expect("kills");
     let second = |view: &AppView| (view.attempt == 2).then_some(()).and_then(|()| waits(view));
     cluster.until_app(&app, "its next master to go on", SOON, second).expect("goes on");

@@ -2,10 +2,10 @@
 
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
-use integration::cluster::{Cluster, Ran, SOON};
+use integration::cluster::{Cluster, ProgramOutput, SOON};
 use integration::jobs::JobFile;
 
-fn typed(cluster: &Cluster, arguments: &[&str]) -> Ran {
+fn typed(cluster: &Cluster, arguments: &[&str]) -> ProgramOutput {
     cluster.rmctl(arguments).expect("runs")
 }
 

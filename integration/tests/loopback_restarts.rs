@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::AppState;
-use integration::cluster::{Cluster, SOON, Whose, until};
+use integration::cluster::{Cluster, SOON, ContainerOwner, until};
 use integration::guest::Guest;
 use integration::jobs::{Counts, JobFile, WorkLog};
 use integration::on_host_and_in_guest;
@@ -90,7 +90,7 @@ on_host_and_in_guest!(manager, guest(), resource_manager);
 
 fn application_master() {
     let story = Story::begin("master");
-    let masters = story.cluster.live_containers(&story.app, Whose::Master).expect("containers");
+    let masters = story.cluster.live_containers(&story.app, ContainerOwner::Master).expect("containers");
     assert_eq!(masters.len(), 1);
     Cluster::kill_process(story.cluster.container_pid(&masters[0]).expect("a process")).expect("kills");
     let second = |view: &headroom_wire::v1::apps::AppView| {

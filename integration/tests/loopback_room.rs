@@ -9,7 +9,7 @@ use std::path::Path;
 use headroom_types::{AppId, Bytes, ContainerId};
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
-use integration::cluster::{Cluster, NodeShape, SOON, Whose};
+use integration::cluster::{Cluster, NodeShape, SOON, ContainerOwner};
 use integration::programs;
 
 /// One task of a job exceeds its slot and is killed after `sleep` seconds; the others wait for the
@@ -38,7 +38,7 @@ fn attempts(cluster: &Cluster, app: &AppId, task: &str) -> Vec<AttemptRow> {
 }
 
 fn live(cluster: &Cluster, app: &AppId) -> BTreeSet<ContainerId> {
-    let all = cluster.live_containers(app, Whose::Executors).expect("lists");
+    let all = cluster.live_containers(app, ContainerOwner::Executors).expect("lists");
     all.into_iter().map(|c| c.id).collect()
 }
 

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use headroom_client::{Client, Other, TokenFrom, Trust};
+use headroom_client::{Client, ExpectedPeer, TokenSource, ClientCredentials};
 use headroom_identity::Certificate;
 use headroom_transport::KeyFiles;
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::am::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
-use integration::cluster::{Cluster, NodeShape, Ran, SOON, Whose, ran, until};
+use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, ContainerOwner, ran, until};
 use integration::programs;
 
 const JOB: &str = "version = 1\nname = \"hello\"\n[profiles.small]\nmemory = \"96MiB\"\ncpus = 0.5\n\
@@ -28,7 +28,7 @@ fn two_nodes() -> Cluster {
     Cluster::start_secured(&[shape, shape]).expect("a cluster")
 }
 
-fn well(ran: Ran) -> String {
+fn well(ran: ProgramOutput) -> String {
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     ran.stdout
 }
@@ -41,11 +41,11 @@ fn token(cluster: &Cluster, user: &str, rights: &str) -> PathBuf {
     file
 }
 
-fn by(cluster: &Cluster, token: &Path, arguments: &[&str]) -> Ran {
+fn by(cluster: &Cluster, token: &Path, arguments: &[&str]) -> ProgramOutput {
     cluster.papers().expect("certificates").rmctl_as(&cluster.url(), Some(token), arguments).expect("runs")
 }
 
-fn refused(ran: &Ran, code: &str) {
+fn refused(ran: &ProgramOutput, code: &str) {
     assert!(ran.code == 5 && ran.stderr.contains(code), "{} {}{}", ran.code, ran.stdout, ran.stderr);
 }
 
@@ -91,7 +91,7 @@ fn a_user_with_a_token_runs_a_job_and_nobody_else_s_business() {
 /// token is refused.
 fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Client {
     let id = app.parse().expect("an id");
-    let masters = cluster.live_containers(&id, Whose::Master).expect("lists");
+    let masters = cluster.live_containers(&id, ContainerOwner::Master).expect("lists");
     let order = cluster.state(masters[0].node.as_str()).join(format!("containers/{}/order.json", masters[0].id));
     let order: serde_json::Value = serde_json::from_str(&fs::read_to_string(order).expect("reads")).expect("JSON");
     let given = order["order"]["token"].as_str().expect("a master has a token").to_owned();
@@ -99,7 +99,7 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
     assert!(!left.exists(), "the file is gone as soon as it was read");
     let files = KeyFiles { ca: Some(cluster.papers().expect("certificates").ca()), own: None };
     let with = |token: String| {
-        let trust = Trust { files: files.clone(), token: TokenFrom::Text(token), other: Other::Manager };
+        let trust = ClientCredentials { files: files.clone(), token: TokenSource::Text(token), other: ExpectedPeer::Manager };
         Client::with(&cluster.url(), trust).expect("a client")
     };
     let master = with(given.clone());
@@ -204,7 +204,7 @@ fn what_other_hosts_could_reach_does_not_start_in_the_clear() {
     assert!(manager.code != 0 && manager.stderr.contains("tls = "), "{}", manager.stderr);
     let agent = start("nodeagent", &["--listen", "0.0.0.0:0", "--rm", "http://127.0.0.1:1"]);
     assert!(agent.code != 0 && agent.stderr.contains("rmctl node join"), "{}", agent.stderr);
-    let papers = integration::papers::Papers::new(&dir.path().join("papers")).expect("made");
+    let papers = integration::papers::ClusterCredentials::new(&dir.path().join("papers")).expect("made");
     let open = dir.path().join("open.toml");
     let text = fs::read_to_string(papers.config()).expect("reads").replace("\"nothing\"", "\"read\"");
     fs::write(&open, text).expect("writes");

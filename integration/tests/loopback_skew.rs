@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headroom_types::Bytes;
 use headroom_wire::v1::apps::{AppState, AppView};
-use integration::cluster::{Cluster, NodeShape, Ran, SOON, ran, until};
+use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, ran, until};
 use integration::jobs::JobFile;
 use integration::programs;
 use integration::skew::Skew;
@@ -20,7 +20,7 @@ fn running(view: &AppView) -> Option<()> {
 }
 
 /// Runs `rmctl node list` with a wrong clock.
-fn asks(cluster: &Cluster, skew: Skew) -> Ran {
+fn asks(cluster: &Cluster, skew: Skew) -> ProgramOutput {
     let papers = cluster.papers().expect("certificates");
     let mut command = std::process::Command::new(programs::path("rmctl").expect("built"));
     command.args(["--addr", &cluster.url(), "node", "list"]).env("HEADROOM_CACERT", papers.ca());

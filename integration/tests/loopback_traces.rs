@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use headroom_types::{Bytes, Charge, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
-use integration::cluster::{Cluster, JOB, NodeShape, SOON, Whose, until};
+use integration::cluster::{Cluster, JOB, NodeShape, SOON, ContainerOwner, until};
 use integration::jobs::{JobFile, WorkLog};
 use integration::programs;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -124,7 +124,7 @@ fn a_collector_gets_the_trace_of_a_job_over_a_kill_of_its_master_on_this_host() 
     let app = cluster.submit(job(&cluster, &gate).text()).expect("submits");
     let begun = |spans: &[Span]| spans.iter().filter(|span| text(&span.attributes, "headroom.attempt").is_some()).count() == 2;
     until("the first spans", SOON, || Ok(begun(&collector.spans()).then_some(()))).expect("they come while the job runs");
-    let masters = cluster.live_containers(&app, Whose::Master).expect("lists");
+    let masters = cluster.live_containers(&app, ContainerOwner::Master).expect("lists");
     Cluster::kill_process(cluster.container_pid(&masters[0]).expect("runs")).expect("kills");
     cluster
         .until_app(&app, "another master", JOB, |view| (view.attempt == 2 && view.master_url.is_some()).then_some(()))

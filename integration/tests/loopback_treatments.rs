@@ -8,7 +8,7 @@ use std::path::Path;
 use headroom_types::Bytes;
 use integration::guest::Guest;
 use integration::on_host_and_in_guest;
-use integration::treatments::{Ward, all};
+use integration::treatments::{TreatmentBench, all};
 
 fn guest() -> Guest {
     Guest::new().with_programs().memory(Bytes::from_mib(1792)).timeout(std::time::Duration::from_secs(600))
@@ -17,7 +17,7 @@ fn guest() -> Guest {
 /// Runs the jobs with these names. Each must end according to its treatment, with the minimal
 /// number of attempts.
 fn treated(names: &[&str]) {
-    let ward = Ward::new(Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a cluster");
+    let ward = TreatmentBench::new(Path::new(env!("CARGO_BIN_EXE_provoke"))).expect("a cluster");
     let chosen: Vec<_> = all(&ward.programs).into_iter().filter(|case| names.contains(&case.program.as_str())).collect();
     assert_eq!(chosen.len(), names.len(), "every name is there");
     for case in chosen {

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use integration::cluster::{Ran, SOON, ran, until};
+use integration::cluster::{ProgramOutput, SOON, ran, until};
 use integration::guest::{Guest, in_guest, rerun};
 use integration::{packed, test_name};
 
@@ -27,7 +27,7 @@ fn guest(packages: &Path) -> Guest {
     guest.systemd(BTreeMap::new(), BTreeMap::from([(PACKAGES.into(), packages.to_owned())]))
 }
 
-fn tried(program: &str, arguments: &[&str]) -> Ran {
+fn tried(program: &str, arguments: &[&str]) -> ProgramOutput {
     let mut command = Command::new(program);
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     ran(command).unwrap_or_else(|e| panic!("{program}: {e:#}"))

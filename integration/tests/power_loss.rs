@@ -11,12 +11,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headroom_rm_core::Save;
+use headroom_rm_core::DurableRecord;
 use headroom_rm_store::open;
 use headroom_types::{AppId, Bytes, StoreBackend};
 use integration::clock;
 use integration::guest::{Disk, Guest, in_guest, job};
-use integration::world::chance::Chance;
+use integration::world::chance::RandomSource;
 
 /// Power cuts in one test. Each takes one or two seconds.
 const ROUNDS: u32 = 10;
@@ -47,7 +47,7 @@ fn commit_for_ever(backend: StoreBackend) {
     }
     say("have", have.len());
     for n in have.len().. {
-        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node(format!("n{n}").parse().expect("id"))).expect("appends");
         opened.journal.append_document(&app(n % 20), document(n)).expect("appends");
         opened.journal.commit().expect("commits");
         say("acked", n + 1);
@@ -71,7 +71,7 @@ fn seed() -> u64 {
 
 /// One boot: the number of commits that the guest found, and of those that it had acknowledged at
 /// the cut.
-fn until_the_cut(name: &str, disk: &Disk, chance: &mut Chance) -> anyhow::Result<(usize, usize)> {
+fn until_the_cut(name: &str, disk: &Disk, chance: &mut RandomSource) -> anyhow::Result<(usize, usize)> {
     let exe = std::env::current_exe()?;
     let argv = [exe, PathBuf::from("--exact"), PathBuf::from(name), PathBuf::from("--nocapture")];
     let guest = Guest::new().memory(Bytes::from_mib(192)).timeout(PATIENCE).disk(disk);
@@ -89,7 +89,7 @@ fn survives(name: &str, backend: StoreBackend) {
         return commit_for_ever(backend);
     }
     let seed = seed();
-    let mut chance = Chance::new(seed);
+    let mut chance = RandomSource::new(seed);
     let disk = Disk::new(256).expect("an image");
     let (mut acked, mut all) = (0, Ok(()));
     for round in 0..=ROUNDS {
@@ -130,7 +130,7 @@ fn what_was_never_synced_is_lost_in_a_guest() {
             say("acked", n);
         }
     }
-    let (disk, mut chance) = (Disk::new(64).expect("an image"), Chance::new(seed()));
+    let (disk, mut chance) = (Disk::new(64).expect("an image"), RandomSource::new(seed()));
     let name = "what_was_never_synced_is_lost_in_a_guest";
     let (_, written) = until_the_cut(name, &disk, &mut chance).expect("runs");
     let (found, _) = until_the_cut(name, &disk, &mut chance).expect("runs");

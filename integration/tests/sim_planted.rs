@@ -4,18 +4,18 @@
 
 #![allow(missing_docs, clippy::print_stdout)] // no public API; the seed is printed
 
-use integration::many::{Go, Seeds, replay, sweep};
-use integration::scenario::Plant;
+use integration::many::{SweepControl, Seeds, replay, sweep};
+use integration::scenario::PlantedBug;
 
 /// The bug: `Ledger::move_app` leaves the user's account in the old leaf unchanged.
 #[test]
 fn an_application_that_moves_and_is_still_paid_for_where_it_was_is_found() {
     let mut found = None;
-    let ran = sweep(Seeds { from: 0, count: 1000, until: None }, Plant::Nothing, |outcome| match &outcome.violation {
-        None => Go::On,
+    let ran = sweep(Seeds { from: 0, count: 1000, until: None }, PlantedBug::Nothing, |outcome| match &outcome.violation {
+        None => SweepControl::On,
         Some(what) => {
             found = Some((outcome.seed, what.clone()));
-            Go::Stop
+            SweepControl::Stop
         }
     });
     let Some((seed, what)) = found else { panic!("not found in {ran} seeds") };

@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use integration::many::{Go, Seeds, replay, sweep};
-use integration::scenario::{Plant, Scenario};
+use integration::many::{SweepControl, Seeds, replay, sweep};
+use integration::scenario::{PlantedBug, Scenario};
 use integration::world::{Outcome, run, run_scenario, run_with};
 
 fn held(outcome: &Outcome) {
@@ -20,11 +20,11 @@ fn held(outcome: &Outcome) {
 /// Runs all seeds and fails with the first violation.
 fn hold(from: u64, count: u64, until: Option<Instant>) -> u64 {
     let mut failed = None;
-    let ran = sweep(Seeds { from, count, until }, Plant::Nothing, |outcome| match &outcome.violation {
-        None => Go::On,
+    let ran = sweep(Seeds { from, count, until }, PlantedBug::Nothing, |outcome| match &outcome.violation {
+        None => SweepControl::On,
         Some(_) => {
             failed = Some(outcome.clone());
-            Go::Stop
+            SweepControl::Stop
         }
     });
     failed.iter().for_each(held);
@@ -43,7 +43,7 @@ fn seeds_that_once_failed() {
     for seed in kept() {
         held(&run(seed));
         // Many of these seeds are older than the tenants.
-        held(&run_scenario(seed, Scenario::jobs_alone(seed), Plant::Nothing));
+        held(&run_scenario(seed, Scenario::jobs_alone(seed), PlantedBug::Nothing));
     }
 }
 
@@ -86,14 +86,14 @@ fn escalated_tasks_do_not_wait_behind_their_own_job() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let count = number("HEADROOM_SIM_CROWDED").unwrap_or(60);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
-        let outcome = run_scenario(seed, Scenario::crowded(seed), Plant::Nothing);
+        let outcome = run_scenario(seed, Scenario::crowded(seed), PlantedBug::Nothing);
         assert!(outcome.violation.is_none(), "crowded seed {seed}: {outcome}");
     }
 }
 
 #[test]
 fn an_executor_in_the_place_of_a_drained_one_is_found() {
-    let plant = Plant::ReplacesDrained;
+    let plant = PlantedBug::ReplacesDrained;
     let found = (0..300).find(|seed| run_scenario(*seed, Scenario::crowded(*seed), plant).violation.is_some());
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
@@ -105,41 +105,41 @@ fn no_node_stands_still_with_held_tasks() {
     let number = |name| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let count = number("HEADROOM_SIM_HELD").unwrap_or(40);
     for seed in number("HEADROOM_SIM_SEED").map_or(0..count, |seed| seed..seed + 1) {
-        let outcome = run_scenario(seed, Scenario::held(seed), Plant::Nothing);
+        let outcome = run_scenario(seed, Scenario::held(seed), PlantedBug::Nothing);
         assert!(outcome.violation.is_none(), "held seed {seed}: {outcome}");
     }
 }
 
 #[test]
 fn a_growth_that_waits_for_a_waiter_is_found() {
-    let plant = Plant::NobodyGivesWay;
+    let plant = PlantedBug::NobodyGivesWay;
     let found = (0..300).find(|seed| run_scenario(*seed, Scenario::held(*seed), plant).violation.is_some());
     assert!(found.is_some(), "{plant:?} was not found in 300 seeds");
 }
 
 /// Number of seeds until the invariant checker finds the bug.
-fn found_after(plant: Plant) -> u64 {
+fn found_after(plant: PlantedBug) -> u64 {
     let found = (0..1000).find(|seed| run_with(*seed, plant).violation.is_some());
     found.unwrap_or_else(|| panic!("{plant:?} was not found in 1000 seeds"))
 }
 
 #[test]
 fn an_order_delivered_to_two_nodes_is_found() {
-    found_after(Plant::OrderToTwoNodes);
+    found_after(PlantedBug::OrderToTwoNodes);
 }
 #[test]
 fn an_end_that_is_never_told_is_found() {
-    found_after(Plant::EndForgotten);
+    found_after(PlantedBug::EndForgotten);
 }
 #[test]
 fn an_answer_before_the_write_is_found() {
-    found_after(Plant::AnswersBeforeWrite);
+    found_after(PlantedBug::AnswersBeforeWrite);
 }
 #[test]
 fn a_kill_from_outside_told_as_one_for_memory_is_found() {
-    found_after(Plant::BlamesMemory);
+    found_after(PlantedBug::BlamesMemory);
 }
 #[test]
 fn a_start_before_the_journal_is_found() {
-    found_after(Plant::StartsBeforeJournal);
+    found_after(PlantedBug::StartsBeforeJournal);
 }

@@ -6,15 +6,15 @@
 use headroom_types::EnforcerKind;
 use integration::programs;
 use integration::verdicts::case::Stage;
-use integration::verdicts::{Figures, Plan, in_guests, of_this_kernel, on_this_kernel};
+use integration::verdicts::{MatrixResults, Plan, in_guests, of_this_kernel, on_this_kernel};
 
-fn all_right(figures: &Figures, least: usize) {
+fn all_right(figures: &MatrixResults, least: usize) {
     println!("{}", figures.table());
     assert!(figures.is_perfect(), "not every verdict was right: {}", figures.table());
     assert!(figures.cases >= least, "only {} cases were played", figures.cases);
 }
 
-fn on_host(enforcer: EnforcerKind) -> Figures {
+fn on_host(enforcer: EnforcerKind) -> MatrixResults {
     let scratch = tempfile::tempdir().expect("a directory");
     on_this_kernel(&Plan { enforcer, rounds: 1, only: String::new(), stages: Vec::new() }, scratch.path()).expect("plays")
 }

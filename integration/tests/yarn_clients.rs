@@ -10,8 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, Epoch, ExitReason, Resource};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::am::{Ask, LaunchSpec, MasterSync, RegisterMaster};
-use headroom_wire::v1::apps::{ContainerView, Master, SubmitApp};
+use headroom_wire::v1::am::{PlacementRequest, LaunchSpec, MasterSync, RegisterMaster};
+use headroom_wire::v1::apps::{ContainerView, ApplicationMaster, SubmitApp};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use integration::cluster::{Cluster, SOON, until};
 use serde_json::{Value, json};
@@ -32,9 +32,9 @@ struct Story {
     live: ContainerView,
 }
 
-fn ask(request: &str, mib: u64, script: &str) -> Ask {
+fn ask(request: &str, mib: u64, script: &str) -> PlacementRequest {
     let command = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
-    Ask {
+    PlacementRequest {
         request: request.parse().expect("a request"),
         resource: Resource::new(Bytes::from_mib(mib), Cpus::from_milli(500)),
         count: 1,
@@ -61,7 +61,7 @@ impl Story {
             priority: 0,
             user: Some("ann".into()),
             lifetime_ms: None,
-            master: Master::Unmanaged,
+            master: ApplicationMaster::Unmanaged,
             idempotency_key: None,
             access: AppAccess::default(),
         };
@@ -71,7 +71,7 @@ impl Story {
         cluster.call(client.register_master(&app, &body)).expect("registers");
         // This request waits for a node that never joins. A request that waits for memory would get
         // a reservation.
-        let huge = Ask { nodes: vec!["node-9".parse().expect("a name")], ..ask("huge", 1000, "true") };
+        let huge = PlacementRequest { nodes: vec!["node-9".parse().expect("a name")], ..ask("huge", 1000, "true") };
         let asks = [ask("greedy", 32, GREEDY), ask("calm", 64, "echo calm; exec sleep 100"), huge];
         sync(&cluster, &attempt, epoch, asks.to_vec()).expect("asks");
         let find = |request: &str, state: &'static str| {
@@ -133,7 +133,7 @@ fn node_id(container: &ContainerView, url: &str) -> String {
 }
 
 /// Sends a sync call that acknowledges all updates.
-fn sync(cluster: &Cluster, attempt: &AttemptId, epoch: Epoch, asks: Vec<Ask>) -> Result<()> {
+fn sync(cluster: &Cluster, attempt: &AttemptId, epoch: Epoch, asks: Vec<PlacementRequest>) -> Result<()> {
     let (drop, release) = (Vec::new(), Vec::new());
     let body = MasterSync { attempt: attempt.clone(), epoch, ack: u64::MAX, asks, drop, release, job: None };
     Ok(cluster.call(cluster.client().sync_master(&attempt.app, &body)).map(|_| ())?)

@@ -39,19 +39,19 @@ use headroom_types::{Bytes, ContainerId, Epoch, Resource, Tick};
 use headroom_wire::v1::job::{AttemptRow, JobTotals};
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
-use crate::event::{Effect, Ending, Event, Hello, Now, Outcome};
-use crate::executors::{Fleet, Line};
+use crate::event::{MasterEffect, JobEndKind, MasterEvent, ExecutorHello, EventTimestamp, JobOutcome};
+use crate::executors::{ExecutorFleet, ConnectionState};
 use crate::ledger::Ledger;
-use crate::output::Turn;
-use crate::policy::sizing::Need;
-use crate::policy::{Cap, Cause};
+use crate::output::EarlierCommit;
+use crate::policy::sizing::MeasuredNeed;
+use crate::policy::{TaskSizeCap, GiveUpCause};
 use crate::record::Record;
-use crate::taskset::{Illegal, Queue, TaskKey, TaskSets};
-use view::View;
+use crate::taskset::{IllegalStateChange, TaskSlotQueue, TaskKey, TaskSets};
+use view::PendingReport;
 
 /// Surroundings of the core that do not change during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Setup {
+pub struct MasterSetup {
     /// Working directory of tasks; `None` selects each container's own directory.
     pub base_dir: Option<String>,
     /// Memory of the container in which this master runs; no task can use it. Bytes.
@@ -59,7 +59,7 @@ pub struct Setup {
     /// Prefix of the directory names of attempts, see [`crate::output::writer`].
     pub writer: String,
     /// Files that a commit of an output may find at its target.
-    pub turn: Turn,
+    pub turn: EarlierCommit,
     /// Number of this application attempt.
     pub attempt: u32,
 }
@@ -68,38 +68,38 @@ pub struct Setup {
 #[derive(Clone, Debug)]
 pub struct Core {
     job: JobSpec,
-    setup: Setup,
+    setup: MasterSetup,
     /// For each stage, the index of its executor set in the job file.
     set_of: Vec<usize>,
     tasks: TaskSets,
     /// For each executor set, the tasks that wait for its slots.
-    queues: Vec<Queue>,
+    queues: Vec<TaskSlotQueue>,
     /// Tasks that have, or wait for, their own container.
     own: BTreeSet<TaskKey>,
-    fleet: Fleet,
+    fleet: ExecutorFleet,
     ledger: Ledger,
     learning: learn::Learning,
-    view: View,
-    folded: fold::Folded,
+    view: PendingReport,
+    folded: fold::FoldedRows,
     /// Successful attempts whose output is being committed, each with its row and measured need.
-    commits: BTreeMap<TaskKey, (AttemptRow, Option<Need>)>,
+    commits: BTreeMap<TaskKey, (AttemptRow, Option<MeasuredNeed>)>,
     /// Hellos of containers whose grant has not arrived yet.
-    early: BTreeMap<ContainerId, Hello>,
+    early: BTreeMap<ContainerId, ExecutorHello>,
     largest: Option<Resource>,
     epoch: Option<Epoch>,
     cursor: u64,
-    phase: Phase,
-    causes: BTreeSet<Cause>,
+    phase: MasterPhase,
+    causes: BTreeSet<GiveUpCause>,
     started: bool,
     /// Application attempts that wrote this journal. Their executors know the secret that is stored
     /// with it.
     runs: BTreeSet<u32>,
-    illegal: Vec<Illegal>,
+    illegal: Vec<IllegalStateChange>,
 }
 
 /// Phase of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
+enum MasterPhase {
     /// The core applies records of an earlier run.
     Replaying,
     /// The master has not registered this run with the resource manager yet.
@@ -107,29 +107,29 @@ enum Phase {
     /// The job runs.
     Working,
     /// The outcome is decided.
-    Over(Outcome),
+    Over(JobOutcome),
 }
 
 impl Core {
     /// Returns a master without any records.
-    pub fn new(job: JobSpec, setup: Setup) -> Self {
+    pub fn new(job: JobSpec, setup: MasterSetup) -> Self {
         let tasks = TaskSets::new(&job);
         let set_of = job.stages.iter().map(|s| job.executors.iter().position(|e| e.name == s.executors).unwrap_or(0)).collect();
         let mut core = Core {
             set_of,
-            queues: vec![Queue::default(); job.executors.len()],
+            queues: vec![TaskSlotQueue::default(); job.executors.len()],
             own: BTreeSet::new(),
-            fleet: Fleet::default(),
+            fleet: ExecutorFleet::default(),
             ledger: Ledger::new(job.mode, job.tasks()),
             learning: learn::Learning::new(&job),
-            view: View::default(),
-            folded: fold::Folded::default(),
+            view: PendingReport::default(),
+            folded: fold::FoldedRows::default(),
             commits: BTreeMap::new(),
             early: BTreeMap::new(),
             largest: None,
             epoch: None,
             cursor: 0,
-            phase: Phase::Unregistered,
+            phase: MasterPhase::Unregistered,
             causes: BTreeSet::new(),
             started: false,
             runs: BTreeSet::new(),
@@ -144,14 +144,14 @@ impl Core {
     }
 
     /// Returns a master that continues after the given records.
-    pub fn replay<'r>(job: JobSpec, setup: Setup, records: impl IntoIterator<Item = &'r Record>) -> Self {
+    pub fn replay<'r>(job: JobSpec, setup: MasterSetup, records: impl IntoIterator<Item = &'r Record>) -> Self {
         let mut core = Core::new(job, setup);
-        core.phase = Phase::Replaying;
+        core.phase = MasterPhase::Replaying;
         for record in records {
-            core.apply(Now::default(), record);
+            core.apply(EventTimestamp::default(), record);
         }
-        if core.phase == Phase::Replaying {
-            core.phase = Phase::Unregistered;
+        if core.phase == MasterPhase::Replaying {
+            core.phase = MasterPhase::Unregistered;
         }
         core.view.forget_events();
         core.learning.told.resume();
@@ -160,33 +160,33 @@ impl Core {
 
     /// Ends the job before it starts, with these diagnostics.
     pub fn refuse(&mut self, diagnostics: String) {
-        self.phase = Phase::Over(Outcome { ending: Ending::Failed, diagnostics });
+        self.phase = MasterPhase::Over(JobOutcome { ending: JobEndKind::Failed, diagnostics });
     }
 
     /// Processes one event and appends the resulting effects to `out`. This is the only entry
     /// point.
-    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+    pub fn step(&mut self, now: EventTimestamp, event: MasterEvent, out: &mut Vec<MasterEffect>) {
         match event {
-            Event::Registered { epoch, largest, containers, cursor } => {
+            MasterEvent::Registered { epoch, largest, containers, cursor } => {
                 self.begin_epoch(epoch, cursor);
                 self.on_registered(now, largest, containers, out);
             }
-            Event::Update { cursor, what } => self.on_update(now, cursor, what, out),
-            Event::Refused { request, sentence, largest } => self.on_refused(now, &request, &sentence, largest, out),
-            Event::Hello(hello) => self.on_hello(now, hello, out),
-            Event::Started { container, attempt } => self.on_started(&container, &attempt, out),
-            Event::Usage { container, tasks } => self.on_usage(&container, &tasks),
-            Event::Ended { container, report } => self.on_ended(now, &container, &report, out),
-            Event::Committed { task, attempt, error } => self.on_committed(now, task, &attempt, error, out),
-            Event::Pressure { container, attempt, limit } => self.on_pressure(now, &container, &attempt, limit, out),
-            Event::Leftover { container, left } => self.on_leftover(&container, left),
-            Event::LimitSet { container, set } => self.on_limit_set(now, &container, &set, out),
-            Event::ResizeRefused { container, refusal } => self.on_resize_refused(now, &container, &refusal, out),
-            Event::Known(family) => self.on_known(now, &family, out),
-            Event::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
-            Event::LineDown { container } => self.on_line_down(now, &container, out),
-            Event::Stop => self.stop(now, out),
-            Event::Timer => {}
+            MasterEvent::Update { cursor, what } => self.on_update(now, cursor, what, out),
+            MasterEvent::Refused { request, sentence, largest } => self.on_refused(now, &request, &sentence, largest, out),
+            MasterEvent::Hello(hello) => self.on_hello(now, hello, out),
+            MasterEvent::Started { container, attempt } => self.on_started(&container, &attempt, out),
+            MasterEvent::Usage { container, tasks } => self.on_usage(&container, &tasks),
+            MasterEvent::Ended { container, report } => self.on_ended(now, &container, &report, out),
+            MasterEvent::Committed { task, attempt, error } => self.on_committed(now, task, &attempt, error, out),
+            MasterEvent::Pressure { container, attempt, limit } => self.on_pressure(now, &container, &attempt, limit, out),
+            MasterEvent::Leftover { container, left } => self.on_leftover(&container, left),
+            MasterEvent::LimitSet { container, set } => self.on_limit_set(now, &container, &set, out),
+            MasterEvent::ResizeRefused { container, refusal } => self.on_resize_refused(now, &container, &refusal, out),
+            MasterEvent::Known(family) => self.on_known(now, &family, out),
+            MasterEvent::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
+            MasterEvent::LineDown { container } => self.on_line_down(now, &container, out),
+            MasterEvent::Stop => self.stop(now, out),
+            MasterEvent::Timer => {}
         }
         self.settle(now, out);
     }
@@ -194,10 +194,10 @@ impl Core {
     /// Time at which [`Event::Timer`] is due.
     pub fn next_timer(&self) -> Option<Tick> {
         match self.phase {
-            Phase::Working => {}
-            Phase::Replaying | Phase::Unregistered | Phase::Over(_) => return None,
+            MasterPhase::Working => {}
+            MasterPhase::Replaying | MasterPhase::Unregistered | MasterPhase::Over(_) => return None,
         }
-        let queues = self.queues.iter().filter_map(Queue::next_ready);
+        let queues = self.queues.iter().filter_map(TaskSlotQueue::next_ready);
         queues
             .chain(self.next_patience_end())
             .chain(self.next_own_start())
@@ -220,19 +220,19 @@ impl Core {
         &self.tasks
     }
     /// Executors and requests.
-    pub fn fleet(&self) -> &Fleet {
+    pub fn fleet(&self) -> &ExecutorFleet {
         &self.fleet
     }
     /// The outcome, once the job has ended.
-    pub fn outcome(&self) -> Option<&Outcome> {
+    pub fn outcome(&self) -> Option<&JobOutcome> {
         match &self.phase {
-            Phase::Over(outcome) => Some(outcome),
-            Phase::Replaying | Phase::Unregistered | Phase::Working => None,
+            MasterPhase::Over(outcome) => Some(outcome),
+            MasterPhase::Replaying | MasterPhase::Unregistered | MasterPhase::Working => None,
         }
     }
     /// Removes and returns the state changes that were refused as illegal. They indicate faults of
     /// this program.
-    pub fn take_illegal(&mut self) -> Vec<Illegal> {
+    pub fn take_illegal(&mut self) -> Vec<IllegalStateChange> {
         std::mem::take(&mut self.illegal)
     }
     /// Cursor up to which all updates of the resource manager are processed durably.
@@ -263,23 +263,23 @@ impl Core {
 
     /// The largest size to which a task of this set can grow. A master in a container occupies that
     /// memory on some node for the whole job, so the cap excludes it.
-    fn cap(&self, set: &ExecutorSpec) -> Cap {
+    fn cap(&self, set: &ExecutorSpec) -> TaskSizeCap {
         let largest = self.largest.as_ref().map(|l| l.memory);
         let by_node = largest.map(|l| l.saturating_sub(self.setup.master_memory).saturating_sub(set.reserve));
         match (self.job.retry.cap, by_node) {
-            (Some(cap), Some(node)) if node < cap => Cap { task: node, largest, by_job: false },
-            (Some(cap), _) => Cap { task: cap, largest, by_job: true },
-            (None, Some(node)) => Cap { task: node, largest, by_job: false },
-            (None, None) => Cap { task: Bytes::MAX, largest, by_job: false },
+            (Some(cap), Some(node)) if node < cap => TaskSizeCap { task: node, largest, by_job: false },
+            (Some(cap), _) => TaskSizeCap { task: cap, largest, by_job: true },
+            (None, Some(node)) => TaskSizeCap { task: node, largest, by_job: false },
+            (None, None) => TaskSizeCap { task: Bytes::MAX, largest, by_job: false },
         }
     }
 
-    fn record(&mut self, now: Now, record: Record, out: &mut Vec<Effect>) {
+    fn record(&mut self, now: EventTimestamp, record: Record, out: &mut Vec<MasterEffect>) {
         self.apply(now, &record);
-        out.push(Effect::Record(Box::new(record)));
+        out.push(MasterEffect::Record(Box::new(record)));
     }
 
-    fn on_hello(&mut self, now: Now, hello: Hello, out: &mut Vec<Effect>) {
+    fn on_hello(&mut self, now: EventTimestamp, hello: ExecutorHello, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(&hello.container) else {
             if self.fleet.requests.values().any(|r| r.settled.contains(&hello.container)) {
                 out.push(send(&hello.container, ToExecutor::Shutdown));
@@ -288,7 +288,7 @@ impl Core {
             }
             return;
         };
-        (executor.line, executor.greeted, executor.unlisted) = (Line::Up, true, false);
+        (executor.line, executor.greeted, executor.unlisted) = (ConnectionState::Up, true, false);
         executor.slots = executor.slots.min(hello.slots.max(1));
         if !hello.task_groups {
             self.learning.expect_kills();
@@ -317,7 +317,7 @@ impl Core {
         self.stop_evicted(&hello.container, out);
     }
 
-    fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId, out: &mut Vec<Effect>) {
+    fn on_started(&mut self, container: &ContainerId, attempt: &headroom_types::TaskAttemptId, out: &mut Vec<MasterEffect>) {
         let seat = self.fleet.executors.get_mut(container).and_then(|e| e.seats.get_mut(attempt));
         match seat {
             Some(seat) => seat.started = true,
@@ -337,44 +337,44 @@ impl Core {
         }
     }
 
-    fn on_line_down(&mut self, now: Now, container: &ContainerId, out: &mut Vec<Effect>) {
+    fn on_line_down(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         self.early.remove(container);
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
-        executor.line = Line::Down { until: now.tick.plus(sets::DOWN_PATIENCE) };
+        executor.line = ConnectionState::Down { until: now.tick.plus(sets::DOWN_PATIENCE) };
         if let Some((report, _, _)) = executor.ended.take() {
             self.container_gone(now, container, &report, out);
         }
     }
 
-    fn stop(&mut self, now: Now, out: &mut Vec<Effect>) {
+    fn stop(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let diagnostics = "stopped on request".to_owned();
-        self.close(now, Outcome { ending: Ending::Stopped, diagnostics }, out);
+        self.close(now, JobOutcome { ending: JobEndKind::Stopped, diagnostics }, out);
     }
 
     /// Ends the job with this outcome and orders all executors to end.
-    fn close(&mut self, now: Now, outcome: Outcome, out: &mut Vec<Effect>) {
-        if matches!(self.phase, Phase::Over(_)) {
+    fn close(&mut self, now: EventTimestamp, outcome: JobOutcome, out: &mut Vec<MasterEffect>) {
+        if matches!(self.phase, MasterPhase::Over(_)) {
             return;
         }
-        let succeeded = outcome.ending == Ending::Succeeded;
-        if outcome.ending != Ending::Stopped {
+        let succeeded = outcome.ending == JobEndKind::Succeeded;
+        if outcome.ending != JobEndKind::Stopped {
             self.record(now, Record::Over { succeeded, at: now.unix, diagnostics: outcome.diagnostics.clone() }, out);
         }
         for (container, executor) in &mut self.fleet.executors {
             executor.leaving = true;
-            if executor.line == Line::Up {
+            if executor.line == ConnectionState::Up {
                 out.push(send(container, ToExecutor::Shutdown));
             }
         }
         // No container is requested as a replacement.
         self.fleet.requests.values_mut().for_each(|request| (request.wanted, request.hold_until) = (0, Tick(0)));
-        self.phase = Phase::Over(outcome.clone());
-        out.push(Effect::Finish(outcome));
+        self.phase = MasterPhase::Over(outcome.clone());
+        out.push(MasterEffect::Finish(outcome));
     }
 
     /// Derives all consequences of the state. Runs after every event.
-    fn settle(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Working {
+    fn settle(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+        if self.phase != MasterPhase::Working {
             return;
         }
         let before = self.fleet_wishes();
@@ -393,12 +393,12 @@ impl Core {
         self.shrink_back(now, out);
         self.finish_if_over(now, out);
         if self.fleet_wishes() != before {
-            out.push(Effect::Sync);
+            out.push(MasterEffect::Sync);
         }
     }
 
-    fn finish_if_over(&mut self, now: Now, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Working || self.tasks.stages().iter().any(|s| s.begun && s.left > 0) {
+    fn finish_if_over(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+        if self.phase != MasterPhase::Working || self.tasks.stages().iter().any(|s| s.begun && s.left > 0) {
             return;
         }
         let outcome = self.final_outcome();
@@ -407,6 +407,6 @@ impl Core {
 }
 
 /// An effect that sends one message to an executor.
-fn send(container: &ContainerId, message: ToExecutor) -> Effect {
-    Effect::Send { container: container.clone(), message: Box::new(message) }
+fn send(container: &ContainerId, message: ToExecutor) -> MasterEffect {
+    MasterEffect::Send { container: container.clone(), message: Box::new(message) }
 }

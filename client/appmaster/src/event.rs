@@ -2,8 +2,8 @@
 
 use headroom_types::exit::{TaskReport, Unattributed};
 use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
-use headroom_wire::v1::am::{Granted, UpdateKind};
-use headroom_wire::v1::families::Family;
+use headroom_wire::v1::am::{ContainerGrant, ApplicationUpdateKind};
+use headroom_wire::v1::families::JobHistory;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
 use crate::output::Commit;
@@ -12,7 +12,7 @@ use crate::taskset::TaskKey;
 
 /// The time of an event, by both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct EventTimestamp {
     /// Monotonic time, for deadlines.
     pub tick: Tick,
     /// Wall-clock time, for records and displays.
@@ -32,7 +32,7 @@ pub enum SizeRefusal {
 
 /// An event that the core processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum MasterEvent {
     /// The resource manager accepted this master's registration.
     Registered {
         /// Its epoch.
@@ -40,7 +40,7 @@ pub enum Event {
         /// The largest possible container.
         largest: Resource,
         /// Live containers of the application.
-        containers: Vec<Granted>,
+        containers: Vec<ContainerGrant>,
         /// The current cursor of its stream of updates.
         cursor: u64,
     },
@@ -49,7 +49,7 @@ pub enum Event {
         /// The position in the stream.
         cursor: u64,
         /// The update.
-        what: UpdateKind,
+        what: ApplicationUpdateKind,
     },
     /// The resource manager reports a request as infeasible.
     Refused {
@@ -61,7 +61,7 @@ pub enum Event {
         largest: Resource,
     },
     /// An executor has connected.
-    Hello(Hello),
+    Hello(ExecutorHello),
     /// The process of an attempt runs.
     Started {
         /// Its container.
@@ -124,7 +124,7 @@ pub enum Event {
     },
     /// The usage history of earlier jobs of the same user and name. Arrives before
     /// [`Event::Registered`].
-    Known(Box<Family>),
+    Known(Box<JobHistory>),
     /// The inputs of a stage's tasks were measured.
     Inputs {
         /// The stage's index in the job file.
@@ -145,7 +145,7 @@ pub enum Event {
 
 /// The first message of an executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct ExecutorHello {
     /// The container in which it runs.
     pub container: ContainerId,
     /// Its slots.
@@ -174,7 +174,7 @@ pub struct LimitSet {
 /// An action for the driver. The order is binding: everything after a record waits until that
 /// record is durable.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
+pub enum MasterEffect {
     /// Append this record to the journal.
     Record(Box<Record>),
     /// Send a message to an executor. It is dropped if the executor is not connected, because the
@@ -210,21 +210,21 @@ pub enum Effect {
     /// Requests or releases have changed: synchronise with the resource manager at once.
     Sync,
     /// The job has ended with this outcome.
-    Finish(Outcome),
+    Finish(JobOutcome),
 }
 
 /// The outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// The kind of end.
-    pub ending: Ending,
+    pub ending: JobEndKind,
     /// The reason, for display.
     pub diagnostics: String,
 }
 
 /// The kind of a job's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ending {
+pub enum JobEndKind {
     /// Every task is done.
     Succeeded,
     /// Tasks were given up.

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use headroom_telemetry::{Turned, Why};
-use headroom_transport::{Local, Lock, Peers, Present, Reading, Writing, greet, halves};
+use headroom_telemetry::{RejectedConnections, RejectionReason};
+use headroom_transport::{LoopbackPolicy, ListenerIdentity, ConnectionLimiter, ConnectionPermit, Reading, Writing, greet, halves};
 use headroom_types::{AppId, ContainerId};
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, MAX_UNPROVEN, OLDEST, Salute, ToExecutor, VERSION, token_in};
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, MAX_UNPROVEN, OLDEST, HelloPreamble, ToExecutor, VERSION, token_in};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
-use crate::event::Hello;
+use crate::event::ExecutorHello;
 
 /// Timeout for the handshake and the secret of a new connection.
 const FIRST_LINE: Duration = Duration::from_secs(5);
@@ -46,17 +46,17 @@ const STRANGERS_OF_ONE: u32 = 64;
 
 /// Distinguishes connections of the same executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Connection(u64);
+pub struct ConnectionNumber(u64);
 
 /// An event of the link.
 #[derive(Debug)]
-pub enum LinkEvent {
+pub enum ExecutorLinkEvent {
     /// An executor has sent its hello.
     Up {
         /// The connection.
-        connection: Connection,
+        connection: ConnectionNumber,
         /// The hello.
-        hello: Hello,
+        hello: ExecutorHello,
         /// Sender for messages to the executor.
         sender: mpsc::Sender<ToExecutor>,
         /// Ends after everything that was sent has been written.
@@ -65,7 +65,7 @@ pub enum LinkEvent {
     /// An executor has sent another message.
     Heard {
         /// The connection.
-        connection: Connection,
+        connection: ConnectionNumber,
         /// The executor's container.
         container: ContainerId,
         /// The message.
@@ -74,7 +74,7 @@ pub enum LinkEvent {
     /// A connection was lost.
     Down {
         /// The connection.
-        connection: Connection,
+        connection: ConnectionNumber,
         /// The executor's container.
         container: ContainerId,
     },
@@ -82,7 +82,7 @@ pub enum LinkEvent {
 
 /// Requirements on connecting executors.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct ChannelCredentials {
     /// The application's secret.
     pub token: String,
     /// The application; executors of others are refused.
@@ -91,7 +91,7 @@ pub struct Gate {
 
 /// The reason why a connection was closed.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum ConnectionRefusal {
     #[error("no handshake: {0}")]
     NoHandshake(#[source] io::Error),
     #[error("it did not say for {} s what was waited for", .0.as_secs())]
@@ -114,68 +114,68 @@ enum Refused {
     Gone,
 }
 
-impl Refused {
+impl ConnectionRefusal {
     /// The message to an authenticated executor; `None` for errors that are not reported to the
     /// peer.
     fn told(&self) -> Option<ToExecutor> {
         match self {
-            Refused::TooLong | Refused::NotUnderstood(_) | Refused::Version(_) | Refused::Foreign(_) | Refused::Full => {
+            ConnectionRefusal::TooLong | ConnectionRefusal::NotUnderstood(_) | ConnectionRefusal::Version(_) | ConnectionRefusal::Foreign(_) | ConnectionRefusal::Full => {
                 Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST, newest: VERSION })
             }
-            Refused::NoHandshake(_) | Refused::Silent(_) | Refused::NoHello | Refused::Token | Refused::Gone => None,
+            ConnectionRefusal::NoHandshake(_) | ConnectionRefusal::Silent(_) | ConnectionRefusal::NoHello | ConnectionRefusal::Token | ConnectionRefusal::Gone => None,
         }
     }
 }
 
 /// Accepts connections until the receiver of `events` is dropped. They are encrypted if a `lock` is
 /// given.
-pub async fn serve(listener: TcpListener, lock: Option<Lock>, gate: Gate, events: mpsc::Sender<LinkEvent>) {
-    Arc::new(Door::new(lock, gate)).serve(listener, events).await;
+pub async fn serve(listener: TcpListener, lock: Option<ListenerIdentity>, gate: ChannelCredentials, events: mpsc::Sender<ExecutorLinkEvent>) {
+    Arc::new(ExecutorListener::new(lock, gate)).serve(listener, events).await;
 }
 
 /// The listener for executors. It limits the memory and the time of unauthenticated connections.
-struct Door {
-    gate: Gate,
-    lock: Option<Lock>,
+struct ExecutorListener {
+    gate: ChannelCredentials,
+    lock: Option<ListenerIdentity>,
     /// Permits for unauthenticated connections. Without a free permit, no connection is accepted:
     /// executors that connect in a burst wait briefly in the kernel's queue and need no retry.
     strangers: Arc<Semaphore>,
     /// Unauthenticated connections by address. An address at its limit is rejected, so that it does
     /// not delay others.
-    peers: Arc<Peers>,
+    peers: Arc<ConnectionLimiter>,
     /// Permits for authenticated connections.
     known: Arc<Semaphore>,
     patience: Duration,
-    turned: Turned,
+    turned: RejectedConnections,
 }
 
 /// The resources of an unauthenticated connection.
-struct Stranger {
+struct UnauthenticatedPeer {
     _place: OwnedSemaphorePermit,
-    _present: Present,
+    _present: ConnectionPermit,
 }
 
 /// An authenticated connection, and its first line if that is complete.
-struct Known {
+struct AuthenticatedPeer {
     lines: Lines,
     write: Writing,
     line: Option<String>,
 }
 
-impl Door {
-    fn new(lock: Option<Lock>, gate: Gate) -> Door {
-        Door {
+impl ExecutorListener {
+    fn new(lock: Option<ListenerIdentity>, gate: ChannelCredentials) -> ExecutorListener {
+        ExecutorListener {
             gate,
             lock,
             strangers: Arc::new(Semaphore::new(MOST_STRANGERS)),
-            peers: Peers::new(STRANGERS_OF_ONE, Local::Free),
+            peers: ConnectionLimiter::new(STRANGERS_OF_ONE, LoopbackPolicy::Free),
             known: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
             patience: FIRST_LINE,
-            turned: Turned::default(),
+            turned: RejectedConnections::default(),
         }
     }
 
-    async fn serve(self: Arc<Self>, listener: TcpListener, events: mpsc::Sender<LinkEvent>) {
+    async fn serve(self: Arc<Self>, listener: TcpListener, events: mpsc::Sender<ExecutorLinkEvent>) {
         let mut number = 0;
         loop {
             let accepted = tokio::select! {
@@ -185,7 +185,7 @@ impl Door {
             match accepted {
                 Ok((stream, peer, stranger)) => {
                     number += 1;
-                    tokio::spawn(Arc::clone(&self).visit(Connection(number), stream, peer, stranger, events.clone()));
+                    tokio::spawn(Arc::clone(&self).visit(ConnectionNumber(number), stream, peer, stranger, events.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "an executor could not connect");
@@ -197,62 +197,62 @@ impl Door {
 
     /// Accepts the next connection within the limits. Each permit is free again after the timeout
     /// at the latest.
-    async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr, Stranger)> {
+    async fn accept(&self, listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr, UnauthenticatedPeer)> {
         let place = Arc::clone(&self.strangers).acquire_owned().await.map_err(io::Error::other)?;
         loop {
             let (stream, peer) = listener.accept().await?;
             if let Some(present) = self.peers.enter(peer.ip()) {
-                return Ok((stream, peer, Stranger { _place: place, _present: present }));
+                return Ok((stream, peer, UnauthenticatedPeer { _place: place, _present: present }));
             }
-            self.turned.away(peer.ip(), Why::Crowded, &format_args!("{} say nothing", self.peers.most()));
+            self.turned.away(peer.ip(), RejectionReason::Crowded, &format_args!("{} say nothing", self.peers.most()));
         }
     }
 
     async fn visit(
         self: Arc<Self>,
-        connection: Connection,
+        connection: ConnectionNumber,
         stream: TcpStream,
         peer: SocketAddr,
-        stranger: Stranger,
-        events: mpsc::Sender<LinkEvent>,
+        stranger: UnauthenticatedPeer,
+        events: mpsc::Sender<ExecutorLinkEvent>,
     ) {
         let _ = stream.set_nodelay(true); // a failure only costs latency
         let proven = timeout(self.patience, self.prove(stream)).await;
         drop(stranger);
-        match proven.unwrap_or(Err(Refused::Silent(self.patience))) {
+        match proven.unwrap_or(Err(ConnectionRefusal::Silent(self.patience))) {
             Ok(known) => self.converse(connection, known, peer, events).await,
-            Err(why) => self.turned.away(peer.ip(), Why::Unproven, &why),
+            Err(why) => self.turned.away(peer.ip(), RejectionReason::Unproven, &why),
         }
     }
 
     /// Authenticates a connection with the shortest possible part of its first line.
-    async fn prove(&self, stream: TcpStream) -> Result<Known, Refused> {
+    async fn prove(&self, stream: TcpStream) -> Result<AuthenticatedPeer, ConnectionRefusal> {
         let (stream, _) =
-            greet(stream, self.lock.as_ref().map(|lock| lock.server.clone())).await.map_err(Refused::NoHandshake)?;
+            greet(stream, self.lock.as_ref().map(|lock| lock.server.clone())).await.map_err(ConnectionRefusal::NoHandshake)?;
         let (read, write) = halves(stream);
         let mut short = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_UNPROVEN));
         let (line, token) = match short.next().await {
             Some(Ok(line)) => {
-                let salute = Salute::read(&line);
+                let salute = HelloPreamble::read(&line);
                 (Some(line), salute.map(|salute| salute.token))
             }
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 let beginning = short.read_buffer();
                 (None, token_in(beginning.get(..MAX_UNPROVEN).unwrap_or(beginning)))
             }
-            Some(Err(LinesCodecError::Io(_))) | None => return Err(Refused::Gone),
+            Some(Err(LinesCodecError::Io(_))) | None => return Err(ConnectionRefusal::Gone),
         };
-        if !same(&token.ok_or(Refused::NoHello)?, &self.gate.token) {
-            return Err(Refused::Token);
+        if !same(&token.ok_or(ConnectionRefusal::NoHello)?, &self.gate.token) {
+            return Err(ConnectionRefusal::Token);
         }
         // Bytes beyond that part are read again.
         let rest = io::Cursor::new(short.read_buffer().to_vec());
         let read: Reading = Box::new(rest.chain(short.into_inner()));
-        Ok(Known { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE)), write, line })
+        Ok(AuthenticatedPeer { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE)), write, line })
     }
 
-    async fn converse(&self, connection: Connection, known: Known, peer: SocketAddr, events: mpsc::Sender<LinkEvent>) {
-        let Known { mut lines, mut write, line } = known;
+    async fn converse(&self, connection: ConnectionNumber, known: AuthenticatedPeer, peer: SocketAddr, events: mpsc::Sender<ExecutorLinkEvent>) {
+        let AuthenticatedPeer { mut lines, mut write, line } = known;
         let (hello, _place) = match self.admit(&mut lines, line).await {
             Ok(admitted) => admitted,
             Err(why) => {
@@ -268,12 +268,12 @@ impl Door {
         let (closed, mut broken) = mpsc::channel(1);
         let writer = tokio::spawn(transmit(write, waiting, closed));
         let last = sender.downgrade();
-        if events.send(LinkEvent::Up { connection, hello, sender, writer }).await.is_err() {
+        if events.send(ExecutorLinkEvent::Up { connection, hello, sender, writer }).await.is_err() {
             return;
         }
         let why = tokio::select! {
             why = receive(&mut lines, connection, &container, &events) => why,
-            _ = broken.recv() => Refused::Gone,
+            _ = broken.recv() => ConnectionRefusal::Gone,
         };
         match (why.told(), last.upgrade()) {
             (Some(words), Some(last)) => {
@@ -282,12 +282,12 @@ impl Door {
             }
             (Some(_) | None, _) => tracing::debug!(%container, %why, "an executor's connection ended"),
         }
-        let _ = events.send(LinkEvent::Down { connection, container }).await;
+        let _ = events.send(ExecutorLinkEvent::Down { connection, container }).await;
     }
 
     /// Checks the hello and reserves a permit for the executor.
-    async fn admit(&self, lines: &mut Lines, line: Option<String>) -> Result<(Hello, OwnedSemaphorePermit), Refused> {
-        let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| Refused::Full)?;
+    async fn admit(&self, lines: &mut Lines, line: Option<String>) -> Result<(ExecutorHello, OwnedSemaphorePermit), ConnectionRefusal> {
+        let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| ConnectionRefusal::Full)?;
         let line = match line {
             Some(line) => line,
             None => next(lines, SILENCE).await?,
@@ -298,25 +298,25 @@ impl Door {
 
 type Lines = FramedRead<Reading, LinesCodec>;
 
-async fn next(lines: &mut Lines, wait: Duration) -> Result<String, Refused> {
+async fn next(lines: &mut Lines, wait: Duration) -> Result<String, ConnectionRefusal> {
     match timeout(wait, lines.next()).await {
-        Err(_) => Err(Refused::Silent(wait)),
-        Ok(None) => Err(Refused::Gone),
-        Ok(Some(Err(LinesCodecError::MaxLineLengthExceeded))) => Err(Refused::TooLong),
-        Ok(Some(Err(LinesCodecError::Io(_)))) => Err(Refused::Gone),
+        Err(_) => Err(ConnectionRefusal::Silent(wait)),
+        Ok(None) => Err(ConnectionRefusal::Gone),
+        Ok(Some(Err(LinesCodecError::MaxLineLengthExceeded))) => Err(ConnectionRefusal::TooLong),
+        Ok(Some(Err(LinesCodecError::Io(_)))) => Err(ConnectionRefusal::Gone),
         Ok(Some(Ok(line))) => Ok(line),
     }
 }
 
-fn hello(line: &str, gate: &Gate) -> Result<Hello, Refused> {
-    let salute = Salute::read(line).ok_or(Refused::NoHello)?;
+fn hello(line: &str, gate: &ChannelCredentials) -> Result<ExecutorHello, ConnectionRefusal> {
+    let salute = HelloPreamble::read(line).ok_or(ConnectionRefusal::NoHello)?;
     if !(OLDEST..=VERSION).contains(&salute.version) {
-        return Err(Refused::Version(salute.version));
+        return Err(ConnectionRefusal::Version(salute.version));
     }
-    match FromExecutor::read(line).map_err(Refused::NotUnderstood)? {
-        FromExecutor::Hello { container, .. } if container.app != gate.app => Err(Refused::Foreign(container)),
+    match FromExecutor::read(line).map_err(ConnectionRefusal::NotUnderstood)? {
+        FromExecutor::Hello { container, .. } if container.app != gate.app => Err(ConnectionRefusal::Foreign(container)),
         FromExecutor::Hello { container, slots, task_groups, running, unacked, .. } => {
-            Ok(Hello { container, slots, task_groups, running, unacked })
+            Ok(ExecutorHello { container, slots, task_groups, running, unacked })
         }
         FromExecutor::Started { .. }
         | FromExecutor::Usage { .. }
@@ -324,7 +324,7 @@ fn hello(line: &str, gate: &Gate) -> Result<Hello, Refused> {
         | FromExecutor::Pressure { .. }
         | FromExecutor::Resized { .. }
         | FromExecutor::Leftover { .. }
-        | FromExecutor::Alive => Err(Refused::NoHello),
+        | FromExecutor::Alive => Err(ConnectionRefusal::NoHello),
     }
 }
 
@@ -336,10 +336,10 @@ fn same(given: &str, secret: &str) -> bool {
 
 async fn receive(
     lines: &mut Lines,
-    connection: Connection,
+    connection: ConnectionNumber,
     container: &ContainerId,
-    events: &mpsc::Sender<LinkEvent>,
-) -> Refused {
+    events: &mpsc::Sender<ExecutorLinkEvent>,
+) -> ConnectionRefusal {
     loop {
         let line = match next(lines, SILENCE).await {
             Ok(line) => line,
@@ -348,15 +348,15 @@ async fn receive(
         match FromExecutor::read(&line) {
             Ok(FromExecutor::Alive) => {}
             Ok(message) => {
-                let heard = LinkEvent::Heard { connection, container: container.clone(), message: Box::new(message) };
+                let heard = ExecutorLinkEvent::Heard { connection, container: container.clone(), message: Box::new(message) };
                 if events.send(heard).await.is_err() {
-                    return Refused::Gone;
+                    return ConnectionRefusal::Gone;
                 }
             }
             Err(LineError::Unknown(kind)) => {
                 tracing::debug!(%container, kind, "an executor of a later version, ignoring the line")
             }
-            Err(why @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => return Refused::NotUnderstood(why),
+            Err(why @ (LineError::Wrong { .. } | LineError::NoMessage(_))) => return ConnectionRefusal::NotUnderstood(why),
         }
     }
 }
@@ -390,11 +390,11 @@ mod tests {
 
     const SOON: Duration = Duration::from_secs(60);
 
-    fn gate() -> Gate {
-        Gate { token: "secret".into(), app: "job.1".parse().expect("id") }
+    fn gate() -> ChannelCredentials {
+        ChannelCredentials { token: "secret".into(), app: "job.1".parse().expect("id") }
     }
 
-    async fn serving(door: Arc<Door>) -> (SocketAddr, mpsc::Receiver<LinkEvent>) {
+    async fn serving(door: Arc<ExecutorListener>) -> (SocketAddr, mpsc::Receiver<ExecutorLinkEvent>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
         let (events, heard) = mpsc::channel(16);
@@ -414,16 +414,16 @@ mod tests {
         matches!(timeout(SOON, stream.read_to_end(&mut rest)).await, Ok(Ok(0) | Err(_)))
     }
 
-    async fn comes_in(events: &mut mpsc::Receiver<LinkEvent>) -> LinkEvent {
+    async fn comes_in(events: &mut mpsc::Receiver<ExecutorLinkEvent>) -> ExecutorLinkEvent {
         let event = timeout(SOON, events.recv()).await.expect("in time").expect("an event");
-        assert!(matches!(event, LinkEvent::Up { .. }), "{event:?}");
+        assert!(matches!(event, ExecutorLinkEvent::Up { .. }), "{event:?}");
         event
     }
 
     #[tokio::test]
     async fn one_address_has_a_part_of_the_strangers_places_and_executors_have_none_of_them() {
-        let peers = Peers::new(2, Local::Counted);
-        let door = Door { peers: peers.clone(), patience: SOON * 2, ..Door::new(None, gate()) };
+        let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
+        let door = ExecutorListener { peers: peers.clone(), patience: SOON * 2, ..ExecutorListener::new(None, gate()) };
         let (address, mut events) = serving(Arc::new(door)).await;
         let first = TcpStream::connect(address).await.expect("connects");
         let mut known = Vec::new();
@@ -448,12 +448,12 @@ mod tests {
     #[tokio::test]
     async fn the_handshake_is_a_part_of_the_time_of_a_stranger() {
         let dir = tempfile::tempdir().expect("a directory");
-        let lock = Lock::at(&dir.path().join("lock.pem")).expect("a lock");
+        let lock = ListenerIdentity::at(&dir.path().join("lock.pem")).expect("a lock");
         let other = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let _mute = TcpStream::connect(other.local_addr().expect("an address")).await.expect("connects");
         let (accepted, _) = other.accept().await.expect("accepts");
         let longest = greet(accepted, Some(lock.server.clone()));
-        let door = Door { patience: Duration::from_millis(200), ..Door::new(Some(lock.clone()), gate()) };
+        let door = ExecutorListener { patience: Duration::from_millis(200), ..ExecutorListener::new(Some(lock.clone()), gate()) };
         let (address, _events) = serving(Arc::new(door)).await;
         let mut mute = TcpStream::connect(address).await.expect("connects");
         let mut shaken = headroom_transport::connect(&address.to_string(), Some(lock.pin)).await.expect("a handshake");
@@ -467,7 +467,7 @@ mod tests {
 
     #[tokio::test]
     async fn more_executors_than_there_are_places_for_are_told_so() {
-        let door = Door { known: Arc::new(Semaphore::new(1)), ..Door::new(None, gate()) };
+        let door = ExecutorListener { known: Arc::new(Semaphore::new(1)), ..ExecutorListener::new(None, gate()) };
         let (address, mut events) = serving(Arc::new(door)).await;
         let first = (hello(address).await, comes_in(&mut events).await);
         let mut second = hello(address).await;
@@ -475,6 +475,6 @@ mod tests {
         timeout(SOON, second.read_to_string(&mut words)).await.expect("in time").expect("reads");
         assert!(words.contains("refused") && words.contains("executors are connected"), "{words}");
         drop(first);
-        assert!(matches!(timeout(SOON, events.recv()).await, Ok(Some(LinkEvent::Down { .. }))));
+        assert!(matches!(timeout(SOON, events.recv()).await, Ok(Some(ExecutorLinkEvent::Down { .. }))));
     }
 }

@@ -12,7 +12,7 @@ use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
 
 use crate::policy::backoff;
-use crate::policy::collateral::{Collateral, OtherPlace};
+use crate::policy::collateral::{CollateralKills, OtherNodeExists};
 use crate::taskset::TaskKey;
 
 /// The connection to an executor.
@@ -21,7 +21,7 @@ use crate::taskset::TaskKey;
 ///  Silent --hello--> Up --closed--> Down --hello--> Up
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum ConnectionState {
     /// The executor has not sent a hello in this run of the master.
     Silent {
         /// Timeout; then the executor counts as lost.
@@ -47,7 +47,7 @@ pub enum Purpose {
 
 /// An attempt in the slots of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct SlotAssignment {
     /// The task.
     pub task: TaskKey,
     /// Number of slots that it occupies.
@@ -59,7 +59,7 @@ pub struct Seat {
     /// The part of that limit that it got while it ran. Bytes.
     pub extra: Bytes,
     /// Set while it is frozen near its limit and waits for more memory.
-    pub held: Option<Held>,
+    pub held: Option<TaskFreeze>,
     /// True if its runtime spends most of its time collecting a heap that is too small.
     pub starved: bool,
     /// True if a retry was ordered in place of this attempt.
@@ -70,7 +70,7 @@ pub struct Seat {
 
 /// The subject of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Launched {
+pub enum LaunchSubject {
     /// An executor.
     Executor,
     /// A task of the stage with this index in the job file.
@@ -79,18 +79,18 @@ pub enum Launched {
 
 /// A node on which launches fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shunned {
+pub struct LaunchExclusion {
     /// Number of failures in a row; several that fail together count once.
     pub failures: u32,
     /// Subject of the last failure.
-    pub launched: Launched,
+    pub launched: LaunchSubject,
     /// No task starts there before this time; 0 after it has passed.
     pub until: Tick,
 }
 
 /// The freeze of a task that waits for more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct TaskFreeze {
     /// Start of the freeze.
     pub since: Tick,
     /// Time at which the executor unfreezes the task.
@@ -101,7 +101,7 @@ pub struct Held {
     pub at: UnixMillis,
 }
 
-impl Held {
+impl TaskFreeze {
     /// The middle of the freeze.
     pub fn half(self) -> Tick {
         self.since.plus(self.until.since(self.since) / 2)
@@ -110,7 +110,7 @@ impl Held {
 
 /// A requested change of a container's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resizing {
+pub struct PendingResize {
     /// Requested memory in total. Bytes.
     pub to: Bytes,
     /// Time of the next request.
@@ -139,7 +139,7 @@ impl Warning {
 
 /// One executor.
 #[derive(Clone, Debug)]
-pub struct Executor {
+pub struct ExecutorEntry {
     /// Its request.
     pub request: RequestId,
     /// The purpose of that request.
@@ -151,11 +151,11 @@ pub struct Executor {
     /// Slots.
     pub slots: u32,
     /// The connection to it.
-    pub line: Line,
+    pub line: ConnectionState,
     /// True if it has ever sent a hello.
     pub greeted: bool,
     /// The attempts in its slots.
-    pub seats: BTreeMap<TaskAttemptId, Seat>,
+    pub seats: BTreeMap<TaskAttemptId, SlotAssignment>,
     /// Time since when no task runs in it.
     pub idle_since: Option<Tick>,
     /// The wide task for which it is reserved, and the end of the reservation.
@@ -168,7 +168,7 @@ pub struct Executor {
     /// Memory of one of its slots; zero if it runs one task. Bytes.
     pub share: Bytes,
     /// A requested change of its size.
-    pub resizing: Option<Resizing>,
+    pub resizing: Option<PendingResize>,
     /// A smaller size that the node could not apply. Bytes.
     pub keeps: Option<Bytes>,
     /// Memory that ended tasks left in its container.
@@ -185,16 +185,16 @@ pub struct Executor {
     pub ended: Option<(Box<ExitReport>, Tick, u64)>,
 }
 
-impl Executor {
+impl ExecutorEntry {
     /// An executor that was granted and has not connected yet.
     pub fn granted(request: RequestId, purpose: Purpose, node: NodeId, slots: u32, until: Tick) -> Self {
-        Executor {
+        ExecutorEntry {
             request,
             purpose,
             node,
             rounds: (0, 0),
             slots,
-            line: Line::Silent { until },
+            line: ConnectionState::Silent { until },
             greeted: false,
             seats: BTreeMap::new(),
             idle_since: None,
@@ -263,7 +263,7 @@ impl Executor {
     }
     /// True when the executor itself can start a task.
     fn takes_work(&self) -> bool {
-        self.line == Line::Up && self.stays() && self.warning.is_none()
+        self.line == ConnectionState::Up && self.stays() && self.warning.is_none()
     }
     /// True when it may run tasks: neither ordered to end nor known to have ended.
     pub fn stays(&self) -> bool {
@@ -279,7 +279,7 @@ impl Executor {
 
 /// One container request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct ExecutorRequest {
     /// Its purpose.
     pub purpose: Purpose,
     /// Requested number of live containers.
@@ -297,34 +297,34 @@ pub struct Request {
     pub refused_since: Option<Tick>,
 }
 
-impl Request {
+impl ExecutorRequest {
     /// A request for no container so far.
     pub fn new(purpose: Purpose, memory: Bytes) -> Self {
         let hold_until = Tick(0);
-        Request { purpose, wanted: 0, settled: BTreeSet::new(), unused: 0, hold_until, memory, refused_since: None }
+        ExecutorRequest { purpose, wanted: 0, settled: BTreeSet::new(), unused: 0, hold_until, memory, refused_since: None }
     }
 }
 
 /// All requests and executors of the job.
 #[derive(Clone, Debug, Default)]
-pub struct Fleet {
+pub struct ExecutorFleet {
     /// By container.
-    pub executors: BTreeMap<ContainerId, Executor>,
+    pub executors: BTreeMap<ContainerId, ExecutorEntry>,
     /// Containers whose tasks have grown or wait for growth, or whose size may have to change.
     pub growing: BTreeSet<ContainerId>,
     /// By request id.
-    pub requests: BTreeMap<RequestId, Request>,
+    pub requests: BTreeMap<RequestId, ExecutorRequest>,
     /// Containers whose end was processed and that the resource manager reports alive again, for
     /// example when a lost node returns. They must be stopped.
     pub strays: BTreeSet<ContainerId>,
     /// Nodes on which launches fail.
-    pub shunned: BTreeMap<NodeId, Shunned>,
+    pub shunned: BTreeMap<NodeId, LaunchExclusion>,
     /// Kills for outer limits, by node and container.
-    pub collateral: Collateral,
+    pub collateral: CollateralKills,
     /// Time at which the next idle executor ends.
     pub idle_until: Option<Tick>,
     /// Own containers of escalated tasks that are requested and not granted. Not durable.
-    pub own_waits: BTreeMap<RequestId, OwnWait>,
+    pub own_waits: BTreeMap<RequestId, OwnContainerWait>,
     /// Live containers of single tasks. Not durable.
     pub own_live: BTreeSet<ContainerId>,
     /// The executors that make room for them, by the request of the own container. Not durable.
@@ -335,7 +335,7 @@ pub struct Fleet {
 
 /// The wait for the own container of an escalated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnWait {
+pub struct OwnContainerWait {
     /// The task.
     pub task: TaskKey,
     /// Start of the wait.
@@ -366,7 +366,7 @@ pub struct DrainedRoom {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contention {
     /// The drain or eviction in progress.
-    pub makes_room: Option<MakesRoom>,
+    pub makes_room: Option<PendingRoom>,
     /// Evicted tasks: their containers are requested when the contention is over.
     pub evicted: BTreeSet<TaskKey>,
     /// Sets whose executors have left or are about to leave; they are replaced when the contention
@@ -378,7 +378,7 @@ pub struct Contention {
 
 /// An executor, or attempts in it, that are about to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MakesRoom {
+pub struct PendingRoom {
     /// The container.
     pub container: ContainerId,
     /// Attempts that were ordered to stop; empty if the executor drains.
@@ -389,7 +389,7 @@ pub struct MakesRoom {
 
 /// The desired state of one request at the resource manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredRequest {
     /// The request.
     pub request: RequestId,
     /// Its purpose.
@@ -400,26 +400,26 @@ pub struct Wanted {
     pub settled: u32,
 }
 
-impl Fleet {
+impl ExecutorFleet {
     /// Executors of a request, including those that were ordered to end.
-    pub fn of_request<'a>(&'a self, request: &'a RequestId) -> impl Iterator<Item = (&'a ContainerId, &'a Executor)> {
+    pub fn of_request<'a>(&'a self, request: &'a RequestId) -> impl Iterator<Item = (&'a ContainerId, &'a ExecutorEntry)> {
         self.executors.iter().filter(move |(_, e)| e.request == *request)
     }
 
     /// The desired count of each request: settled containers, ending ones, and the larger of
     /// requested and kept ones.
-    pub fn wanted(&self) -> Vec<Wanted> {
+    pub fn wanted(&self) -> Vec<DesiredRequest> {
         self.worth(|_| true)
     }
 
     /// Like [`Fleet::wanted`], without requests that need no further containers. In a long job
     /// these are the great majority.
-    pub fn open(&self) -> Vec<Wanted> {
+    pub fn open(&self) -> Vec<DesiredRequest> {
         self.worth(|wanted: (u32, u32)| wanted.0 > wanted.1)
     }
 
     /// Requests whose count and number of settled containers `pass`.
-    fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<Wanted> {
+    fn worth(&self, pass: impl Fn((u32, u32)) -> bool) -> Vec<DesiredRequest> {
         let mut live: BTreeMap<&RequestId, (u32, u32)> = BTreeMap::new();
         // The resource manager itself replaces an unlisted container. Counted here, it would be
         // requested again and again.
@@ -428,11 +428,11 @@ impl Fleet {
             let counter = if executor.holds_its_place() { kept } else { leaving };
             *counter = counter.saturating_add(1);
         }
-        let one = |(id, request): (&RequestId, &Request)| {
+        let one = |(id, request): (&RequestId, &ExecutorRequest)| {
             let (kept, leaving) = live.get(id).copied().unwrap_or_default();
             let settled = count(request.settled.len());
             let worth = settled.saturating_add(leaving).saturating_add(kept.max(request.wanted));
-            let wanted = || Wanted { request: id.clone(), purpose: request.purpose, count: worth, settled };
+            let wanted = || DesiredRequest { request: id.clone(), purpose: request.purpose, count: worth, settled };
             pass((worth, settled)).then(wanted)
         };
         self.requests.iter().filter_map(one).collect()
@@ -445,7 +445,7 @@ impl Fleet {
     }
 
     /// Executors of a set that stay and are not warned.
-    pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &Executor)> {
+    pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &ExecutorEntry)> {
         self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.holds_its_place())
     }
 
@@ -464,8 +464,8 @@ impl Fleet {
     }
 
     /// Counts a failed launch that started when `round` launches had failed there.
-    pub fn launch_failed(&mut self, node: &NodeId, launched: Launched, round: u32) {
-        let new = Shunned { failures: 0, launched, until: Tick(0) };
+    pub fn launch_failed(&mut self, node: &NodeId, launched: LaunchSubject, round: u32) {
+        let new = LaunchExclusion { failures: 0, launched, until: Tick(0) };
         let shunned = self.shunned.entry(node.clone()).or_insert(new);
         shunned.failures = next_round(shunned.failures, round);
         shunned.launched = launched;
@@ -475,32 +475,32 @@ impl Fleet {
     pub fn shut(&mut self, node: &NodeId, now: Tick) {
         let Some(shunned) = self.shunned.get_mut(node) else { return };
         match shunned.launched {
-            Launched::Executor => {}
-            Launched::Task(_) => shunned.until = now.plus(backoff(shunned.failures)),
+            LaunchSubject::Executor => {}
+            LaunchSubject::Task(_) => shunned.until = now.plus(backoff(shunned.failures)),
         }
     }
 
     /// Removes the failures of a node if the subject that failed last was launched successfully.
-    pub fn launch_succeeded(&mut self, node: &NodeId, launched: Launched) {
+    pub fn launch_succeeded(&mut self, node: &NodeId, launched: LaunchSubject) {
         if self.shunned.get(node).is_some_and(|shunned| shunned.launched == launched) {
             self.shunned.remove(node);
         }
     }
 
     /// Whether an executor runs on a node that is not excluded.
-    pub fn other_place(&self) -> OtherPlace {
+    pub fn other_place(&self) -> OtherNodeExists {
         let healthy = self.executors.values().any(|e| e.stays() && !self.collateral.is_excluded(&e.node));
-        if healthy { OtherPlace::There } else { OtherPlace::Missing }
+        if healthy { OtherNodeExists::There } else { OtherNodeExists::Missing }
     }
 
     /// True when a task can be started in this executor now.
-    pub fn takes_work(&self, executor: &Executor) -> bool {
+    pub fn takes_work(&self, executor: &ExecutorEntry) -> bool {
         executor.takes_work() && self.shunned.get(&executor.node).is_none_or(|shunned| shunned.until == Tick(0))
     }
 
     /// For each request of one task, a container that can run it now.
     pub fn ready_own(&self) -> BTreeMap<&RequestId, &ContainerId> {
-        let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0;
+        let own = |e: &ExecutorEntry| matches!(e.purpose, Purpose::Own(_)) && self.takes_work(e) && e.free() > 0;
         self.executors.iter().rev().filter(|(_, e)| own(e)).map(|(id, e)| (&e.request, id)).collect()
     }
 
@@ -508,8 +508,8 @@ impl Fleet {
     pub fn next_deadline(&self) -> Option<Tick> {
         let executors = self.executors.values().flat_map(|e| {
             let line = match e.line {
-                Line::Silent { until } | Line::Down { until } => Some(until),
-                Line::Up => None,
+                ConnectionState::Silent { until } | ConnectionState::Down { until } => Some(until),
+                ConnectionState::Up => None,
             };
             let reserved = e.reserved.map(|(_, at)| at).filter(|at| *at < Tick(u64::MAX));
             let forgotten = e.warning.and_then(Warning::forgotten_at);

@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::record::{self, Begin, Record};
+use crate::record::{self, JournalHeader, Record};
 
 /// An open journal, locked against a second master.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
 
 /// The first record, if the journal belongs to this job and application and its version can be
 /// read.
-pub fn belongs(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<Begin>, JournalError> {
+pub fn belongs(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<JournalHeader>, JournalError> {
     let Some(first) = records.first() else { return Ok(None) };
     let foreign = |what: String| JournalError::Foreign { path: path.to_owned(), what };
     let Record::Begin(begin) = first else { return Err(foreign("something else: its first line is no beginning".to_owned())) };
@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn begin() -> Record {
-        Record::Begin(Begin { version: record::VERSION, job: 7, app: "job.1".into(), token: "secret".into(), port: 4711 })
+        Record::Begin(JournalHeader { version: record::VERSION, job: 7, app: "job.1".into(), token: "secret".into(), port: 4711 })
     }
     fn gone(seq: u64) -> Record {
         let container = format!("job.1.e1.c{seq}").parse().expect("id");

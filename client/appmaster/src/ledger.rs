@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use headroom_types::{Bytes, Charge, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, Mode, ShadowOutcome, StageInputs};
+use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, MemoryFailureMode, ShadowOutcome, StageInputs};
 
-use crate::policy::{Account, Next, Size};
-use crate::taskset::State;
+use crate::policy::{ChargeAccount, TaskDecision, AttemptSize};
+use crate::taskset::LifecycleState;
 
 /// Running statistics over all tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Ledger {
 
 impl Ledger {
     /// A ledger for `tasks` tasks, with all counts at zero.
-    pub fn new(mode: Mode, tasks: u32) -> Self {
+    pub fn new(mode: MemoryFailureMode, tasks: u32) -> Self {
         Ledger { totals: JobTotals { mode, tasks, ..JobTotals::default() }, plain: 0, extra: 0, well: (0, 0) }
     }
 
@@ -48,7 +48,7 @@ impl Ledger {
     }
 
     /// Counts the transition of a task from one state to another.
-    pub fn moved(&mut self, from: &State, to: &State) {
+    pub fn moved(&mut self, from: &LifecycleState, to: &LifecycleState) {
         if let Some(n) = self.place(from) {
             *n = n.saturating_sub(1);
         }
@@ -57,36 +57,36 @@ impl Ledger {
         }
     }
 
-    fn place(&mut self, state: &State) -> Option<&mut u32> {
+    fn place(&mut self, state: &LifecycleState) -> Option<&mut u32> {
         match state {
-            State::Running { .. } => Some(&mut self.totals.running),
-            State::Done => Some(&mut self.totals.done),
-            State::Failed => Some(&mut self.totals.failed),
-            State::Blocked | State::Pending { .. } => None,
+            LifecycleState::Running { .. } => Some(&mut self.totals.running),
+            LifecycleState::Done => Some(&mut self.totals.done),
+            LifecycleState::Failed => Some(&mut self.totals.failed),
+            LifecycleState::Blocked | LifecycleState::Pending { .. } => None,
         }
     }
 
     /// Counts an ended attempt of a task whose first attempt had the size `first`.
-    pub fn ended(&mut self, row: &AttemptRow, first: Bytes, account: Account, innocent: bool) {
+    pub fn ended(&mut self, row: &AttemptRow, first: Bytes, account: ChargeAccount, innocent: bool) {
         let spent = byte_ms(row);
         let beyond = spent.saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
         self.extra = self.extra.saturating_add(match account {
-            Account::Memory | Account::Spike | Account::Innocent => spent,
-            Account::Success | Account::Plain | Account::Transient | Account::Taken | Account::Collateral => beyond,
+            ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Innocent => spent,
+            ChargeAccount::Success | ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Taken | ChargeAccount::Collateral => beyond,
         });
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
         self.shadow(row, spent);
         self.input(row, account);
-        if account == Account::Success {
+        if account == ChargeAccount::Success {
             self.well = (self.well.0.saturating_add(1), self.well.1.saturating_add(runtime_ms(row)));
         } else {
             self.totals.rerun_byte_ms = self.totals.rerun_byte_ms.saturating_add(spent);
         }
         let counter = match account {
-            Account::Success | Account::Innocent => None,
-            Account::Memory | Account::Spike => Some(&mut self.totals.memory_kills),
-            Account::Plain => Some(&mut self.plain),
-            Account::Transient | Account::Taken | Account::Collateral => Some(&mut self.totals.transient),
+            ChargeAccount::Success | ChargeAccount::Innocent => None,
+            ChargeAccount::Memory | ChargeAccount::Spike => Some(&mut self.totals.memory_kills),
+            ChargeAccount::Plain => Some(&mut self.plain),
+            ChargeAccount::Transient | ChargeAccount::Taken | ChargeAccount::Collateral => Some(&mut self.totals.transient),
         };
         if let Some(counter) = counter {
             *counter = counter.saturating_add(1);
@@ -97,7 +97,7 @@ impl Ledger {
     }
 
     /// Counts the locality of the input, and the gap between planned and read bytes.
-    fn input(&mut self, row: &AttemptRow, account: Account) {
+    fn input(&mut self, row: &AttemptRow, account: ChargeAccount) {
         let Some(input) = &row.input else { return };
         let stage = &row.attempt.task.stage;
         let all = &mut self.totals.inputs;
@@ -106,7 +106,7 @@ impl Ledger {
             all.len() - 1
         });
         let Some(inputs) = all.get_mut(at) else { return };
-        let killed = u32::from(matches!(account, Account::Memory | Account::Spike));
+        let killed = u32::from(matches!(account, ChargeAccount::Memory | ChargeAccount::Spike));
         match input.locality {
             None => {}
             Some(Locality::Local) => (inputs.attempts, inputs.kills) = (inputs.attempts + 1, inputs.kills + killed),
@@ -158,10 +158,10 @@ impl Ledger {
 
 /// True when the decision changes the size of the attempt. A move to another place with the same
 /// size is no change.
-pub fn changes_size(before: &Size, next: &Next) -> bool {
+pub fn changes_size(before: &AttemptSize, next: &TaskDecision) -> bool {
     match next {
-        Next::Again { size, .. } => size.profile != before.profile || size.rung != before.rung,
-        Next::Done | Next::GiveUp { .. } => false,
+        TaskDecision::Again { size, .. } => size.profile != before.profile || size.rung != before.rung,
+        TaskDecision::Done | TaskDecision::GiveUp { .. } => false,
     }
 }
 

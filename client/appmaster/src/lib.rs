@@ -24,4 +24,4 @@ pub mod spec;
 pub mod taskset;
 pub mod traces;
 
-pub use core::{Core, Setup};
+pub use core::{Core, MasterSetup};

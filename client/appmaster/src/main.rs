@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use headroom_appmaster::run::{self, Options, RunError, Wish};
-use headroom_client::Trust;
+use headroom_appmaster::run::{self, MasterOptions, RunError, StopRequest};
+use headroom_client::ClientCredentials;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -54,7 +54,7 @@ struct Args {
     /// Mode for memory failures, overrides the job file: headroom, pinterest, uber, databricks,
     /// tovar or fixed
     #[arg(long, value_name = "MODE")]
-    mode: Option<Mode>,
+    mode: Option<MemoryFailureMode>,
     /// Memory of the container of this master, bytes; set by the node agent
     #[arg(long, env = "HEADROOM_MEMORY_BYTES", default_value_t = 0, hide = true)]
     master_memory: u64,
@@ -85,10 +85,10 @@ fn main() -> ExitCode {
 }
 
 async fn work(args: Args) -> Result<u8, RunError> {
-    let (wish, leave) = watch::channel(Wish::GoOn);
-    let trust = Trust::of_a_container(args.ca, args.token_file.as_deref());
+    let (wish, leave) = watch::channel(StopRequest::GoOn);
+    let trust = ClientCredentials::of_a_container(args.ca, args.token_file.as_deref());
     let trust = trust.map_err(|source| RunError::Unreachable { url: args.rm.clone(), source })?;
-    let options = Options {
+    let options = MasterOptions {
         job: args.job,
         app: args.app,
         attempt: args.attempt,
@@ -107,7 +107,7 @@ async fn work(args: Args) -> Result<u8, RunError> {
 }
 
 #[allow(clippy::print_stdout)] // the application's id is this program's output
-async fn run_job(mut options: Options, check_only: bool) -> Result<u8, RunError> {
+async fn run_job(mut options: MasterOptions, check_only: bool) -> Result<u8, RunError> {
     if check_only {
         return run::load(&options).map(|_| 0);
     }
@@ -118,19 +118,19 @@ async fn run_job(mut options: Options, check_only: bool) -> Result<u8, RunError>
 }
 
 /// SIGTERM ends this run and leaves the job to the next one; SIGINT ends the job.
-async fn heed_signals(wish: watch::Sender<Wish>) {
+async fn heed_signals(wish: watch::Sender<StopRequest>) {
     let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
         tracing::warn!("signals cannot be heeded");
         return;
     };
     let wanted = tokio::select! {
-        _ = terminate.recv() => Wish::Leave,
-        _ = interrupt.recv() => Wish::Stop,
+        _ = terminate.recv() => StopRequest::Leave,
+        _ = interrupt.recv() => StopRequest::Stop,
     };
     wish.send_replace(wanted);
     // A second Ctrl-C does not wait for the resource manager.
     interrupt.recv().await;
-    wish.send_replace(Wish::Leave);
+    wish.send_replace(StopRequest::Leave);
 }
 
 #[allow(clippy::print_stderr)] // the error message of a command-line program

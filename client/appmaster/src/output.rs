@@ -32,26 +32,26 @@ const OWNER: &str = "owner";
 /// An application, distinct from one with the same id in another cluster or in a cluster that was
 /// installed again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct OutputOwner {
     /// The application id.
     pub app: AppId,
     /// Time of its submission.
     pub submitted: UnixMillis,
 }
 
-impl std::fmt::Display for Owner {
+impl std::fmt::Display for OutputOwner {
     /// The format of the owner file.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.app, self.submitted.0)
     }
 }
 
-impl std::str::FromStr for Owner {
+impl std::str::FromStr for OutputOwner {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (app, submitted) = text.split_once(' ').ok_or(())?;
-        Ok(Owner { app: app.parse().map_err(|_| ())?, submitted: UnixMillis(submitted.parse().map_err(|_| ())?) })
+        Ok(OutputOwner { app: app.parse().map_err(|_| ())?, submitted: UnixMillis(submitted.parse().map_err(|_| ())?) })
     }
 }
 
@@ -83,12 +83,12 @@ pub struct Commit {
     /// The path of the task's output.
     pub to: PathBuf,
     /// Whether the commit may have been carried out already.
-    pub turn: Turn,
+    pub turn: EarlierCommit,
 }
 
 /// Possible earlier commits of the task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Turn {
+pub enum EarlierCommit {
     /// None.
     #[default]
     First,
@@ -171,12 +171,12 @@ pub fn commit(commit: &Commit) -> Result<(), OutputError> {
     let Commit { task, from, to, turn } = commit;
     match (exists(from)?, exists(to)?, turn) {
         (true, false, _) => rename(from, to)?,
-        (false, true, Turn::Again | Turn::Anew) => {}
+        (false, true, EarlierCommit::Again | EarlierCommit::Anew) => {}
         // An earlier attempt has already provided the output. This attempt's directory is removed
         // with those of the others.
-        (true, true, Turn::Anew) => {}
-        (false, false, _) | (false, true, Turn::First) => return Err(OutputError::Gone(from.clone())),
-        (true, true, Turn::First | Turn::Again) => {
+        (true, true, EarlierCommit::Anew) => {}
+        (false, false, _) | (false, true, EarlierCommit::First) => return Err(OutputError::Gone(from.clone())),
+        (true, true, EarlierCommit::First | EarlierCommit::Again) => {
             return Err(OutputError::Taken { place: to.clone(), kept: from.clone() });
         }
     }
@@ -246,7 +246,7 @@ pub fn directories(job: &JobSpec) -> BTreeSet<&str> {
 
 /// Whether the job has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum JobStartState {
     /// No journal exists: the job has no outputs yet.
     New,
     /// An earlier run of the master has started the job.
@@ -259,25 +259,25 @@ const ANEW: &str = " anew";
 /// Claims the output directories of a job for its application, and returns the commits that may
 /// have happened. It fails, without a change, if another application owns one of them or, at the
 /// start of the job, if an output exists already.
-pub fn claim(job: &JobSpec, us: &Owner, beginning: Beginning) -> Result<Turn, OutputError> {
-    let (mut turn, name) = (Turn::First, us.to_string());
+pub fn claim(job: &JobSpec, us: &OutputOwner, beginning: JobStartState) -> Result<EarlierCommit, OutputError> {
+    let (mut turn, name) = (EarlierCommit::First, us.to_string());
     let mut owned = Vec::new();
     for dir in directories(job) {
         let owner = owner(dir)?;
         match owner.as_deref().map(|text| text.strip_suffix(ANEW).unwrap_or(text)) {
             // No owner, or the process that created the file died before it wrote the owner.
-            None | Some("") if beginning == Beginning::New => places_are_free(job, dir)?,
+            None | Some("") if beginning == JobStartState::New => places_are_free(job, dir)?,
             None | Some("") => {}
             Some(known) if known == name => {
-                let anew = beginning == Beginning::New || owner.as_deref() != Some(known);
-                turn = if anew { Turn::Anew } else { turn };
+                let anew = beginning == JobStartState::New || owner.as_deref() != Some(known);
+                turn = if anew { EarlierCommit::Anew } else { turn };
             }
             Some(other) => return Err(OutputError::Owned { dir: dir.into(), owner: other.to_owned() }),
         }
         owned.push((dir, owner));
     }
     for (dir, known) in owned {
-        if beginning == Beginning::New {
+        if beginning == JobStartState::New {
             // Attempt directories of a run whose journal was lost.
             remove(&Path::new(dir).join(OURS).join(us.app.to_string()));
         }
@@ -310,12 +310,12 @@ fn places_are_free(job: &JobSpec, dir: &str) -> Result<(), OutputError> {
 
 /// Writes the owner file unless `known` already names this owner. Of two concurrent writers, one
 /// finds the file of the other.
-fn own(dir: &str, name: &str, known: Option<&str>, turn: Turn) -> Result<(), OutputError> {
+fn own(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) -> Result<(), OutputError> {
     let ours = Path::new(dir).join(OURS);
     let file = ours.join(OWNER);
     let text = match turn {
-        Turn::First | Turn::Again => name.to_owned(),
-        Turn::Anew => format!("{name}{ANEW}"),
+        EarlierCommit::First | EarlierCommit::Again => name.to_owned(),
+        EarlierCommit::Anew => format!("{name}{ANEW}"),
     };
     match known {
         Some(known) if known == text => Ok(()),
@@ -334,12 +334,12 @@ fn own(dir: &str, name: &str, known: Option<&str>, turn: Turn) -> Result<(), Out
 }
 
 /// Releases the output directories when the job has ended; only outputs remain.
-pub fn release(job: &JobSpec, us: &Owner) {
+pub fn release(job: &JobSpec, us: &OutputOwner) {
     directories(job).into_iter().for_each(|dir| take_away(Path::new(dir), us));
 }
 
 /// Removes the files of an ended application whose master did not clean up.
-pub fn take_away(dir: &Path, owner: &Owner) {
+pub fn take_away(dir: &Path, owner: &OutputOwner) {
     let ours = dir.join(OURS);
     let file = ours.join(OWNER);
     if fs::read_to_string(&file).is_ok_and(|known| known.strip_suffix(ANEW).unwrap_or(&known) == owner.to_string()) {

@@ -3,21 +3,21 @@ use super::*;
 const APP: &str = "job.1";
 const TOKEN: &str = "the secret of one journal";
 
-fn owner(app: &str, submitted: u64) -> Owner {
-    Owner { app: app.parse().expect("id"), submitted: UnixMillis(submitted) }
+fn owner(app: &str, submitted: u64) -> OutputOwner {
+    OutputOwner { app: app.parse().expect("id"), submitted: UnixMillis(submitted) }
 }
-fn us() -> Owner {
+fn us() -> OutputOwner {
     owner(APP, 1_790_000_000_000)
 }
-fn them() -> Owner {
+fn them() -> OutputOwner {
     owner("job.2", 1_790_000_000_500)
 }
 
-struct Place(tempfile::TempDir);
+struct OutputDirectory(tempfile::TempDir);
 
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().expect("a directory"))
+impl OutputDirectory {
+    fn new() -> OutputDirectory {
+        OutputDirectory(tempfile::tempdir().expect("a directory"))
     }
     fn dir(&self) -> String {
         self.0.path().join("out").display().to_string()
@@ -37,7 +37,7 @@ impl Place {
         fs::write(dir.join("result"), format!("attempt {n}")).expect("writes");
         dir
     }
-    fn commit(&self, n: u32, turn: Turn) -> Result<(), OutputError> {
+    fn commit(&self, n: u32, turn: EarlierCommit) -> Result<(), OutputError> {
         let task: TaskId = "map/7".parse().expect("id");
         let attempt = TaskAttemptId { task: task.clone(), attempt: n };
         let (from, to) = (attempt_dir(&self.dir(), &writer(APP, TOKEN), &attempt), place(&self.dir(), &task));
@@ -56,102 +56,102 @@ impl Place {
 
 #[test]
 fn committing_twice_is_once_and_takes_leftovers_away() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     (1..=3).for_each(|n| drop(place.attempt(n)));
     let beside = attempt_dir(&place.dir(), &writer(APP, TOKEN), &"map-7/1@1".parse().expect("id"));
     fs::create_dir_all(&beside).expect("makes");
-    place.commit(2, Turn::First).expect("commits");
-    place.commit(2, Turn::Again).expect("finds it done");
+    place.commit(2, EarlierCommit::First).expect("commits");
+    place.commit(2, EarlierCommit::Again).expect("finds it done");
     assert_eq!((place.result().as_str(), place.names("")), ("attempt 2", vec![".headroom".to_owned(), "map-7".to_owned()]));
     assert_eq!(place.names(&format!(".headroom/{}", writer(APP, TOKEN))), ["map-7-1-1"], "that is another task's");
 }
 
 #[test]
 fn a_second_commit_never_replaces_the_first() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     place.attempt(1);
-    place.commit(1, Turn::First).expect("commits");
+    place.commit(1, EarlierCommit::First).expect("commits");
     let late = place.attempt(2);
-    for turn in [Turn::First, Turn::Again] {
+    for turn in [EarlierCommit::First, EarlierCommit::Again] {
         let refused = place.commit(2, turn).expect_err("there is an output");
         assert!(matches!(&refused, OutputError::Taken { kept, .. } if *kept == late) && !refused.may_pass(), "{refused}");
     }
     assert_eq!(place.result(), "attempt 1");
-    let empty = Place::new();
+    let empty = OutputDirectory::new();
     fs::create_dir_all(format!("{}/map-7", empty.dir())).expect("makes");
     empty.attempt(1);
-    assert!(matches!(empty.commit(1, Turn::First), Err(OutputError::Taken { .. })), "not even an empty one");
+    assert!(matches!(empty.commit(1, EarlierCommit::First), Err(OutputError::Taken { .. })), "not even an empty one");
 }
 
 #[test]
 fn what_is_not_there_is_not_committed() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     fs::create_dir_all(place.dir()).expect("makes");
-    for turn in [Turn::First, Turn::Again] {
+    for turn in [EarlierCommit::First, EarlierCommit::Again] {
         assert!(matches!(place.commit(1, turn), Err(OutputError::Gone(_))));
     }
     fs::create_dir_all(format!("{}/map-7", place.dir())).expect("makes");
-    assert!(matches!(place.commit(1, Turn::First), Err(OutputError::Gone(_))), "what is there is not this attempt's");
+    assert!(matches!(place.commit(1, EarlierCommit::First), Err(OutputError::Gone(_))), "what is there is not this attempt's");
 }
 
 #[test]
 fn a_directory_belongs_to_one_application_until_it_is_over() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     let job = place.job();
-    assert_eq!(claim(&job, &us(), Beginning::New).expect("claims"), Turn::First);
-    assert_eq!(claim(&job, &us(), Beginning::Old).expect("the master's next run"), Turn::First);
-    let other = claim(&job, &them(), Beginning::New).expect_err("it is taken").to_string();
+    assert_eq!(claim(&job, &us(), JobStartState::New).expect("claims"), EarlierCommit::First);
+    assert_eq!(claim(&job, &us(), JobStartState::Old).expect("the master's next run"), EarlierCommit::First);
+    let other = claim(&job, &them(), JobStartState::New).expect_err("it is taken").to_string();
     assert!(other.contains("application job.1") && other.contains(&place.dir()), "{other}");
     place.attempt(1);
     place.attempt(2);
-    place.commit(1, Turn::First).expect("commits");
+    place.commit(1, EarlierCommit::First).expect("commits");
     place.attempt(3);
     release(&job, &them());
     assert_eq!(place.names(""), [".headroom", "map-7"], "it is not theirs to give back");
     release(&job, &us());
     assert_eq!(place.names(""), ["map-7"], "only outputs stay");
-    let there = claim(&job, &them(), Beginning::New).expect_err("an output is there");
+    let there = claim(&job, &them(), JobStartState::New).expect_err("an output is there");
     assert!(matches!(&there, OutputError::There(path) if path.ends_with("map-7")), "{there}");
     assert_eq!(place.names(""), ["map-7"], "nothing is left of the refusal");
     fs::remove_dir_all(format!("{}/map-7", place.dir())).expect("moves away");
-    claim(&job, &them(), Beginning::New).expect("claims");
+    claim(&job, &them(), JobStartState::New).expect("claims");
 }
 
 #[test]
 fn an_application_of_the_same_name_is_another_one() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     let job = place.job();
-    claim(&job, &us(), Beginning::New).expect("claims");
+    claim(&job, &us(), JobStartState::New).expect("claims");
     place.attempt(1);
-    place.commit(1, Turn::First).expect("commits");
+    place.commit(1, EarlierCommit::First).expect("commits");
     place.attempt(2);
     let later = owner(APP, 1_790_000_999_999);
-    let Err(OutputError::Owned { dir, owner }) = claim(&job, &later, Beginning::New) else { panic!("it is not theirs") };
+    let Err(OutputError::Owned { dir, owner }) = claim(&job, &later, JobStartState::New) else { panic!("it is not theirs") };
     assert_eq!((dir, owner.parse()), (place.dir().into(), Ok(us())), "who it is can be asked for");
     take_away(Path::new(&place.dir()), &later);
     assert_eq!(place.names(""), [".headroom", "map-7"], "it is not over");
     take_away(Path::new(&place.dir()), &us());
     assert_eq!(place.names(""), ["map-7"]);
-    assert!(matches!(claim(&job, &later, Beginning::New), Err(OutputError::There(_))), "its outputs are not theirs either");
+    assert!(matches!(claim(&job, &later, JobStartState::New), Err(OutputError::There(_))), "its outputs are not theirs either");
     for text in ["", "job.1", "job.1 x", "job 1", "job.1 1 anew"] {
-        assert_eq!(text.parse::<Owner>(), Err(()), "{text:?}");
+        assert_eq!(text.parse::<OutputOwner>(), Err(()), "{text:?}");
     }
 }
 
 #[test]
 fn a_master_that_has_lost_its_journal_keeps_the_outputs_that_are_there() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     let job = place.job();
-    claim(&job, &us(), Beginning::New).expect("claims");
+    claim(&job, &us(), JobStartState::New).expect("claims");
     fs::write(place.attempt(1).join("result"), "the first run").expect("writes");
-    place.commit(1, Turn::First).expect("commits");
+    place.commit(1, EarlierCommit::First).expect("commits");
     place.attempt(2);
-    assert_eq!(claim(&job, &us(), Beginning::New).expect("it is the same application"), Turn::Anew);
+    assert_eq!(claim(&job, &us(), JobStartState::New).expect("it is the same application"), EarlierCommit::Anew);
     assert_eq!(place.names(".headroom"), ["owner"], "attempts of the lost run are gone");
-    assert_eq!(claim(&job, &us(), Beginning::Old).expect("and its next run"), Turn::Anew);
+    assert_eq!(claim(&job, &us(), JobStartState::Old).expect("and its next run"), EarlierCommit::Anew);
     let rerun = place.attempt(1);
-    place.commit(1, Turn::Anew).expect("the task has its output");
-    place.commit(1, Turn::Anew).expect("as often as it is asked for");
+    place.commit(1, EarlierCommit::Anew).expect("the task has its output");
+    place.commit(1, EarlierCommit::Anew).expect("as often as it is asked for");
     assert_eq!((place.result().as_str(), rerun.exists()), ("the first run", false));
     assert_ne!(writer(APP, TOKEN), writer(APP, "another"), "what still runs of the lost run writes elsewhere");
     release(&job, &us());
@@ -160,8 +160,8 @@ fn a_master_that_has_lost_its_journal_keeps_the_outputs_that_are_there() {
 
 #[test]
 fn where_nobody_may_write_the_path_is_named() {
-    let place = Place::new();
+    let place = OutputDirectory::new();
     fs::write(place.dir(), "a file").expect("writes");
-    let error = claim(&place.job(), &us(), Beginning::New).expect_err("a file is in the way");
+    let error = claim(&place.job(), &us(), JobStartState::New).expect_err("a file is in the way");
     assert!(error.may_pass() && error.to_string().contains(&place.dir()), "{error}");
 }

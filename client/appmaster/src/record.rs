@@ -9,8 +9,8 @@ use headroom_types::{Bytes, ContainerId, NodeId, Profile, RequestId, TaskAttempt
 use headroom_wire::v1::job::AttemptRow;
 use serde::{Deserialize, Serialize};
 
-use crate::policy::sizing::Need;
-use crate::policy::{Account, Cause, Next, Size};
+use crate::policy::sizing::MeasuredNeed;
+use crate::policy::{ChargeAccount, GiveUpCause, TaskDecision, AttemptSize};
 use crate::taskset::TaskKey;
 
 /// Version of the journal format.
@@ -21,7 +21,7 @@ pub const VERSION: u32 = 1;
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
     /// The first line.
-    Begin(Begin),
+    Begin(JournalHeader),
     /// A run of the master registered for the first time.
     JobStarted {
         /// Time of the registration.
@@ -68,14 +68,14 @@ pub enum Record {
         /// The attempt with its end.
         row: Box<AttemptRow>,
         /// The budget to which the end is charged.
-        account: Account,
+        account: ChargeAccount,
         /// True if it has to run again for another task's failure and stayed within its size.
         innocent: bool,
         /// The decision on the task.
-        next: Next,
+        next: TaskDecision,
         /// The measured need, if the executor reported it; only after a success.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        need: Option<Need>,
+        need: Option<MeasuredNeed>,
     },
     /// An attempt of a fenced stage has succeeded, and only its output will be committed. Written
     /// before the commit.
@@ -86,7 +86,7 @@ pub enum Record {
         row: Box<AttemptRow>,
         /// The measured need, if the executor reported it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        need: Option<Need>,
+        need: Option<MeasuredNeed>,
     },
     /// A running attempt gets another size. Written before the message to its executor.
     Grown {
@@ -104,7 +104,7 @@ pub enum Record {
         /// The task.
         task: TaskKey,
         /// The new size.
-        size: Size,
+        size: AttemptSize,
         /// The reason, for display.
         why: String,
     },
@@ -125,7 +125,7 @@ pub enum Record {
         /// The task.
         task: TaskKey,
         /// The cause.
-        cause: Cause,
+        cause: GiveUpCause,
         /// The message; contains the task and the remedy.
         message: String,
     },
@@ -143,7 +143,7 @@ pub enum Record {
         /// The number of the attempt.
         attempt: u32,
         /// The size of the next attempt.
-        size: Size,
+        size: AttemptSize,
         /// The reason, for display.
         why: String,
     },
@@ -183,7 +183,7 @@ pub struct KnownStage {
 
 /// The identity of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Begin {
+pub struct JournalHeader {
     /// [`VERSION`].
     pub version: u32,
     /// Fingerprint of the checked job, which distinguishes it from the journal of another job.

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError, How, Standing};
+use headroom_client::{Client, ClientError, DryRunMode, CallFailureKind};
 use headroom_types::{AppId, ContainerId, Epoch, Resource};
-use headroom_wire::v1::am::{FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update};
+use headroom_wire::v1::am::{FinishApp, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate};
 use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{mpsc, watch};
@@ -22,7 +22,7 @@ const RESIZES: usize = 256;
 
 /// A call that the loop requests.
 #[derive(Debug)]
-pub enum Call {
+pub enum ManagerCall {
     /// Registers this master.
     Register(RegisterMaster),
     /// Sends the heartbeat and the requests.
@@ -35,14 +35,14 @@ pub enum Call {
 #[derive(Debug)]
 pub enum RmEvent {
     /// The answer to a registration.
-    Registered(Result<Registered, ClientError>),
+    Registered(Result<MasterRegistered, ClientError>),
     /// The answer to a synchronisation; contains the patch if the resource manager did not accept
     /// it.
     Synced(Result<MasterSyncReply, (ClientError, Option<Box<JobPatch>>)>),
     /// The answer to the report of the end.
     Finished(Result<(), ClientError>),
     /// An update of the stream.
-    Update(Epoch, Box<Update>),
+    Update(Epoch, Box<ApplicationUpdate>),
     /// A container keeps its size; contains the refusal.
     NotResized(ContainerId, SizeRefusal),
     /// The stream belongs to an earlier epoch of the resource manager, or its start is no longer
@@ -52,7 +52,7 @@ pub enum RmEvent {
 
 /// The position from which the stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct From {
+pub struct StreamPosition {
     /// Epoch of the resource manager.
     pub epoch: Epoch,
     /// Cursor of the last update that was read.
@@ -62,8 +62,8 @@ pub struct From {
 /// The loop's handle of the connection.
 #[derive(Debug)]
 pub struct RmLink {
-    calls: mpsc::Sender<Call>,
-    stream: watch::Sender<Option<From>>,
+    calls: mpsc::Sender<ManagerCall>,
+    stream: watch::Sender<Option<StreamPosition>>,
     resizes: mpsc::Sender<(ContainerId, ResizeContainer)>,
 }
 
@@ -80,7 +80,7 @@ impl RmLink {
     }
 
     /// Queues a call. The loop has at most one call in progress, so the queue always has space.
-    pub fn call(&self, call: Call) {
+    pub fn call(&self, call: ManagerCall) {
         if self.calls.try_send(call).is_err() {
             tracing::error!("a call to the resource manager was made while others wait; it is dropped");
         }
@@ -96,7 +96,7 @@ impl RmLink {
     }
 
     /// Reads the stream from this position.
-    pub fn listen(&self, from: From) {
+    pub fn listen(&self, from: StreamPosition) {
         self.stream.send_replace(Some(from));
     }
 }
@@ -104,7 +104,7 @@ impl RmLink {
 /// Sends size requests in a separate task, because other calls may be slow while a task is frozen.
 async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeContainer)>, events: mpsc::Sender<RmEvent>) {
     while let Some((container, body)) = wanted.recv().await {
-        match client.resize(&container, How::Really, &body).await {
+        match client.resize(&container, DryRunMode::Really, &body).await {
             Ok(_) => {} // an update reports the new size
             Err(error) => {
                 let words = error.to_string();
@@ -117,15 +117,15 @@ async fn resize(client: Client, mut wanted: mpsc::Receiver<(ContainerId, ResizeC
     }
 }
 
-async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<Call>, events: mpsc::Sender<RmEvent>) {
+async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<ManagerCall>, events: mpsc::Sender<RmEvent>) {
     while let Some(call) = calls.recv().await {
         let event = match call {
-            Call::Register(body) => RmEvent::Registered(client.register_master(&app, &body).await),
-            Call::Sync(body) => match client.sync_master(&app, &body).await {
+            ManagerCall::Register(body) => RmEvent::Registered(client.register_master(&app, &body).await),
+            ManagerCall::Sync(body) => match client.sync_master(&app, &body).await {
                 Ok(reply) => RmEvent::Synced(Ok(reply)),
                 Err(error) => RmEvent::Synced(Err((error, body.job.map(Box::new)))),
             },
-            Call::Finish(body) => RmEvent::Finished(client.finish(&app, &body).await.map(|_| ())),
+            ManagerCall::Finish(body) => RmEvent::Finished(client.finish(&app, &body).await.map(|_| ())),
         };
         if events.send(event).await.is_err() {
             return;
@@ -134,7 +134,7 @@ async fn make_calls(client: Client, app: AppId, mut calls: mpsc::Receiver<Call>,
 }
 
 /// Reads the stream from the position that the loop sets, over any number of connections.
-async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<From>>, events: mpsc::Sender<RmEvent>) {
+async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<StreamPosition>>, events: mpsc::Sender<RmEvent>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     loop {
         let Some(mut from) = *wanted.borrow_and_update() else {
@@ -147,14 +147,14 @@ async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<F
             tokio::select! {
                 changed = wanted.changed() => break changed.is_err(),
                 lost = read(&client, &app, &mut from, &events, &mut backoff) => match lost {
-                    Lost::Listener => return,
-                    Lost::Stale => {
+                    UpdateStreamEnd::Listener => return,
+                    UpdateStreamEnd::Stale => {
                         if events.send(RmEvent::Stale(from.epoch)).await.is_err() || wanted.changed().await.is_err() {
                             return;
                         }
                         break false;
                     }
-                    Lost::Line => tokio::time::sleep(backoff.wait()).await,
+                    UpdateStreamEnd::Line => tokio::time::sleep(backoff.wait()).await,
                 },
             }
         };
@@ -164,13 +164,13 @@ async fn follow(client: Client, app: AppId, mut wanted: watch::Receiver<Option<F
     }
 }
 
-enum Lost {
+enum UpdateStreamEnd {
     Line,
     Stale,
     Listener,
 }
 
-async fn read(client: &Client, app: &AppId, from: &mut From, events: &mpsc::Sender<RmEvent>, backoff: &mut Backoff) -> Lost {
+async fn read(client: &Client, app: &AppId, from: &mut StreamPosition, events: &mpsc::Sender<RmEvent>, backoff: &mut Backoff) -> UpdateStreamEnd {
     let mut lines = match client.updates(app, from.epoch, from.cursor).await {
         Ok(lines) => lines,
         Err(error) => return lost(&error),
@@ -181,21 +181,21 @@ async fn read(client: &Client, app: &AppId, from: &mut From, events: &mpsc::Send
                 backoff.reset();
                 from.cursor = from.cursor.max(update.cursor);
                 if events.send(RmEvent::Update(from.epoch, Box::new(update))).await.is_err() {
-                    return Lost::Listener;
+                    return UpdateStreamEnd::Listener;
                 }
             }
             Some(Err(error)) => return lost(&error),
-            None => return Lost::Line,
+            None => return UpdateStreamEnd::Line,
         }
     }
 }
 
-fn lost(error: &ClientError) -> Lost {
+fn lost(error: &ClientError) -> UpdateStreamEnd {
     match error.standing() {
-        Standing::Stale | Standing::TooOld => Lost::Stale,
-        Standing::Gone | Standing::Refused | Standing::Silent => {
+        CallFailureKind::Stale | CallFailureKind::TooOld => UpdateStreamEnd::Stale,
+        CallFailureKind::Gone | CallFailureKind::Refused | CallFailureKind::Silent => {
             tracing::debug!(%error, "the stream of updates broke, connecting again");
-            Lost::Line
+            UpdateStreamEnd::Line
         }
     }
 }

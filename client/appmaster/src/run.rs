@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError, Trust};
+use headroom_client::{Client, ClientError, ClientCredentials};
 use headroom_config::job::ClusterProfiles;
-use headroom_config::{JobSpec, Problem};
-use headroom_transport::{Address, Lock};
+use headroom_config::{JobSpec, FileProblem};
+use headroom_transport::{MasterAddress, ListenerIdentity};
 use headroom_types::{AppId, AttemptId, Bytes};
-use headroom_wire::v1::apps::{Master, SubmitApp};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
+use headroom_wire::v1::job::MemoryFailureMode;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::core::{Core, Setup};
-use crate::event::{Ending, Outcome};
-use crate::executor_link::{self, Gate};
+use crate::core::{Core, MasterSetup};
+use crate::event::{JobEndKind, JobOutcome};
+use crate::executor_link::{self, ChannelCredentials};
 use crate::journal::{self, Journal, JournalError};
-use crate::output::{self, Beginning};
-use crate::record::{self, Begin, Record};
+use crate::output::{self, JobStartState};
+use crate::record::{self, JournalHeader, Record};
 use crate::rm_link::RmLink;
-use crate::shell::Shell;
-use crate::spec::Greeting;
+use crate::shell::MasterDriver;
+use crate::spec::ExecutorEnvironment;
 use crate::traces::Traces;
-use crate::traces::spans::Ids;
-use outputs::Claim;
+use crate::traces::spans::TraceIdentity;
+use outputs::OutputClaim;
 
 /// Timeout for the first answer of the resource manager at the start.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ const FROM_RM: usize = 1024;
 
 /// Parameters of a master.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MasterOptions {
     /// The job file.
     pub job: PathBuf,
     /// The application to run; `None` submits one.
@@ -50,7 +50,7 @@ pub struct Options {
     /// The resource manager's address.
     pub rm: String,
     /// Trust in the resource manager, and the credentials for it.
-    pub trust: Trust,
+    pub trust: ClientCredentials,
     /// Directory that outlives this run; `None` selects a directory below the user's state
     /// directory.
     pub state: Option<PathBuf>,
@@ -61,17 +61,17 @@ pub struct Options {
     /// Profiles of the cluster, which the job file may name.
     pub profiles: ClusterProfiles,
     /// Mode for memory failures; overrides the job file.
-    pub mode: Option<Mode>,
+    pub mode: Option<MemoryFailureMode>,
     /// Memory of the container in which this master runs; zero for a master that the user runs
     /// outside of the cluster. Bytes.
     pub master_memory: Bytes,
     /// Receives requests to end this run or the job.
-    pub leave: tokio::sync::watch::Receiver<Wish>,
+    pub leave: tokio::sync::watch::Receiver<StopRequest>,
 }
 
 /// A request of a signal or a caller to a running master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wish {
+pub enum StopRequest {
     /// Continue.
     #[default]
     GoOn,
@@ -83,20 +83,20 @@ pub enum Wish {
 
 /// The result of a master.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct MasterResult {
     /// The application.
     pub app: AppId,
     /// The outcome of the job; `None` if this run ended and the job continues without it.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<JobOutcome>,
 }
 
-impl Finished {
+impl MasterResult {
     /// The program's exit code.
     pub fn exit_code(&self) -> u8 {
         match self.outcome.as_ref().map(|o| o.ending) {
-            None | Some(Ending::Succeeded) => 0,
-            Some(Ending::Failed | Ending::Stopped) => 1,
-            Some(Ending::MemoryExhausted) => 9,
+            None | Some(JobEndKind::Succeeded) => 0,
+            Some(JobEndKind::Failed | JobEndKind::Stopped) => 1,
+            Some(JobEndKind::MemoryExhausted) => 9,
         }
     }
 }
@@ -106,7 +106,7 @@ impl Finished {
 pub enum RunError {
     /// The job file has mistakes.
     #[error("{}", headroom_config::render(.0))]
-    Job(Vec<Problem>),
+    Job(Vec<FileProblem>),
     /// The resource manager does not answer.
     #[error("the resource manager at {url} does not answer; start it, or give its address with --rm")]
     Unreachable {
@@ -148,7 +148,7 @@ impl RunError {
 }
 
 /// Reads the job file and applies the requested mode.
-pub fn load(options: &Options) -> Result<JobSpec, RunError> {
+pub fn load(options: &MasterOptions) -> Result<JobSpec, RunError> {
     let mut job = headroom_config::load_job(&options.job, &options.profiles).map_err(RunError::Job)?;
     if let Some(mode) = options.mode {
         job.mode = mode;
@@ -158,7 +158,7 @@ pub fn load(options: &Options) -> Result<JobSpec, RunError> {
 
 /// Submits the job as an unmanaged application of this master, and sets `options.app` and
 /// `options.attempt`.
-pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
+pub async fn submit(options: &mut MasterOptions) -> Result<AppId, RunError> {
     let job = load(options)?;
     let client = client(options)?;
     let body = SubmitApp {
@@ -167,7 +167,7 @@ pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
         priority: job.priority,
         user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64 && !options.trust.names_somebody()),
         lifetime_ms: None,
-        master: Master::Unmanaged,
+        master: ApplicationMaster::Unmanaged,
         idempotency_key: Some(secret()?),
         access: job.access.clone(),
     };
@@ -178,7 +178,7 @@ pub async fn submit(options: &mut Options) -> Result<AppId, RunError> {
 }
 
 /// Runs the master until its job has ended.
-pub async fn run(mut options: Options) -> Result<Finished, RunError> {
+pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
     let job = load(&options)?;
     let app = match options.app.clone() {
         Some(app) => app,
@@ -188,16 +188,16 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     let path = state_dir(&options, &app).join("journal.ndjson");
     let (journal, records) = Journal::open(&path)?;
     let (begin, records, listener) = begin(&options, &path, &app, &job, records).await?;
-    let beginning = if records.is_empty() { Beginning::New } else { Beginning::Old };
-    let Claim { owner, turn, refused } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
+    let beginning = if records.is_empty() { JobStartState::New } else { JobStartState::Old };
+    let OutputClaim { owner, turn, refused } = outputs::claim(&client, &options.rm, &job, &app, beginning).await?;
     let address = listener.local_addr().map_err(|source| RunError::Listen { address: options.listen, source })?;
     let lock = lock(&path, address)?;
     let at = format!("{}:{}", host(address.ip()), address.port());
-    let place = Address { at, pin: lock.as_ref().map(|lock| lock.pin) };
-    let greeting = Greeting { master_url: place.to_string(), token: begin.token.clone() };
+    let place = MasterAddress { at, pin: lock.as_ref().map(|lock| lock.pin) };
+    let greeting = ExecutorEnvironment { master_url: place.to_string(), token: begin.token.clone() };
     let base_dir = options.base_dir.as_ref().map(|d| d.display().to_string());
     let writer = output::writer(&app.to_string(), &begin.token);
-    let setup = Setup { base_dir, master_memory: options.master_memory, writer, turn, attempt: options.attempt };
+    let setup = MasterSetup { base_dir, master_memory: options.master_memory, writer, turn, attempt: options.attempt };
     let spec = job.clone();
     let mut core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
     let is_refused = refused.is_some();
@@ -208,13 +208,13 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
 
     let (to_loop, executors) = mpsc::channel(FROM_EXECUTORS);
     let (rm_events, rm) = mpsc::channel(FROM_RM);
-    let gate = Gate { token: begin.token.clone(), app: app.clone() };
+    let gate = ChannelCredentials { token: begin.token.clone(), app: app.clone() };
     let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
     let attempt = AttemptId { app: app.clone(), attempt: options.attempt };
-    let mut traces = Traces::new(Ids::new(&app.to_string(), &begin.token), attempt.to_string());
+    let mut traces = Traces::new(TraceIdentity::new(&app.to_string(), &begin.token), attempt.to_string());
     traces.remember(&records);
-    let mut shell = Shell::new(core, journal, link, (greeting, attempt), traces);
+    let mut shell = MasterDriver::new(core, journal, link, (greeting, attempt), traces);
     if records.is_empty() && !is_refused {
         shell.write_first(&[Record::Begin(begin)]).await?;
     }
@@ -223,18 +223,18 @@ pub async fn run(mut options: Options) -> Result<Finished, RunError> {
     if matches!(outcome, Ok(Some(_))) {
         outputs::release(spec, owner).await;
     }
-    Ok(Finished { app, outcome: outcome? })
+    Ok(MasterResult { app, outcome: outcome? })
 }
 
 /// The first record of the journal, created if there is none, and a listener on the port that
 /// executors know.
 async fn begin(
-    options: &Options,
+    options: &MasterOptions,
     path: &Path,
     app: &AppId,
     job: &JobSpec,
     records: Vec<Record>,
-) -> Result<(Begin, Vec<Record>, TcpListener), RunError> {
+) -> Result<(JournalHeader, Vec<Record>, TcpListener), RunError> {
     let fingerprint = record::fingerprint(job);
     let known = journal::belongs(path, &records, &app.to_string(), fingerprint)?;
     let wanted = options.listen;
@@ -251,12 +251,12 @@ async fn begin(
     let port = listener.local_addr().map_err(|source| RunError::Listen { address: wanted, source })?.port();
     let begin = match known {
         Some(begin) => begin,
-        None => Begin { version: record::VERSION, job: fingerprint, app: app.to_string(), token: secret()?, port },
+        None => JournalHeader { version: record::VERSION, job: fingerprint, app: app.to_string(), token: secret()?, port },
     };
     Ok((begin, records, listener))
 }
 
-fn client(options: &Options) -> Result<Client, RunError> {
+fn client(options: &MasterOptions) -> Result<Client, RunError> {
     let opened = Client::with(&options.rm, options.trust.clone());
     opened.map_err(|source| RunError::Unreachable { url: options.rm.clone(), source })
 }
@@ -289,7 +289,7 @@ fn secret() -> Result<String, RunError> {
 }
 
 /// Directory of an application's journal. Each application has its own.
-fn state_dir(options: &Options, app: &AppId) -> PathBuf {
+fn state_dir(options: &MasterOptions, app: &AppId) -> PathBuf {
     if let Some(dir) = &options.state {
         return dir.join("appmaster").join(app.to_string());
     }
@@ -300,11 +300,11 @@ fn state_dir(options: &Options, app: &AppId) -> PathBuf {
 
 /// The certificate of the task channel; `None` on loopback. Connections beyond loopback are always
 /// encrypted.
-fn lock(journal: &Path, address: SocketAddr) -> Result<Option<Lock>, RunError> {
+fn lock(journal: &Path, address: SocketAddr) -> Result<Option<ListenerIdentity>, RunError> {
     if address.ip().is_loopback() {
         return Ok(None);
     }
-    let made = Lock::at(&journal.with_file_name("channel.pem"));
+    let made = ListenerIdentity::at(&journal.with_file_name("channel.pem"));
     made.map(Some).map_err(|source| RunError::Listen { address, source })
 }
 

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use headroom_config::{Flags, GcLog, Runtime, StageSpec};
+use headroom_config::{RuntimeFlags, GcLogSetting, Runtime, StageSpec};
 use headroom_types::{Bytes, Profile, Remedy};
 
-use crate::policy::Size;
+use crate::policy::AttemptSize;
 
 /// Minimum overhead for caps; below it, they would prevent the start of a JVM.
 const LEAST_FOR_CAPS: Bytes = Bytes::from_mib(96);
@@ -24,9 +24,9 @@ const LEAST_CODE: Bytes = Bytes::from_mib(8);
 const GO: u64 = 90;
 
 /// Adds the memory budget of the stage's runtime to the environment of a task of this size.
-pub(crate) fn tell(stage: &StageSpec, size: &Size, env: &mut BTreeMap<String, String>) {
+pub(crate) fn tell(stage: &StageSpec, size: &AttemptSize, env: &mut BTreeMap<String, String>) {
     let profile = &size.profile;
-    if stage.flags == Flags::None {
+    if stage.flags == RuntimeFlags::None {
         return;
     }
     let arenas = size.slots.saturating_mul(2).max(2).to_string();
@@ -48,7 +48,7 @@ pub(crate) fn tell(stage: &StageSpec, size: &Size, env: &mut BTreeMap<String, St
 /// The flags of a JVM.
 fn jvm(stage: &StageSpec, profile: &Profile) -> Vec<String> {
     let mut flags = vec![format!("-Xmx{}k", profile.heap.get() >> 10), "-XX:+ExitOnOutOfMemoryError".to_owned()];
-    if stage.flags == Flags::Caps && profile.overhead >= LEAST_FOR_CAPS {
+    if stage.flags == RuntimeFlags::Caps && profile.overhead >= LEAST_FOR_CAPS {
         let share = |percent| profile.overhead.mul_ratio(percent, 100);
         let kib = |bytes: Bytes| bytes.get() >> 10;
         flags.push(format!("-XX:MaxMetaspaceSize={}k", kib(share(METASPACE))));
@@ -56,7 +56,7 @@ fn jvm(stage: &StageSpec, profile: &Profile) -> Vec<String> {
         flags.push(format!("-XX:ReservedCodeCacheSize={}k", kib(share(CODE).max(LEAST_CODE))));
         flags.push("-Xss512k".to_owned());
     }
-    if stage.gc_log == GcLog::On {
+    if stage.gc_log == GcLogSetting::On {
         flags.push("-Xlog:gc*".to_owned());
     }
     flags
@@ -69,7 +69,7 @@ const THREADS: [&str; 6] =
 /// Changes the environment by the remedies for earlier failures. A remedy overrides the job file,
 /// because otherwise the attempt would fail in the same way; `[treatments]` of the job file can
 /// select another treatment.
-pub(crate) fn remedy(runtime: Runtime, size: &Size, remedies: &[Remedy], env: &mut BTreeMap<String, String>) {
+pub(crate) fn remedy(runtime: Runtime, size: &AttemptSize, remedies: &[Remedy], env: &mut BTreeMap<String, String>) {
     if remedies.is_empty() {
         return;
     }
@@ -116,7 +116,7 @@ fn before(env: &mut BTreeMap<String, String>, name: &str, flags: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Place;
+    use crate::policy::AttemptPlace;
     use headroom_config::job::compile;
 
     fn told(keys: &str, overhead: u64, slots: u32) -> BTreeMap<String, String> {
@@ -129,7 +129,7 @@ mod tests {
         let job = compile(&text, "job.toml").unwrap_or_else(|p| panic!("{p:?}"));
         let stage = &job.stages[0];
         let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(|_| String::new()))).collect();
-        let size = Size { profile: stage.profile.clone(), slots, rung: 1, place: Place::Shared };
+        let size = AttemptSize { profile: stage.profile.clone(), slots, rung: 1, place: AttemptPlace::Shared };
         tell(stage, &size, &mut env);
         env
     }
@@ -167,7 +167,7 @@ mod tests {
     fn a_remedy_goes_before_what_the_job_says() {
         let cpus = headroom_types::Cpus::from_milli(1500);
         let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::from_mib(200), cpus };
-        let size = Size { profile, slots: 1, rung: 1, place: Place::Shared };
+        let size = AttemptSize { profile, slots: 1, rung: 1, place: AttemptPlace::Shared };
         let told = |remedies: &[Remedy], runtime| {
             let mut env = BTreeMap::from([("MALLOC_ARENA_MAX".to_owned(), "64".to_owned())]);
             remedy(runtime, &size, remedies, &mut env);

@@ -17,16 +17,16 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::core::Core;
-use crate::event::{Effect, Event, LimitSet, Now, Outcome};
-use crate::executor_link::{Connection, LinkEvent};
+use crate::event::{MasterEffect, MasterEvent, LimitSet, EventTimestamp, JobOutcome};
+use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
 use crate::journal::{Journal, JournalError};
 use crate::record::Record;
 use crate::rm_link::{RmEvent, RmLink};
-use crate::run::{RunError, Wish};
-use crate::spec::Greeting;
+use crate::run::{RunError, StopRequest};
+use crate::spec::ExecutorEnvironment;
 use crate::traces::Traces;
 use commits::Commits;
-use dialog::Dialog;
+use dialog::ManagerSession;
 
 /// Maximum number of messages that are processed before records are made durable.
 const BATCH: usize = 256;
@@ -34,51 +34,51 @@ const BATCH: usize = 256;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The connection of one executor.
-struct LineTo {
-    connection: Connection,
+struct ExecutorWriter {
+    connection: ConnectionNumber,
     sender: mpsc::Sender<ToExecutor>,
     writer: JoinHandle<()>,
 }
 
 /// The state of the loop.
-pub(crate) struct Shell {
+pub(crate) struct MasterDriver {
     core: Core,
     journal: Option<Journal>,
-    lines: BTreeMap<ContainerId, LineTo>,
-    dialog: Dialog,
+    lines: BTreeMap<ContainerId, ExecutorWriter>,
+    dialog: ManagerSession,
     commits: Commits,
     started: Instant,
-    effects: Vec<Effect>,
+    effects: Vec<MasterEffect>,
     /// Measurements of inputs in progress. At most one for each stage.
-    measuring: JoinSet<Event>,
-    outcome: Option<Outcome>,
+    measuring: JoinSet<MasterEvent>,
+    outcome: Option<JobOutcome>,
     traces: Traces,
 }
 
 /// An input of the loop.
-enum Heard {
-    Executor(LinkEvent),
+enum DriverInput {
+    Executor(ExecutorLinkEvent),
     Rm(RmEvent),
     /// The commit of an output succeeded or failed.
-    Committed(Event),
+    Committed(MasterEvent),
     Timer,
-    Measured(Event),
-    Wish(Wish),
+    Measured(MasterEvent),
+    Wish(StopRequest),
     /// A call to the resource manager is due.
     Speak,
 }
 
-impl Shell {
+impl MasterDriver {
     pub(crate) fn new(
         core: Core,
         journal: Journal,
         link: RmLink,
-        (greeting, attempt): (Greeting, AttemptId),
+        (greeting, attempt): (ExecutorEnvironment, AttemptId),
         traces: Traces,
     ) -> Self {
         let outcome = core.outcome().cloned();
-        let dialog = Dialog::new(link, greeting, attempt);
-        Shell {
+        let dialog = ManagerSession::new(link, greeting, attempt);
+        MasterDriver {
             core,
             journal: Some(journal),
             lines: BTreeMap::new(),
@@ -101,46 +101,46 @@ impl Shell {
     /// run is requested to end.
     pub(crate) async fn work(
         &mut self,
-        mut executors: mpsc::Receiver<LinkEvent>,
+        mut executors: mpsc::Receiver<ExecutorLinkEvent>,
         mut rm: mpsc::Receiver<RmEvent>,
-        mut wishes: watch::Receiver<Wish>,
+        mut wishes: watch::Receiver<StopRequest>,
         url: &str,
-    ) -> Result<Option<Outcome>, RunError> {
+    ) -> Result<Option<JobOutcome>, RunError> {
         self.dialog.register();
         loop {
             let timer = self.core.next_timer().map(|t| self.started + Duration::from_millis(t.0));
             let speak = self.dialog.due();
             let heard = tokio::select! {
                 biased;
-                Some(event) = rm.recv() => Heard::Rm(event),
-                Some(event) = executors.recv() => Heard::Executor(event),
-                Some(event) = self.commits.next() => Heard::Committed(event),
-                Ok(()) = wishes.changed() => Heard::Wish(*wishes.borrow_and_update()),
-                Some(Ok(event)) = self.measuring.join_next() => Heard::Measured(event),
-                () = until(timer) => Heard::Timer,
-                () = until(speak) => Heard::Speak,
+                Some(event) = rm.recv() => DriverInput::Rm(event),
+                Some(event) = executors.recv() => DriverInput::Executor(event),
+                Some(event) = self.commits.next() => DriverInput::Committed(event),
+                Ok(()) = wishes.changed() => DriverInput::Wish(*wishes.borrow_and_update()),
+                Some(Ok(event)) = self.measuring.join_next() => DriverInput::Measured(event),
+                () = until(timer) => DriverInput::Timer,
+                () = until(speak) => DriverInput::Speak,
             };
             self.take(heard, url)?;
             for _ in 0..BATCH {
-                let more = rm.try_recv().map(Heard::Rm).or_else(|_| executors.try_recv().map(Heard::Executor));
+                let more = rm.try_recv().map(DriverInput::Rm).or_else(|_| executors.try_recv().map(DriverInput::Executor));
                 let Ok(more) = more else { break };
                 self.take(more, url)?;
             }
             self.carry_out().await?;
-            if self.dialog.is_over() || *wishes.borrow() == Wish::Leave {
+            if self.dialog.is_over() || *wishes.borrow() == StopRequest::Leave {
                 self.farewell().await;
                 return Ok(self.outcome.clone().filter(|_| self.dialog.is_over()));
             }
         }
     }
 
-    fn now(&self) -> Now {
+    fn now(&self) -> EventTimestamp {
         let tick = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        Now { tick: Tick(tick), unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
+        EventTimestamp { tick: Tick(tick), unix: UnixMillis(u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)) }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: MasterEvent) {
         let now = self.now();
         self.core.step(now, event, &mut self.effects);
         for fault in self.core.take_illegal() {
@@ -148,36 +148,36 @@ impl Shell {
         }
     }
 
-    fn take(&mut self, heard: Heard, url: &str) -> Result<(), RunError> {
+    fn take(&mut self, heard: DriverInput, url: &str) -> Result<(), RunError> {
         match heard {
-            Heard::Executor(event) => self.hear_executor(event),
-            Heard::Rm(event) => return self.hear_rm(event, url),
-            Heard::Committed(event) => self.step(event),
-            Heard::Timer => self.step(Event::Timer),
-            Heard::Measured(event) => self.step(event),
-            Heard::Wish(Wish::Stop) => self.step(Event::Stop),
-            Heard::Wish(Wish::GoOn | Wish::Leave) => {}
-            Heard::Speak => self.speak(),
+            DriverInput::Executor(event) => self.hear_executor(event),
+            DriverInput::Rm(event) => return self.hear_rm(event, url),
+            DriverInput::Committed(event) => self.step(event),
+            DriverInput::Timer => self.step(MasterEvent::Timer),
+            DriverInput::Measured(event) => self.step(event),
+            DriverInput::Wish(StopRequest::Stop) => self.step(MasterEvent::Stop),
+            DriverInput::Wish(StopRequest::GoOn | StopRequest::Leave) => {}
+            DriverInput::Speak => self.speak(),
         }
         Ok(())
     }
 
-    fn hear_executor(&mut self, event: LinkEvent) {
+    fn hear_executor(&mut self, event: ExecutorLinkEvent) {
         match event {
-            LinkEvent::Up { connection, hello, sender, writer } => {
+            ExecutorLinkEvent::Up { connection, hello, sender, writer } => {
                 tracing::info!(container = %hello.container, slots = hello.slots, running = hello.running.len(), "executor connected");
-                self.lines.insert(hello.container.clone(), LineTo { connection, sender, writer });
-                self.step(Event::Hello(hello));
+                self.lines.insert(hello.container.clone(), ExecutorWriter { connection, sender, writer });
+                self.step(MasterEvent::Hello(hello));
             }
-            LinkEvent::Heard { connection, container, message } => {
+            ExecutorLinkEvent::Heard { connection, container, message } => {
                 if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
                     self.hear_words(container, *message);
                 }
             }
-            LinkEvent::Down { connection, container } => {
+            ExecutorLinkEvent::Down { connection, container } => {
                 if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
                     self.lines.remove(&container);
-                    self.step(Event::LineDown { container });
+                    self.step(MasterEvent::LineDown { container });
                 }
             }
         }
@@ -185,16 +185,16 @@ impl Shell {
 
     fn hear_words(&mut self, container: ContainerId, message: FromExecutor) {
         match message {
-            FromExecutor::Started { attempt, at: _ } => self.step(Event::Started { container, attempt }),
-            FromExecutor::Usage { tasks } => self.step(Event::Usage { container, tasks }),
-            FromExecutor::Ended { report } => self.step(Event::Ended { container, report }),
-            FromExecutor::Pressure { attempt, limit, current: _ } => self.step(Event::Pressure { container, attempt, limit }),
+            FromExecutor::Started { attempt, at: _ } => self.step(MasterEvent::Started { container, attempt }),
+            FromExecutor::Usage { tasks } => self.step(MasterEvent::Usage { container, tasks }),
+            FromExecutor::Ended { report } => self.step(MasterEvent::Ended { container, report }),
+            FromExecutor::Pressure { attempt, limit, current: _ } => self.step(MasterEvent::Pressure { container, attempt, limit }),
             FromExecutor::Resized { attempt, limit, held_us, error } => {
                 let set = Box::new(LimitSet { attempt, limit, held_us, error });
-                self.step(Event::LimitSet { container, set });
+                self.step(MasterEvent::LimitSet { container, set });
             }
             FromExecutor::Leftover { memory, left_by } => {
-                self.step(Event::Leftover { container, left: Unattributed { memory, left_by } });
+                self.step(MasterEvent::Leftover { container, left: Unattributed { memory, left_by } });
             }
             FromExecutor::Hello { .. } | FromExecutor::Alive => {}
         }
@@ -207,13 +207,13 @@ impl Shell {
             let mut rest = Vec::new();
             for effect in std::mem::take(&mut self.effects) {
                 match effect {
-                    Effect::Record(record) => records.push(*record),
-                    Effect::Send { .. }
-                    | Effect::Commit { .. }
-                    | Effect::Resize { .. }
-                    | Effect::Measure { .. }
-                    | Effect::Sync
-                    | Effect::Finish(_) => {
+                    MasterEffect::Record(record) => records.push(*record),
+                    MasterEffect::Send { .. }
+                    | MasterEffect::Commit { .. }
+                    | MasterEffect::Resize { .. }
+                    | MasterEffect::Measure { .. }
+                    | MasterEffect::Sync
+                    | MasterEffect::Finish(_) => {
                         rest.push(effect);
                     }
                 }
@@ -225,13 +225,13 @@ impl Shell {
             }
             for effect in rest {
                 match effect {
-                    Effect::Record(_) => {}
-                    Effect::Send { container, message } => self.send(container, *message),
-                    Effect::Commit { task, attempt, commit } => self.commits.begin(task, attempt, commit),
-                    Effect::Resize { container, resource } => self.dialog.resize(container, resource),
-                    Effect::Measure { stage } => self.measure(stage),
-                    Effect::Sync => self.dialog.hurry(),
-                    Effect::Finish(outcome) => self.end(outcome),
+                    MasterEffect::Record(_) => {}
+                    MasterEffect::Send { container, message } => self.send(container, *message),
+                    MasterEffect::Commit { task, attempt, commit } => self.commits.begin(task, attempt, commit),
+                    MasterEffect::Resize { container, resource } => self.dialog.resize(container, resource),
+                    MasterEffect::Measure { stage } => self.measure(stage),
+                    MasterEffect::Sync => self.dialog.hurry(),
+                    MasterEffect::Finish(outcome) => self.end(outcome),
                 }
             }
         }
@@ -247,7 +247,7 @@ impl Shell {
         let files = self.core.input_files(stage);
         self.measuring.spawn_blocking(move || {
             let size = |file: PathBuf| std::fs::metadata(file).ok().filter(Metadata::is_file).map(|m| Bytes::new(m.len()));
-            Event::Inputs { stage, sizes: files.into_iter().map(|file| file.and_then(size)).collect() }
+            MasterEvent::Inputs { stage, sizes: files.into_iter().map(|file| file.and_then(size)).collect() }
         });
     }
 
@@ -274,11 +274,11 @@ impl Shell {
         if line.sender.try_send(message).is_err() {
             tracing::warn!(%container, "an executor does not take its messages, closing its connection");
             self.lines.remove(&container);
-            self.step(Event::LineDown { container });
+            self.step(MasterEvent::LineDown { container });
         }
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: JobOutcome) {
         tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
         let now = self.now();
         self.core.tell_finished(now, &outcome);

@@ -5,26 +5,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_config::{
-    ExecutorProgram, ExecutorSpec, Input, JobSpec, Memory, Placeholder, RetrySpec, Sizes, StageSpec, TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, SizingMode, StageSpec, TaskGroups, TaskLimit,
 };
 use headroom_types::{Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 
 use crate::executors::Purpose;
-use crate::policy::{Place, Size, Spent};
+use crate::policy::{AttemptPlace, AttemptSize, SpentBudgets};
 use crate::runtime;
-use crate::taskset::{Avoid, Stage, State, Task};
+use crate::taskset::{AvoidedPlaces, StageTasks, LifecycleState, TaskInstance};
 
 /// The tasks of a stage with their first size.
-pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
-    let (size, sized) = (first_size(job, spec), job.sizes() != Sizes::Learned);
-    let task = |index| Task {
+pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> StageTasks {
+    let (size, sized) = (first_size(job, spec), job.sizes() != SizingMode::Learned);
+    let task = |index| TaskInstance {
         id: TaskId { stage: spec.name.clone(), index },
-        state: State::Blocked,
+        state: LifecycleState::Blocked,
         size: size.clone(),
-        spent: Spent::default(),
-        avoid: Avoid::default(),
+        spent: SpentBudgets::default(),
+        avoid: AvoidedPlaces::default(),
         attempts: Vec::new(),
         note: String::new(),
         priority: 0,
@@ -35,24 +35,24 @@ pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> Stage {
         why: String::new(),
         sized,
     };
-    Stage::new(spec.indexes().map(task).collect())
+    StageTasks::new(spec.indexes().map(task).collect())
 }
 
 /// The first size of the tasks of a stage. A task that no shared executor can hold starts in its
 /// own container.
-pub fn first_size(job: &JobSpec, spec: &StageSpec) -> Size {
+pub fn first_size(job: &JobSpec, spec: &StageSpec) -> AttemptSize {
     first_size_with(job, spec, Bytes::ZERO)
 }
 
 /// The first size with `more` additional overhead.
-pub fn first_size_with(job: &JobSpec, spec: &StageSpec, more: Bytes) -> Size {
+pub fn first_size_with(job: &JobSpec, spec: &StageSpec, more: Bytes) -> AttemptSize {
     let profile = Profile { overhead: spec.profile.overhead.saturating_add(more), ..spec.profile.clone() };
     let slots = job.executors_of(spec).map_or((1, 1), |set| {
         let needed = set.slots_for(profile.memory()).max(spec.cpus_per_task);
         (needed, set.slots)
     });
-    let (slots, place) = if slots.0 <= slots.1 { (slots.0, Place::Shared) } else { (1, Place::Own) };
-    Size { profile, slots, rung: 1, place }
+    let (slots, place) = if slots.0 <= slots.1 { (slots.0, AttemptPlace::Shared) } else { (1, AttemptPlace::Own) };
+    AttemptSize { profile, slots, rung: 1, place }
 }
 
 /// The request id of a set's executors.
@@ -66,19 +66,19 @@ pub fn own_request(task: &TaskId, rung: u32) -> Option<RequestId> {
 }
 
 /// The set that a request id belongs to, or the task and rung.
-pub fn purpose_of(job: &JobSpec, request: &RequestId) -> Option<Parsed> {
+pub fn purpose_of(job: &JobSpec, request: &RequestId) -> Option<RequestOwner> {
     if let Some(name) = request.as_str().strip_prefix("set-") {
-        return job.executors.iter().position(|e| e.name.as_str() == name).map(Parsed::Set);
+        return job.executors.iter().position(|e| e.name.as_str() == name).map(RequestOwner::Set);
     }
     let (rest, rung) = request.as_str().strip_prefix("own-")?.rsplit_once("-r")?;
     let (stage, index) = rest.rsplit_once('-')?;
     let task = TaskId { stage: stage.parse().ok()?, index: index.parse().ok()? };
-    Some(Parsed::Own { task, rung: rung.parse().ok()? })
+    Some(RequestOwner::Own { task, rung: rung.parse().ok()? })
 }
 
 /// The parts of a request id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum RequestOwner {
     /// The index of an executor set in the job file.
     Set(usize),
     /// A task's own container on a rung.
@@ -106,7 +106,7 @@ pub fn own_resource(retry: &RetrySpec, set: &ExecutorSpec, stage: &StageSpec, (m
 
 /// Values in the environment of every executor of the application.
 #[derive(Clone, Debug)]
-pub struct Greeting {
+pub struct ExecutorEnvironment {
     /// The URL on which this master listens.
     pub master_url: String,
     /// The application's secret.
@@ -115,7 +115,7 @@ pub struct Greeting {
 
 /// The launch of an executor with `slots` slots and the `files` of its tasks. The program is the
 /// node's own executor, or that of the job.
-pub fn launch(greeting: &Greeting, slots: u32, files: Vec<FetchedFile>, program: Option<&ExecutorProgram>) -> LaunchSpec {
+pub fn launch(greeting: &ExecutorEnvironment, slots: u32, files: Vec<FetchedFile>, program: Option<&ExecutorProgram>) -> LaunchSpec {
     let env = [
         ("HEADROOM_MASTER_URL", greeting.master_url.clone()),
         ("HEADROOM_APP_TOKEN", greeting.token.clone()),
@@ -140,11 +140,11 @@ pub fn slots_of(job: &JobSpec, purpose: Purpose) -> u32 {
 
 /// The parameters of an attempt's start message.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempt<'a> {
+pub struct StartParameters<'a> {
     /// Its id.
     pub id: &'a TaskAttemptId,
     /// Its size.
-    pub size: &'a Size,
+    pub size: &'a AttemptSize,
     /// The reason of the previous attempt's end; empty for the first attempt.
     pub previous: &'a str,
     /// Its own output directory, in a fenced stage.
@@ -157,7 +157,7 @@ pub struct Attempt<'a> {
 /// against the working directory of tasks, which may be unknown.
 pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<Option<PathBuf>> {
     let Some(spec) = job.stages.get(stage) else { return Vec::new() };
-    let Some(Input::File(file)) = &spec.input else { return Vec::new() };
+    let Some(InputSizes::File(file)) = &spec.input else { return Vec::new() };
     let one = |index: u32| {
         let path = PathBuf::from(file.fill(|place| match place {
             Placeholder::Index => index.to_string(),
@@ -182,7 +182,7 @@ pub fn input_files(job: &JobSpec, stage: usize, base_dir: Option<&str>) -> Vec<O
 }
 
 /// The start message of an attempt, with its templates filled in.
-pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_dir: Option<&str>) -> TaskStart {
+pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>, base_dir: Option<&str>) -> TaskStart {
     let fill = |place| value(place, job, stage, attempt);
     let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(fill))).collect();
     env.extend(task_env(job, stage, attempt));
@@ -205,8 +205,8 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_d
             TaskLimit::Executor => None,
         },
         heap: match stage.runtime.memory() {
-            Memory::One => None,
-            Memory::HeapAndOverhead => Some(profile.heap),
+            MemoryQuantities::One => None,
+            MemoryQuantities::HeapAndOverhead => Some(profile.heap),
         },
         heap_exit_codes: stage.heap_exit_codes.clone(),
         timeout_ms: stage.timeout.map(millis),
@@ -215,7 +215,7 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>, base_d
     }
 }
 
-fn task_env(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>) -> Vec<(String, String)> {
+fn task_env(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>) -> Vec<(String, String)> {
     let id = attempt.id;
     let profile = &attempt.size.profile;
     let mut env = vec![
@@ -229,13 +229,13 @@ fn task_env(job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>) -> Vec<(Stri
         ("HEADROOM_SLOTS", attempt.size.slots.to_string()),
         ("HEADROOM_PREVIOUS_REASON", attempt.previous.to_owned()),
     ];
-    if stage.runtime.memory() == Memory::HeapAndOverhead {
+    if stage.runtime.memory() == MemoryQuantities::HeapAndOverhead {
         env.push(("HEADROOM_HEAP_BYTES", profile.heap.get().to_string()));
     }
     env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
 }
 
-fn value(place: Placeholder, job: &JobSpec, stage: &StageSpec, attempt: Attempt<'_>) -> String {
+fn value(place: Placeholder, job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>) -> String {
     let profile = &attempt.size.profile;
     match place {
         Placeholder::Index => attempt.id.task.index.to_string(),

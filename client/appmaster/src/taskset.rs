@@ -11,7 +11,7 @@ use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tic
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{Elsewhere, Place, Size, Spent};
+use crate::policy::{AvoidScope, AttemptPlace, AttemptSize, SpentBudgets};
 
 /// A task by its position in the job: index of its stage, and index in the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct TaskKey {
 ///     +----------> Failed <-----+   +---------------+-------------> Failed
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LifecycleState {
     /// Its stage has not started.
     Blocked,
     /// It waits for slots or for its container.
@@ -53,7 +53,7 @@ pub enum State {
 
 /// A change of a task's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum StateChange {
     /// Its stage may start.
     Unblocked,
     /// An attempt was assigned to an executor.
@@ -75,41 +75,41 @@ pub enum Change {
 /// A change that is not allowed in the state. The state is kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a task that is {state:?} cannot be {change:?}")]
-pub struct Illegal {
+pub struct IllegalStateChange {
     /// The current state.
-    pub state: State,
+    pub state: LifecycleState,
     /// The refused change.
-    pub change: Change,
+    pub change: StateChange,
 }
 
 /// Returns the state after a change. This is the only place where a task's state changes.
-pub fn on(state: State, change: Change) -> Result<State, Illegal> {
+pub fn on(state: LifecycleState, change: StateChange) -> Result<LifecycleState, IllegalStateChange> {
     match state {
-        State::Blocked => match change {
-            Change::Unblocked => Ok(State::Pending { ready: Tick(0) }),
-            Change::GivenUp => Ok(State::Failed),
-            Change::Placed { .. } | Change::Succeeded | Change::Again { .. } => Err(Illegal { state: State::Blocked, change }),
+        LifecycleState::Blocked => match change {
+            StateChange::Unblocked => Ok(LifecycleState::Pending { ready: Tick(0) }),
+            StateChange::GivenUp => Ok(LifecycleState::Failed),
+            StateChange::Placed { .. } | StateChange::Succeeded | StateChange::Again { .. } => Err(IllegalStateChange { state: LifecycleState::Blocked, change }),
         },
-        State::Pending { ready } => match change {
-            Change::Unblocked => Ok(State::Pending { ready }),
-            Change::Placed { container } => Ok(State::Running { container }),
-            Change::GivenUp => Ok(State::Failed),
-            Change::Succeeded | Change::Again { .. } => Err(Illegal { state: State::Pending { ready }, change }),
+        LifecycleState::Pending { ready } => match change {
+            StateChange::Unblocked => Ok(LifecycleState::Pending { ready }),
+            StateChange::Placed { container } => Ok(LifecycleState::Running { container }),
+            StateChange::GivenUp => Ok(LifecycleState::Failed),
+            StateChange::Succeeded | StateChange::Again { .. } => Err(IllegalStateChange { state: LifecycleState::Pending { ready }, change }),
         },
-        State::Running { container } => match change {
-            Change::Succeeded => Ok(State::Done),
-            Change::Again { ready } => Ok(State::Pending { ready }),
-            Change::GivenUp => Ok(State::Failed),
-            Change::Unblocked | Change::Placed { .. } => Err(Illegal { state: State::Running { container }, change }),
+        LifecycleState::Running { container } => match change {
+            StateChange::Succeeded => Ok(LifecycleState::Done),
+            StateChange::Again { ready } => Ok(LifecycleState::Pending { ready }),
+            StateChange::GivenUp => Ok(LifecycleState::Failed),
+            StateChange::Unblocked | StateChange::Placed { .. } => Err(IllegalStateChange { state: LifecycleState::Running { container }, change }),
         },
-        State::Done => Err(Illegal { state: State::Done, change }),
-        State::Failed => Err(Illegal { state: State::Failed, change }),
+        LifecycleState::Done => Err(IllegalStateChange { state: LifecycleState::Done, change }),
+        LifecycleState::Failed => Err(IllegalStateChange { state: LifecycleState::Failed, change }),
     }
 }
 
 /// The places that a repeated attempt must avoid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Avoid {
+pub struct AvoidedPlaces {
     /// A container.
     pub container: Option<ContainerId>,
     /// A node.
@@ -118,17 +118,17 @@ pub struct Avoid {
 
 /// One task.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct TaskInstance {
     /// Its id.
     pub id: TaskId,
     /// Its state.
-    pub state: State,
+    pub state: LifecycleState,
     /// The size of its next, or running, attempt.
-    pub size: Size,
+    pub size: AttemptSize,
     /// The spent part of its budgets.
-    pub spent: Spent,
+    pub spent: SpentBudgets,
     /// The places that its next attempt must avoid.
-    pub avoid: Avoid,
+    pub avoid: AvoidedPlaces,
     /// Every attempt, the first one first.
     pub attempts: Vec<AttemptRow>,
     /// The reason why it waits or was given up.
@@ -146,19 +146,19 @@ pub struct Task {
     /// The reason why it is not retried after its running attempt.
     pub cancelled: Option<String>,
     /// The evicted attempt. A task is evicted at most once.
-    pub gave_way: Option<GaveWay>,
+    pub gave_way: Option<EvictedAttempt>,
 }
 
 /// An attempt that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GaveWay {
+pub struct EvictedAttempt {
     /// Its number.
     pub attempt: u32,
     /// The size of the next attempt.
-    pub size: Size,
+    pub size: AttemptSize,
 }
 
-impl Task {
+impl TaskInstance {
     /// The running attempt.
     pub fn open_attempt(&self) -> Option<&AttemptRow> {
         self.attempts.last().filter(|row| row.ended.is_none())
@@ -179,18 +179,18 @@ impl Task {
     /// True when its state will not change any more.
     pub fn is_final(&self) -> bool {
         match self.state {
-            State::Done | State::Failed => true,
-            State::Blocked | State::Pending { .. } | State::Running { .. } => false,
+            LifecycleState::Done | LifecycleState::Failed => true,
+            LifecycleState::Blocked | LifecycleState::Pending { .. } | LifecycleState::Running { .. } => false,
         }
     }
     /// The state in its row.
     pub fn row_state(&self) -> TaskState {
         match self.state {
-            State::Blocked => TaskState::Blocked,
-            State::Pending { .. } => TaskState::Pending,
-            State::Running { .. } => TaskState::Running,
-            State::Done => TaskState::Done,
-            State::Failed => TaskState::Failed,
+            LifecycleState::Blocked => TaskState::Blocked,
+            LifecycleState::Pending { .. } => TaskState::Pending,
+            LifecycleState::Running { .. } => TaskState::Running,
+            LifecycleState::Done => TaskState::Done,
+            LifecycleState::Failed => TaskState::Failed,
         }
     }
     /// The row for displays.
@@ -216,18 +216,18 @@ impl Task {
         self.failed_starts().any(|row| row.node == *node)
     }
     /// Stores the places that the next attempt must avoid.
-    pub fn avoid_after(&mut self, elsewhere: Elsewhere, container: &ContainerId, node: &NodeId) {
+    pub fn avoid_after(&mut self, elsewhere: AvoidScope, container: &ContainerId, node: &NodeId) {
         self.avoid = match elsewhere {
-            Elsewhere::No => Avoid::default(),
-            Elsewhere::Executor => Avoid { container: Some(container.clone()), node: None },
-            Elsewhere::Node => Avoid { container: Some(container.clone()), node: Some(node.clone()) },
+            AvoidScope::No => AvoidedPlaces::default(),
+            AvoidScope::Executor => AvoidedPlaces { container: Some(container.clone()), node: None },
+            AvoidScope::Node => AvoidedPlaces { container: Some(container.clone()), node: Some(node.clone()) },
         };
     }
 }
 
 /// One stage.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct StageTasks {
     /// True if its tasks may run.
     pub begun: bool,
     /// Number of tasks that are not final.
@@ -237,13 +237,13 @@ pub struct Stage {
     /// Number of tasks that got another size after they had started.
     pub escalated: u32,
     /// Its tasks, by position in the array.
-    tasks: Vec<Task>,
+    tasks: Vec<TaskInstance>,
 }
 
 /// All tasks of a job.
 #[derive(Clone, Debug)]
 pub struct TaskSets {
-    stages: Vec<Stage>,
+    stages: Vec<StageTasks>,
 }
 
 impl TaskSets {
@@ -253,23 +253,23 @@ impl TaskSets {
     }
 
     /// The stages in the order of the job file.
-    pub fn stages(&self) -> &[Stage] {
+    pub fn stages(&self) -> &[StageTasks] {
         &self.stages
     }
     /// The stage with this index.
-    pub fn stage_mut(&mut self, stage: usize) -> Option<&mut Stage> {
+    pub fn stage_mut(&mut self, stage: usize) -> Option<&mut StageTasks> {
         self.stages.get_mut(stage)
     }
     /// A task.
-    pub fn get(&self, key: TaskKey) -> Option<&Task> {
+    pub fn get(&self, key: TaskKey) -> Option<&TaskInstance> {
         self.stages.get(key.stage)?.tasks.get(usize::try_from(key.index).ok()?)
     }
     /// A task, mutable.
-    pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut Task> {
+    pub fn get_mut(&mut self, key: TaskKey) -> Option<&mut TaskInstance> {
         self.stages.get_mut(key.stage)?.tasks.get_mut(usize::try_from(key.index).ok()?)
     }
     /// Every task in the order of stage and index.
-    pub fn iter(&self) -> impl Iterator<Item = (TaskKey, &Task)> {
+    pub fn iter(&self) -> impl Iterator<Item = (TaskKey, &TaskInstance)> {
         self.stages
             .iter()
             .enumerate()
@@ -289,18 +289,18 @@ impl TaskSets {
     }
 }
 
-impl Stage {
+impl StageTasks {
     /// A stage of these tasks.
-    pub fn new(tasks: Vec<Task>) -> Self {
+    pub fn new(tasks: Vec<TaskInstance>) -> Self {
         let left = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
-        Stage { begun: false, left, failed: 0, escalated: 0, tasks }
+        StageTasks { begun: false, left, failed: 0, escalated: 0, tasks }
     }
 }
 
 /// The position of a waiting task: by priority, then escalated tasks in the order in which their
 /// attempts ended, then by stage and index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn {
+pub struct QueuePosition {
     priority: Reverse<i32>,
     escalated: Reverse<bool>,
     /// Start of an escalated task's wait; 0 for the others.
@@ -309,7 +309,7 @@ pub struct Turn {
     pub key: TaskKey,
 }
 
-impl Turn {
+impl QueuePosition {
     /// True when all later tasks have the size of their stage, except for tasks of a lower priority
     /// than the default.
     pub fn is_among_the_last(self) -> bool {
@@ -319,18 +319,18 @@ impl Turn {
 
 /// Tasks of one executor set that wait for slots, and those that wait for a time.
 #[derive(Clone, Debug, Default)]
-pub struct Queue {
-    ready: BTreeSet<Turn>,
+pub struct TaskSlotQueue {
+    ready: BTreeSet<QueuePosition>,
     later: BTreeSet<(Tick, TaskKey)>,
     /// Number of waiting tasks by number of slots.
     widths: BTreeMap<u32, u32>,
     slots: u64,
 }
 
-impl Queue {
+impl TaskSlotQueue {
     /// Adds a waiting task.
-    pub fn push(&mut self, key: TaskKey, task: &Task, ready: Tick) {
-        debug_assert_eq!(task.size.place, Place::Shared, "a task with a container of its own does not queue");
+    pub fn push(&mut self, key: TaskKey, task: &TaskInstance, ready: Tick) {
+        debug_assert_eq!(task.size.place, AttemptPlace::Shared, "a task with a container of its own does not queue");
         let new = if ready > Tick(0) { self.later.insert((ready, key)) } else { self.ready.insert(turn(key, task)) };
         if new {
             self.slots += u64::from(task.size.slots);
@@ -338,7 +338,7 @@ impl Queue {
         }
     }
     /// Removes a waiting task. It must have the same size and priority as at the push.
-    pub fn remove(&mut self, key: TaskKey, task: &Task) {
+    pub fn remove(&mut self, key: TaskKey, task: &TaskInstance) {
         let size = &task.size;
         let waiting: Vec<(Tick, TaskKey)> = self.later.iter().filter(|(_, k)| *k == key).copied().collect();
         let found = self.ready.remove(&turn(key, task)) || !waiting.is_empty();
@@ -356,7 +356,7 @@ impl Queue {
         }
     }
     /// Moves the tasks whose time has come at `now` to the ready ones.
-    pub fn wake<'t>(&mut self, now: Tick, task: impl Fn(TaskKey) -> Option<&'t Task>) {
+    pub fn wake<'t>(&mut self, now: Tick, task: impl Fn(TaskKey) -> Option<&'t TaskInstance>) {
         while let Some((at, key)) = self.later.first().copied().filter(|(at, _)| *at <= now) {
             self.later.remove(&(at, key));
             if let Some(task) = task(key) {
@@ -369,13 +369,13 @@ impl Queue {
         self.ready.iter().map(|t| t.key)
     }
     /// The entry after `turn`, or the first one.
-    pub fn next_after(&self, turn: Option<Turn>) -> Option<Turn> {
+    pub fn next_after(&self, turn: Option<QueuePosition>) -> Option<QueuePosition> {
         let from = turn.map_or(Bound::Unbounded, Bound::Excluded);
         self.ready.range((from, Bound::Unbounded)).next().copied()
     }
     /// A position behind all tasks of the same stage and rung.
-    pub fn behind_stage(turn: Turn) -> Turn {
-        Turn { key: TaskKey { index: u32::MAX, ..turn.key }, ..turn }
+    pub fn behind_stage(turn: QueuePosition) -> QueuePosition {
+        QueuePosition { key: TaskKey { index: u32::MAX, ..turn.key }, ..turn }
     }
     /// The smallest number of slots of a waiting task.
     pub fn narrowest(&self) -> Option<u32> {
@@ -395,10 +395,10 @@ impl Queue {
     }
 }
 
-fn turn(key: TaskKey, task: &Task) -> Turn {
+fn turn(key: TaskKey, task: &TaskInstance) -> QueuePosition {
     let escalated = task.size.rung > 1;
     let since = task.attempts.last().and_then(|row| row.ended).filter(|_| escalated).unwrap_or_default();
-    Turn { priority: Reverse(task.priority), escalated: Reverse(escalated), since, key }
+    QueuePosition { priority: Reverse(task.priority), escalated: Reverse(escalated), since, key }
 }
 
 #[cfg(test)]
@@ -412,18 +412,18 @@ mod tests {
     #[test]
     fn every_state_answers_every_change() {
         let states = [
-            State::Blocked,
-            State::Pending { ready: Tick(0) },
-            State::Running { container: container() },
-            State::Done,
-            State::Failed,
+            LifecycleState::Blocked,
+            LifecycleState::Pending { ready: Tick(0) },
+            LifecycleState::Running { container: container() },
+            LifecycleState::Done,
+            LifecycleState::Failed,
         ];
         let changes = [
-            Change::Unblocked,
-            Change::Placed { container: container() },
-            Change::Succeeded,
-            Change::Again { ready: Tick(5) },
-            Change::GivenUp,
+            StateChange::Unblocked,
+            StateChange::Placed { container: container() },
+            StateChange::Succeeded,
+            StateChange::Again { ready: Tick(5) },
+            StateChange::GivenUp,
         ];
         let legal: Vec<Vec<bool>> =
             states.iter().map(|s| changes.iter().map(|c| on(s.clone(), c.clone()).is_ok()).collect()).collect();
@@ -436,8 +436,8 @@ mod tests {
 
     #[test]
     fn an_illegal_change_names_both_and_keeps_the_state() {
-        let error = on(State::Done, Change::Succeeded).expect_err("illegal");
-        assert_eq!(error.state, State::Done);
+        let error = on(LifecycleState::Done, StateChange::Succeeded).expect_err("illegal");
+        assert_eq!(error.state, LifecycleState::Done);
         assert!(error.to_string().contains("Done"));
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use headroom_identity::tls::Expect;
+use headroom_identity::tls::PeerExpectation;
 use headroom_transport::{KeyFiles, trusting_nobody};
 use headroom_types::UnixMillis;
 use opentelemetry::KeyValue;
@@ -27,10 +27,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::core::Core;
-use crate::event::{Ending, Outcome};
+use crate::event::{JobEndKind, JobOutcome};
 use crate::record::Record;
 use crate::taskset::TaskKey;
-use spans::{Ids, Whole};
+use spans::{TraceIdentity, JobSpanFacts};
 
 /// Maximum number of waiting spans.
 const QUEUE: usize = 8192;
@@ -54,10 +54,10 @@ const VOUCHES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPOR
 /// The trace of a job.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    ids: Ids,
+    ids: TraceIdentity,
     service: String,
     began: Option<UnixMillis>,
-    sender: Option<Sender>,
+    sender: Option<SpanSender>,
     /// True after the collector was selected, found unusable, or found to be absent; the selection
     /// is not repeated.
     settled: bool,
@@ -65,14 +65,14 @@ pub(crate) struct Traces {
 
 /// The sending end of the span queue.
 #[derive(Debug)]
-struct Sender {
+struct SpanSender {
     queue: mpsc::Sender<SpanData>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct SpanCounts {
     made: AtomicU64,
     sent: AtomicU64,
     dropped: AtomicU64,
@@ -82,7 +82,7 @@ struct Counts {
 
 /// Attempts and tasks that ended with some records.
 #[derive(Debug, Default)]
-pub(crate) struct Ended {
+pub(crate) struct EndedTasks {
     attempts: Vec<(TaskKey, u32)>,
     /// Tasks that may have ended with them.
     tasks: BTreeSet<TaskKey>,
@@ -90,7 +90,7 @@ pub(crate) struct Ended {
 
 impl Traces {
     /// Traces without a collector; no span is sent before one is named.
-    pub(crate) fn new(ids: Ids, attempt: String) -> Self {
+    pub(crate) fn new(ids: TraceIdentity, attempt: String) -> Self {
         Traces { ids, service: attempt, began: None, sender: None, settled: false }
     }
 
@@ -114,7 +114,7 @@ impl Traces {
         match exporter(named, own.is_none(), &self.service) {
             Ok(exporter) => {
                 tracing::info!(collector = named, trace = %self.ids.trace(), "traces of this job are sent");
-                self.sender = Some(Sender::start(exporter, named.to_owned()));
+                self.sender = Some(SpanSender::start(exporter, named.to_owned()));
             }
             Err(why) => tracing::warn!(collector = named, why, "traces cannot be sent, going on without"),
         }
@@ -127,9 +127,9 @@ impl Traces {
 
     /// Attempts and tasks that end with these records. Called before the records are written;
     /// [`Traces::tell`] follows after.
-    pub(crate) fn look(&mut self, records: &[Record]) -> Ended {
+    pub(crate) fn look(&mut self, records: &[Record]) -> EndedTasks {
         self.remember(records);
-        let mut ended = Ended::default();
+        let mut ended = EndedTasks::default();
         if self.sender.is_none() {
             return ended;
         }
@@ -162,7 +162,7 @@ impl Traces {
     }
 
     /// Queues the spans of attempts and tasks whose end is recorded.
-    pub(crate) fn tell(&self, core: &Core, ended: &Ended, now: UnixMillis) {
+    pub(crate) fn tell(&self, core: &Core, ended: &EndedTasks, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (key, number) in &ended.attempts {
             let Some(task) = core.tasks().get(*key) else { continue };
@@ -179,7 +179,7 @@ impl Traces {
 
     /// Queues the remaining spans when the job has ended. Running attempts will not be reported any
     /// more.
-    pub(crate) fn tell_end(&self, core: &Core, outcome: &Outcome, now: UnixMillis) {
+    pub(crate) fn tell_end(&self, core: &Core, outcome: &JobOutcome, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (_, task) in core.tasks().iter().filter(|(_, task)| !task.is_final()) {
             if let Some(open) = task.open_attempt() {
@@ -189,8 +189,8 @@ impl Traces {
             self.ids.task(&task.row(), now).into_iter().for_each(|span| sender.put(span));
         }
         let (job, totals) = (core.job(), core.totals());
-        let succeeded = outcome.ending == Ending::Succeeded;
-        sender.put(self.ids.job(&Whole {
+        let succeeded = outcome.ending == JobEndKind::Succeeded;
+        sender.put(self.ids.job(&JobSpanFacts {
             name: job.name.as_str(),
             mode: job.mode.as_str(),
             tasks: totals.tasks,
@@ -203,7 +203,7 @@ impl Traces {
 
     /// Sends the waiting spans, within a timeout.
     pub(crate) async fn finish(&mut self) {
-        let Some(Sender { queue, counts, mut task }) = self.sender.take() else { return };
+        let Some(SpanSender { queue, counts, mut task }) = self.sender.take() else { return };
         drop(queue);
         if timeout_at(Instant::now() + LAST, &mut task).await.is_err() {
             task.abort();
@@ -217,12 +217,12 @@ impl Traces {
     }
 }
 
-impl Sender {
+impl SpanSender {
     fn start(exporter: SpanExporter, collector: String) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(SpanCounts::default());
         let task = tokio::spawn(send(exporter, collector, waiting, counts.clone()));
-        Sender { queue, counts, task }
+        SpanSender { queue, counts, task }
     }
 
     fn put(&self, span: SpanData) {
@@ -234,7 +234,7 @@ impl Sender {
 }
 
 /// Sends batches until the queue is closed and empty.
-async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Receiver<SpanData>, counts: Arc<Counts>) {
+async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Receiver<SpanData>, counts: Arc<SpanCounts>) {
     let mut batch = Vec::new();
     while gather(&mut waiting, &mut batch).await {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
@@ -284,7 +284,7 @@ async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData
 fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporter, String> {
     let tls = if named.starts_with("https://") {
         let ca = VOUCHES.iter().find_map(|name| said(name)).map(PathBuf::from);
-        KeyFiles { ca, own: None }.client(Expect::Daemon).map_err(|error| error.to_string())?
+        KeyFiles { ca, own: None }.client(PeerExpectation::Daemon).map_err(|error| error.to_string())?
     } else {
         trusting_nobody().map_err(|error| error.to_string())?
     };

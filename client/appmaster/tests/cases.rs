@@ -3,11 +3,11 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::event::Ending;
-use headroom_types::exit::{Sample, TaskReport};
+use headroom_appmaster::event::JobEndKind;
+use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::TaskState;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, TaskBehaviour, MasterScenario, SimulatedCluster};
 
 const JOB: &str = concat!(
     job_head!("cases", "288MiB", 4, 2, 4),
@@ -23,14 +23,14 @@ fn learning() -> String {
     JOB.replace("name = \"cases\"", "name = \"cases\"\nsizes = \"learned\"").replace("count = 8", "count = 40")
 }
 
-fn figures(world: &World) -> (u32, u32, u32) {
+fn figures(world: &SimulatedCluster) -> (u32, u32, u32) {
     let totals = world.core.totals();
     (totals.done, totals.failed, totals.memory_kills)
 }
 
 /// Samples that were all taken before, or after, the task was large.
 fn small_samples(report: &mut TaskReport) {
-    let sample = |at_ms| Sample {
+    let sample = |at_ms| MemorySample {
         at_ms,
         current: Bytes::from_mib(5),
         anon: Some(Bytes::from_mib(4)),
@@ -49,7 +49,7 @@ fn slack(report: &mut TaskReport) {
 }
 
 fn page_cache(report: &mut TaskReport) {
-    report.timeline = vec![Sample {
+    report.timeline = vec![MemorySample {
         at_ms: 500,
         current: Bytes::from_mib(1000),
         anon: Some(Bytes::from_mib(200)),
@@ -64,8 +64,8 @@ fn page_cache(report: &mut TaskReport) {
 fn of_two_attempts_that_race_the_one_that_is_known_counts_once() {
     // An executor is disconnected for longer than the timeout of the master. Its tasks end
     // meanwhile, and it returns with them while they run again elsewhere.
-    let fault = Fault::Partitioned { at_ms: 500, nth: 0, for_ms: 70_000 };
-    let world = Scenario::of(JOB).usual(Habit::native(50, 30_000)).fault(fault).run();
+    let fault = InjectedFault::Partitioned { at_ms: 500, nth: 0, for_ms: 70_000 };
+    let world = MasterScenario::of(JOB).usual(TaskBehaviour::native(50, 30_000)).fault(fault).run();
     assert_eq!(figures(&world), (8, 0, 0));
     let lost: Vec<_> = world.rows.values().filter(|row| row.attempts.len() == 2).collect();
     assert_eq!(lost.len(), 4, "those of one executor");
@@ -82,29 +82,29 @@ fn a_kill_after_a_good_end_changes_nothing() {
         (report.evidence.own.local.oom_kill, report.evidence.own.local.oom) = (1, 1);
         report.evidence.own.events.oom_kill = 1;
     };
-    let world = Scenario::of(JOB).usual(Habit::native(50, 1000).telling(killed_later)).run();
+    let world = MasterScenario::of(JOB).usual(TaskBehaviour::native(50, 1000).telling(killed_later)).run();
     assert_eq!(figures(&world), (8, 0, 0));
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Succeeded));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Succeeded));
 }
 
 #[test]
 fn a_peak_a_little_above_the_limit_is_a_kill_like_any_other_and_no_size() {
-    let world = Scenario::of(JOB).habit("map/3", Habit::native(100, 1000).telling(slack)).run();
+    let world = MasterScenario::of(JOB).habit("map/3", TaskBehaviour::native(100, 1000).telling(slack)).run();
     assert_eq!((figures(&world), world.sizes("map/3")), ((8, 0, 1), vec![64, 128]));
     let peak = world.row("map/3").attempts[0].peak.expect("a peak");
     assert!(peak > Bytes::from_mib(64), "it is told as it was: {peak}");
     // The learner takes the peak as the need: no later task gets less.
-    let world = Scenario::of(&learning()).usual(Habit::native(100, 1000).telling(slack)).run();
+    let world = MasterScenario::of(&learning()).usual(TaskBehaviour::native(100, 1000).telling(slack)).run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (40, 0));
     assert_eq!(world.row("map/39").attempts.len(), 1);
 }
 
 #[test]
 fn what_a_child_used_that_is_gone_is_known_by_the_peak_and_not_by_the_samples() {
-    let storm = || Habit::native(190, 1000).telling(small_samples);
-    let world = Scenario::of(JOB).habit("map/3", storm()).run();
+    let storm = || TaskBehaviour::native(190, 1000).telling(small_samples);
+    let world = MasterScenario::of(JOB).habit("map/3", storm()).run();
     assert_eq!((figures(&world), world.sizes("map/3")), ((8, 0, 2), vec![64, 128, 192]), "no cache, no spike: a kill");
-    let world = Scenario::of(&learning()).usual(storm()).run();
+    let world = MasterScenario::of(&learning()).usual(storm()).run();
     let last = world.sizes("map/39");
     assert!(last.len() == 1 && last[0] >= 190, "learned from the peak: {last:?}");
 }
@@ -112,20 +112,20 @@ fn what_a_child_used_that_is_gone_is_known_by_the_peak_and_not_by_the_samples() 
 #[test]
 fn page_cache_is_no_need() {
     let job = learning().replace("288MiB", "1056MiB").replace("slots = 4", "slots = 1");
-    let reader = Habit::native(1000, 20_000).telling(page_cache);
-    let shadow = Scenario::of(&job.replace("learned", "shadow")).nodes(&[16 * 1024]).usual(reader).run();
+    let reader = TaskBehaviour::native(1000, 20_000).telling(page_cache);
+    let shadow = MasterScenario::of(&job.replace("learned", "shadow")).nodes(&[16 * 1024]).usual(reader).run();
     let size = shadow.row("map/39").attempts[0].shadow.as_ref().map(|s| s.profile.memory().whole_mib());
     assert!(size.is_some_and(|mib| (200..400).contains(&mib)), "{size:?}");
 }
 
 #[test]
 fn on_nodes_of_several_sizes_what_is_large_goes_where_it_fits() {
-    let world = Scenario::of(JOB).nodes(&[700, 4096, 700]).habit("map/3", Habit::native(3000, 1000)).run();
+    let world = MasterScenario::of(JOB).nodes(&[700, 4096, 700]).habit("map/3", TaskBehaviour::native(3000, 1000)).run();
     assert_eq!(figures(&world).0, 8);
     let last = world.row("map/3").attempts.last().expect("attempts");
     assert_eq!(last.node.as_str(), "n1");
     assert!(last.profile.memory() <= Bytes::from_mib(4096 - 32));
-    let world = Scenario::of(JOB).nodes(&[700, 2048, 700]).habit("map/3", Habit::native(3000, 1000)).run();
+    let world = MasterScenario::of(JOB).nodes(&[700, 2048, 700]).habit("map/3", TaskBehaviour::native(3000, 1000)).run();
     assert_eq!(world.row("map/3").state, TaskState::Failed);
     assert_eq!(world.sizes("map/3").last(), Some(&(2048 - 32)), "the largest node was tried");
     assert!(world.row("map/3").note.contains("use a larger node"), "{}", world.row("map/3").note);
@@ -136,8 +136,8 @@ fn what_waits_for_a_larger_container_when_its_node_is_lost_asks_for_nothing_more
     let grow = JOB.replace("grow = false", "grow = true").replace("count = 8", "count = 1");
     // In its first second, a frozen task requests more memory every few milliseconds.
     for at_ms in 20..60 {
-        let fault = Fault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost };
-        let world = Scenario::of(&grow).nodes(&[2048]).habit("map/0", Habit::native(1000, 1000)).fault(fault).run();
+        let fault = InjectedFault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost };
+        let world = MasterScenario::of(&grow).nodes(&[2048]).habit("map/0", TaskBehaviour::native(1000, 1000)).fault(fault).run();
         assert_eq!(figures(&world), (1, 0, 0), "lost at {at_ms} ms");
         assert!(world.core.fleet().growing.is_empty(), "lost at {at_ms} ms: {:?}", world.core.fleet().growing);
         let live: Bytes = world

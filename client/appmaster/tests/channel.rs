@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_appmaster::executor_link::{Gate, LinkEvent, serve};
+use headroom_appmaster::executor_link::{ChannelCredentials, ExecutorLinkEvent, serve};
 use headroom_wire::v1::task::{FromExecutor, MAX_LINE, MAX_UNPROVEN, OLDEST, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(60);
 
-async fn server() -> (String, mpsc::Receiver<LinkEvent>) {
+async fn server() -> (String, mpsc::Receiver<ExecutorLinkEvent>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let address = listener.local_addr().expect("address").to_string();
     let (events, heard) = mpsc::channel(16);
-    let gate = Gate { token: "secret".into(), app: "job.1".parse().expect("id") };
+    let gate = ChannelCredentials { token: "secret".into(), app: "job.1".parse().expect("id") };
     tokio::spawn(serve(listener, None, gate, events));
     (address, heard)
 }
@@ -38,7 +38,7 @@ async fn say(stream: &mut TcpStream, message: &FromExecutor) {
     stream.write_all(&line).await.expect("sends");
 }
 
-async fn heard(events: &mut mpsc::Receiver<LinkEvent>) -> LinkEvent {
+async fn heard(events: &mut mpsc::Receiver<ExecutorLinkEvent>) -> ExecutorLinkEvent {
     timeout(SOON, events.recv()).await.expect("in time").expect("an event")
 }
 
@@ -53,11 +53,11 @@ async fn words_go_both_ways_in_their_order() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
-    let LinkEvent::Up { connection, hello, sender, .. } = heard(&mut events).await else { panic!("no hello") };
+    let ExecutorLinkEvent::Up { connection, hello, sender, .. } = heard(&mut events).await else { panic!("no hello") };
     assert_eq!((hello.slots, hello.running.len()), (4, 1));
     say(&mut stream, &FromExecutor::Alive).await;
     say(&mut stream, &FromExecutor::Usage { tasks: Vec::new() }).await;
-    let LinkEvent::Heard { connection: same, message, .. } = heard(&mut events).await else { panic!("no words") };
+    let ExecutorLinkEvent::Heard { connection: same, message, .. } = heard(&mut events).await else { panic!("no words") };
     assert_eq!((same, *message), (connection, FromExecutor::Usage { tasks: Vec::new() }));
     for attempt in ["map/1@1", "map/2@1"] {
         sender.send(ToExecutor::Ack { attempt: attempt.parse().expect("id") }).await.expect("sends");
@@ -69,7 +69,7 @@ async fn words_go_both_ways_in_their_order() {
         assert_eq!(message, ToExecutor::Ack { attempt: attempt.parse().expect("id") });
     }
     drop(lines);
-    assert!(matches!(heard(&mut events).await, LinkEvent::Down { connection: gone, .. } if gone == connection));
+    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Down { connection: gone, .. } if gone == connection));
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn what_was_sent_leaves_before_the_connection_is_closed() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
-    let LinkEvent::Up { sender, writer, .. } = heard(&mut events).await else { panic!("no hello") };
+    let ExecutorLinkEvent::Up { sender, writer, .. } = heard(&mut events).await else { panic!("no hello") };
     sender.send(ToExecutor::Shutdown).await.expect("sends");
     drop(sender);
     timeout(SOON, writer).await.expect("in time").expect("ends");
@@ -132,8 +132,8 @@ async fn who_knows_the_secret_is_told_why_it_is_refused() {
     assert!(events.try_recv().is_err(), "the loop heard of none of them");
     let known = line(&hello(VERSION, "secret", "job.1.e1.c1")) + "{\"kind\":\"ended\",\"report\":{}}\n";
     let refused = tokio::spawn(async move { refusal(&address, known.as_bytes()).await });
-    let LinkEvent::Up { sender, .. } = heard(&mut events).await else { panic!("no hello") };
-    assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+    let ExecutorLinkEvent::Up { sender, .. } = heard(&mut events).await else { panic!("no hello") };
+    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Down { .. }));
     drop(sender);
     let (why, ..) = timeout(SOON, refused).await.expect("in time").expect("told");
     assert!(why.contains("`ended` is not right") && why.contains("attempt"), "{why}");
@@ -144,9 +144,9 @@ async fn what_a_later_version_may_add_is_passed_over() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
-    let LinkEvent::Up { sender: _open, .. } = heard(&mut events).await else { panic!("no hello") };
+    let ExecutorLinkEvent::Up { sender: _open, .. } = heard(&mut events).await else { panic!("no hello") };
     stream.write_all(b"{\"kind\":\"checkpointed\",\"at\":7}\n{\"kind\":\"usage\",\"tasks\":[],\"io\":3}\n").await.expect("sends");
-    let LinkEvent::Heard { message, .. } = heard(&mut events).await else { panic!("the connection is closed") };
+    let ExecutorLinkEvent::Heard { message, .. } = heard(&mut events).await else { panic!("the connection is closed") };
     assert_eq!(*message, FromExecutor::Usage { tasks: Vec::new() });
 }
 
@@ -155,10 +155,10 @@ async fn an_endless_line_ends_the_connection() {
     let (address, mut events) = server().await;
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
-    assert!(matches!(heard(&mut events).await, LinkEvent::Up { .. }));
+    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Up { .. }));
     let flood = vec![b'x'; MAX_LINE + 64 * 1024];
     let _ = timeout(SOON, stream.write_all(&flood)).await.expect("does not hang"); // refused in the middle of it
-    assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Down { .. }));
 }
 
 /// The maximum number of unauthenticated connections.
@@ -181,7 +181,7 @@ async fn who_has_not_shown_the_secret_has_little_room_and_gives_it_back() {
     let strangers: Vec<_> = (0..STRANGERS).map(|_| silent(&address)).collect();
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
-    assert!(matches!(heard(&mut events).await, LinkEvent::Up { .. }), "it waits, and is not sent away");
+    assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Up { .. }), "it waits, and is not sent away");
     assert!(!strangers.iter().all(is_open), "there is no room for it and all of them");
 }
 
@@ -203,7 +203,7 @@ async fn executors_that_come_all_at_once_come_in_one_after_the_other() {
         .collect();
     let mut up = std::collections::BTreeMap::new();
     while up.len() < EXECUTORS {
-        let LinkEvent::Up { hello, sender, .. } = heard(&mut events).await else { panic!("one was sent away") };
+        let ExecutorLinkEvent::Up { hello, sender, .. } = heard(&mut events).await else { panic!("one was sent away") };
         up.insert(hello.container, sender);
     }
     for executor in executors {
@@ -235,9 +235,9 @@ async fn of_a_line_that_does_not_show_the_secret_little_is_read() {
         let mut stream = TcpStream::connect(&address).await.expect("connects");
         let both = line + "{\"kind\":\"usage\",\"tasks\":[]}\n";
         timeout(SOON, stream.write_all(both.as_bytes())).await.expect("does not hang").expect("sends");
-        let LinkEvent::Up { sender: _open, .. } = heard(&mut events).await else { panic!("no hello") };
-        assert!(matches!(heard(&mut events).await, LinkEvent::Heard { .. }));
+        let ExecutorLinkEvent::Up { sender: _open, .. } = heard(&mut events).await else { panic!("no hello") };
+        assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Heard { .. }));
         drop(stream);
-        assert!(matches!(heard(&mut events).await, LinkEvent::Down { .. }));
+        assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Down { .. }));
     }
 }

@@ -4,7 +4,7 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::event::Ending;
+use headroom_appmaster::event::JobEndKind;
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::TaskState;
 use proptest::prelude::*;
@@ -38,7 +38,7 @@ fn job() -> Scenario {
 
 /// Every task is done, and its output is that of its last attempt.
 fn each_has_its_own_output(world: &World) {
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Succeeded), "{:?}", world.core.totals());
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Succeeded), "{:?}", world.core.totals());
     assert_eq!(world.files.places.len(), 6, "{:?}", world.files.places);
     for n in 0..6 {
         let last = world.row(&format!("map/{n}")).attempts.last().expect("an attempt").attempt.file_name();
@@ -110,7 +110,7 @@ fn an_executor_may_die_once_its_task_has_ended() {
 #[test]
 fn what_is_in_a_place_already_is_never_replaced() {
     let world = Scenario::of(JOB).files(40, &["/out/map-2"]).run();
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
     assert_eq!(world.files.attempt("/out/map-2"), Some("somebody else"));
     let row = world.row("map/2");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Failed, 1), "running it again would not help");

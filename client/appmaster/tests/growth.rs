@@ -4,9 +4,9 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::event::Ending;
+use headroom_appmaster::event::JobEndKind;
 use headroom_types::{Bytes, ExitReason};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use world::{Fault, Habit, Scenario, World};
 
 /// Two executors of two slots with 64 MiB each.
@@ -149,8 +149,8 @@ fn the_cap_and_the_mode_bound_it() {
     let world =
         Scenario::of(&capped).nodes(&[1024]).usual(Habit::native(10, 1000)).habit("map/1", Habit::native(190, 1000)).run();
     assert_eq!(limits(&world, "map/1"), [64, 96, 100]);
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
-    let world = job().mode(Mode::Pinterest).habit("map/1", Habit::native(190, 1000)).run();
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
+    let world = job().mode(MemoryFailureMode::Pinterest).habit("map/1", Habit::native(190, 1000)).run();
     assert_eq!((world.core.totals().grown, world.core.totals().done), (0, 4), "others kill");
 }
 

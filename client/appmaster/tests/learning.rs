@@ -5,13 +5,13 @@
 mod world;
 
 use headroom_appmaster::Core;
-use headroom_appmaster::event::{Effect, Ending, Event, Now};
-use headroom_appmaster::policy::Size;
+use headroom_appmaster::event::{MasterEffect, JobEndKind, MasterEvent, EventTimestamp};
+use headroom_appmaster::policy::AttemptSize;
 use headroom_appmaster::record::Record;
-use headroom_config::Sizes;
+use headroom_config::SizingMode;
 use headroom_types::{Bytes, ExitReason, UnixMillis};
-use headroom_wire::v1::families::{Family, Kind, Need};
-use headroom_wire::v1::job::{Mode, ShadowOutcome, TaskState};
+use headroom_wire::v1::families::{JobHistory, TaskKindHistory, TaskMemoryNeed};
+use headroom_wire::v1::job::{MemoryFailureMode, ShadowOutcome, TaskState};
 use world::{Fault, Habit, Scenario, World};
 
 /// Two executors of four slots with 64 MiB each.
@@ -131,7 +131,7 @@ fn a_kind_with_two_peaks_loses_nobody_and_reaches_the_second_peak_in_one_step() 
 fn a_leak_is_given_up_and_poisons_nothing() {
     let world = alone().usual(Habit::native(200, 20_000)).habit("map/9", Habit::native(900_000, 20_000)).run();
     assert_eq!(done(&world), (39, 1));
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
     assert!(world.sizes("map/9").len() <= 3, "{:?}", world.sizes("map/9"));
     assert!(firsts(&world)[30..].iter().all(|mib| *mib < 300), "{:?}", firsts(&world));
 }
@@ -299,7 +299,7 @@ fn a_shadow_of_what_was_killed_says_that_more_might_have_been_enough() {
 
 #[test]
 fn tovar_starts_with_what_wastes_least_and_then_gives_everything() {
-    let s = Scenario::of(&ALONE.replace("sizes = \"learned\"\n", "")).mode(Mode::Tovar).nodes(&[16 * 1024]).mirrored();
+    let s = Scenario::of(&ALONE.replace("sizes = \"learned\"\n", "")).mode(MemoryFailureMode::Tovar).nodes(&[16 * 1024]).mirrored();
     let world = s.usual(Habit::native(200, 20_000)).habit("map/30", Habit::native(900, 20_000)).run();
     assert_eq!(done(&world), (40, 0));
     assert_eq!(world.sizes("map/39"), [200]);
@@ -380,12 +380,12 @@ fn journals_from_before_are_read_and_teach_what_they_can() {
         serde_json::from_value(value).expect("reads")
     };
     let records: Vec<Record> = world.records.iter().map(older).collect();
-    let mut core = Core::replay(world.core.job().clone(), headroom_appmaster::Setup::default(), &records);
+    let mut core = Core::replay(world.core.job().clone(), headroom_appmaster::MasterSetup::default(), &records);
     core.assert_invariants();
     assert_eq!(core.totals().done, 40);
     let learned = core.first_sizes();
     assert!(learned.iter().all(|(_, size, _)| size.memory() < Bytes::from_mib(300)), "{:?}", learned.first());
-    assert_eq!(core.job().sizes(), Sizes::Learned);
+    assert_eq!(core.job().sizes(), SizingMode::Learned);
 }
 
 #[test]
@@ -421,21 +421,21 @@ fn a_long_stage_is_done_in_containers_of_their_own_without_a_kill() {
 }
 
 /// The usage history of a job whose tasks of stage `map` needed this many MiB, for 20 s each.
-fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<Family> {
+fn family(name: &str, peaks: impl Iterator<Item = u64>) -> Box<JobHistory> {
     let first = Bytes::from_mib(64);
-    let need = |mib| Need { peak: Bytes::from_mib(mib), first, last: first, kills: 0, runtime_ms: 20_000 };
-    let kinds = vec![Kind { name: name.into(), tasks: peaks.map(need).collect() }];
-    Box::new(Family { user: "ann".into(), name: "learning".parse().expect("a name"), runs: 3, last: UnixMillis(1), kinds })
+    let need = |mib| TaskMemoryNeed { peak: Bytes::from_mib(mib), first, last: first, kills: 0, runtime_ms: 20_000 };
+    let kinds = vec![TaskKindHistory { name: name.into(), tasks: peaks.map(need).collect() }];
+    Box::new(JobHistory { user: "ann".into(), name: "learning".parse().expect("a name"), runs: 3, last: UnixMillis(1), kinds })
 }
 
 /// A master that received a usage history before its registration, and its records.
-fn informed(job: &str, family: Box<Family>) -> (Core, Vec<Record>) {
+fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
     let job = headroom_config::job::compile(job, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a right job");
-    let (mut core, mut out) = (Core::new(job, headroom_appmaster::Setup::default()), Vec::new());
-    core.step(Now::default(), Event::Known(family.clone()), &mut out);
+    let (mut core, mut out) = (Core::new(job, headroom_appmaster::MasterSetup::default()), Vec::new());
+    core.step(EventTimestamp::default(), MasterEvent::Known(family.clone()), &mut out);
     // Repeated by another epoch of the resource manager.
-    core.step(Now::default(), Event::Known(family), &mut out);
-    let written = out.into_iter().filter_map(|effect| if let Effect::Record(record) = effect { Some(*record) } else { None });
+    core.step(EventTimestamp::default(), MasterEvent::Known(family), &mut out);
+    let written = out.into_iter().filter_map(|effect| if let MasterEffect::Record(record) = effect { Some(*record) } else { None });
     (core, written.collect())
 }
 
@@ -444,10 +444,10 @@ fn what_earlier_jobs_needed_is_known_from_the_first_task_on_and_after_a_restart(
     let (mut core, records) = informed(SLOTS, family("map", 90..140));
     let sizes = core.first_sizes();
     let told =
-        |(_, size, why): &(_, Size, String)| size.slots > 1 && size.memory() >= Bytes::from_mib(128) && why.contains("kind map");
+        |(_, size, why): &(_, AttemptSize, String)| size.slots > 1 && size.memory() >= Bytes::from_mib(128) && why.contains("kind map");
     assert!(sizes.iter().all(told), "{:?}", sizes[0]);
     assert_eq!(records.iter().filter(|record| matches!(record, Record::Known { .. })).count(), 1, "{records:?}");
-    let mut again = Core::replay(core.job().clone(), headroom_appmaster::Setup::default(), &records);
+    let mut again = Core::replay(core.job().clone(), headroom_appmaster::MasterSetup::default(), &records);
     assert_eq!(again.first_sizes(), sizes);
 }
 

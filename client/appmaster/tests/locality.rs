@@ -4,7 +4,7 @@
 mod world;
 
 use headroom_types::{Bytes, Dimension};
-use headroom_wire::v1::am::Relax;
+use headroom_wire::v1::am::RelaxationPolicy;
 use headroom_wire::v1::job::{InputGap, Locality};
 use world::{Fault, Habit, Scenario, World};
 
@@ -43,7 +43,7 @@ fn containers_are_asked_for_where_the_input_is() {
     let world = jvm("input_hosts = [\"n1\"]").nodes(&[4096, 2048]).run();
     let placement = &world.placements[&"set-main".parse().expect("id")];
     let names: Vec<&str> = placement.prefer_nodes.iter().map(|n| n.as_str()).collect();
-    assert_eq!((names, placement.relax), (vec!["n1"], Relax::After { ms: 3000 }));
+    assert_eq!((names, placement.relax), (vec!["n1"], RelaxationPolicy::After { ms: 3000 }));
     for n in 0..4 {
         assert_eq!(localities(&world, &format!("map/{n}")), [Some(Locality::Local)]);
     }

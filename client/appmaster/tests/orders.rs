@@ -3,9 +3,9 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::event::Ending;
+use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::record::Record;
-use headroom_types::{Bytes, ExitReason, TaskOrder, TaskWish};
+use headroom_types::{Bytes, ExitReason, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::job::TaskState;
 use world::{Fault, Habit, Scenario, World};
 
@@ -20,11 +20,11 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn order(task: &str, wish: TaskWish) -> TaskOrder {
+fn order(task: &str, wish: TaskOrderAction) -> TaskOrder {
     TaskOrder { task: task.parse().expect("id"), wish, reason: Some("wrong day".into()) }
 }
 
-fn job(at_ms: u64, task: &str, wish: TaskWish) -> Scenario {
+fn job(at_ms: u64, task: &str, wish: TaskOrderAction) -> Scenario {
     let fault = Fault::Ordered { at_ms, order: order(task, wish) };
     Scenario::of(JOB).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(fault)
 }
@@ -37,20 +37,20 @@ fn others_are_done(world: &World, but: &str) {
 
 #[test]
 fn a_task_that_runs_is_cancelled_and_its_attempt_ends() {
-    let world = job(2_000, "map/0", TaskWish::Cancel).run();
+    let world = job(2_000, "map/0", TaskOrderAction::Cancel).run();
     let row = world.row("map/0");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Failed, 1));
     assert_eq!(row.attempts[0].reason, Some(ExitReason::Stopped));
     assert_eq!(row.note, "map/0 cancelled on request: wrong day");
     others_are_done(&world, "map/0");
     let outcome = world.outcome.as_ref().expect("over");
-    assert_eq!(outcome.ending, Ending::Failed);
+    assert_eq!(outcome.ending, JobEndKind::Failed);
     assert!(outcome.diagnostics.contains("7 of 8 tasks done, 1 failed; map/0 cancelled on request"), "{}", outcome.diagnostics);
 }
 
 #[test]
 fn a_task_that_waits_is_cancelled_and_never_runs() {
-    let world = job(2_000, "map/7", TaskWish::Cancel).run();
+    let world = job(2_000, "map/7", TaskOrderAction::Cancel).run();
     assert_eq!((world.row("map/7").state, world.row("map/7").attempts.len()), (TaskState::Failed, 0));
     others_are_done(&world, "map/7");
 }
@@ -59,7 +59,7 @@ fn a_task_that_waits_is_cancelled_and_never_runs() {
 fn a_cancelled_task_whose_executor_dies_first_is_not_tried_again() {
     let dies = Fault::ContainerEnds { at_ms: 2_005, nth: 0, reason: ExitReason::NodeLost };
     let text = JOB.replace("transient = 0", "transient = 3");
-    let ordered = Fault::Ordered { at_ms: 2_000, order: order("map/1", TaskWish::Cancel) };
+    let ordered = Fault::Ordered { at_ms: 2_000, order: order("map/1", TaskOrderAction::Cancel) };
     let world = Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(ordered).fault(dies).run();
     assert_eq!((world.row("map/1").state, world.row("map/1").attempts.len()), (TaskState::Failed, 1));
     assert_eq!(world.core.totals().done, 7);
@@ -68,7 +68,7 @@ fn a_cancelled_task_whose_executor_dies_first_is_not_tried_again() {
 #[test]
 fn what_is_tried_again_on_request_is_charged_to_no_budget() {
     // The budget for losses is zero, so a charged loss would end the task.
-    let world = job(2_000, "map/2", TaskWish::Retry { attempt: 1 }).run();
+    let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 1 }).run();
     let row = world.row("map/2");
     assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 2));
     assert!(row.attempts[0].decision.contains("tried again on request, not charged"), "{}", row.attempts[0].decision);
@@ -78,14 +78,14 @@ fn what_is_tried_again_on_request_is_charged_to_no_budget() {
 
 #[test]
 fn a_wish_for_an_attempt_that_is_over_ends_no_other() {
-    let world = job(2_000, "map/2", TaskWish::Retry { attempt: 2 }).run();
+    let world = job(2_000, "map/2", TaskOrderAction::Retry { attempt: 2 }).run();
     assert_eq!(world.row("map/2").attempts.len(), 1);
 }
 
 #[test]
 fn what_must_not_run_twice_is_not_tried_again_on_request() {
     let text = JOB.replace("command =", "idempotent = \"no\"\ncommand =");
-    let ordered = Fault::Ordered { at_ms: 2_000, order: order("map/2", TaskWish::Retry { attempt: 1 }) };
+    let ordered = Fault::Ordered { at_ms: 2_000, order: order("map/2", TaskOrderAction::Retry { attempt: 1 }) };
     let world = Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(ordered).run();
     assert_eq!((world.row("map/2").attempts.len(), world.core.totals().done), (1, 8));
 }
@@ -93,7 +93,7 @@ fn what_must_not_run_twice_is_not_tried_again_on_request() {
 #[test]
 fn a_task_that_waits_gets_the_size_that_somebody_asked_for() {
     let memory = Bytes::from_mib(150);
-    let world = job(2_000, "map/6", TaskWish::Resize { memory }).run();
+    let world = job(2_000, "map/6", TaskOrderAction::Resize { memory }).run();
     let attempt = &world.row("map/6").attempts[0];
     assert!(attempt.profile.memory() >= memory && attempt.slots == 3, "{attempt:?}");
     assert_eq!(attempt.why, "150 MiB on request: wrong day");
@@ -102,7 +102,7 @@ fn a_task_that_waits_gets_the_size_that_somebody_asked_for() {
 
 #[test]
 fn more_than_there_is_becomes_the_largest_there_is() {
-    let world = job(2_000, "map/6", TaskWish::Resize { memory: Bytes::from_gib(64) }).run();
+    let world = job(2_000, "map/6", TaskOrderAction::Resize { memory: Bytes::from_gib(64) }).run();
     let attempt = &world.row("map/6").attempts[0];
     assert!(attempt.profile.memory() < Bytes::from_gib(1), "{attempt:?}");
     assert_eq!(world.core.totals().done, 8);
@@ -111,7 +111,7 @@ fn more_than_there_is_becomes_the_largest_there_is() {
 #[test]
 fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
     for n in 1..30 {
-        let world = job(2_000, "map/0", TaskWish::Cancel).fault(Fault::MasterDiesAfter(n)).run();
+        let world = job(2_000, "map/0", TaskOrderAction::Cancel).fault(Fault::MasterDiesAfter(n)).run();
         let row = world.row("map/0");
         assert_eq!(row.state, TaskState::Failed, "after {n} records: {row:?}");
         assert!(row.note.contains("cancelled on request"), "after {n} records: {}", row.note);
@@ -124,7 +124,7 @@ fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
 #[test]
 fn a_task_with_a_higher_priority_begins_first() {
     let run = |task: &str, priority| {
-        let fault = Fault::Ordered { at_ms: 2_000, order: order(task, TaskWish::Rank { priority }) };
+        let fault = Fault::Ordered { at_ms: 2_000, order: order(task, TaskOrderAction::Rank { priority }) };
         let text = JOB.replace("0-7", "0-15");
         Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(fault).run()
     };

@@ -5,7 +5,7 @@
 mod world;
 
 use headroom_types::ExitReason;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use proptest::prelude::*;
 use world::{Fault, Habit, Scenario};
 
@@ -25,7 +25,7 @@ cap = "1GiB"
 "#
 );
 
-fn job(mode: Mode) -> Scenario {
+fn job(mode: MemoryFailureMode) -> Scenario {
     Scenario::of(JOB)
         .mode(mode)
         .usual(Habit::native(50, 2000))
@@ -38,7 +38,7 @@ fn job(mode: Mode) -> Scenario {
 
 #[test]
 fn after_every_record_a_restart_leads_to_the_same_end() {
-    for mode in Mode::ALL {
+    for mode in MemoryFailureMode::ALL {
         let whole = job(mode).run();
         assert!(whole.records.len() > 30);
         for n in 1..=whole.records.len() {
@@ -51,9 +51,9 @@ fn after_every_record_a_restart_leads_to_the_same_end() {
 
 #[test]
 fn a_restart_reruns_nothing_that_is_still_running() {
-    let whole = job(Mode::Headroom).run();
+    let whole = job(MemoryFailureMode::Headroom).run();
     for n in 1..whole.records.len() {
-        let restarted = job(Mode::Headroom).fault(Fault::MasterDiesAfter(n)).run();
+        let restarted = job(MemoryFailureMode::Headroom).fault(Fault::MasterDiesAfter(n)).run();
         let totals = restarted.core.totals();
         assert_eq!((totals.transient, totals.memory_kills), (0, whole.core.totals().memory_kills), "died after record {n}");
     }
@@ -69,7 +69,7 @@ proptest! {
         needs in proptest::collection::vec(1u64..700, 12),
         lost_at in 1u64..8000, nth in 0usize..3, dies in 1usize..60, twice in any::<bool>(), rm_at in 1u64..8000, mode in 0usize..6,
     ) {
-        let mut s = Scenario::of(JOB).mode(Mode::ALL[mode]).nodes(&[1500, 700]);
+        let mut s = Scenario::of(JOB).mode(MemoryFailureMode::ALL[mode]).nodes(&[1500, 700]);
         for (i, need) in needs.iter().enumerate() {
             let id = if i < 10 { format!("map/{i}") } else { format!("reduce/{}", i - 10) };
             s = s.habit(&id, Habit::native(*need, 500 + need * 3));
@@ -82,7 +82,7 @@ proptest! {
         let world = s.run();
         let totals = world.core.totals();
         prop_assert!(totals.running == 0 && totals.done + totals.failed <= 12);
-        if Mode::ALL[mode] == Mode::Headroom {
+        if MemoryFailureMode::ALL[mode] == MemoryFailureMode::Headroom {
             prop_assert_eq!(totals.failed, 0, "every task fits some node");
         }
     }

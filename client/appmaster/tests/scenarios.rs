@@ -3,9 +3,9 @@
 #[macro_use]
 mod world;
 
-use headroom_appmaster::event::Ending;
+use headroom_appmaster::event::JobEndKind;
 use headroom_types::ExitReason;
-use headroom_wire::v1::job::{Mode, TaskState};
+use headroom_wire::v1::job::{MemoryFailureMode, TaskState};
 use world::{Fault, Habit, Scenario, World};
 
 /// 20 tasks on 2 executors of 4 slots with 64 MiB each.
@@ -20,7 +20,7 @@ command = ["prog", "{index}"]
 );
 
 /// Four tasks need three times their share, one more than a whole executor.
-fn figure(mode: Mode) -> Scenario {
+fn figure(mode: MemoryFailureMode) -> Scenario {
     let mut s = Scenario::of(FIGURE).mode(mode).usual(Habit::native(50, 2000)).habit("group/19", Habit::native(300, 2000));
     for heavy in [3, 7, 11, 15] {
         s = s.habit(&format!("group/{heavy}"), Habit::native(190, 2000));
@@ -34,7 +34,7 @@ fn done(world: &World) -> u32 {
 
 #[test]
 fn the_figure_in_mode_headroom_loses_no_task_and_no_innocent() {
-    let world = figure(Mode::Headroom).run();
+    let world = figure(MemoryFailureMode::Headroom).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed, totals.innocent_reruns), (20, 0, 0));
     assert_eq!(world.sizes("group/3"), [64, 128, 192], "the cheap step first, then a container of its own");
@@ -45,24 +45,24 @@ fn the_figure_in_mode_headroom_loses_no_task_and_no_innocent() {
     assert_eq!(slots, [1, 2, 1]);
     let second = &world.row("group/3").attempts[1].container;
     assert!(world.rows.values().any(|r| r.attempts[0].container == *second), "no new container for the cheap step");
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Succeeded));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Succeeded));
     assert!(totals.rerun_byte_ms > 0 && totals.rerun_byte_ms < totals.allocated_byte_ms);
 }
 
 #[test]
 fn the_figure_in_mode_uber_loses_the_one_that_needs_more_than_an_executor() {
-    let world = figure(Mode::Uber).run();
+    let world = figure(MemoryFailureMode::Uber).run();
     assert_eq!((done(&world), world.core.totals().failed), (19, 1));
     assert_eq!(world.sizes("group/3"), [64, 256]);
     assert_eq!(world.row("group/3").attempts[1].slots, 4, "alone on a whole executor");
     assert_eq!(world.row("group/19").state, TaskState::Failed);
     assert_eq!(world.sizes("group/19"), [64, 256], "killed alone on a whole one is final");
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
 }
 
 #[test]
 fn the_figure_in_mode_pinterest_climbs_to_larger_executors() {
-    let world = figure(Mode::Pinterest).run();
+    let world = figure(MemoryFailureMode::Pinterest).run();
     assert_eq!((done(&world), world.core.totals().failed), (20, 0));
     assert_eq!(world.sizes("group/3"), [64, 128, 2 * 288 - 32]);
     assert_eq!(world.sizes("group/19"), [64, 128, 2 * 288 - 32]);
@@ -70,7 +70,7 @@ fn the_figure_in_mode_pinterest_climbs_to_larger_executors() {
 
 #[test]
 fn the_figure_in_mode_databricks_doubles_until_it_fits() {
-    let world = figure(Mode::Databricks).run();
+    let world = figure(MemoryFailureMode::Databricks).run();
     assert_eq!((done(&world), world.core.totals().failed), (20, 0));
     assert_eq!(world.sizes("group/3"), [64, 128, 256]);
     assert_eq!(world.sizes("group/19"), [64, 128, 256, 512]);
@@ -78,14 +78,14 @@ fn the_figure_in_mode_databricks_doubles_until_it_fits() {
 
 #[test]
 fn the_figure_in_mode_tovar_gives_everything_to_what_was_killed() {
-    let world = figure(Mode::Tovar).run();
+    let world = figure(MemoryFailureMode::Tovar).run();
     assert_eq!((done(&world), world.core.totals().failed), (20, 0));
     assert_eq!(world.sizes("group/3"), [64, 8 * 1024 - 32]);
 }
 
 #[test]
 fn the_figure_in_mode_fixed_loses_all_that_need_more() {
-    let world = figure(Mode::Fixed).run();
+    let world = figure(MemoryFailureMode::Fixed).run();
     assert_eq!((done(&world), world.core.totals().failed), (15, 5));
     assert_eq!(world.sizes("group/19"), [64; 4]);
     assert_eq!(world.core.totals().escalated, 0);
@@ -93,7 +93,7 @@ fn the_figure_in_mode_fixed_loses_all_that_need_more() {
 
 #[test]
 fn the_rest_of_a_ladder_is_told_before_it_is_climbed() {
-    for mode in [Mode::Headroom, Mode::Uber, Mode::Pinterest, Mode::Databricks, Mode::Fixed] {
+    for mode in [MemoryFailureMode::Headroom, MemoryFailureMode::Uber, MemoryFailureMode::Pinterest, MemoryFailureMode::Databricks, MemoryFailureMode::Fixed] {
         let world = figure(mode).run();
         let sizes = world.sizes("group/19");
         for n in 1..=sizes.len() {
@@ -102,14 +102,14 @@ fn the_rest_of_a_ladder_is_told_before_it_is_climbed() {
             assert!(told.starts_with(&came), "{mode:?}, attempt {n}: {told:?} was told, {came:?} came");
         }
         let first = &world.ahead[&(world::task("group/0"), 1)];
-        assert_eq!(first.is_empty(), mode == Mode::Fixed, "also of one that is never killed: {first:?}");
+        assert_eq!(first.is_empty(), mode == MemoryFailureMode::Fixed, "also of one that is never killed: {first:?}");
         assert!(world.row("group/0").ahead.is_empty(), "nothing follows a success");
     }
 }
 
 #[test]
 fn events_tell_the_way_of_a_task_in_words() {
-    let world = figure(Mode::Headroom).run();
+    let world = figure(MemoryFailureMode::Headroom).run();
     let of =
         |reason: &str| world.words(reason).into_iter().filter(|m| m.contains("group/3")).map(str::to_owned).collect::<Vec<_>>();
     let killed = of("OomKilled");
@@ -144,7 +144,7 @@ fn a_task_above_every_size_ends_with_a_message_that_says_what_to_do() {
         row.note
     );
     assert_eq!(world.words("EscalationExhausted").len(), 1);
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::MemoryExhausted));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn what_can_never_fit_is_told_at_once_with_the_largest_node() {
     assert_eq!((done(&world), world.core.totals().failed), (0, 4));
     assert!(world.row("map/0").note.contains("288 MiB") && world.row("map/0").note.contains("200 MiB"));
     assert!(world.now_ms < 2000 && world.granted.is_empty(), "nothing was tried");
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
 }
 
 const JVM: &str = concat!(
@@ -239,7 +239,7 @@ fn plain_failures_end_at_their_budget() {
     let world = Scenario::of(ONE).habit("map/1", Habit::ending(&[ExitReason::Exit { code: 1 }; 9])).run();
     assert_eq!(world.sizes("map/1"), [64; 4]);
     assert!(world.row("map/1").note.contains("exit code 1"), "{}", world.row("map/1").note);
-    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(Ending::Failed));
+    assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
 }
 
 #[test]
@@ -254,8 +254,8 @@ fn what_must_not_run_twice_never_does() {
 
 #[test]
 fn repeated_and_late_reports_change_nothing() {
-    let world = figure(Mode::Headroom).fault(Fault::Twice).run();
-    let once = figure(Mode::Headroom).run();
+    let world = figure(MemoryFailureMode::Headroom).fault(Fault::Twice).run();
+    let once = figure(MemoryFailureMode::Headroom).run();
     let counted = |w: &World| (w.core.totals().memory_kills, w.core.totals().escalated, w.core.totals().done);
     assert_eq!(counted(&world), counted(&once));
     assert_eq!(world.result(), once.result());
@@ -263,7 +263,7 @@ fn repeated_and_late_reports_change_nothing() {
 
 #[test]
 fn a_lost_executor_costs_only_what_ran_in_it() {
-    let world = figure(Mode::Headroom).fault(Fault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost }).run();
+    let world = figure(MemoryFailureMode::Headroom).fault(Fault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost }).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0));
     assert!((1..=4).contains(&totals.transient), "{totals:?}");
@@ -404,8 +404,8 @@ fn executors_that_never_start_end_the_job_with_a_reason() {
 
 #[test]
 fn a_restart_of_the_resource_manager_disturbs_nothing() {
-    let world = figure(Mode::Headroom).fault(Fault::ManagerRestarts { at_ms: 2500 }).run();
-    let once = figure(Mode::Headroom).run();
+    let world = figure(MemoryFailureMode::Headroom).fault(Fault::ManagerRestarts { at_ms: 2500 }).run();
+    let once = figure(MemoryFailureMode::Headroom).run();
     assert_eq!(world.result(), once.result());
     let totals = world.core.totals();
     assert_eq!((totals.memory_kills, totals.transient), (once.core.totals().memory_kills, 0));

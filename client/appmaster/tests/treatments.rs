@@ -3,9 +3,9 @@
 #[macro_use]
 mod world;
 
-use headroom_types::exit::{Sample, TaskReport};
+use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{Bytes, Certainty, Charge, Diagnosis, ExitReason, Remedy, SubCause, Treatment};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use world::{Fault, Habit, Scenario, World};
 
 const JOB: &str = concat!(
@@ -100,7 +100,7 @@ fn a_request_that_some_node_can_answer_is_answered() {
 
 #[test]
 fn other_modes_know_no_sub_causes() {
-    for mode in [Mode::Pinterest, Mode::Uber, Mode::Databricks, Mode::Tovar, Mode::Fixed] {
+    for mode in [MemoryFailureMode::Pinterest, MemoryFailureMode::Uber, MemoryFailureMode::Databricks, MemoryFailureMode::Tovar, MemoryFailureMode::Fixed] {
         let habit = Habit::ending(&[ExitReason::HeapOom]).telling(|report| found(report, SubCause::OwnLimit));
         let world = job("", habit).mode(mode).run();
         assert!(world.row("map/1").attempts.len() > 1, "{mode:?}");
@@ -113,7 +113,7 @@ fn steadily(report: &mut TaskReport) {
     found(report, SubCause::OwnData);
     let limit = report.evidence.own.limit.unwrap_or_default();
     let life = limit.whole_mib() * 1000 / 32;
-    let point = |n: u64| Sample {
+    let point = |n: u64| MemorySample {
         at_ms: n * life / 20,
         current: limit.mul_ratio(n, 20),
         anon: None,

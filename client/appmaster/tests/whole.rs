@@ -6,9 +6,9 @@ mod fake;
 use std::time::Duration;
 
 use fake::{Cluster, JOB};
-use headroom_appmaster::event::Ending;
+use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::record::Record;
-use headroom_appmaster::run::{self, Finished, Options, RunError, Wish};
+use headroom_appmaster::run::{self, MasterResult, MasterOptions, RunError, StopRequest};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::{InputGap, Locality, TaskState};
 use tokio::io::AsyncReadExt as _;
@@ -17,15 +17,15 @@ use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(60);
 
-fn options(cluster: &Cluster, dir: &std::path::Path) -> (Options, watch::Sender<Wish>) {
+fn options(cluster: &Cluster, dir: &std::path::Path) -> (MasterOptions, watch::Sender<StopRequest>) {
     let job = dir.join("job.toml");
     std::fs::write(&job, JOB).expect("writes");
-    let (wish, leave) = watch::channel(Wish::GoOn);
-    let options = Options {
+    let (wish, leave) = watch::channel(StopRequest::GoOn);
+    let options = MasterOptions {
         job,
         app: None,
         attempt: 1,
-        trust: headroom_client::Trust::default(),
+        trust: headroom_client::ClientCredentials::default(),
         rm: cluster.url(),
         state: Some(dir.join("state")),
         base_dir: None,
@@ -38,7 +38,7 @@ fn options(cluster: &Cluster, dir: &std::path::Path) -> (Options, watch::Sender<
     (options, wish)
 }
 
-async fn finished(options: Options) -> Finished {
+async fn finished(options: MasterOptions) -> MasterResult {
     timeout(SOON, run::run(options)).await.expect("in time").expect("runs")
 }
 
@@ -128,7 +128,7 @@ async fn the_next_run_goes_on_where_the_last_one_was_left() {
     second.app = Some(app);
     let running = tokio::spawn(finished(first));
     cluster.until("a task was killed and others run", |s| s.started >= 4).await;
-    wish.send(Wish::Leave).expect("is heard");
+    wish.send(StopRequest::Leave).expect("is heard");
     let left = running.await.expect("runs");
     assert!(left.outcome.is_none() && cluster.seen().finished.is_none(), "the job is not over");
     let end = finished(second).await;
@@ -161,7 +161,7 @@ async fn a_killed_application_ends_its_master() {
     cluster.until("tasks run", |s| s.started >= 2).await;
     cluster.kill();
     let end = running.await.expect("runs");
-    assert_eq!(end.outcome.map(|o| o.ending), Some(Ending::Stopped));
+    assert_eq!(end.outcome.map(|o| o.ending), Some(JobEndKind::Stopped));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,7 +199,7 @@ async fn another_jobs_journal_is_refused() {
     let app = run::submit(&mut first).await.expect("submits");
     let running = tokio::spawn(finished(first));
     cluster.until("tasks run", |s| s.started >= 1).await;
-    wish.send(Wish::Leave).expect("is heard");
+    wish.send(StopRequest::Leave).expect("is heard");
     running.await.expect("runs");
     let (mut second, _keep) = options(&cluster, dir.path());
     second.app = Some(app);

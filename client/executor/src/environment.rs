@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use headroom_transport::Address;
+use headroom_transport::MasterAddress;
 use headroom_types::{AppId, ContainerId, EnforcerKind};
 
 /// Maximum number of slots of an executor.
@@ -32,9 +32,9 @@ const OWN: [&str; 13] = [
 
 /// The checked environment.
 #[derive(Clone)]
-pub struct Environment {
+pub struct ExecutorSettings {
     /// Address of the master.
-    pub master: Address,
+    pub master: MasterAddress,
     /// Secret for the first line of a connection.
     pub token: String,
     /// Number of slots.
@@ -62,7 +62,7 @@ pub struct Environment {
     pub for_tasks: Vec<(OsString, OsString)>,
 }
 
-impl std::fmt::Debug for Environment {
+impl std::fmt::Debug for ExecutorSettings {
     /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment")
@@ -88,9 +88,9 @@ fn wrong(variable: &'static str, what: impl Into<String>) -> EnvironmentError {
     EnvironmentError { variable, what: what.into() }
 }
 
-impl Environment {
+impl ExecutorSettings {
     /// Parses `vars`; reports all errors at once.
-    pub fn read(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Environment, Vec<EnvironmentError>> {
+    pub fn read(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Result<ExecutorSettings, Vec<EnvironmentError>> {
         let vars: Vec<(OsString, OsString)> = vars.into_iter().collect();
         let mut problems = Vec::new();
         let found = Self::checked(&vars, &mut problems);
@@ -100,7 +100,7 @@ impl Environment {
         }
     }
 
-    fn checked(vars: &[(OsString, OsString)], problems: &mut Vec<EnvironmentError>) -> Option<Environment> {
+    fn checked(vars: &[(OsString, OsString)], problems: &mut Vec<EnvironmentError>) -> Option<ExecutorSettings> {
         let mut vars_of = Vars { vars, problems };
         let master = vars_of.parsed("HEADROOM_MASTER_URL", "an address such as tcp://127.0.0.1:4711", |t| t.parse().ok());
         let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| Some(t.to_owned()));
@@ -122,7 +122,7 @@ impl Environment {
         let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES").and_then(OsStr::to_str).and_then(|t| t.parse().ok());
         let own = |key: &OsStr| OWN.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
-        Some(Environment {
+        Some(ExecutorSettings {
             master: master?,
             token: token?,
             slots: slots?,
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn tasks_get_neither_the_secret_nor_what_is_the_executors_own() {
-        let environment = Environment::read(vars(&[])).expect("good");
+        let environment = ExecutorSettings::read(vars(&[])).expect("good");
         assert_eq!((environment.master.at.as_str(), environment.slots), ("127.0.0.1:4711", 4));
         let keys: Vec<_> = environment.for_tasks.iter().map(|(k, _)| k.to_string_lossy().into_owned()).collect();
         assert!(keys.contains(&"PATH".to_owned()) && keys.contains(&"HEADROOM_APP".to_owned()));
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn all_problems_are_told_at_once() {
         let wrong = vars(&[("HEADROOM_SLOTS", "0"), ("HEADROOM_MASTER_URL", "http://x"), ("HEADROOM_ENFORCER", "hope")]);
-        let problems = Environment::read(wrong).expect_err("wrong");
+        let problems = ExecutorSettings::read(wrong).expect_err("wrong");
         let named: Vec<_> = problems.iter().map(|p| p.variable).collect();
         assert_eq!(named, ["HEADROOM_MASTER_URL", "HEADROOM_SLOTS", "HEADROOM_ENFORCER"]);
     }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn only_the_fallback_needs_no_cgroup() {
         let without = |kind: &str| vars(&[("HEADROOM_ENFORCER", kind), ("HEADROOM_CGROUP", "")]);
-        assert!(Environment::read(without("cgroup1")).is_err());
-        assert_eq!(Environment::read(without("poll")).expect("good").cgroup, None);
+        assert!(ExecutorSettings::read(without("cgroup1")).is_err());
+        assert_eq!(ExecutorSettings::read(without("poll")).expect("good").cgroup, None);
     }
 }

@@ -4,7 +4,7 @@
 //! Reason, dimension, counters, heap and marker are never cut, because the master decides on them.
 
 use headroom_types::TaskReport;
-use headroom_types::exit::Sample;
+use headroom_types::exit::MemorySample;
 
 /// Number of timeline points after the first cut.
 const FEW_POINTS: usize = 48;
@@ -30,7 +30,7 @@ fn size(report: &TaskReport) -> usize {
 }
 
 fn thin_timeline(report: &mut TaskReport) {
-    report.timeline = Sample::thinned(&report.timeline, FEW_POINTS);
+    report.timeline = MemorySample::thinned(&report.timeline, FEW_POINTS);
 }
 
 fn short_log(report: &mut TaskReport) {
@@ -54,8 +54,8 @@ fn only_facts(report: &mut TaskReport) {
 #[cfg(test)]
 pub(crate) mod samples {
     use headroom_types::exit::{
-        Collector, GcCause, GcFacts, GroupFacts, HeapFacts, LeftBy, Mark, MemoryEvents, MemoryStat, OuterLevel, ProcessFacts,
-        Sample, SubCause, Unattributed, Victim,
+        GarbageCollector, GcCause, CollectionReport, CgroupStats, HeapReport, LeftoverOwner, TimelineMark, MemoryEvents, MemoryStat, OuterLevel, ProcessMemory,
+        MemorySample, SubCause, Unattributed, VictimProcess,
     };
 
     use crate::taskgroup::NAME;
@@ -78,9 +78,9 @@ pub(crate) mod samples {
         }
     }
 
-    fn facts() -> GroupFacts {
+    fn facts() -> CgroupStats {
         let n = Some(Bytes::MAX);
-        GroupFacts {
+        CgroupStats {
             limit: n,
             current: Bytes::MAX,
             peak: n,
@@ -100,9 +100,9 @@ pub(crate) mod samples {
         }
     }
 
-    fn inside() -> ProcessFacts {
+    fn inside() -> ProcessMemory {
         let (bytes, count) = (Bytes::MAX, u32::MAX);
-        ProcessFacts {
+        ProcessMemory {
             pid: i32::MAX,
             current: bytes,
             arena_count: count,
@@ -124,7 +124,7 @@ pub(crate) mod samples {
     }
 
     fn level_with_leftovers(level: &str, local: MemoryEvents) -> OuterLevel {
-        let left_by = vec![LeftBy { name: "n".repeat(NAME), memory: Bytes::MAX }];
+        let left_by = vec![LeftoverOwner { name: "n".repeat(NAME), memory: Bytes::MAX }];
         let unattributed = Unattributed { memory: Bytes::MAX, left_by };
         OuterLevel { unattributed: Some(unattributed), ..OuterLevel::counted(level, Some(Bytes::MAX), local) }
     }
@@ -138,7 +138,7 @@ pub(crate) mod samples {
         let n = Some(Bytes::MAX);
         large.evidence.own = facts();
         large.evidence.outer = vec![level_with_leftovers("container", events()), OuterLevel::counted("host", n, events())];
-        large.evidence.heap = Some(HeapFacts {
+        large.evidence.heap = Some(HeapReport {
             used: Bytes::MAX,
             committed: Bytes::MAX,
             max: Bytes::MAX,
@@ -150,8 +150,8 @@ pub(crate) mod samples {
             eden: n,
             survivor: n,
             compiled: n,
-            gc: Some(GcFacts {
-                collector: Some(Collector::Shenandoah),
+            gc: Some(CollectionReport {
+                collector: Some(GarbageCollector::Shenandoah),
                 collections: u64::MAX,
                 full: u64::MAX,
                 spent_ms: u64::MAX,
@@ -163,14 +163,14 @@ pub(crate) mod samples {
         });
         large.evidence.inside = Some(inside());
         large.evidence.heap_marker = Some("\u{1}".repeat(300));
-        large.evidence.victims = vec![Victim { pid: i32::MAX, name: "x".repeat(15), rss: Bytes::MAX }; 8];
+        large.evidence.victims = vec![VictimProcess { pid: i32::MAX, name: "x".repeat(15), rss: Bytes::MAX }; 8];
         large.evidence.missing = vec!["y".repeat(400); 8];
         let text = "z".repeat(300);
         let row = Diagnosis::new(SubCause::BudgetNotPassed, Certainty::Certain, text.clone(), text.clone()).at_the_price_of(text);
         let row = row.fitting(Bytes::MAX);
         large.diagnosis = vec![row; 8];
         let point =
-            Sample { at_ms: u64::MAX, current: Bytes::MAX, anon: n, file: n, heap: n, limit: n, mark: Some(Mark::LimitLowered) };
+            MemorySample { at_ms: u64::MAX, current: Bytes::MAX, anon: n, file: n, heap: n, limit: n, mark: Some(TimelineMark::LimitLowered) };
         large.timeline = vec![point; 512];
         large.log_tail = "\u{1}".repeat(4096);
         large

@@ -17,7 +17,7 @@ use std::time::Duration;
 use headroom_node_cgroup::hold::pressure_from;
 use headroom_node_cgroup::{CgroupError, Group, Watch};
 use headroom_types::Bytes;
-use headroom_types::exit::GroupFacts;
+use headroom_types::exit::CgroupStats;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 
 /// The state of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum GrowthState {
     /// Below the limit and monitored.
     Below,
     /// Frozen near the limit: the pressure is reported and no process in the group runs.
@@ -38,7 +38,7 @@ pub enum Hold {
 
 /// An event of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum GrowthEvent {
     /// Most of the limit is in use, page cache not counted.
     Pressure,
     /// The limit was raised.
@@ -51,7 +51,7 @@ pub enum Event {
 
 /// The action that follows an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum GrowthAction {
     /// No action.
     Nothing,
     /// Freezes the group and reports pressure to the master.
@@ -62,25 +62,25 @@ pub enum Action {
     LetGo,
 }
 
-impl Hold {
+impl GrowthState {
     /// The transition function of the machine.
     #[must_use]
-    pub fn on(self, event: Event) -> (Hold, Action) {
+    pub fn on(self, event: GrowthEvent) -> (GrowthState, GrowthAction) {
         match self {
-            Hold::Below => match event {
-                Event::Pressure => (Hold::Held, Action::Hold),
-                Event::More => (Hold::Below, Action::GoOn),
-                Event::LetGo => (Hold::Free, Action::LetGo),
-                Event::HoldOver => (self, Action::Nothing), // the limit was raised just before
+            GrowthState::Below => match event {
+                GrowthEvent::Pressure => (GrowthState::Held, GrowthAction::Hold),
+                GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
+                GrowthEvent::LetGo => (GrowthState::Free, GrowthAction::LetGo),
+                GrowthEvent::HoldOver => (self, GrowthAction::Nothing), // the limit was raised just before
             },
-            Hold::Held => match event {
-                Event::Pressure => (self, Action::Nothing), // reported already
-                Event::More => (Hold::Below, Action::GoOn),
-                Event::LetGo | Event::HoldOver => (Hold::Free, Action::LetGo),
+            GrowthState::Held => match event {
+                GrowthEvent::Pressure => (self, GrowthAction::Nothing), // reported already
+                GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
+                GrowthEvent::LetGo | GrowthEvent::HoldOver => (GrowthState::Free, GrowthAction::LetGo),
             },
-            Hold::Free => match event {
-                Event::Pressure | Event::LetGo | Event::HoldOver => (self, Action::Nothing),
-                Event::More => (Hold::Below, Action::GoOn),
+            GrowthState::Free => match event {
+                GrowthEvent::Pressure | GrowthEvent::LetGo | GrowthEvent::HoldOver => (self, GrowthAction::Nothing),
+                GrowthEvent::More => (GrowthState::Below, GrowthAction::GoOn),
             },
         }
     }
@@ -89,49 +89,49 @@ impl Hold {
 /// True if a group with this limit needs more memory: nearly full without page cache, which the
 /// kernel reclaims by itself. The kernel updates the counter of page cache with a delay, so a short
 /// burst of reads can look like pressure.
-pub fn is_pressed(facts: &GroupFacts, limit: Bytes) -> bool {
+pub fn is_pressed(facts: &CgroupStats, limit: Bytes) -> bool {
     let files = facts.stat.file.unwrap_or_default().saturating_sub(facts.stat.shmem.unwrap_or_default());
     facts.current.saturating_sub(files) >= pressure_from(limit)
 }
 
 /// The growth of one task.
 #[derive(Debug)]
-pub struct Growth {
+pub struct TaskGrowth {
     /// State.
-    pub hold: Hold,
+    pub hold: GrowthState,
     /// Current limit. Bytes.
     pub limit: Bytes,
     /// Maximum time of a freeze.
     longest: Duration,
     /// Start of the freeze.
     since: Option<Instant>,
-    alarms: Alarms,
+    alarms: PressureAlarms,
 }
 
-impl Growth {
+impl TaskGrowth {
     /// Arms the throttle: from now on the kernel holds the group near `limit`.
-    pub fn arm(group: &Group, limit: Bytes, hold_ms: u64) -> Result<Growth, CgroupError> {
+    pub fn arm(group: &Group, limit: Bytes, hold_ms: u64) -> Result<TaskGrowth, CgroupError> {
         group.hold_at(limit)?;
-        let alarms = Alarms::of(group, limit)?;
+        let alarms = PressureAlarms::of(group, limit)?;
         let longest = Duration::from_millis(hold_ms).min(LONGEST);
-        Ok(Growth { hold: Hold::Below, limit, longest, since: None, alarms })
+        Ok(TaskGrowth { hold: GrowthState::Below, limit, longest, since: None, alarms })
     }
 
     /// Handles an event and applies the action in the kernel. Returns the action.
-    pub fn happen(&mut self, event: Event, group: &Group) -> Result<Action, CgroupError> {
+    pub fn happen(&mut self, event: GrowthEvent, group: &Group) -> Result<GrowthAction, CgroupError> {
         let (hold, action) = self.hold.on(event);
         self.hold = hold;
         match action {
-            Action::Nothing => {}
-            Action::Hold => {
+            GrowthAction::Nothing => {}
+            GrowthAction::Hold => {
                 self.since = Some(Instant::now());
                 group.pause()?;
             }
-            Action::GoOn => {
+            GrowthAction::GoOn => {
                 self.since = None;
                 group.go_on()?;
             }
-            Action::LetGo => {
+            GrowthAction::LetGo => {
                 self.since = None;
                 group.let_go()?;
             }
@@ -145,9 +145,9 @@ impl Growth {
         group.set_memory(limit)?;
         self.limit = limit;
         group.hold_at(limit)?;
-        self.alarms = Alarms::of(group, limit)?;
+        self.alarms = PressureAlarms::of(group, limit)?;
         let held = self.since.map(|since| since.elapsed());
-        self.happen(Event::More, group)?;
+        self.happen(GrowthEvent::More, group)?;
         Ok(held)
     }
 
@@ -160,15 +160,15 @@ impl Growth {
     /// monitored.
     pub async fn alarm(&self) {
         match self.hold {
-            Hold::Below => self.alarms.ring().await,
-            Hold::Held | Hold::Free => std::future::pending().await,
+            GrowthState::Below => self.alarms.ring().await,
+            GrowthState::Held | GrowthState::Free => std::future::pending().await,
         }
     }
 }
 
 /// The kernel events that wake the loop.
 #[derive(Debug)]
-struct Alarms {
+struct PressureAlarms {
     /// Counters of the group have changed; v1: its limit is reached.
     events: Option<AsyncFd<Watch>>,
     /// v1: nearly all of the limit is in use.
@@ -177,13 +177,13 @@ struct Alarms {
     stalls: Option<AsyncFd<Watch>>,
 }
 
-impl Alarms {
-    fn of(group: &Group, limit: Bytes) -> Result<Alarms, CgroupError> {
+impl PressureAlarms {
+    fn of(group: &Group, limit: Bytes) -> Result<PressureAlarms, CgroupError> {
         let stalls = Watch::stalls(group).unwrap_or_else(|error| {
             tracing::debug!(%error, "time lost for memory cannot be watched, ignoring");
             None
         });
-        Ok(Alarms {
+        Ok(PressureAlarms {
             events: watched(Watch::open(group)?, Interest::READABLE),
             usage: watched(Watch::usage(group, pressure_from(limit))?, Interest::READABLE),
             stalls: watched(stalls, Interest::PRIORITY),
@@ -228,33 +228,33 @@ mod tests {
 
     #[test]
     fn every_cell() {
-        let events = [Event::Pressure, Event::More, Event::LetGo, Event::HoldOver];
+        let events = [GrowthEvent::Pressure, GrowthEvent::More, GrowthEvent::LetGo, GrowthEvent::HoldOver];
         let table = [
             (
-                Hold::Below,
+                GrowthState::Below,
                 [
-                    (Hold::Held, Action::Hold),
-                    (Hold::Below, Action::GoOn),
-                    (Hold::Free, Action::LetGo),
-                    (Hold::Below, Action::Nothing),
+                    (GrowthState::Held, GrowthAction::Hold),
+                    (GrowthState::Below, GrowthAction::GoOn),
+                    (GrowthState::Free, GrowthAction::LetGo),
+                    (GrowthState::Below, GrowthAction::Nothing),
                 ],
             ),
             (
-                Hold::Held,
+                GrowthState::Held,
                 [
-                    (Hold::Held, Action::Nothing),
-                    (Hold::Below, Action::GoOn),
-                    (Hold::Free, Action::LetGo),
-                    (Hold::Free, Action::LetGo),
+                    (GrowthState::Held, GrowthAction::Nothing),
+                    (GrowthState::Below, GrowthAction::GoOn),
+                    (GrowthState::Free, GrowthAction::LetGo),
+                    (GrowthState::Free, GrowthAction::LetGo),
                 ],
             ),
             (
-                Hold::Free,
+                GrowthState::Free,
                 [
-                    (Hold::Free, Action::Nothing),
-                    (Hold::Below, Action::GoOn),
-                    (Hold::Free, Action::Nothing),
-                    (Hold::Free, Action::Nothing),
+                    (GrowthState::Free, GrowthAction::Nothing),
+                    (GrowthState::Below, GrowthAction::GoOn),
+                    (GrowthState::Free, GrowthAction::Nothing),
+                    (GrowthState::Free, GrowthAction::Nothing),
                 ],
             ),
         ];
@@ -268,10 +268,10 @@ mod tests {
     #[test]
     fn pages_of_files_are_no_need_and_tmpfs_is() {
         let limit = Bytes::from_mib(100);
-        let facts = |current, file, shmem| GroupFacts {
+        let facts = |current, file, shmem| CgroupStats {
             current: Bytes::from_mib(current),
             stat: MemoryStat { file: Some(Bytes::from_mib(file)), shmem: Some(Bytes::from_mib(shmem)), ..MemoryStat::default() },
-            ..GroupFacts::default()
+            ..CgroupStats::default()
         };
         assert!(is_pressed(&facts(92, 1, 0), limit));
         assert!(!is_pressed(&facts(99, 40, 0), limit), "they can be given back");

@@ -7,25 +7,25 @@
 use headroom_node_cgroup::hsperf::HeapFile;
 use headroom_node_core::hsperf;
 use headroom_node_core::starved::GcWindow;
-use headroom_types::exit::{HeapFacts, Mark};
+use headroom_types::exit::{HeapReport, TimelineMark};
 
 /// Maximum number of processes of a task that are searched for a JVM.
 const MOST_PROCESSES: usize = 32;
 
 /// The heap monitor of one task.
 #[derive(Debug, Default)]
-pub struct HeapWatch {
+pub struct HeapMonitor {
     file: Option<HeapFile>,
-    last: Option<HeapFacts>,
+    last: Option<HeapReport>,
     window: GcWindow,
     /// Reason that the last search or read failed.
     absent: Option<String>,
 }
 
-impl HeapWatch {
+impl HeapMonitor {
     /// Searches `pids` for a JVM if none is known, and reads its counters `at_ms` milliseconds
     /// after the start of the task. Returns a mark when the heap becomes starved.
-    pub fn look(&mut self, at_ms: u64, pids: impl FnOnce() -> Vec<i32>) -> Option<Mark> {
+    pub fn look(&mut self, at_ms: u64, pids: impl FnOnce() -> Vec<i32>) -> Option<TimelineMark> {
         if self.file.is_none() {
             for pid in pids().into_iter().take(MOST_PROCESSES) {
                 match HeapFile::locate(pid) {
@@ -41,7 +41,7 @@ impl HeapWatch {
     }
 
     /// Reads the current counters of the JVM or, after its end, its last ones.
-    pub fn read(&mut self, at_ms: u64) -> Option<Mark> {
+    pub fn read(&mut self, at_ms: u64) -> Option<TimelineMark> {
         let file = self.file.as_ref()?;
         let parsed = file.read().map_err(|e| e.to_string()).and_then(|bytes| hsperf::parse(&bytes).map_err(|e| e.to_string()));
         match parsed {
@@ -63,7 +63,7 @@ impl HeapWatch {
     }
 
     /// The last values.
-    pub fn facts(&self) -> Option<HeapFacts> {
+    pub fn facts(&self) -> Option<HeapReport> {
         self.last
     }
 

@@ -11,15 +11,15 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use headroom_node_exec::namespaces::probe;
-use headroom_node_exec::{Child, Command, Namespaces, Privilege, SpawnError, Step, spawn};
+use headroom_node_exec::{ChildProcess, Command, Namespaces, Privilege, SpawnError, SpawnStep, spawn};
 use headroom_types::{Remedy, UnixMillis};
 use headroom_wire::v1::task::TaskStart;
 
 use crate::clock;
-use crate::environment::Environment;
+use crate::environment::ExecutorSettings;
 use crate::limits::has_remedy;
 use crate::logs::TaskFiles;
-use crate::taskgroup::{Container, TaskGroup};
+use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
 /// Added to the executor's `oom_score_adj` for tasks, so that the kernel kills a task before the
 /// executor.
@@ -27,11 +27,11 @@ const WORSE_THAN_EXECUTOR: i32 = 300;
 
 /// Context that all tasks of the executor share.
 #[derive(Debug)]
-pub struct Site {
+pub struct LaunchContext {
     /// Environment of the executor.
-    pub environment: Environment,
+    pub environment: ExecutorSettings,
     /// The container.
-    pub container: Container,
+    pub container: ContainerCgroup,
     /// Default working directory of tasks.
     pub work_dir: PathBuf,
     /// `oom_score_adj` of tasks.
@@ -42,18 +42,18 @@ pub struct Site {
     pub no_namespaces: Option<String>,
 }
 
-impl Site {
+impl LaunchContext {
     /// The context for `environment`, with the caller's working directory.
-    pub fn new(environment: Environment) -> anyhow::Result<Site> {
+    pub fn new(environment: ExecutorSettings) -> anyhow::Result<LaunchContext> {
         let nowhere = PathBuf::from("/");
         let path = environment.cgroup.as_deref().unwrap_or(&nowhere);
-        let container = Container::attach(environment.enforcer, path)
+        let container = ContainerCgroup::attach(environment.enforcer, path)
             .with_context(|| format!("the container's cgroup {} cannot be used", path.display()))?;
         let work_dir = std::env::current_dir().context("the working directory is gone")?;
         let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
         let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
         let oom_score_adj = (own + WORSE_THAN_EXECUTOR).min(1000);
-        Ok(Site { environment, container, work_dir, oom_score_adj, namespaces, no_namespaces })
+        Ok(LaunchContext { environment, container, work_dir, oom_score_adj, namespaces, no_namespaces })
     }
 }
 
@@ -74,9 +74,9 @@ fn task_namespaces(shm: Option<u64>) -> (Option<Namespaces>, Option<String>) {
 
 /// A task whose process runs.
 #[derive(Debug)]
-pub struct Launched {
+pub struct LaunchedTask {
     /// Its process.
-    pub child: Child,
+    pub child: ChildProcess,
     /// Its cgroup.
     pub group: TaskGroup,
     /// Its logs.
@@ -88,7 +88,7 @@ pub struct Launched {
 }
 
 /// Starts a task.
-pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
+pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<LaunchedTask> {
     let files = TaskFiles::create(&site.environment.dir, &start.attempt).context("its log files cannot be made")?;
     if let Some(output) = &start.output {
         own_directory(Path::new(output)).with_context(|| format!("its output directory {output} cannot be made"))?;
@@ -97,7 +97,7 @@ pub fn launch(site: &Site, start: &TaskStart) -> anyhow::Result<Launched> {
     match hold(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
         Ok(child) => {
             group.group().set_root_pid(child.pid);
-            Ok(Launched { child, group, files, started: clock::now(), born: Instant::now() })
+            Ok(LaunchedTask { child, group, files, started: clock::now(), born: Instant::now() })
         }
         Err(e) => {
             if let Err(left) = group.clear().and_then(|_| site.container.remove(&group)) {
@@ -115,7 +115,7 @@ pub fn program_code(error: &anyhow::Error) -> Option<i32> {
     const ENOEXEC: i32 = 8;
     const EACCES: i32 = 13;
     const ENOTDIR: i32 = 20;
-    let refused = error.downcast_ref::<SpawnError>().filter(|e| e.step == Step::Exec)?;
+    let refused = error.downcast_ref::<SpawnError>().filter(|e| e.step == SpawnStep::Exec)?;
     match refused.source.raw_os_error()? {
         ENOENT | ENOTDIR => Some(127),
         EACCES | ENOEXEC => Some(126),
@@ -139,7 +139,7 @@ fn hold(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     }
 }
 
-fn launch_in(site: &Site, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<Child> {
+fn launch_in(site: &LaunchContext, start: &TaskStart, group: &TaskGroup, files: &TaskFiles) -> anyhow::Result<ChildProcess> {
     let [program, args @ ..] = start.command.as_slice() else { anyhow::bail!("its command is empty") };
     let args: Vec<OsString> = args.iter().map(OsString::from).collect();
     let mut env = task_env(&site.environment.for_tasks, start, files.marker_path(), files.cached_path());

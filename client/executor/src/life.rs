@@ -18,7 +18,7 @@ use headroom_types::StopCause;
 
 /// The phase of a task between its first instruction and the end of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum TaskPhase {
     /// No stop request so far.
     Running,
     /// SIGTERM was sent.
@@ -36,7 +36,7 @@ pub enum Life {
 
 /// An event of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TaskEvent {
     /// A stop request.
     Stop(StopCause),
     /// The grace period is over.
@@ -49,7 +49,7 @@ pub enum Event {
 
 /// The action that follows an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum TaskAction {
     /// No action.
     Nothing,
     /// Sends SIGTERM to the main process and starts the grace period.
@@ -58,23 +58,23 @@ pub enum Action {
     Kill,
 }
 
-impl Life {
+impl TaskPhase {
     /// The transition function of the machine.
     #[must_use]
-    pub fn on(self, event: Event) -> (Life, Action) {
+    pub fn on(self, event: TaskEvent) -> (TaskPhase, TaskAction) {
         match self {
-            Life::Running => match event {
-                Event::Stop(cause) => (Life::Asked { cause }, Action::Terminate),
-                Event::Enforce(cause) => (Life::Killed { cause: Some(cause) }, Action::Kill),
-                Event::VictimSeen => (Life::Killed { cause: None }, Action::Kill),
-                Event::GraceOver => (self, Action::Nothing), // no stop request, so no grace period
+            TaskPhase::Running => match event {
+                TaskEvent::Stop(cause) => (TaskPhase::Asked { cause }, TaskAction::Terminate),
+                TaskEvent::Enforce(cause) => (TaskPhase::Killed { cause: Some(cause) }, TaskAction::Kill),
+                TaskEvent::VictimSeen => (TaskPhase::Killed { cause: None }, TaskAction::Kill),
+                TaskEvent::GraceOver => (self, TaskAction::Nothing), // no stop request, so no grace period
             },
-            Life::Asked { cause } => match event {
-                Event::Stop(_) => (self, Action::Nothing), // a stop request exists already
-                Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (Life::Killed { cause: Some(cause) }, Action::Kill),
+            TaskPhase::Asked { cause } => match event {
+                TaskEvent::Stop(_) => (self, TaskAction::Nothing), // a stop request exists already
+                TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => (TaskPhase::Killed { cause: Some(cause) }, TaskAction::Kill),
             },
-            Life::Killed { .. } => match event {
-                Event::Stop(_) | Event::GraceOver | Event::Enforce(_) | Event::VictimSeen => (self, Action::Nothing), // ended
+            TaskPhase::Killed { .. } => match event {
+                TaskEvent::Stop(_) | TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => (self, TaskAction::Nothing), // ended
             },
         }
     }
@@ -82,9 +82,9 @@ impl Life {
     /// The recorded cause of the end, if Headroom requested it.
     pub fn cause(self) -> Option<StopCause> {
         match self {
-            Life::Running => None,
-            Life::Asked { cause } => Some(cause),
-            Life::Killed { cause } => cause,
+            TaskPhase::Running => None,
+            TaskPhase::Asked { cause } => Some(cause),
+            TaskPhase::Killed { cause } => cause,
         }
     }
 }
@@ -93,42 +93,42 @@ impl Life {
 mod tests {
     use super::*;
 
-    const STATES: [Life; 4] = [
-        Life::Running,
-        Life::Asked { cause: StopCause::Asked },
-        Life::Killed { cause: Some(StopCause::OverLimit) },
-        Life::Killed { cause: None },
+    const STATES: [TaskPhase; 4] = [
+        TaskPhase::Running,
+        TaskPhase::Asked { cause: StopCause::Asked },
+        TaskPhase::Killed { cause: Some(StopCause::OverLimit) },
+        TaskPhase::Killed { cause: None },
     ];
-    const EVENTS: [Event; 5] = [
-        Event::Stop(StopCause::Asked),
-        Event::Stop(StopCause::Timeout),
-        Event::GraceOver,
-        Event::Enforce(StopCause::OverLimit),
-        Event::VictimSeen,
+    const EVENTS: [TaskEvent; 5] = [
+        TaskEvent::Stop(StopCause::Asked),
+        TaskEvent::Stop(StopCause::Timeout),
+        TaskEvent::GraceOver,
+        TaskEvent::Enforce(StopCause::OverLimit),
+        TaskEvent::VictimSeen,
     ];
 
     #[test]
     fn every_cell() {
         let asked = STATES[1];
-        let killed = |cause| Life::Killed { cause };
+        let killed = |cause| TaskPhase::Killed { cause };
         let table = [
             // Stop(Asked)              Stop(Timeout)                                               GraceOver
             [
-                (asked, Action::Terminate),
-                (Life::Asked { cause: StopCause::Timeout }, Action::Terminate),
-                (Life::Running, Action::Nothing),
-                (killed(Some(StopCause::OverLimit)), Action::Kill),
-                (killed(None), Action::Kill),
+                (asked, TaskAction::Terminate),
+                (TaskPhase::Asked { cause: StopCause::Timeout }, TaskAction::Terminate),
+                (TaskPhase::Running, TaskAction::Nothing),
+                (killed(Some(StopCause::OverLimit)), TaskAction::Kill),
+                (killed(None), TaskAction::Kill),
             ],
             [
-                (asked, Action::Nothing),
-                (asked, Action::Nothing),
-                (killed(Some(StopCause::Asked)), Action::Kill),
-                (killed(Some(StopCause::Asked)), Action::Kill),
-                (killed(Some(StopCause::Asked)), Action::Kill),
+                (asked, TaskAction::Nothing),
+                (asked, TaskAction::Nothing),
+                (killed(Some(StopCause::Asked)), TaskAction::Kill),
+                (killed(Some(StopCause::Asked)), TaskAction::Kill),
+                (killed(Some(StopCause::Asked)), TaskAction::Kill),
             ],
-            [(STATES[2], Action::Nothing); 5],
-            [(STATES[3], Action::Nothing); 5],
+            [(STATES[2], TaskAction::Nothing); 5],
+            [(STATES[3], TaskAction::Nothing); 5],
         ];
         for (state, row) in STATES.iter().zip(table) {
             for (event, cell) in EVENTS.iter().zip(row) {
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn the_first_cause_stands() {
-        let (life, _) = Life::Running.on(Event::Stop(StopCause::Timeout));
-        let (life, _) = life.on(Event::Stop(StopCause::Asked));
-        let (life, action) = life.on(Event::Enforce(StopCause::OverLimit));
-        assert_eq!((life.cause(), action), (Some(StopCause::Timeout), Action::Kill));
+        let (life, _) = TaskPhase::Running.on(TaskEvent::Stop(StopCause::Timeout));
+        let (life, _) = life.on(TaskEvent::Stop(StopCause::Asked));
+        let (life, action) = life.on(TaskEvent::Enforce(StopCause::OverLimit));
+        assert_eq!((life.cause(), action), (Some(StopCause::Timeout), TaskAction::Kill));
     }
 }

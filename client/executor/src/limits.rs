@@ -22,7 +22,7 @@ pub(crate) const REMEDIES: &str = "HEADROOM_REMEDIES";
 
 /// The manual limits of one task.
 #[derive(Clone, Debug)]
-pub(crate) struct LimitWatch {
+pub(crate) struct ManualLimits {
     limits: OwnLimits,
     born: Instant,
     at: Option<Instant>,
@@ -30,16 +30,16 @@ pub(crate) struct LimitWatch {
     code_cache_is_ours: bool,
 }
 
-impl LimitWatch {
+impl ManualLimits {
     /// Reads the limits from the start of a task.
-    pub(crate) fn new(born: Instant, start: Option<&TaskStart>) -> LimitWatch {
+    pub(crate) fn new(born: Instant, start: Option<&TaskStart>) -> ManualLimits {
         let mut limits = OwnLimits::default();
         if let Some(start) = start {
             limits.add_environment(start.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             limits.add_command(start.command.iter().map(String::as_str));
         }
         let code_cache_is_ours = start.is_some_and(|start| has_remedy(start, Remedy::SmallCodeCache));
-        LimitWatch { limits, born, at: None, code_cache_is_ours }
+        ManualLimits { limits, born, at: None, code_cache_is_ours }
     }
 
     /// Samples the live processes if the interval has passed.
@@ -91,7 +91,7 @@ mod tests {
             assert!(Instant::now() < deadline, "it does not end");
             std::thread::yield_now();
         }
-        let mut watch = LimitWatch::new(Instant::now(), None);
+        let mut watch = ManualLimits::new(Instant::now(), None);
         watch.last(pid);
         let found: Vec<String> = watch.into_vec().iter().map(ToString::to_string).collect();
         assert!(found.contains(&"ulimit -v (RLIMIT_AS) = 100 MiB".to_owned()), "{found:?}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
-use headroom_transport::{Address, Line, Reading, Writing, connect, halves};
+use headroom_transport::{MasterAddress, MasterConnection, Reading, Writing, connect, halves};
 use headroom_types::AppId;
 use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, ToExecutor};
 use tokio::io::AsyncWriteExt as _;
@@ -34,7 +34,7 @@ const WAITING_LINES: usize = 1024;
 #[derive(Debug)]
 pub enum LinkEvent {
     /// Connected. Nothing is sent yet; the first line must be `Hello`.
-    Up(Writer),
+    Up(MasterWriter),
     /// A message of the master.
     Got(Box<ToExecutor>),
     /// The connection is closed.
@@ -50,9 +50,9 @@ pub enum LinkEvent {
 
 /// The addresses at which the link searches the master.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct MasterTarget {
     /// Last known address of the master.
-    pub master: Address,
+    pub master: MasterAddress,
     /// Client of the resource manager, which knows the current address.
     pub rm: Option<Client>,
     /// Application of the master.
@@ -61,7 +61,7 @@ pub struct Target {
 
 /// The sending side of a connection. A drop closes the connection after all queued lines are sent.
 #[derive(Debug)]
-pub struct Writer {
+pub struct MasterWriter {
     lines: mpsc::Sender<Vec<u8>>,
 }
 
@@ -76,7 +76,7 @@ pub enum SendError {
     TooLong,
 }
 
-impl Writer {
+impl MasterWriter {
     /// Queues one message; never waits.
     pub fn send(&self, message: &FromExecutor) -> Result<(), SendError> {
         let mut line = serde_json::to_vec(message).map_err(|_| SendError::TooLong)?;
@@ -92,7 +92,7 @@ impl Writer {
 }
 
 /// Maintains a connection until the receiver of `events` is dropped.
-pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
+pub async fn keep(mut target: MasterTarget, events: mpsc::Sender<LinkEvent>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     let client = target.rm.clone();
     loop {
@@ -115,9 +115,9 @@ pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
         }
         let Some(client) = &client else { continue };
         match ask(client, &target.app).await {
-            Whereabouts::At(master) => target.master = master,
-            Whereabouts::Unknown => {}
-            Whereabouts::Over => {
+            MasterLocation::At(master) => target.master = master,
+            MasterLocation::Unknown => {}
+            MasterLocation::Over => {
                 let _ = events.send(LinkEvent::AppOver).await;
                 return;
             }
@@ -126,43 +126,43 @@ pub async fn keep(mut target: Target, events: mpsc::Sender<LinkEvent>) {
 }
 
 /// The resource manager's information about the master.
-enum Whereabouts {
-    At(Address),
+enum MasterLocation {
+    At(MasterAddress),
     Unknown,
     Over,
 }
 
-async fn ask(client: &Client, app: &AppId) -> Whereabouts {
+async fn ask(client: &Client, app: &AppId) -> MasterLocation {
     match timeout(ASK, client.app(app)).await {
-        Ok(Ok(view)) if view.state.is_final() => Whereabouts::Over,
-        Ok(Ok(view)) => view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(Whereabouts::Unknown, Whereabouts::At),
+        Ok(Ok(view)) if view.state.is_final() => MasterLocation::Over,
+        Ok(Ok(view)) => view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(MasterLocation::Unknown, MasterLocation::At),
         Ok(Err(e)) => {
             tracing::debug!(error = %e, "the resource manager cannot tell where the master is");
-            Whereabouts::Unknown
+            MasterLocation::Unknown
         }
-        Err(_) => Whereabouts::Unknown,
+        Err(_) => MasterLocation::Unknown,
     }
 }
 
 /// The end of a connection.
-struct ConversationEnd {
+struct ConnectionEnd {
     why: String,
     good: bool,
 }
 
-async fn converse(stream: Line, events: &mpsc::Sender<LinkEvent>) -> ConversationEnd {
+async fn converse(stream: MasterConnection, events: &mpsc::Sender<LinkEvent>) -> ConnectionEnd {
     let since = Instant::now();
     let (read, write) = halves(stream);
     let (lines, waiting) = mpsc::channel(WAITING_LINES);
-    if events.send(LinkEvent::Up(Writer { lines })).await.is_err() {
-        return ConversationEnd { why: "the executor ends".into(), good: true };
+    if events.send(LinkEvent::Up(MasterWriter { lines })).await.is_err() {
+        return ConnectionEnd { why: "the executor ends".into(), good: true };
     }
     let mut heard = false;
     let why = tokio::select! {
         why = receive(read, events, &mut heard) => why,
         why = transmit(write, waiting) => why,
     };
-    ConversationEnd { why, good: heard || since.elapsed() >= GOOD }
+    ConnectionEnd { why, good: heard || since.elapsed() >= GOOD }
 }
 
 /// Forwards messages of the master until the connection ends.

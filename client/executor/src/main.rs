@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use headroom_executor::environment::Environment;
-use headroom_executor::run::{Outcome, run};
+use headroom_executor::environment::ExecutorSettings;
+use headroom_executor::run::{ExecutorOutcome, run};
 use tracing_subscriber::EnvFilter;
 
 /// Runs the tasks of one job in slots, each in a cgroup of its own.
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::try_from_env("HEADROOM_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-    let environment = match Environment::read(std::env::vars_os()) {
+    let environment = match ExecutorSettings::read(std::env::vars_os()) {
         Ok(environment) => environment,
         Err(problems) => {
             problems.iter().for_each(|problem| tracing::error!("{problem}"));
@@ -46,12 +46,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     match start(environment, Duration::from_secs(args.give_up_after_s)) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::NoMaster) => {
+        Ok(ExecutorOutcome::Done) => ExitCode::SUCCESS,
+        Ok(ExecutorOutcome::NoMaster) => {
             tracing::error!("there was no master for {} s; the tasks were stopped", args.give_up_after_s);
             ExitCode::FAILURE
         }
-        Ok(Outcome::Refused) => ExitCode::from(3),
+        Ok(ExecutorOutcome::Refused) => ExitCode::from(3),
         Err(e) => {
             tracing::error!("the executor cannot run: {e:#}");
             ExitCode::FAILURE
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(environment: Environment, without_master: Duration) -> anyhow::Result<Outcome> {
+fn start(environment: ExecutorSettings, without_master: Duration) -> anyhow::Result<ExecutorOutcome> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(32)

@@ -6,17 +6,17 @@
 
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::inside::Inside;
-use headroom_node_core::stall::{Look, Stall, is_tight};
+use headroom_node_cgroup::inside::ProcessInspection;
+use headroom_node_core::stall::{StallSample, StallDetector, is_tight};
 use headroom_node_core::{Timeline, maps};
-use headroom_types::exit::{GroupFacts, HeapFacts, Mark, MemoryStat, ProcessFacts, Sample, Victim};
+use headroom_types::exit::{CgroupStats, HeapReport, TimelineMark, MemoryStat, ProcessMemory, MemorySample, VictimProcess};
 use headroom_types::{Bytes, OwnLimit, StopCause, TaskAttemptId, Tick};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 
 use crate::growth::is_pressed;
-use crate::heap::HeapWatch;
-use crate::limits::LimitWatch;
-use crate::reads::Reads;
+use crate::heap::HeapMonitor;
+use crate::limits::ManualLimits;
+use crate::reads::ReadBytesSampler;
 use crate::taskgroup::TaskGroup;
 
 /// Share of the limit from which a task is near its limit. Per cent.
@@ -28,30 +28,30 @@ const INSIDE_EVERY: Duration = Duration::from_secs(1);
 
 /// The measurements of one task.
 #[derive(Debug)]
-pub struct Meter {
+pub struct TaskSampler {
     born: Instant,
     limit: Option<Bytes>,
     timeline: Timeline,
     peak: Bytes,
-    heap: Option<HeapWatch>,
-    victims: Vec<Victim>,
+    heap: Option<HeapMonitor>,
+    victims: Vec<VictimProcess>,
     /// Time and memory use of the last search.
     victims_at: Option<(Instant, Bytes)>,
     /// Memory of the largest process by kind, with time and use of the inspection.
-    inside: Option<ProcessFacts>,
+    inside: Option<ProcessMemory>,
     inside_at: Option<(Instant, Bytes)>,
     /// Memory by kind, at the largest observed use.
     fullest: Option<(Bytes, MemoryStat)>,
     near_told: bool,
-    stall: Stall,
-    reads: Reads,
-    own_limits: LimitWatch,
+    stall: StallDetector,
+    reads: ReadBytesSampler,
+    own_limits: ManualLimits,
     failed: Option<String>,
 }
 
 /// The result of a measurement and the actions that it requires.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct TaskSample {
     /// Memory in use. Bytes.
     pub current: Bytes,
     /// True on the first measurement near the limit.
@@ -67,10 +67,10 @@ pub struct Reading {
     pub pressed: bool,
 }
 
-impl Meter {
+impl TaskSampler {
     /// A sampler without measurements. `runtime` is set for a declared managed heap.
-    pub fn new(born: Instant, limit: Option<Bytes>, runtime: Option<HeapWatch>) -> Self {
-        Meter {
+    pub fn new(born: Instant, limit: Option<Bytes>, runtime: Option<HeapMonitor>) -> Self {
+        TaskSampler {
             born,
             limit,
             timeline: Timeline::default(),
@@ -82,31 +82,31 @@ impl Meter {
             inside_at: None,
             fullest: None,
             near_told: false,
-            stall: Stall::default(),
-            reads: Reads::default(),
-            own_limits: LimitWatch::new(born, None),
+            stall: StallDetector::default(),
+            reads: ReadBytesSampler::default(),
+            own_limits: ManualLimits::new(born, None),
             failed: None,
         }
     }
 
     /// Adds the manual limits in `start`.
     pub fn with_limits_of(mut self, start: &TaskStart) -> Self {
-        self.own_limits = LimitWatch::new(self.born, Some(start));
+        self.own_limits = ManualLimits::new(self.born, Some(start));
         self
     }
 
     /// Sets a new limit. The task can then come near this limit, too.
     pub fn set_limit(&mut self, limit: Bytes) {
-        (self.limit, self.near_told, self.stall) = (Some(limit), false, Stall::default());
+        (self.limit, self.near_told, self.stall) = (Some(limit), false, StallDetector::default());
     }
 
     /// Takes one measurement.
-    pub fn measure(&mut self, group: &TaskGroup) -> Reading {
+    pub fn measure(&mut self, group: &TaskGroup) -> TaskSample {
         let facts = match group.group().facts() {
             Ok(facts) => facts,
             Err(e) => {
                 self.failed = Some(e.to_string());
-                return Reading::default();
+                return TaskSample::default();
             }
         };
         let at_ms = self.age_ms();
@@ -139,13 +139,13 @@ impl Meter {
     }
 
     /// Stores the result of an inspection.
-    pub fn looked_into(&mut self, inside: &Inside) {
+    pub fn looked_into(&mut self, inside: &ProcessInspection) {
         let current = self.inside_at.map(|(_, current)| current).unwrap_or_default();
         let facts = maps::parse(&inside.smaps);
         // The values of an exiting process are all zero and are ignored.
-        if facts != ProcessFacts::default() {
-            let Inside { pid, sockets, pipes, .. } = *inside;
-            self.inside = Some(ProcessFacts { pid, current, sockets, pipes, ..facts });
+        if facts != ProcessMemory::default() {
+            let ProcessInspection { pid, sockets, pipes, .. } = *inside;
+            self.inside = Some(ProcessMemory { pid, current, sockets, pipes, ..facts });
         }
     }
 
@@ -164,7 +164,7 @@ impl Meter {
         }
     }
 
-    fn take(&mut self, facts: &GroupFacts, mark: Option<Mark>, by_kernel: bool, victim: bool) -> Reading {
+    fn take(&mut self, facts: &CgroupStats, mark: Option<TimelineMark>, by_kernel: bool, victim: bool) -> TaskSample {
         self.peak = self.peak.max(facts.current).max(facts.peak.unwrap_or_default());
         if self.fullest.is_none_or(|(most, _)| facts.current >= most) {
             self.fullest = Some((facts.current, facts.stat));
@@ -174,27 +174,27 @@ impl Meter {
         let newly_near = near && !self.near_told;
         self.near_told |= near;
         let pressed = self.limit.is_some_and(|limit| is_pressed(facts, limit));
-        Reading { current: facts.current, newly_near, end: self.end(facts, by_kernel), victim, look_into: None, pressed }
+        TaskSample { current: facts.current, newly_near, end: self.end(facts, by_kernel), victim, look_into: None, pressed }
     }
 
-    fn end(&self, facts: &GroupFacts, by_kernel: bool) -> Option<StopCause> {
+    fn end(&self, facts: &CgroupStats, by_kernel: bool) -> Option<StopCause> {
         let limit = self.limit?;
         (!by_kernel && facts.current > limit).then_some(StopCause::OverLimit)
     }
 
-    fn is_stuck(&mut self, group: &TaskGroup, facts: &GroupFacts) -> bool {
+    fn is_stuck(&mut self, group: &TaskGroup, facts: &CgroupStats) -> bool {
         let Some(limit) = self.limit else { return false };
         let (now, current, stat) = (Tick(self.age_ms()), facts.current, &facts.stat);
         let major_faults = is_tight(current, limit, stat).then(|| group.group().major_faults()).flatten();
-        self.stall.is_stuck(&Look { now, current, limit, stat, major_faults })
+        self.stall.is_stuck(&StallSample { now, current, limit, stat, major_faults })
     }
 
     fn age_ms(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn push(&mut self, facts: &GroupFacts, current: Bytes, mark: Option<Mark>) {
-        self.timeline.push(Sample {
+    fn push(&mut self, facts: &CgroupStats, current: Bytes, mark: Option<TimelineMark>) {
+        self.timeline.push(MemorySample {
             at_ms: self.age_ms(),
             current,
             anon: facts.stat.anon,
@@ -207,16 +207,16 @@ impl Meter {
 
     /// The usage message about `attempt`.
     pub fn usage(&self, attempt: &TaskAttemptId, current: Bytes) -> TaskUsage {
-        let starved = self.heap.as_ref().is_some_and(HeapWatch::is_starved);
+        let starved = self.heap.as_ref().is_some_and(HeapMonitor::is_starved);
         TaskUsage { attempt: attempt.clone(), current, peak: self.peak, heap: self.heap().map(|heap| heap.used), starved }
     }
 
-    fn heap(&self) -> Option<HeapFacts> {
-        self.heap.as_ref().and_then(HeapWatch::facts)
+    fn heap(&self) -> Option<HeapReport> {
+        self.heap.as_ref().and_then(HeapMonitor::facts)
     }
 
     /// Ends the sampling with the values read at the end.
-    pub fn close(mut self, facts: &mut GroupFacts) -> Measured {
+    pub fn close(mut self, facts: &mut CgroupStats) -> TaskMeasurements {
         let at_ms = self.age_ms();
         let mark = self.heap.as_mut().and_then(|heap| heap.read(at_ms));
         // The last point shows the peak, unless an earlier point does: after a kill the remaining
@@ -227,14 +227,14 @@ impl Meter {
         facts.peak = Some(self.peak);
         self.restore(facts);
         let mut missing: Vec<String> = self.failed.take().into_iter().collect();
-        missing.extend(self.heap.as_ref().and_then(HeapWatch::missing));
+        missing.extend(self.heap.as_ref().and_then(HeapMonitor::missing));
         let (heap, own_limits) = (self.heap(), self.own_limits.into_vec());
-        Measured { heap, victims: self.victims, inside: self.inside, own_limits, timeline: self.timeline.into_vec(), missing }
+        TaskMeasurements { heap, victims: self.victims, inside: self.inside, own_limits, timeline: self.timeline.into_vec(), missing }
     }
 
     /// Restores the memory by kind that a killed program has already freed, from the sample with
     /// the largest use. Page cache outlives its process, so the value at the end stands.
-    fn restore(&self, facts: &mut GroupFacts) {
+    fn restore(&self, facts: &mut CgroupStats) {
         let Some((_, stat)) = self.fullest.filter(|(most, _)| *most > facts.current) else { return };
         let end = &mut facts.stat;
         end.anon = end.anon.max(stat.anon);
@@ -249,17 +249,17 @@ impl Meter {
 
 /// All measurements of a task.
 #[derive(Debug)]
-pub struct Measured {
+pub struct TaskMeasurements {
     /// The last heap report of its runtime.
-    pub heap: Option<HeapFacts>,
+    pub heap: Option<HeapReport>,
     /// Its largest processes, seen last.
-    pub victims: Vec<Victim>,
+    pub victims: Vec<VictimProcess>,
     /// Memory of the largest process by kind.
-    pub inside: Option<ProcessFacts>,
+    pub inside: Option<ProcessMemory>,
     /// Limits that were set by hand.
     pub own_limits: Vec<OwnLimit>,
     /// Memory from start to end.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<MemorySample>,
     /// Inputs that could not be read.
     pub missing: Vec<String>,
 }
@@ -268,13 +268,13 @@ pub struct Measured {
 mod tests {
     use super::*;
 
-    fn facts(mib: u64) -> GroupFacts {
-        GroupFacts { current: Bytes::from_mib(mib), ..GroupFacts::default() }
+    fn facts(mib: u64) -> CgroupStats {
+        CgroupStats { current: Bytes::from_mib(mib), ..CgroupStats::default() }
     }
 
     #[test]
     fn near_is_told_once_and_over_only_without_a_kernel() {
-        let mut meter = Meter::new(Instant::now(), Some(Bytes::from_mib(100)), None);
+        let mut meter = TaskSampler::new(Instant::now(), Some(Bytes::from_mib(100)), None);
         assert!(!meter.take(&facts(89), None, true, false).newly_near);
         assert!(meter.take(&facts(90), None, true, false).newly_near);
         assert!(!meter.take(&facts(95), None, true, false).newly_near);
@@ -285,11 +285,11 @@ mod tests {
 
     #[test]
     fn the_timeline_ends_with_what_the_kernel_saw_between_two_samples() {
-        let mut meter = Meter::new(Instant::now(), None, None);
+        let mut meter = TaskSampler::new(Instant::now(), None, None);
         meter.take(&facts(10), None, true, false);
         // A sample during a kill: almost all memory is freed, but the kernel knows the peak.
-        meter.take(&GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(1) }, None, true, false);
-        let mut end = GroupFacts { peak: Some(Bytes::from_mib(64)), ..facts(0) };
+        meter.take(&CgroupStats { peak: Some(Bytes::from_mib(64)), ..facts(1) }, None, true, false);
+        let mut end = CgroupStats { peak: Some(Bytes::from_mib(64)), ..facts(0) };
         let measured = meter.close(&mut end);
         assert_eq!(measured.timeline.last().map(|s| s.current), Some(Bytes::from_mib(64)));
         assert_eq!(end.peak, Some(Bytes::from_mib(64)));

@@ -16,12 +16,12 @@ const MOST: usize = 64;
 
 /// Bytes read by one task.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reads {
+pub(crate) struct ReadBytesSampler {
     most: Option<Bytes>,
     at: Option<Instant>,
 }
 
-impl Reads {
+impl ReadBytesSampler {
     /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
         if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
@@ -58,7 +58,7 @@ mod tests {
         let of = |mib: [Option<u64>; 3]| {
             move |pid: i32| usize::try_from(pid).ok().and_then(|n| mib.get(n).copied().flatten()).map(Bytes::from_mib)
         };
-        let mut reads = Reads::default();
+        let mut reads = ReadBytesSampler::default();
         reads.take(sum(&[0, 1, 2], of([Some(4), Some(8), None])));
         reads.take(sum(&[0, 1, 2], of([Some(5), None, None])));
         assert_eq!(reads.most, Some(Bytes::from_mib(12)), "one that ended and was not waited for has read all the same");

@@ -19,12 +19,12 @@ const REMEMBERED: usize = 4096;
 
 /// The results of an executor.
 #[derive(Clone, Debug, Default)]
-pub struct Results {
+pub struct UnackedResults {
     unacked: BTreeMap<TaskAttemptId, TaskReport>,
     acked: VecDeque<TaskAttemptId>,
 }
 
-impl Results {
+impl UnackedResults {
     /// Adds a result. False if the attempt already has one; the first result stands.
     pub fn add(&mut self, report: TaskReport) -> bool {
         if self.knows(&report.attempt) {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_first_result_stands_and_an_ack_ends_it() {
-        let mut results = Results::default();
+        let mut results = UnackedResults::default();
         let first = report(1);
         assert!(results.add(first.clone()));
         let mut second = report(1);
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_most_results_of_the_largest_kind_fit_into_one_line() {
-        let mut results = Results::default();
+        let mut results = UnackedResults::default();
         for index in 0..MOST {
             assert!(!results.is_full(0));
             assert!(results.add(large_report(u32::try_from(index).expect("small"))));
@@ -114,7 +114,7 @@ mod tests {
         /// any order and repetition.
         #[test]
         fn told_is_ended_minus_acknowledged(steps in proptest::collection::vec((0u32..8, any::<bool>()), 0..40)) {
-            let (mut results, mut ended, mut acked) = (Results::default(), std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+            let (mut results, mut ended, mut acked) = (UnackedResults::default(), std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
             for (index, end) in steps {
                 let attempt = report(index).attempt;
                 if end {

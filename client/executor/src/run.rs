@@ -25,13 +25,13 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::clock;
-use crate::environment::Environment;
+use crate::environment::ExecutorSettings;
 use crate::fit::fitted;
-use crate::launch::Site;
-use crate::link::{self, LinkEvent, SendError, Target, Writer};
-use crate::results::Results;
-use crate::slots::{Answer, Refusal, Slots};
-use crate::task::{self, Finished, Lines, News, Order, Pressed};
+use crate::launch::LaunchContext;
+use crate::link::{self, LinkEvent, SendError, MasterTarget, MasterWriter};
+use crate::results::UnackedResults;
+use crate::slots::{StartDecision, StartRefusal, Slots};
+use crate::task::{self, FinishedTask, TaskChannels, TaskNotification, TaskControl, FreezePressure};
 use crate::verdict::not_started;
 
 /// Time between SIGTERM and SIGKILL of a stopped task.
@@ -52,7 +52,7 @@ const FRAME: usize = 192 << 10;
 
 /// The outcome of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExecutorOutcome {
     /// It was ordered to end.
     Done,
     /// There was no master for too long.
@@ -63,17 +63,17 @@ pub enum Outcome {
 
 /// The phase of the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ExecutorPhase {
     Working,
     Draining { idle_since: Option<Instant> },
-    Stopping { outcome: Outcome },
+    Stopping { outcome: ExecutorOutcome },
 }
 
 /// Runs until the executor is ordered to end, or has been without a master for `without_master`.
-pub async fn run(environment: Environment, without_master: Duration) -> anyhow::Result<Outcome> {
+pub async fn run(environment: ExecutorSettings, without_master: Duration) -> anyhow::Result<ExecutorOutcome> {
     let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
-    let mut executor = Executor::new(Site::new(environment)?, without_master);
+    let mut executor = ExecutorLoop::new(LaunchContext::new(environment)?, without_master);
     let linked = tokio::spawn(link::keep(target, link_events));
     let outcome = executor.turn(link).await?;
     executor.last_words(linked).await;
@@ -82,8 +82,8 @@ pub async fn run(environment: Environment, without_master: Duration) -> anyhow::
 
 /// The addresses of the master and of the resource manager. Without access to the resource manager,
 /// only a master with an unchanged address is found.
-fn target(environment: &Environment) -> Target {
-    let trust = headroom_client::Trust::of_a_container(environment.ca.clone(), environment.token_file.as_deref());
+fn target(environment: &ExecutorSettings) -> MasterTarget {
+    let trust = headroom_client::ClientCredentials::of_a_container(environment.ca.clone(), environment.token_file.as_deref());
     let rm = environment.rm.as_deref().map(|url| headroom_client::Client::with(url, trust?)).transpose();
     let rm = rm.unwrap_or_else(|error| {
         tracing::warn!(
@@ -92,46 +92,46 @@ fn target(environment: &Environment) -> Target {
         );
         None
     });
-    Target { master: environment.master.clone(), rm, app: environment.app.clone() }
+    MasterTarget { master: environment.master.clone(), rm, app: environment.app.clone() }
 }
 
 /// A running task, as seen by the loop.
 #[derive(Debug)]
-struct Running {
-    orders: mpsc::Sender<Order>,
+struct RunningTask {
+    orders: mpsc::Sender<TaskControl>,
     usage: watch::Receiver<Option<TaskUsage>>,
-    pressed: watch::Receiver<Option<Pressed>>,
+    pressed: watch::Receiver<Option<FreezePressure>>,
 }
 
-struct Executor {
-    site: Arc<Site>,
+struct ExecutorLoop {
+    site: Arc<LaunchContext>,
     slots: Slots,
-    results: Results,
-    running: BTreeMap<TaskAttemptId, Running>,
-    tasks: JoinSet<Finished>,
+    results: UnackedResults,
+    running: BTreeMap<TaskAttemptId, RunningTask>,
+    tasks: JoinSet<FinishedTask>,
     /// Attempt of each tokio task, in case that the task panics.
     names: BTreeMap<tokio::task::Id, TaskAttemptId>,
-    news: mpsc::Sender<News>,
-    heard: mpsc::Receiver<News>,
+    news: mpsc::Sender<TaskNotification>,
+    heard: mpsc::Receiver<TaskNotification>,
     removals: TaskTracker,
     /// Memory that ended tasks left in the container, as last reported.
     left: Unattributed,
-    writer: Option<Writer>,
+    writer: Option<MasterWriter>,
     /// Start of the time without a master: without a message and without a connection of some
     /// duration. Counts only without a connection.
     alone_since: Option<Instant>,
     /// Maximum time without a master.
     without_master: Duration,
-    phase: Phase,
+    phase: ExecutorPhase,
 }
 
-impl Executor {
-    fn new(site: Site, without_master: Duration) -> Executor {
+impl ExecutorLoop {
+    fn new(site: LaunchContext, without_master: Duration) -> ExecutorLoop {
         let (news, heard) = mpsc::channel(1024);
-        Executor {
+        ExecutorLoop {
             slots: Slots::new(site.environment.slots),
             site: Arc::new(site),
-            results: Results::default(),
+            results: UnackedResults::default(),
             running: BTreeMap::new(),
             tasks: JoinSet::new(),
             names: BTreeMap::new(),
@@ -142,11 +142,11 @@ impl Executor {
             writer: None,
             alone_since: Some(Instant::now()),
             without_master,
-            phase: Phase::Working,
+            phase: ExecutorPhase::Working,
         }
     }
 
-    async fn turn(&mut self, mut link: mpsc::Receiver<LinkEvent>) -> anyhow::Result<Outcome> {
+    async fn turn(&mut self, mut link: mpsc::Receiver<LinkEvent>) -> anyhow::Result<ExecutorOutcome> {
         let mut terminate: Signal = signal(SignalKind::terminate())?;
         let mut interrupt: Signal = signal(SignalKind::interrupt())?;
         let mut clock: Interval = interval(USAGE);
@@ -155,8 +155,8 @@ impl Executor {
         loop {
             tokio::select! {
                 biased;
-                _ = terminate.recv() => self.stop_all(Outcome::Done, "SIGTERM"),
-                _ = interrupt.recv() => self.stop_all(Outcome::Done, "SIGINT"),
+                _ = terminate.recv() => self.stop_all(ExecutorOutcome::Done, "SIGTERM"),
+                _ = interrupt.recv() => self.stop_all(ExecutorOutcome::Done, "SIGINT"),
                 Some(ended) = self.tasks.join_next_with_id() => self.on_end(ended),
                 Some(news) = self.heard.recv() => self.on_news(news),
                 event = link.recv(), if linked => match event {
@@ -187,11 +187,11 @@ impl Executor {
                 }
                 tracing::info!(why, "the connection to the master is gone; tasks go on");
             }
-            LinkEvent::AppOver => self.stop_all(Outcome::Done, "the application has ended"),
+            LinkEvent::AppOver => self.stop_all(ExecutorOutcome::Done, "the application has ended"),
         }
     }
 
-    fn greet(&mut self, writer: Writer) {
+    fn greet(&mut self, writer: MasterWriter) {
         let environment = &self.site.environment;
         let hello = FromExecutor::Hello {
             version: VERSION,
@@ -215,22 +215,22 @@ impl Executor {
     fn on_message(&mut self, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.on_start(*start),
-            ToExecutor::Stop { attempt } => self.order(&attempt, Order::Stop { cause: StopCause::Asked, grace: GRACE }),
-            ToExecutor::Resize { attempt, limit } => self.order(&attempt, Order::Limit(limit)),
-            ToExecutor::LetGo { attempt } => self.order(&attempt, Order::LetGo),
+            ToExecutor::Stop { attempt } => self.order(&attempt, TaskControl::Stop { cause: StopCause::Asked, grace: GRACE }),
+            ToExecutor::Resize { attempt, limit } => self.order(&attempt, TaskControl::Limit(limit)),
+            ToExecutor::LetGo { attempt } => self.order(&attempt, TaskControl::LetGo),
             ToExecutor::Ack { attempt } => {
                 self.results.ack(&attempt); // idempotent
             }
             ToExecutor::Shutdown => {
-                if self.phase == Phase::Working {
+                if self.phase == ExecutorPhase::Working {
                     tracing::info!(running = self.running.len(), "the master wants the executor to end once it is idle");
-                    self.phase = Phase::Draining { idle_since: None };
+                    self.phase = ExecutorPhase::Draining { idle_since: None };
                 }
             }
             ToExecutor::Refused { why, oldest, newest } => {
                 tracing::error!(why, oldest, newest, "the master refuses this executor");
                 if !(oldest..=newest).contains(&VERSION) {
-                    self.stop_all(Outcome::Refused, "the master speaks other versions");
+                    self.stop_all(ExecutorOutcome::Refused, "the master speaks other versions");
                 }
             }
             ToExecutor::Alive => {}
@@ -246,17 +246,17 @@ impl Executor {
             return;
         }
         match self.admit(&start) {
-            Answer::Start => self.begin(start),
-            Answer::Known => {}
-            Answer::Refused(why) => {
+            StartDecision::Start => self.begin(start),
+            StartDecision::Known => {}
+            StartDecision::Refused(why) => {
                 tracing::warn!(attempt = %start.attempt, %why, "a start is refused");
                 let (container, kind) = (&self.site.environment.container, self.site.container.kind());
                 let report = not_started(container, &start.attempt, kind, clock::now(), &why.to_string());
                 match why {
                     // The result cannot be kept. If the message is lost, the master notices the
                     // missing attempt at the next connection.
-                    Refusal::Unacked(_) => self.send(&FromExecutor::Ended { report: Box::new(report) }),
-                    Refusal::Slots { .. } | Refusal::NoSlots | Refusal::Ending | Refusal::NoCommand | Refusal::Text(_) => {
+                    StartRefusal::Unacked(_) => self.send(&FromExecutor::Ended { report: Box::new(report) }),
+                    StartRefusal::Slots { .. } | StartRefusal::NoSlots | StartRefusal::Ending | StartRefusal::NoCommand | StartRefusal::Text(_) => {
                         self.tell(report);
                     }
                 }
@@ -264,18 +264,18 @@ impl Executor {
         }
     }
 
-    fn admit(&mut self, start: &TaskStart) -> Answer {
+    fn admit(&mut self, start: &TaskStart) -> StartDecision {
         if self.running.contains_key(&start.attempt) {
-            return Answer::Known;
+            return StartDecision::Known;
         }
-        if self.phase != Phase::Working {
-            return Answer::Refused(Refusal::Ending);
+        if self.phase != ExecutorPhase::Working {
+            return StartDecision::Refused(StartRefusal::Ending);
         }
         if self.results.is_full(self.running.len()) {
-            return Answer::Refused(Refusal::Unacked(self.results.len()));
+            return StartDecision::Refused(StartRefusal::Unacked(self.results.len()));
         }
         if let Err(why) = plain(start) {
-            return Answer::Refused(why);
+            return StartDecision::Refused(why);
         }
         self.slots.take(&start.attempt, start.slots)
     }
@@ -285,13 +285,13 @@ impl Executor {
         let (usage, shown) = watch::channel(None);
         let (pressed, held) = watch::channel(None);
         let attempt = start.attempt.clone();
-        let lines = Lines { orders: for_task, news: self.news.clone(), usage, pressed };
+        let lines = TaskChannels { orders: for_task, news: self.news.clone(), usage, pressed };
         let handle = self.tasks.spawn(task::run(self.site.clone(), Arc::new(start), lines));
         self.names.insert(handle.id(), attempt.clone());
-        self.running.insert(attempt, Running { orders, usage: shown, pressed: held });
+        self.running.insert(attempt, RunningTask { orders, usage: shown, pressed: held });
     }
 
-    fn on_end(&mut self, ended: Result<(tokio::task::Id, Finished), JoinError>) {
+    fn on_end(&mut self, ended: Result<(tokio::task::Id, FinishedTask), JoinError>) {
         let (attempt, report) = match ended {
             Ok((id, finished)) => {
                 self.names.remove(&id);
@@ -321,13 +321,13 @@ impl Executor {
         self.tell(report);
     }
 
-    fn on_news(&mut self, news: News) {
+    fn on_news(&mut self, news: TaskNotification) {
         match news {
-            News::Started { attempt, at } => self.send(&FromExecutor::Started { attempt, at }),
-            News::Near => self.tell_usage(),
-            News::Leftover(left) => self.on_leftover(left),
-            News::Pressed { attempt } => self.tell_pressed(&attempt),
-            News::Resized { attempt, limit, held, error } => {
+            TaskNotification::Started { attempt, at } => self.send(&FromExecutor::Started { attempt, at }),
+            TaskNotification::Near => self.tell_usage(),
+            TaskNotification::Leftover(left) => self.on_leftover(left),
+            TaskNotification::Pressed { attempt } => self.tell_pressed(&attempt),
+            TaskNotification::Resized { attempt, limit, held, error } => {
                 let held_us = held.map(|held| u64::try_from(held.as_micros()).unwrap_or(u64::MAX));
                 self.send(&FromExecutor::Resized { attempt, limit, held_us, error });
             }
@@ -365,7 +365,7 @@ impl Executor {
         }
         let alone = self.writer.is_none() && self.alone_since.is_some_and(|since| since.elapsed() >= self.without_master);
         if alone {
-            self.stop_all(Outcome::NoMaster, "no master for too long");
+            self.stop_all(ExecutorOutcome::NoMaster, "no master for too long");
         }
     }
 
@@ -376,7 +376,7 @@ impl Executor {
 
     fn tell_pressed(&mut self, attempt: &TaskAttemptId) {
         let held = self.running.get(attempt).and_then(|running| *running.pressed.borrow());
-        if let Some(Pressed { limit, current }) = held {
+        if let Some(FreezePressure { limit, current }) = held {
             self.send(&FromExecutor::Pressure { attempt: attempt.clone(), limit, current });
         }
     }
@@ -402,35 +402,35 @@ impl Executor {
         }
     }
 
-    fn order(&self, attempt: &TaskAttemptId, order: Order) {
+    fn order(&self, attempt: &TaskAttemptId, order: TaskControl) {
         if let Some(running) = self.running.get(attempt) {
             let _ = running.orders.try_send(order); // full or closed: the task is ending already, or has pending orders
         }
     }
 
-    fn stop_all(&mut self, outcome: Outcome, why: &str) {
-        if matches!(self.phase, Phase::Stopping { .. }) {
+    fn stop_all(&mut self, outcome: ExecutorOutcome, why: &str) {
+        if matches!(self.phase, ExecutorPhase::Stopping { .. }) {
             return;
         }
         tracing::info!(why, running = self.running.len(), "the executor ends");
-        self.phase = Phase::Stopping { outcome };
-        let order = Order::Stop { cause: StopCause::Asked, grace: GRACE_AT_END };
+        self.phase = ExecutorPhase::Stopping { outcome };
+        let order = TaskControl::Stop { cause: StopCause::Asked, grace: GRACE_AT_END };
         self.running.keys().for_each(|attempt| self.order(attempt, order));
     }
 
     /// The outcome, if nothing is left to do.
-    fn over(&mut self) -> Option<Outcome> {
+    fn over(&mut self) -> Option<ExecutorOutcome> {
         let idle = self.slots.is_idle();
         match self.phase {
-            Phase::Working => None,
-            Phase::Stopping { outcome } => idle.then_some(outcome),
-            Phase::Draining { idle_since: None } if idle => {
-                self.phase = Phase::Draining { idle_since: Some(Instant::now()) };
-                self.results.is_empty().then_some(Outcome::Done)
+            ExecutorPhase::Working => None,
+            ExecutorPhase::Stopping { outcome } => idle.then_some(outcome),
+            ExecutorPhase::Draining { idle_since: None } if idle => {
+                self.phase = ExecutorPhase::Draining { idle_since: Some(Instant::now()) };
+                self.results.is_empty().then_some(ExecutorOutcome::Done)
             }
-            Phase::Draining { idle_since: None } => None,
-            Phase::Draining { idle_since: Some(since) } => {
-                (self.results.is_empty() || since.elapsed() >= LAST_ACKS).then_some(Outcome::Done)
+            ExecutorPhase::Draining { idle_since: None } => None,
+            ExecutorPhase::Draining { idle_since: Some(since) } => {
+                (self.results.is_empty() || since.elapsed() >= LAST_ACKS).then_some(ExecutorOutcome::Done)
             }
         }
     }
@@ -446,30 +446,30 @@ impl Executor {
 
 /// Measures the memory that ended tasks left in the container. Blocking. If the channel is full,
 /// the message is dropped; a later measurement repeats it.
-fn look_for_leftovers(site: &Site, news: &mpsc::Sender<News>) {
+fn look_for_leftovers(site: &LaunchContext, news: &mpsc::Sender<TaskNotification>) {
     if let Some(left) = site.container.unattributed(LEFTOVER_FLOOR) {
         let memory = Bytes::from_mib(left.memory.get() >> 20);
-        let _ = news.try_send(News::Leftover(Unattributed { memory, ..left }));
+        let _ = news.try_send(TaskNotification::Leftover(Unattributed { memory, ..left }));
     }
 }
 
 /// Checks that the texts of a start can be passed to a program.
-fn plain(start: &TaskStart) -> Result<(), Refusal> {
+fn plain(start: &TaskStart) -> Result<(), StartRefusal> {
     if start.command.first().is_none_or(String::is_empty) {
-        return Err(Refusal::NoCommand);
+        return Err(StartRefusal::NoCommand);
     }
     if start.command.iter().any(|word| word.contains('\0')) {
-        return Err(Refusal::Text("command"));
+        return Err(StartRefusal::Text("command"));
     }
     let odd = |(key, value): (&String, &String)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0');
     if start.env.iter().any(odd) {
-        return Err(Refusal::Text("environment"));
+        return Err(StartRefusal::Text("environment"));
     }
     if start.cwd.as_ref().is_some_and(|cwd| cwd.contains('\0')) {
-        return Err(Refusal::Text("working directory"));
+        return Err(StartRefusal::Text("working directory"));
     }
     if start.output.as_ref().is_some_and(|output| output.contains('\0')) {
-        return Err(Refusal::Text("output directory"));
+        return Err(StartRefusal::Text("output directory"));
     }
     Ok(())
 }

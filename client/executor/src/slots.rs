@@ -16,18 +16,18 @@ pub struct Slots {
 
 /// The response to a start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StartDecision {
     /// The slots are taken: start the task.
     Start,
     /// The task runs already.
     Known,
     /// The task cannot run here now.
-    Refused(Refusal),
+    Refused(StartRefusal),
 }
 
 /// The reason that a start is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum StartRefusal {
     /// Fewer slots are free than the task takes.
     #[error("it takes {wants} slots and {free} of {total} are free; send it when another task has ended, or to another executor")]
     Slots {
@@ -77,19 +77,19 @@ impl Slots {
         self.held.keys()
     }
     /// Takes `wants` slots for `attempt`, if they are free.
-    pub fn take(&mut self, attempt: &TaskAttemptId, wants: u32) -> Answer {
+    pub fn take(&mut self, attempt: &TaskAttemptId, wants: u32) -> StartDecision {
         if self.held.contains_key(attempt) {
-            return Answer::Known;
+            return StartDecision::Known;
         }
         if wants == 0 {
-            return Answer::Refused(Refusal::NoSlots);
+            return StartDecision::Refused(StartRefusal::NoSlots);
         }
         let free = self.free();
         if wants > free {
-            return Answer::Refused(Refusal::Slots { wants, free, total: self.total });
+            return StartDecision::Refused(StartRefusal::Slots { wants, free, total: self.total });
         }
         self.held.insert(attempt.clone(), wants);
-        Answer::Start
+        StartDecision::Start
     }
     /// Releases the slots of `attempt`. False if it held none.
     pub fn release(&mut self, attempt: &TaskAttemptId) -> bool {
@@ -109,14 +109,14 @@ mod tests {
     #[test]
     fn a_start_gets_one_of_three_answers() {
         let mut slots = Slots::new(4);
-        assert_eq!(slots.take(&attempt(1), 3), Answer::Start);
-        assert_eq!(slots.take(&attempt(1), 3), Answer::Known);
-        assert_eq!(slots.take(&attempt(2), 2), Answer::Refused(Refusal::Slots { wants: 2, free: 1, total: 4 }));
-        assert_eq!(slots.take(&attempt(2), 0), Answer::Refused(Refusal::NoSlots));
-        assert_eq!(slots.take(&attempt(2), 1), Answer::Start);
+        assert_eq!(slots.take(&attempt(1), 3), StartDecision::Start);
+        assert_eq!(slots.take(&attempt(1), 3), StartDecision::Known);
+        assert_eq!(slots.take(&attempt(2), 2), StartDecision::Refused(StartRefusal::Slots { wants: 2, free: 1, total: 4 }));
+        assert_eq!(slots.take(&attempt(2), 0), StartDecision::Refused(StartRefusal::NoSlots));
+        assert_eq!(slots.take(&attempt(2), 1), StartDecision::Start);
         assert_eq!(slots.free(), 0);
         assert!(slots.release(&attempt(1)) && !slots.release(&attempt(1)));
-        assert_eq!(slots.take(&attempt(3), 3), Answer::Start);
+        assert_eq!(slots.take(&attempt(3), 3), StartDecision::Start);
     }
 
     proptest! {
@@ -129,7 +129,7 @@ mod tests {
                 let before = slots.free();
                 if start {
                     let answer = slots.take(&attempt(index), wants);
-                    prop_assert_eq!(before - slots.free(), if answer == Answer::Start { wants } else { 0 });
+                    prop_assert_eq!(before - slots.free(), if answer == StartDecision::Start { wants } else { 0 });
                 } else {
                     slots.release(&attempt(index));
                     prop_assert!(slots.free() >= before);
@@ -143,7 +143,7 @@ mod tests {
 
         #[test]
         fn a_task_of_any_size_up_to_the_executors_can_run_on_an_empty_one(total in 1u32..1000, wants in 1u32..1000) {
-            let fits = Slots::new(total).take(&attempt(0), wants) == Answer::Start;
+            let fits = Slots::new(total).take(&attempt(0), wants) == StartDecision::Start;
             prop_assert_eq!(fits, wants <= total);
         }
     }

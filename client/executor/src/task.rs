@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headroom_node_cgroup::inside;
 use headroom_node_core::gclog;
-use headroom_node_exec::{Child, Ended};
+use headroom_node_exec::{ChildProcess, ProcessEnd};
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, EnforcerKind, StopCause, TaskAttemptId, TaskReport, UnixMillis};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
@@ -20,14 +20,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
-use crate::growth::{self, Growth, Hold};
-use crate::heap::HeapWatch;
-use crate::launch::{Launched, Site, launch, program_code, tmp_on_disk};
-use crate::life::{Action, Event, Life};
+use crate::growth::{self, TaskGrowth, GrowthState};
+use crate::heap::HeapMonitor;
+use crate::launch::{LaunchedTask, LaunchContext, launch, program_code, tmp_on_disk};
+use crate::life::{TaskAction, TaskEvent, TaskPhase};
 use crate::logs::TaskFiles;
-use crate::meter::{Meter, Reading};
+use crate::meter::{TaskSampler, TaskSample};
 use crate::taskgroup::TaskGroup;
-use crate::verdict::{Ending, not_started, of_ending};
+use crate::verdict::{TaskEndEvidence, not_started, of_ending};
 
 /// Interval between two samples of a task whose limit the kernel enforces.
 const SAMPLE: Duration = Duration::from_millis(250);
@@ -48,7 +48,7 @@ const SIGKILL: i32 = 9;
 
 /// An order to a task.
 #[derive(Clone, Copy, Debug)]
-pub enum Order {
+pub enum TaskControl {
     /// End the task.
     Stop {
         /// Cause of the end.
@@ -64,7 +64,7 @@ pub enum Order {
 
 /// A notification of a running task.
 #[derive(Debug)]
-pub enum News {
+pub enum TaskNotification {
     /// The program runs.
     Started {
         /// The task attempt.
@@ -96,7 +96,7 @@ pub enum News {
 
 /// A task that is frozen near its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pressed {
+pub struct FreezePressure {
     /// The limit. Bytes.
     pub limit: Bytes,
     /// Charged memory. Bytes.
@@ -105,20 +105,20 @@ pub struct Pressed {
 
 /// The channels of a task.
 #[derive(Debug)]
-pub struct Lines {
+pub struct TaskChannels {
     /// Orders to the task.
-    pub orders: mpsc::Receiver<Order>,
+    pub orders: mpsc::Receiver<TaskControl>,
     /// Notifications of the task.
-    pub news: mpsc::Sender<News>,
+    pub news: mpsc::Sender<TaskNotification>,
     /// Memory use; only the last value matters.
     pub usage: watch::Sender<Option<TaskUsage>>,
     /// Freeze near the limit; only the last value matters.
-    pub pressed: watch::Sender<Option<Pressed>>,
+    pub pressed: watch::Sender<Option<FreezePressure>>,
 }
 
 /// A report, and the cgroup that is still to be removed.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedTask {
     /// The verdict.
     pub report: TaskReport,
     /// `None` if the task did not start.
@@ -126,11 +126,11 @@ pub struct Finished {
 }
 
 /// Runs one task to its end.
-pub async fn run(site: Arc<Site>, start: Arc<TaskStart>, lines: Lines) -> Finished {
+pub async fn run(site: Arc<LaunchContext>, start: Arc<TaskStart>, lines: TaskChannels) -> FinishedTask {
     let (at_site, to_start) = (site.clone(), start.clone());
     let mut code = None;
     let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
-        Ok(Ok(launched)) => match Task::new(site.clone(), start.clone(), launched, lines) {
+        Ok(Ok(launched)) => match TaskRunner::new(site.clone(), start.clone(), launched, lines) {
             Ok(task) => return task.live().await,
             Err(e) => format!("its process cannot be watched: {e}"),
         },
@@ -143,46 +143,46 @@ pub async fn run(site: Arc<Site>, start: Arc<TaskStart>, lines: Lines) -> Finish
     let kind = site.container.kind();
     let mut report = not_started(&site.environment.container, &start.attempt, kind, clock::now(), &why);
     report.evidence.exit_code = code;
-    Finished { report, group: None }
+    FinishedTask { report, group: None }
 }
 
 /// A task whose process runs.
-struct Task {
-    site: Arc<Site>,
+struct TaskRunner {
+    site: Arc<LaunchContext>,
     start: Arc<TaskStart>,
-    child: AsyncFd<Child>,
+    child: AsyncFd<ChildProcess>,
     group: Arc<TaskGroup>,
     files: TaskFiles,
     started: UnixMillis,
     born: Instant,
-    lines: Lines,
-    life: Life,
-    meter: Meter,
+    lines: TaskChannels,
+    life: TaskPhase,
+    meter: TaskSampler,
     /// Set if the task may grow.
-    growth: Option<Growth>,
+    growth: Option<TaskGrowth>,
     /// Time at which SIGKILL follows SIGTERM.
     grace_ends: Option<Instant>,
     missing: Vec<String>,
 }
 
-impl Task {
-    fn new(site: Arc<Site>, start: Arc<TaskStart>, launched: Launched, lines: Lines) -> std::io::Result<Task> {
-        let Launched { child, group, files, started, born } = launched;
+impl TaskRunner {
+    fn new(site: Arc<LaunchContext>, start: Arc<TaskStart>, launched: LaunchedTask, lines: TaskChannels) -> std::io::Result<TaskRunner> {
+        let LaunchedTask { child, group, files, started, born } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
             // Without the descriptor its end would go unnoticed.
             let _ = group.clear().and_then(|_| site.container.remove(&group));
         })?;
         let managed = start.heap.is_some() || !start.heap_exit_codes.is_empty();
-        let meter = Meter::new(born, start.limit, managed.then(HeapWatch::default)).with_limits_of(&start);
-        let (life, born) = (Life::Running, Instant::from_std(born));
+        let meter = TaskSampler::new(born, start.limit, managed.then(HeapMonitor::default)).with_limits_of(&start);
+        let (life, born) = (TaskPhase::Running, Instant::from_std(born));
         let growth = growth(&start, &group);
         let (grace_ends, missing) = (None, site.no_namespaces.iter().cloned().collect());
-        Ok(Task { site, start, child, group, files, started, born, lines, life, meter, growth, grace_ends, missing })
+        Ok(TaskRunner { site, start, child, group, files, started, born, lines, life, meter, growth, grace_ends, missing })
     }
 
-    async fn live(mut self) -> Finished {
-        let _ = self.lines.news.send(News::Started { attempt: self.start.attempt.clone(), at: self.started }).await;
+    async fn live(mut self) -> FinishedTask {
+        let _ = self.lines.news.send(TaskNotification::Started { attempt: self.start.attempt.clone(), at: self.started }).await;
         let timeout = self.start.timeout_ms.map(|ms| self.born + Duration::from_millis(ms));
         let mut next_sample = self.born + self.period();
         let mut ordered = true;
@@ -198,19 +198,19 @@ impl Task {
                     }
                 },
                 order = self.lines.orders.recv(), if ordered => match order {
-                    Some(Order::Stop { cause, grace }) => self.stop(cause, grace),
-                    Some(Order::Limit(limit)) => self.resize(limit),
-                    Some(Order::LetGo) => self.grow(growth::Event::LetGo),
+                    Some(TaskControl::Stop { cause, grace }) => self.stop(cause, grace),
+                    Some(TaskControl::Limit(limit)) => self.resize(limit),
+                    Some(TaskControl::LetGo) => self.grow(growth::GrowthEvent::LetGo),
                     None => ordered = false,
                 },
                 () = alarm(self.growth.as_ref()) => self.sample().await,
-                () = at(self.growth.as_ref().and_then(Growth::deadline)) => self.grow(growth::Event::HoldOver),
-                () = at(timeout), if self.life == Life::Running => {
+                () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
+                () = at(timeout), if self.life == TaskPhase::Running => {
                     self.stop(StopCause::Timeout, crate::run::GRACE);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;
-                    self.happen(Event::GraceOver);
+                    self.happen(TaskEvent::GraceOver);
                 }
                 () = sleep_until(next_sample) => {
                     self.sample().await;
@@ -225,20 +225,20 @@ impl Task {
     /// Finds the origin of a SIGTERM that the executor did not send. If the executor receives a
     /// stop too, the end is not charged to the task.
     async fn doubt(&mut self) {
-        let by_sigterm = matches!(self.child.get_ref().peek(), Ok(Some(Ended::Signal(SIGTERM) | Ended::Code(SHELL_OF_SIGTERM))));
-        if self.life != Life::Running || !by_sigterm {
+        let by_sigterm = matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Signal(SIGTERM) | ProcessEnd::Code(SHELL_OF_SIGTERM))));
+        if self.life != TaskPhase::Running || !by_sigterm {
             return;
         }
         let word = async {
             while let Some(order) = self.lines.orders.recv().await {
-                if let Order::Stop { cause, .. } = order {
+                if let TaskControl::Stop { cause, .. } = order {
                     return Some(cause);
                 }
             }
             None
         };
         if let Ok(Some(cause)) = tokio::time::timeout(SENT_TO_ALL, word).await {
-            (self.life, _) = self.life.on(Event::Stop(cause));
+            (self.life, _) = self.life.on(TaskEvent::Stop(cause));
         }
     }
 
@@ -258,16 +258,16 @@ impl Task {
         let usage = self.meter.usage(&self.start.attempt, reading.current);
         self.lines.usage.send_replace(Some(usage));
         if reading.newly_near {
-            let _ = self.lines.news.try_send(News::Near); // the next usage message repeats it
+            let _ = self.lines.news.try_send(TaskNotification::Near); // the next usage message repeats it
         }
-        if reading.pressed && self.life == Life::Running {
-            self.grow(growth::Event::Pressure);
+        if reading.pressed && self.life == TaskPhase::Running {
+            self.grow(growth::GrowthEvent::Pressure);
         }
         if reading.victim {
-            self.happen(Event::VictimSeen);
+            self.happen(TaskEvent::VictimSeen);
         }
         if let Some(cause) = reading.end {
-            self.happen(Event::Enforce(cause));
+            self.happen(TaskEvent::Enforce(cause));
         }
         if let Some(pid) = reading.look_into {
             // The inspection takes milliseconds, so it runs on a separate thread. An ended process
@@ -279,8 +279,8 @@ impl Task {
     }
 
     /// Samples on a separate thread, because proportional set sizes take milliseconds to read.
-    async fn sample_slowly(&mut self) -> Reading {
-        let empty = Meter::new(self.born.into_std(), None, None);
+    async fn sample_slowly(&mut self) -> TaskSample {
+        let empty = TaskSampler::new(self.born.into_std(), None, None);
         let (mut meter, group) = (std::mem::replace(&mut self.meter, empty), self.group.clone());
         let measured = spawn_blocking(move || {
             let reading = meter.measure(&group);
@@ -293,13 +293,13 @@ impl Task {
             }
             Err(e) => {
                 self.missing.push(format!("measurements: {e}"));
-                Reading::default()
+                TaskSample::default()
             }
         }
     }
 
     /// Handles an event of growth.
-    fn grow(&mut self, event: growth::Event) {
+    fn grow(&mut self, event: growth::GrowthEvent) {
         let Some(growth) = &mut self.growth else { return };
         let done = growth.happen(event, self.group.group());
         if let Err(error) = &done {
@@ -307,16 +307,16 @@ impl Task {
         }
         let limit = growth.limit;
         self.show_hold();
-        if matches!(done, Ok(growth::Action::Hold)) {
+        if matches!(done, Ok(growth::GrowthAction::Hold)) {
             tracing::debug!(attempt = %self.start.attempt, %limit, "held near its limit");
-            let _ = self.lines.news.try_send(News::Pressed { attempt: self.start.attempt.clone() }); // repeated on reconnect
+            let _ = self.lines.news.try_send(TaskNotification::Pressed { attempt: self.start.attempt.clone() }); // repeated on reconnect
         }
     }
 
     fn show_hold(&self) {
         let current = self.lines.usage.borrow().as_ref().map(|usage| usage.current).unwrap_or_default();
-        let held = self.growth.as_ref().filter(|growth| growth.hold == Hold::Held);
-        self.lines.pressed.send_replace(held.map(|growth| Pressed { limit: growth.limit, current }));
+        let held = self.growth.as_ref().filter(|growth| growth.hold == GrowthState::Held);
+        self.lines.pressed.send_replace(held.map(|growth| FreezePressure { limit: growth.limit, current }));
     }
 
     /// Applies a new limit of the master.
@@ -325,7 +325,7 @@ impl Task {
         let Some(growth) = &mut self.growth else {
             let error = Some("it was not started as one that may be given more".to_owned());
             let limit = self.start.limit.unwrap_or_default();
-            let _ = self.lines.news.try_send(News::Resized { attempt, limit, held: None, error }); // repeated if necessary
+            let _ = self.lines.news.try_send(TaskNotification::Resized { attempt, limit, held: None, error }); // repeated if necessary
             return;
         };
         let (held, error) = match growth.raise(self.group.group(), limit) {
@@ -336,32 +336,32 @@ impl Task {
         self.meter.set_limit(limit);
         let failed = error.is_some();
         tracing::info!(%attempt, %limit, ?held, error, "its limit was to change");
-        let _ = self.lines.news.try_send(News::Resized { attempt, limit, held, error }); // the report contains the limit
-        if failed { self.grow(growth::Event::LetGo) } else { self.show_hold() }
+        let _ = self.lines.news.try_send(TaskNotification::Resized { attempt, limit, held, error }); // the report contains the limit
+        if failed { self.grow(growth::GrowthEvent::LetGo) } else { self.show_hold() }
     }
 
     fn stop(&mut self, cause: StopCause, grace: Duration) {
         // A kill of the kernel that is not yet noticed happened first.
         let killed = self.group.group().facts().is_ok_and(|facts| facts.events.oom_kill > 0);
-        let event = if killed { Event::VictimSeen } else { Event::Stop(cause) };
+        let event = if killed { TaskEvent::VictimSeen } else { TaskEvent::Stop(cause) };
         self.grace_ends.get_or_insert(Instant::now() + grace);
         self.happen(event);
         // A frozen process cannot handle SIGTERM.
-        self.grow(growth::Event::LetGo);
+        self.grow(growth::GrowthEvent::LetGo);
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: TaskEvent) {
         let (life, action) = self.life.on(event);
         tracing::debug!(attempt = %self.start.attempt, ?event, from = ?self.life, to = ?life, "task");
         self.life = life;
         match action {
-            Action::Nothing => {}
-            Action::Terminate => {
+            TaskAction::Nothing => {}
+            TaskAction::Terminate => {
                 if let Err(e) = self.child.get_ref().signal(SIGTERM) {
                     tracing::warn!(attempt = %self.start.attempt, error = %e, "SIGTERM was not delivered; SIGKILL follows");
                 }
             }
-            Action::Kill => self.kill(),
+            TaskAction::Kill => self.kill(),
         }
     }
 
@@ -375,22 +375,22 @@ impl Task {
         }
     }
 
-    async fn finish(self) -> Finished {
+    async fn finish(self) -> FinishedTask {
         let (site, start) = (self.site.clone(), self.start.clone());
         let group = self.group.clone();
         match spawn_blocking(move || self.close()).await {
-            Ok(ending) => Finished { report: of_ending(&site.environment.container, &start, ending), group: Some(group) },
+            Ok(ending) => FinishedTask { report: of_ending(&site.environment.container, &start, ending), group: Some(group) },
             Err(e) => {
                 let why = format!("reading its end failed inside the executor: {e}");
                 let (container, kind) = (&site.environment.container, site.container.kind());
-                Finished { report: not_started(container, &start.attempt, kind, clock::now(), &why), group: Some(group) }
+                FinishedTask { report: not_started(container, &start.attempt, kind, clock::now(), &why), group: Some(group) }
             }
         }
     }
 
     /// Reads all evidence, then kills the processes that the main process left behind. The evidence
     /// is read first: later changes do not belong to the task.
-    fn close(mut self) -> Ending {
+    fn close(mut self) -> TaskEndEvidence {
         let mut missing = self.missing;
         let mut own = self.group.group().facts().unwrap_or_else(|e| {
             missing.push(format!("its own counters: {e}"));
@@ -399,12 +399,12 @@ impl Task {
         let read = self.meter.last_reads(self.child.get_ref().pid, &self.group);
         let how = self.child.get_ref().wait().unwrap_or_else(|e| {
             missing.push(format!("its exit status: {e}"));
-            Ended::Signal(SIGKILL)
+            ProcessEnd::Signal(SIGKILL)
         });
         let outer = match how {
             // A success needs no search for a cause.
-            Ended::Code(0) if own.events.oom_kill == 0 => Vec::new(),
-            Ended::Code(_) | Ended::Signal(_) => self.group.outer(&own, &self.site.container, &mut missing),
+            ProcessEnd::Code(0) if own.events.oom_kill == 0 => Vec::new(),
+            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => self.group.outer(&own, &self.site.container, &mut missing),
         };
         let ended = clock::now();
         if let Err(e) = self.group.clear() {
@@ -424,10 +424,10 @@ impl Task {
             heap.cached = self.files.cached();
         }
         let (heap_marker, log_tail) = match how {
-            Ended::Code(0) => (None, self.files.log_tail()),
-            Ended::Code(_) | Ended::Signal(_) => (self.files.heap_marker(), self.files.log_tail()),
+            ProcessEnd::Code(0) => (None, self.files.log_tail()),
+            ProcessEnd::Code(_) | ProcessEnd::Signal(_) => (self.files.heap_marker(), self.files.log_tail()),
         };
-        Ending {
+        TaskEndEvidence {
             enforcer: self.group.kind(),
             how,
             cause: self.life.cause(),
@@ -449,9 +449,9 @@ impl Task {
 }
 
 /// Arms growth if the start requests it and the kernel enforces the limit.
-fn growth(start: &TaskStart, group: &TaskGroup) -> Option<Growth> {
+fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
     let (limit, hold_ms) = (start.limit?, start.hold_ms.filter(|_| group.kind().is_kernel())?);
-    match Growth::arm(group.group(), limit, hold_ms) {
+    match TaskGrowth::arm(group.group(), limit, hold_ms) {
         Ok(growth) => Some(growth),
         Err(error) => {
             tracing::warn!(attempt = %start.attempt, %error, "it cannot be given more while it runs");
@@ -463,7 +463,7 @@ fn growth(start: &TaskStart, group: &TaskGroup) -> Option<Growth> {
     }
 }
 
-async fn alarm(growth: Option<&Growth>) {
+async fn alarm(growth: Option<&TaskGrowth>) {
     match growth {
         Some(growth) => growth.alarm().await,
         None => std::future::pending().await,
@@ -475,7 +475,7 @@ async fn alarm(growth: Option<&Growth>) {
     deprecated,
     reason = "its successor is an unsafe fn; `Child` owns its descriptor and never closes or replaces it, which is all that one asks"
 )]
-fn watched(child: Child) -> std::io::Result<AsyncFd<Child>> {
+fn watched(child: ChildProcess) -> std::io::Result<AsyncFd<ChildProcess>> {
     AsyncFd::with_interest(child, Interest::READABLE)
 }
 

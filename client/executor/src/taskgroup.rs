@@ -6,9 +6,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup};
-use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, Unattributed, Victim};
-use headroom_types::unattributed::Leavers;
+use headroom_node_cgroup::{CgroupError, Group, GroupLimits, OomGroup};
+use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, Unattributed, VictimProcess};
+use headroom_types::unattributed::LeftoverOwners;
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
 use headroom_wire::v1::task::TaskStart;
 
@@ -21,32 +21,32 @@ const VICTIMS: usize = 4;
 
 /// The container around all tasks.
 #[derive(Debug)]
-pub struct Container {
+pub struct ContainerCgroup {
     kind: EnforcerKind,
     group: Group,
-    fence: Option<Fence>,
+    fence: Option<FenceCgroup>,
     /// Ended tasks that left memory charged to the container.
-    leavers: Mutex<Leavers>,
+    leavers: Mutex<LeftoverOwners>,
 }
 
 /// The cgroup around all containers of the node. It is read only after a kill, so that a start
 /// stays cheap. The baseline of a task is the previous read. A kill in between can only confuse two
 /// ends that are both not charged.
 #[derive(Debug)]
-struct Fence {
+struct FenceCgroup {
     group: Group,
     seen: Mutex<MemoryEvents>,
 }
 
-impl Fence {
+impl FenceCgroup {
     /// `None` if the executor cannot read the level above.
-    fn around(kind: EnforcerKind, container: &std::path::Path) -> Option<Fence> {
+    fn around(kind: EnforcerKind, container: &std::path::Path) -> Option<FenceCgroup> {
         let group = match kind {
             EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => Group::attach(kind, container.parent()?).ok()?,
             EnforcerKind::Poll => return None,
         };
         let seen = Mutex::new(group.facts().ok()?.local);
-        Some(Fence { group, seen })
+        Some(FenceCgroup { group, seen })
     }
     fn seen(&self) -> MemoryEvents {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
@@ -57,17 +57,17 @@ impl Fence {
         Some(Unattributed { memory, left_by: Vec::new() })
     }
     /// Reads the current counters and stores them as the next baseline.
-    fn look(&self) -> Option<GroupFacts> {
+    fn look(&self) -> Option<CgroupStats> {
         let facts = self.group.facts().ok()?;
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = facts.local;
         Some(facts)
     }
 }
 
-impl Container {
+impl ContainerCgroup {
     /// Attaches to the container in which this process runs.
-    pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<Container, CgroupError> {
-        Ok(Container { kind, group: Group::attach(kind, path)?, fence: Fence::around(kind, path), leavers: Mutex::default() })
+    pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<ContainerCgroup, CgroupError> {
+        Ok(ContainerCgroup { kind, group: Group::attach(kind, path)?, fence: FenceCgroup::around(kind, path), leavers: Mutex::default() })
     }
     /// The mechanism that enforces the limits.
     pub fn kind(&self) -> EnforcerKind {
@@ -75,7 +75,7 @@ impl Container {
     }
     /// Creates the cgroup of one task and confirms its limit.
     pub fn create(&self, start: &TaskStart) -> Result<TaskGroup, CgroupError> {
-        let limits = Limits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None };
+        let limits = GroupLimits { memory: start.limit, processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None };
         let before = self.outer();
         let group = self.group.create_task(&name(&start.attempt), &limits)?;
         Ok(TaskGroup { kind: self.kind, group, before })
@@ -101,10 +101,10 @@ impl Container {
         task.group.remove(REMOVE_WITHIN)
     }
     /// Current counters of the levels around a task.
-    fn outer(&self) -> Outer {
-        Outer {
+    fn outer(&self) -> OuterCounters {
+        OuterCounters {
             container: self.group.level().ok().flatten(),
-            fence: self.fence.as_ref().map(Fence::seen),
+            fence: self.fence.as_ref().map(FenceCgroup::seen),
             host_oom_kills: self.group.host_oom_kills(),
         }
     }
@@ -127,12 +127,12 @@ fn name(attempt: &TaskAttemptId) -> String {
 }
 
 /// Limit of a level, and its own counters.
-type Level = (Option<Bytes>, MemoryEvents);
+type LevelCounters = (Option<Bytes>, MemoryEvents);
 
 /// Counters of the levels around a task at one moment.
 #[derive(Clone, Debug, Default)]
-struct Outer {
-    container: Option<Level>,
+struct OuterCounters {
+    container: Option<LevelCounters>,
     fence: Option<MemoryEvents>,
     host_oom_kills: Option<u64>,
 }
@@ -142,7 +142,7 @@ struct Outer {
 pub struct TaskGroup {
     kind: EnforcerKind,
     group: Group,
-    before: Outer,
+    before: OuterCounters,
 }
 
 impl TaskGroup {
@@ -156,19 +156,19 @@ impl TaskGroup {
     }
     /// True if the kernel killed one of its processes for memory and left the others to the
     /// executor.
-    pub fn has_victim(&self, facts: &GroupFacts) -> bool {
+    pub fn has_victim(&self, facts: &CgroupStats) -> bool {
         match self.kind {
             EnforcerKind::Cgroup1 => facts.events.oom_kill > 0,
             EnforcerKind::Cgroup2 | EnforcerKind::Poll => false, // cgroup v2 kills the whole group; poll has no kernel kills
         }
     }
     /// The largest processes.
-    pub fn largest(&self) -> Vec<Victim> {
+    pub fn largest(&self) -> Vec<VictimProcess> {
         self.group.largest(VICTIMS)
     }
     /// Counter growth of the outer levels since the start; unreadable counters are added to
     /// `missing`. `own` contains the counters of the task.
-    pub fn outer(&self, own: &GroupFacts, container: &Container, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+    pub fn outer(&self, own: &CgroupStats, container: &ContainerCgroup, missing: &mut Vec<String>) -> Vec<OuterLevel> {
         let now = container.outer();
         let mut levels = Vec::new();
         match (&self.before.container, now.container) {

@@ -1,8 +1,8 @@
 //! The report of a task from the observations at its end: pure.
 
-use headroom_node_core::{Scope, classify, diagnose, timeline};
-use headroom_node_exec::Ended;
-use headroom_types::exit::{GroupFacts, HeapFacts, OuterLevel, ProcessFacts, Sample, Victim};
+use headroom_node_core::{VerdictScope, classify, diagnose, timeline};
+use headroom_node_exec::ProcessEnd;
+use headroom_types::exit::{CgroupStats, HeapReport, OuterLevel, ProcessMemory, MemorySample, VictimProcess};
 use headroom_types::{
     Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, OwnLimit, StopCause, SubCause, TaskAttemptId,
     TaskReport, UnixMillis,
@@ -11,25 +11,25 @@ use headroom_wire::v1::task::TaskStart;
 
 /// All observations at the end of a task.
 #[derive(Debug)]
-pub struct Ending {
+pub struct TaskEndEvidence {
     /// The mechanism that enforced the limit.
     pub enforcer: EnforcerKind,
     /// Exit status of its process.
-    pub how: Ended,
+    pub how: ProcessEnd,
     /// Cause of the stop request, if any.
     pub cause: Option<StopCause>,
     /// Its own cgroup, read right after the end.
-    pub own: GroupFacts,
+    pub own: CgroupStats,
     /// Counter growth of the outer levels.
     pub outer: Vec<OuterLevel>,
     /// The last heap report of its runtime.
-    pub heap: Option<HeapFacts>,
+    pub heap: Option<HeapReport>,
     /// The message by which its runtime reported full memory.
     pub heap_marker: Option<String>,
     /// Its largest processes, seen last.
-    pub victims: Vec<Victim>,
+    pub victims: Vec<VictimProcess>,
     /// Memory of the largest process by kind.
-    pub inside: Option<ProcessFacts>,
+    pub inside: Option<ProcessMemory>,
     /// Limits that were set by hand.
     pub own_limits: Vec<OwnLimit>,
     /// Inputs that could not be read.
@@ -39,7 +39,7 @@ pub struct Ending {
     /// Time of the end of its process.
     pub ended: UnixMillis,
     /// Memory from start to end.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<MemorySample>,
     /// The end of its standard error.
     pub log_tail: String,
     /// Bytes read by its processes, a lower bound.
@@ -47,10 +47,10 @@ pub struct Ending {
 }
 
 /// The verdict on a task that ran.
-pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: Ending) -> TaskReport {
+pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: TaskEndEvidence) -> TaskReport {
     let (exit_code, signal) = match end.how {
-        Ended::Code(code) => (Some(code), None),
-        Ended::Signal(signal) => (None, Some(signal)),
+        ProcessEnd::Code(code) => (Some(code), None),
+        ProcessEnd::Signal(signal) => (None, Some(signal)),
     };
     let mut own = end.own;
     own.limit = own.limit.or(start.limit);
@@ -69,7 +69,7 @@ pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: Ending) ->
         own_limits: end.own_limits,
         missing: end.missing,
     };
-    let verdict = classify(&evidence, Scope::Task, &start.heap_exit_codes);
+    let verdict = classify(&evidence, VerdictScope::Task, &start.heap_exit_codes);
     timeline::mark_end(&mut end.timeline, verdict.reason, &evidence);
     TaskReport {
         attempt: start.attempt.clone(),
@@ -138,12 +138,12 @@ mod tests {
         }
     }
 
-    fn ending(how: Ended) -> Ending {
-        Ending {
+    fn ending(how: ProcessEnd) -> TaskEndEvidence {
+        TaskEndEvidence {
             enforcer: EnforcerKind::Cgroup2,
             how,
             cause: None,
-            own: GroupFacts { limit: Some(Bytes::from_mib(64)), peak: Some(Bytes::from_mib(64)), ..GroupFacts::default() },
+            own: CgroupStats { limit: Some(Bytes::from_mib(64)), peak: Some(Bytes::from_mib(64)), ..CgroupStats::default() },
             outer: Vec::new(),
             heap: None,
             heap_marker: None,
@@ -159,15 +159,15 @@ mod tests {
         }
     }
 
-    fn killed_at_own_limit() -> Ending {
+    fn killed_at_own_limit() -> TaskEndEvidence {
         let moved = MemoryEvents { oom: 1, oom_kill: 2, oom_group_kill: 1, ..MemoryEvents::default() };
-        let mut end = ending(Ended::Signal(9));
+        let mut end = ending(ProcessEnd::Signal(9));
         end.own.events = moved;
         end.own.local = moved;
         end
     }
 
-    fn verdict(start: &TaskStart, end: Ending) -> (ExitReason, Option<Dimension>) {
+    fn verdict(start: &TaskStart, end: TaskEndEvidence) -> (ExitReason, Option<Dimension>) {
         let report = of_ending(&"job.1.e1.c1".parse().expect("id"), start, end);
         (report.reason, report.dimension)
     }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(verdict(&start(64, None), killed_at_own_limit()), (ExitReason::TaskOom, Some(Dimension::Native)));
         let heap = |used| {
             let mut end = killed_at_own_limit();
-            end.heap = Some(HeapFacts { used: Bytes::from_mib(used), committed: Bytes::from_mib(48), ..HeapFacts::default() });
+            end.heap = Some(HeapReport { used: Bytes::from_mib(used), committed: Bytes::from_mib(48), ..HeapReport::default() });
             verdict(&start(64, Some(48)), end)
         };
         assert_eq!(heap(10), (ExitReason::OverheadOom, Some(Dimension::Overhead)));
@@ -186,17 +186,17 @@ mod tests {
 
     #[test]
     fn ends_that_are_no_matter_of_memory() {
-        assert_eq!(verdict(&start(64, None), ending(Ended::Code(0))), (ExitReason::Exit { code: 0 }, None));
-        assert_eq!(verdict(&start(64, None), ending(Ended::Code(4))), (ExitReason::Exit { code: 4 }, None));
-        assert_eq!(verdict(&start(64, None), ending(Ended::Signal(9))), (ExitReason::KilledExternally, None));
-        let mut stopped = ending(Ended::Signal(15));
+        assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Code(0))), (ExitReason::Exit { code: 0 }, None));
+        assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Code(4))), (ExitReason::Exit { code: 4 }, None));
+        assert_eq!(verdict(&start(64, None), ending(ProcessEnd::Signal(9))), (ExitReason::KilledExternally, None));
+        let mut stopped = ending(ProcessEnd::Signal(15));
         stopped.cause = Some(StopCause::Asked);
         assert_eq!(verdict(&start(64, None), stopped), (ExitReason::Stopped, None));
     }
 
     #[test]
     fn the_declared_exit_code_is_the_heap() {
-        assert_eq!(verdict(&start(64, Some(32)), ending(Ended::Code(3))), (ExitReason::HeapOom, Some(Dimension::Heap)));
+        assert_eq!(verdict(&start(64, Some(32)), ending(ProcessEnd::Code(3))), (ExitReason::HeapOom, Some(Dimension::Heap)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
-use world::{Master, World, task};
+use world::{Master, ExecutorHarness, task};
 
 /// Writes 96 MiB of anonymous memory, step by step, in user mode.
 const NEEDS_96_MIB: [&str; 3] = ["perl", "-e", "my @a; for (1..96) { my $s = 'a' x (1 << 20); $s .= $_; push @a, $s } exit 0"];
@@ -44,7 +44,7 @@ fn raise(master: &mut Master, id: &str, to: Bytes) -> Option<u64> {
 
 #[test]
 fn a_task_that_is_raised_step_by_step_is_never_killed() {
-    let world = World::new("raised");
+    let world = ExecutorHarness::new("raised");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 60_000));
     for to in [48, 80, 160].map(Bytes::from_mib) {
@@ -61,7 +61,7 @@ fn a_task_that_is_raised_step_by_step_is_never_killed() {
 
 #[test]
 fn without_an_answer_the_kernel_decides_after_the_time_of_the_stage() {
-    let world = World::new("hold-over");
+    let world = ExecutorHarness::new("hold-over");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 1_500));
     pressed(&mut master, "a/0@1");
@@ -74,7 +74,7 @@ fn without_an_answer_the_kernel_decides_after_the_time_of_the_stage() {
 
 #[test]
 fn a_task_that_is_let_go_is_killed_at_once_and_a_new_master_hears_of_one_that_is_held() {
-    let world = World::new("let-go");
+    let world = ExecutorHarness::new("let-go");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 60_000));
     pressed(&mut master, "a/0@1");
@@ -88,7 +88,7 @@ fn a_task_that_is_let_go_is_killed_at_once_and_a_new_master_hears_of_one_that_is
 
 #[test]
 fn a_task_that_is_held_can_be_stopped() {
-    let world = World::new("held-stop");
+    let world = ExecutorHarness::new("held-stop");
     let (mut master, _) = world.accept();
     master.start(growing("a/0@1", 60_000));
     pressed(&mut master, "a/0@1");
@@ -98,7 +98,7 @@ fn a_task_that_is_held_can_be_stopped() {
 
 #[test]
 fn a_task_that_fills_its_limit_with_pages_of_files_is_not_held() {
-    let world = World::new("files");
+    let world = ExecutorHarness::new("files");
     if world.files_are_memory() {
         println!("SKIPPED: the temporary directory is in memory, so its pages cannot be given back");
         return;

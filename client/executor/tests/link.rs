@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use headroom_node_exec::Ended;
+use headroom_node_exec::ProcessEnd;
 use headroom_types::ExitReason;
 use headroom_wire::v1::task::ToExecutor;
 use world::{Master, Setup, World, task, until};
@@ -70,7 +70,7 @@ fn a_master_of_other_versions_is_not_tried_again() {
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.started("a/0@1");
     master.send(&ToExecutor::Refused { why: "it speaks version 1, this master 2 to 3".into(), oldest: 2, newest: 3 });
-    assert_eq!(world.ended(), Ended::Code(3));
+    assert_eq!(world.ended(), ProcessEnd::Code(3));
     assert!(world.groups().is_empty(), "{:?}", world.groups());
 }
 
@@ -131,7 +131,7 @@ fn a_restarted_master_is_found_where_it_listens_now() {
     master.started("b/0@1");
     ended.store(true, Ordering::SeqCst);
     drop(master);
-    assert_eq!(world.ended(), Ended::Code(0), "the application is over: nobody will ask for results any more");
+    assert_eq!(world.ended(), ProcessEnd::Code(0), "the application is over: nobody will ask for results any more");
     assert!(world.groups().is_empty(), "{:?}", world.groups());
 }
 
@@ -145,7 +145,7 @@ fn without_a_master_for_too_long_it_stops_its_tasks_and_ends() {
     master.send(&ToExecutor::Alive);
     drop(master);
     world.close_listener();
-    assert_eq!(world.ended(), Ended::Code(1));
+    assert_eq!(world.ended(), ProcessEnd::Code(1));
     until("its tasks are gone", || world.groups().is_empty());
 }
 
@@ -156,7 +156,7 @@ fn a_master_that_hangs_up_again_and_again_is_no_master() {
     let (master, _) = world.accept();
     drop(master);
     world.hang_up_on_everybody();
-    assert_eq!(world.ended(), Ended::Code(1));
+    assert_eq!(world.ended(), ProcessEnd::Code(1));
 }
 
 #[test]

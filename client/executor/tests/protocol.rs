@@ -6,24 +6,24 @@ mod world;
 
 use std::path::{Path, PathBuf};
 
-use headroom_node_exec::Ended;
+use headroom_node_exec::ProcessEnd;
 use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor, VERSION};
 use world::{Setup, TOKEN, World, task, until};
 
 /// The tested executor.
 #[derive(Clone, Copy)]
-enum Who {
+enum ExecutorKind {
     House,
     Python,
 }
 
-impl Who {
+impl ExecutorKind {
     fn world(self, name: &str) -> World {
         let setup = Setup { poll: true, ..Setup::default() };
         match self {
-            Who::House => World::with(name, &setup),
-            Who::Python => {
+            ExecutorKind::House => World::with(name, &setup),
+            ExecutorKind::Python => {
                 let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/executor.py");
                 let program = Some((PathBuf::from("/usr/bin/env"), vec!["python3".into(), script.into()]));
                 World::with(name, &Setup { program, ..setup })
@@ -67,7 +67,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn says_hello_and_tells_how_each_task_ended(who: Who) {
+fn says_hello_and_tells_how_each_task_ended(who: ExecutorKind) {
     let world = who.world("codes");
     let (mut master, hello) = world.accept();
     assert_eq!((hello.slots, hello.task_groups, hello.running.len(), hello.unacked.len()), (4, false, 0, 0));
@@ -97,7 +97,7 @@ fn says_hello_and_tells_how_each_task_ended(who: Who) {
     assert_eq!(read(&world.log_of("a/1@1", "out")), "/\n");
 }
 
-fn runs_each_attempt_once(who: Who) {
+fn runs_each_attempt_once(who: ExecutorKind) {
     let world = who.world("once");
     let (mut master, _) = world.accept();
     let start = task("a/0@1", &["sh", "-c", "echo ran >> ran; sleep 0.3"]);
@@ -112,7 +112,7 @@ fn runs_each_attempt_once(who: Who) {
     assert_eq!(read(&world.dir.path().join("work/ran")), "ran\n");
 }
 
-fn makes_the_output_directory_of_an_attempt(who: Who) {
+fn makes_the_output_directory_of_an_attempt(who: ExecutorKind) {
     let world = who.world("output");
     let (mut master, _) = world.accept();
     let directory = world.dir.path().join("out/.headroom/job.1/a-0-1");
@@ -129,7 +129,7 @@ fn makes_the_output_directory_of_an_attempt(who: Who) {
     assert!(refused.log_tail.contains("a-0-1"), "{}", refused.log_tail);
 }
 
-fn repeats_results_until_they_are_acknowledged(who: Who) {
+fn repeats_results_until_they_are_acknowledged(who: ExecutorKind) {
     let world = who.world("repeat");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 4"]));
@@ -157,7 +157,7 @@ fn repeats_results_until_they_are_acknowledged(who: Who) {
     assert!(hello.running.is_empty());
 }
 
-fn stops_gently_first_and_firmly_after_the_grace(who: Who) {
+fn stops_gently_first_and_firmly_after_the_grace(who: ExecutorKind) {
     let world = who.world("stop");
     let (mut master, _) = world.accept();
     let ready = |name: &str| world.dir.path().join("work").join(name);
@@ -184,7 +184,7 @@ fn stops_gently_first_and_firmly_after_the_grace(who: Who) {
     assert_eq!((killed.reason, killed.evidence.signal), (ExitReason::Stopped, Some(9)));
 }
 
-fn heeds_the_time_of_a_task(who: Who) {
+fn heeds_the_time_of_a_task(who: ExecutorKind) {
     let world = who.world("timeout");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sleep", "1000"]);
@@ -195,7 +195,7 @@ fn heeds_the_time_of_a_task(who: Who) {
     assert_eq!(report.reason.charge(), headroom_types::Charge::Plain);
 }
 
-fn tells_kills_from_outside_and_signals(who: Who) {
+fn tells_kills_from_outside_and_signals(who: ExecutorKind) {
     let world = who.world("outside");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "kill -KILL $$"]));
@@ -207,7 +207,7 @@ fn tells_kills_from_outside_and_signals(who: Who) {
     assert_eq!(master.result("a/2@1").reason, ExitReason::Exit { code: 137 }, "the code alone proves nothing");
 }
 
-fn reads_the_words_of_runtimes(who: Who) {
+fn reads_the_words_of_runtimes(who: ExecutorKind) {
     let world = who.world("words");
     let (mut master, _) = world.accept();
     let full = |id: &str, line: &str, heap: Option<Bytes>| {
@@ -243,7 +243,7 @@ fn reads_the_words_of_runtimes(who: Who) {
     assert_eq!(master.result("well/0@1").reason, ExitReason::Exit { code: 0 }, "who ends well has not run out");
 }
 
-fn ends_a_task_beyond_its_limit(who: Who) {
+fn ends_a_task_beyond_its_limit(who: ExecutorKind) {
     let world = who.world("limit");
     let (mut master, _) = world.accept();
     master.start(task("small/0@1", &["sh", "-c", "sleep 2"]));
@@ -271,7 +271,7 @@ fn ends_a_task_beyond_its_limit(who: Who) {
     assert_eq!(master.result("open/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
-fn leaves_nothing_of_a_task_behind(who: Who) {
+fn leaves_nothing_of_a_task_behind(who: ExecutorKind) {
     let world = who.world("daemon");
     let (mut master, _) = world.accept();
     // The process leaves the session of its task. Without a cgroup, it is found because it was
@@ -285,7 +285,7 @@ fn leaves_nothing_of_a_task_behind(who: Who) {
     assert!(gone, "its daemon has outlived its result: {state}");
 }
 
-fn refuses_what_it_cannot_run(who: Who) {
+fn refuses_what_it_cannot_run(who: ExecutorKind) {
     let world = who.world("refused");
     let (mut master, _) = world.accept();
     let wide = |slots| {
@@ -323,7 +323,7 @@ fn refuses_what_it_cannot_run(who: Who) {
     assert_eq!(master.result("wide/4@1").reason, ExitReason::Exit { code: 0 }, "all slots are free again");
 }
 
-fn passes_over_what_it_does_not_know(who: Who) {
+fn passes_over_what_it_does_not_know(who: ExecutorKind) {
     let world = who.world("noise");
     let (mut master, _) = world.accept();
     master.raw(b"{\"kind\":\"of-the-future\",\"attempt\":\"a/0@1\"}\nnot json at all\n\n{\"kind\":\"start\"}\n[1]\n");
@@ -338,17 +338,17 @@ fn passes_over_what_it_does_not_know(who: Who) {
     assert_eq!(master.result("b/0@1").reason, ExitReason::Exit { code: 0 });
 }
 
-fn ends_when_the_master_speaks_another_version(who: Who) {
+fn ends_when_the_master_speaks_another_version(who: ExecutorKind) {
     let mut world = who.world("versions");
     let (mut master, _) = world.accept();
     master.send(&ToExecutor::Refused { why: "its first line is not right".into(), oldest: VERSION, newest: VERSION });
     drop(master);
     let (mut master, _) = world.accept(); // no version mismatch, so the executor reconnects
     master.send(&ToExecutor::Refused { why: "it is too old".into(), oldest: VERSION + 1, newest: VERSION + 2 });
-    assert_eq!(world.ended(), Ended::Code(3));
+    assert_eq!(world.ended(), ProcessEnd::Code(3));
 }
 
-fn ends_when_told_to(who: Who) {
+fn ends_when_told_to(who: ExecutorKind) {
     let mut world = who.world("sigterm");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
@@ -358,10 +358,10 @@ fn ends_when_told_to(who: Who) {
     world.signal(15);
     assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
     assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
-    assert_eq!(world.ended(), Ended::Code(0));
+    assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
-fn shuts_down_when_idle(who: Who) {
+fn shuts_down_when_idle(who: ExecutorKind) {
     let mut world = who.world("shutdown");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "0.5"]));
@@ -374,13 +374,13 @@ fn shuts_down_when_idle(who: Who) {
     let last = master.unacked_result("a/0@1");
     assert!(world.is_alive(), "it waits for the acknowledgement");
     master.ack(&last.attempt);
-    assert_eq!(world.ended(), Ended::Code(0));
+    assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
-fn names_what_is_wrong_with_its_environment(who: Who) {
+fn names_what_is_wrong_with_its_environment(who: ExecutorKind) {
     let mut command = match who {
-        Who::House => std::process::Command::new(env!("CARGO_BIN_EXE_executor")),
-        Who::Python => {
+        ExecutorKind::House => std::process::Command::new(env!("CARGO_BIN_EXE_executor")),
+        ExecutorKind::Python => {
             let mut command = std::process::Command::new("/usr/bin/env");
             command.args(["python3", concat!(env!("CARGO_MANIFEST_DIR"), "/examples/executor.py")]);
             command

@@ -5,8 +5,8 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use headroom_node_exec::Ended;
-use headroom_types::exit::Victim;
+use headroom_node_exec::ProcessEnd;
+use headroom_types::exit::VictimProcess;
 use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 use world::{Setup, World, task, until};
@@ -258,7 +258,7 @@ fn use_is_told_every_second_and_at_once_near_the_limit() {
     master.send(&ToExecutor::Stop { attempt: "a/0@1".parse().expect("id") });
     let report = master.result("a/0@1");
     assert_eq!(report.reason, ExitReason::Stopped);
-    let named: Vec<&Victim> = report.evidence.victims.iter().filter(|v| v.name == "tail").collect();
+    let named: Vec<&VictimProcess> = report.evidence.victims.iter().filter(|v| v.name == "tail").collect();
     assert!(named.first().is_some_and(|v| v.rss >= Bytes::from_mib(90)), "{:?}", report.evidence.victims);
 }
 
@@ -333,7 +333,7 @@ fn told_to_end_it_stops_its_tasks_first() {
     world.signal(15);
     assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
     assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
-    assert_eq!(world.ended(), Ended::Code(0));
+    assert_eq!(world.ended(), ProcessEnd::Code(0));
     assert!(world.groups().is_empty(), "{:?}", world.groups());
 }
 
@@ -362,7 +362,7 @@ fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
     world.signal(15);
     assert_eq!(master.unacked_result("a/0@1").reason, ExitReason::Stopped);
     assert_eq!(master.unacked_result("b/0@1").reason, ExitReason::Stopped);
-    assert_eq!(world.ended(), Ended::Code(0));
+    assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
     assert_eq!(late.reason, ExitReason::LaunchFailed);
     assert!(late.log_tail.contains("ending"), "{}", late.log_tail);
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
-    assert_eq!(world.ended(), Ended::Code(0));
+    assert_eq!(world.ended(), ProcessEnd::Code(0));
 }
 
 #[test]

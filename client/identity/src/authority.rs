@@ -51,7 +51,7 @@ pub enum AuthorityError {
 
 /// The contents of a certificate to be issued.
 #[derive(Clone, Debug)]
-pub struct Wanted<'a> {
+pub struct CertificateRequest<'a> {
     /// Role of its holder.
     pub role: Role,
     /// Host names and addresses of the holder; empty for a user.
@@ -64,14 +64,14 @@ pub struct Wanted<'a> {
 
 /// A certificate with its private key, both as PEM.
 #[derive(Clone)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate; not secret.
     pub certificate: String,
     /// The private key; secret.
     pub key: String,
 }
 
-impl std::fmt::Debug for Issued {
+impl std::fmt::Debug for IssuedCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Issued").field("certificate", &self.certificate).finish_non_exhaustive()
     }
@@ -97,32 +97,32 @@ fn failed(what: &'static str) -> impl FnOnce(rcgen::Error) -> AuthorityError {
 ///
 /// # Errors
 /// The name is invalid, or random numbers are unavailable.
-pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<Issued, AuthorityError> {
+pub fn create(name: &str, now: UnixMillis, lifetime: Duration) -> Result<IssuedCertificate, AuthorityError> {
     let key = KeyPair::generate().map_err(failed("a key"))?;
     let mut params = params(now, lifetime)?;
     params.distinguished_name = called(name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = params.self_signed(&key).map_err(failed("the authority's certificate"))?;
-    Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+    Ok(IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 /// Creates a certificate signing request and its private key. The key stays with the caller.
 ///
 /// # Errors
 /// Random numbers are unavailable.
-pub fn request() -> Result<(String, KeyText), AuthorityError> {
+pub fn request() -> Result<(String, PrivateKeyPem), AuthorityError> {
     let key = KeyPair::generate().map_err(failed("a key"))?;
     let request = CertificateParams::default().serialize_request(&key).map_err(failed("a request"))?;
     let text = request.pem().map_err(failed("a request"))?;
-    Ok((text, KeyText(key.serialize_pem())))
+    Ok((text, PrivateKeyPem(key.serialize_pem())))
 }
 
 /// A private key as PEM, which `Debug` does not print.
 #[derive(Clone)]
-pub struct KeyText(pub String);
+pub struct PrivateKeyPem(pub String);
 
-impl std::fmt::Debug for KeyText {
+impl std::fmt::Debug for PrivateKeyPem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KeyText(…)")
     }
@@ -148,17 +148,17 @@ impl Authority {
     ///
     /// # Errors
     /// A name is invalid, or random numbers are unavailable.
-    pub fn issue(&self, wanted: &Wanted<'_>) -> Result<Issued, AuthorityError> {
+    pub fn issue(&self, wanted: &CertificateRequest<'_>) -> Result<IssuedCertificate, AuthorityError> {
         let key = KeyPair::generate().map_err(failed("a key"))?;
         let certificate = self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?;
-        Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
+        Ok(IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
     /// Issues a certificate for an existing key.
     ///
     /// # Errors
     /// The key or a name is invalid.
-    pub fn certify(&self, key: &str, wanted: &Wanted<'_>) -> Result<String, AuthorityError> {
+    pub fn certify(&self, key: &str, wanted: &CertificateRequest<'_>) -> Result<String, AuthorityError> {
         let key = KeyPair::from_pem(key).map_err(failed("the key"))?;
         Ok(self.params(wanted)?.signed_by(&key, &self.issuer).map_err(failed("a certificate"))?.pem())
     }
@@ -168,13 +168,13 @@ impl Authority {
     ///
     /// # Errors
     /// The request is invalid or not signed with its own key, or a name is invalid.
-    pub fn sign(&self, request: &str, wanted: &Wanted<'_>) -> Result<String, AuthorityError> {
+    pub fn sign(&self, request: &str, wanted: &CertificateRequest<'_>) -> Result<String, AuthorityError> {
         let mut request = CertificateSigningRequestParams::from_pem(request).map_err(failed("the request"))?;
         request.params = self.params(wanted)?;
         Ok(request.signed_by(&self.issuer).map_err(failed("a certificate"))?.pem())
     }
 
-    fn params(&self, wanted: &Wanted<'_>) -> Result<CertificateParams, AuthorityError> {
+    fn params(&self, wanted: &CertificateRequest<'_>) -> Result<CertificateParams, AuthorityError> {
         // A certificate must not outlive its authority.
         let left = Duration::from_millis(self.until.0.saturating_sub(wanted.now.0));
         let mut params = params(wanted.now, wanted.lifetime.min(left))?;
@@ -238,8 +238,8 @@ mod tests {
     const NOW: UnixMillis = UnixMillis(1_790_000_000_000);
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn wanted<'a>(role: &str, names: &'a [String]) -> Wanted<'a> {
-        Wanted { role: role.parse().expect("a role"), names, now: NOW, lifetime: 30 * DAY }
+    fn wanted<'a>(role: &str, names: &'a [String]) -> CertificateRequest<'a> {
+        CertificateRequest { role: role.parse().expect("a role"), names, now: NOW, lifetime: 30 * DAY }
     }
 
     fn authority() -> Authority {
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn nothing_outlives_its_authority() {
         let names = [];
-        let long = Wanted { lifetime: 9999 * DAY, ..wanted("user/alice", &names) };
+        let long = CertificateRequest { lifetime: 9999 * DAY, ..wanted("user/alice", &names) };
         let read = Certificate::from_pem(&authority().issue(&long).expect("issued").certificate).expect("reads");
         assert_eq!(read.until.0, NOW.0 + 365 * 86_400_000);
     }
@@ -287,7 +287,7 @@ mod tests {
     fn a_key_can_be_certified_again() {
         let (authority, names) = (authority(), []);
         let issued = authority.issue(&wanted("user/alice", &names)).expect("issued");
-        let later = Wanted { now: UnixMillis(NOW.0 + 86_400_000), ..wanted("user/alice", &names) };
+        let later = CertificateRequest { now: UnixMillis(NOW.0 + 86_400_000), ..wanted("user/alice", &names) };
         let (old, new) = (&issued.certificate, &authority.certify(&issued.key, &later).expect("certified"));
         let (old, new) = (Certificate::from_pem(old).expect("reads"), Certificate::from_pem(new).expect("reads"));
         assert!(new.until > old.until && new.serial != old.serial && new.role == old.role);
@@ -313,6 +313,6 @@ mod tests {
     fn keys_are_not_shown() {
         let made = create("test", NOW, DAY).expect("an authority");
         assert!(!format!("{made:?}").contains("PRIVATE"));
-        assert_eq!(format!("{:?}", KeyText(made.key)), "KeyText(…)");
+        assert_eq!(format!("{:?}", PrivateKeyPem(made.key)), "KeyText(…)");
     }
 }

@@ -7,7 +7,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
 use crate::role::Role;
-use crate::token::{Hash, Hex};
+use crate::token::{Sha256Digest, Hex};
 
 /// The parsed contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Certificate {
     /// End of the validity period.
     pub until: UnixMillis,
     /// SHA-256 of the DER form.
-    pub fingerprint: Hash,
+    pub fingerprint: Sha256Digest,
 }
 
 /// The error of a certificate that cannot be parsed.
@@ -92,7 +92,7 @@ impl Certificate {
             serial: Hex(read.raw_serial()).to_string(),
             from: time(read.validity().not_before.timestamp()),
             until: time(read.validity().not_after.timestamp()),
-            fingerprint: Hash::of(der),
+            fingerprint: Sha256Digest::of(der),
         })
     }
 

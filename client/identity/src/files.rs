@@ -44,7 +44,7 @@ pub enum FileError {
 
 /// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum OverwritePolicy {
     /// Replace it.
     Replace,
     /// Keep it and report an error.
@@ -53,7 +53,7 @@ pub enum Over {
 
 /// The readers of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readers {
+pub enum FileReaders {
     /// Its owner only.
     Owner,
     /// All users of the host.
@@ -89,17 +89,17 @@ pub fn read_secret(path: &Path) -> Result<String, FileError> {
 ///
 /// # Errors
 /// The file cannot be written, or it exists and must be kept.
-pub fn write(path: &Path, text: &str, readers: Readers, over: Over) -> Result<(), FileError> {
+pub fn write(path: &Path, text: &str, readers: FileReaders, over: OverwritePolicy) -> Result<(), FileError> {
     let io = |source| FileError::Io { path: path.to_owned(), source };
-    if over == Over::Keep && path.symlink_metadata().is_ok() {
+    if over == OverwritePolicy::Keep && path.symlink_metadata().is_ok() {
         return Err(FileError::There { path: path.to_owned() });
     }
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = folder.join(format!(".{name}.{}", std::process::id()));
     let mode = match readers {
-        Readers::Owner => 0o600,
-        Readers::All => 0o644,
+        FileReaders::Owner => 0o600,
+        FileReaders::All => 0o644,
     };
     let put = || -> io::Result<()> {
         // An earlier process with the same id may have left a temporary file.
@@ -108,9 +108,9 @@ pub fn write(path: &Path, text: &str, readers: Readers, over: Over) -> Result<()
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         match over {
-            Over::Replace => fs::rename(&beside, path)?,
+            OverwritePolicy::Replace => fs::rename(&beside, path)?,
             // A hard link fails if the file was created in the meantime.
-            Over::Keep => fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside))?,
+            OverwritePolicy::Keep => fs::hard_link(&beside, path).and_then(|()| fs::remove_file(&beside))?,
         }
         File::open(folder)?.sync_all()
     };
@@ -129,7 +129,7 @@ mod tests {
     fn a_secret_is_its_owners() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("key");
-        write(&path, "secret", Readers::Owner, Over::Keep).expect("writes");
+        write(&path, "secret", FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
         assert_eq!(fs::metadata(&path).expect("is there").mode() & 0o777, 0o600);
         assert_eq!(read_secret(&path).expect("reads"), "secret");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("sets");
@@ -141,10 +141,10 @@ mod tests {
     fn what_is_there_is_kept_unless_it_is_to_be_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("ca.pem");
-        write(&path, "one", Readers::All, Over::Keep).expect("writes");
-        assert!(matches!(write(&path, "two", Readers::All, Over::Keep), Err(FileError::There { .. })));
+        write(&path, "one", FileReaders::All, OverwritePolicy::Keep).expect("writes");
+        assert!(matches!(write(&path, "two", FileReaders::All, OverwritePolicy::Keep), Err(FileError::There { .. })));
         assert_eq!(read(&path).expect("reads"), "one");
-        write(&path, "two", Readers::All, Over::Replace).expect("writes");
+        write(&path, "two", FileReaders::All, OverwritePolicy::Replace).expect("writes");
         assert_eq!(read(&path).expect("reads"), "two");
         assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 1, "nothing is left beside it");
     }

@@ -15,9 +15,9 @@ pub mod role;
 pub mod tls;
 pub mod token;
 
-pub use authority::{Authority, Issued};
+pub use authority::{Authority, IssuedCertificate};
 pub use certificate::{Certificate, certificates};
-pub use need::{Belongs, Need, Principal, Why};
-pub use right::{Over, ParseRightError, Right, Rights};
+pub use need::{AppOwnership, CallRequirement, Principal, AccessDenied};
+pub use right::{QueuePermission, ParseRightError, Right, Rights};
 pub use role::{ParseRoleError, Role};
-pub use token::{Accessor, Hash, Kind, ParseTokenError, Token};
+pub use token::{Accessor, Sha256Digest, SecretTokenKind, ParseTokenError, Token};

@@ -38,7 +38,7 @@ pub enum Principal {
 /// The attributes of an application that decide about access: its owner, its queue, and the users
 /// that its owner admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Belongs {
+pub struct AppOwnership {
     /// Owner of the application.
     pub user: String,
     /// Its queue.
@@ -51,7 +51,7 @@ pub struct Belongs {
 
 /// The requirement of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum CallRequirement {
     /// None: health check, version, the web page without its data.
     Nothing,
     /// A caller with at least one right.
@@ -78,7 +78,7 @@ pub enum Need {
 
 /// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum AccessDenied {
     /// Unauthenticated caller.
     #[error("nobody may do this without saying who they are")]
     Unknown,
@@ -111,41 +111,41 @@ impl Principal {
     ///
     /// # Errors
     /// The reason of the refusal.
-    pub fn may(&self, need: &Need, of: impl FnOnce(&AppId) -> Option<Belongs>) -> Result<(), Why> {
+    pub fn may(&self, need: &CallRequirement, of: impl FnOnce(&AppId) -> Option<AppOwnership>) -> Result<(), AccessDenied> {
         let allowed = match (self, need) {
-            (Principal::Open, _) | (_, Need::Nothing) => true,
-            (Principal::Anonymous, _) => return Err(Why::Unknown),
-            (Principal::User { rights, .. }, Need::Anybody) => rights.has(&Right::ClusterRead),
-            (Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_), Need::Anybody) => true,
-            (Principal::User { rights, .. }, Need::Right(right)) => rights.has(right),
-            (Principal::User { rights, .. }, Need::Look) => rights.looks(),
-            (Principal::User { rights, .. }, Need::See(app)) => {
+            (Principal::Open, _) | (_, CallRequirement::Nothing) => true,
+            (Principal::Anonymous, _) => return Err(AccessDenied::Unknown),
+            (Principal::User { rights, .. }, CallRequirement::Anybody) => rights.has(&Right::ClusterRead),
+            (Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_), CallRequirement::Anybody) => true,
+            (Principal::User { rights, .. }, CallRequirement::Right(right)) => rights.has(right),
+            (Principal::User { rights, .. }, CallRequirement::Look) => rights.looks(),
+            (Principal::User { rights, .. }, CallRequirement::See(app)) => {
                 rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.sees(&belongs))
             }
-            (Principal::User { rights, .. }, Need::Own(right, app)) => self.changes(rights, right, of(app).as_ref()),
-            (Principal::User { rights, .. }, Need::Application(app)) => self.changes(rights, &Right::JobKill, of(app).as_ref()),
-            (Principal::User { rights, .. }, Need::Queue(queue)) => rights.administers(queue),
-            (Principal::User { rights, .. }, Need::Node(_) | Need::SomeNode) => rights.has(&Right::Admin),
-            (Principal::Master(attempt), Need::Application(app) | Need::Own(_, app) | Need::See(app)) => attempt.app == *app,
+            (Principal::User { rights, .. }, CallRequirement::Own(right, app)) => self.changes(rights, right, of(app).as_ref()),
+            (Principal::User { rights, .. }, CallRequirement::Application(app)) => self.changes(rights, &Right::JobKill, of(app).as_ref()),
+            (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => rights.administers(queue),
+            (Principal::User { rights, .. }, CallRequirement::Node(_) | CallRequirement::SomeNode) => rights.has(&Right::Admin),
+            (Principal::Master(attempt), CallRequirement::Application(app) | CallRequirement::Own(_, app) | CallRequirement::See(app)) => attempt.app == *app,
             // Masters may read nodes and the history of their job name, but nothing about other
             // applications.
-            (Principal::Master(_), Need::Right(right)) => *right == Right::ClusterRead,
-            (Principal::Executor(own), Need::See(app)) => own == app,
-            (Principal::Node(node), Need::Node(of)) => node == of,
-            (Principal::Node(_), Need::SomeNode) => true,
+            (Principal::Master(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
+            (Principal::Executor(own), CallRequirement::See(app)) => own == app,
+            (Principal::Node(node), CallRequirement::Node(of)) => node == of,
+            (Principal::Node(_), CallRequirement::SomeNode) => true,
             // A node queries whether an application with files on it has ended.
-            (Principal::Node(_), Need::See(_)) => true,
-            (Principal::Node(_), Need::Right(right)) => *right == Right::ClusterRead,
-            (Principal::Manager, Need::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
-            (Principal::Manager, Need::See(_) | Need::Look) => true,
-            (_, Need::Queue(_)) | (Principal::Executor(_) | Principal::Node(_) | Principal::Master(_), Need::Look) => false,
-            (Principal::Executor(_), Need::Right(_) | Need::Application(_) | Need::Own(..) | Need::Node(_) | Need::SomeNode)
-            | (Principal::Node(_), Need::Application(_) | Need::Own(..))
-            | (Principal::Master(_), Need::Node(_) | Need::SomeNode)
-            | (Principal::Manager, Need::Application(_) | Need::Own(..) | Need::Node(_) | Need::SomeNode) => false,
+            (Principal::Node(_), CallRequirement::See(_)) => true,
+            (Principal::Node(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
+            (Principal::Manager, CallRequirement::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
+            (Principal::Manager, CallRequirement::See(_) | CallRequirement::Look) => true,
+            (_, CallRequirement::Queue(_)) | (Principal::Executor(_) | Principal::Node(_) | Principal::Master(_), CallRequirement::Look) => false,
+            (Principal::Executor(_), CallRequirement::Right(_) | CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode)
+            | (Principal::Node(_), CallRequirement::Application(_) | CallRequirement::Own(..))
+            | (Principal::Master(_), CallRequirement::Node(_) | CallRequirement::SomeNode)
+            | (Principal::Manager, CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode) => false,
         };
         let who = || self.who().unwrap_or_default();
-        if allowed { Ok(()) } else { Err(Why::Forbidden { who: who(), needs: need.words() }) }
+        if allowed { Ok(()) } else { Err(AccessDenied::Forbidden { who: who(), needs: need.words() }) }
     }
 }
 
@@ -160,7 +160,7 @@ impl Principal {
     }
 
     /// True if the caller may view an application with these attributes.
-    pub fn sees(&self, belongs: &Belongs) -> bool {
+    pub fn sees(&self, belongs: &AppOwnership) -> bool {
         self.sees_all()
             || match self {
                 Principal::User { name, rights, .. } => {
@@ -180,7 +180,7 @@ impl Principal {
 
     /// True if a user may change an application. For an unknown application only the right counts;
     /// the handler reports the missing application.
-    fn changes(&self, rights: &Rights, right: &Right, belongs: Option<&Belongs>) -> bool {
+    fn changes(&self, rights: &Rights, right: &Right, belongs: Option<&AppOwnership>) -> bool {
         let Some(belongs) = belongs else { return rights.has(right) };
         let own = self.is_among(std::slice::from_ref(&belongs.user)) || self.is_among(&belongs.changers);
         rights.administers(&belongs.queue) || rights.has(right) && own
@@ -196,20 +196,20 @@ impl Principal {
     }
 }
 
-impl Need {
+impl CallRequirement {
     /// The requirement in words, for the refused caller.
     pub fn words(&self) -> String {
         match self {
-            Need::Nothing => "nothing".to_owned(),
-            Need::Anybody => "some right".to_owned(),
-            Need::Right(right) => format!("the right {right}"),
-            Need::Look => "the right job:read, or queue-view for a queue".to_owned(),
-            Need::See(app) => format!("the right job:read, or the token of {app}, or its owner's leave"),
-            Need::Queue(queue) => format!("the right queue-admin:{queue}, or operator:write"),
-            Need::Application(app) => format!("the token of {app}, or the right job:kill and {app} to be one's own"),
-            Need::Own(right, app) => format!("the right {right} and {app} to be one's own, or the right operator:write"),
-            Need::Node(node) => format!("the certificate of node {node}"),
-            Need::SomeNode => "the certificate of a node".to_owned(),
+            CallRequirement::Nothing => "nothing".to_owned(),
+            CallRequirement::Anybody => "some right".to_owned(),
+            CallRequirement::Right(right) => format!("the right {right}"),
+            CallRequirement::Look => "the right job:read, or queue-view for a queue".to_owned(),
+            CallRequirement::See(app) => format!("the right job:read, or the token of {app}, or its owner's leave"),
+            CallRequirement::Queue(queue) => format!("the right queue-admin:{queue}, or operator:write"),
+            CallRequirement::Application(app) => format!("the token of {app}, or the right job:kill and {app} to be one's own"),
+            CallRequirement::Own(right, app) => format!("the right {right} and {app} to be one's own, or the right operator:write"),
+            CallRequirement::Node(node) => format!("the certificate of node {node}"),
+            CallRequirement::SomeNode => "the certificate of a node".to_owned(),
         }
     }
 }
@@ -227,18 +227,18 @@ mod tests {
     }
 
     /// Owned by alice, in root.etl; bob may view it, and the group oncall may change it.
-    fn belongs() -> Belongs {
+    fn belongs() -> AppOwnership {
         let (user, queue) = ("alice".to_owned(), "root.etl".parse().expect("a queue"));
-        Belongs { user, queue, viewers: vec!["bob".into()], changers: vec!["@oncall".into()] }
+        AppOwnership { user, queue, viewers: vec!["bob".into()], changers: vec!["@oncall".into()] }
     }
 
-    fn may(who: &Principal, need: &Need) -> bool {
+    fn may(who: &Principal, need: &CallRequirement) -> bool {
         who.may(need, |_| Some(belongs())).is_ok()
     }
 
     #[test]
     fn what_is_one_s_own_can_be_changed_and_what_is_not_cannot() {
-        let kill = Need::Own(Right::JobKill, app("sort.1"));
+        let kill = CallRequirement::Own(Right::JobKill, app("sort.1"));
         assert!(may(&user("alice", &[Right::JobKill]), &kill));
         assert!(!may(&user("alice", &[Right::JobSubmit]), &kill));
         assert!(!may(&user("bob", &[Right::JobKill]), &kill));
@@ -248,11 +248,11 @@ mod tests {
 
     #[test]
     fn a_queue_is_looked_after_and_an_owner_lets_others_come_near() {
-        let (see, kill) = (Need::See(app("sort.1")), Need::Own(Right::JobKill, app("sort.1")));
+        let (see, kill) = (CallRequirement::See(app("sort.1")), CallRequirement::Own(Right::JobKill, app("sort.1")));
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let keeper = user("carol", &[Right::QueueAdmin(queue("root.etl"))]);
-        assert!(may(&keeper, &see) && may(&keeper, &kill) && may(&keeper, &Need::Queue(queue("root.etl.daily"))));
-        assert!(!may(&keeper, &Need::Queue(queue("root"))) && !may(&keeper, &Need::Right(Right::OperatorWrite)));
+        assert!(may(&keeper, &see) && may(&keeper, &kill) && may(&keeper, &CallRequirement::Queue(queue("root.etl.daily"))));
+        assert!(!may(&keeper, &CallRequirement::Queue(queue("root"))) && !may(&keeper, &CallRequirement::Right(Right::OperatorWrite)));
         let other = user("carol", &[Right::QueueAdmin(queue("root.web")), Right::JobKill]);
         assert!(!may(&other, &see) && !may(&other, &kill), "another queue");
         assert!(may(&user("carol", &[Right::QueueView(queue("root"))]), &see));
@@ -269,35 +269,35 @@ mod tests {
     #[test]
     fn a_master_reaches_its_own_application_only() {
         let master = Principal::Master("sort.1@1".parse().expect("an attempt"));
-        assert!(may(&master, &Need::Application(app("sort.1"))));
-        assert!(!may(&master, &Need::Application(app("sort.2"))));
-        assert!(!may(&master, &Need::Own(Right::JobKill, app("sort.2"))));
-        assert!(!may(&master, &Need::Right(Right::JobSubmit)));
-        assert!(!may(&master, &Need::SomeNode));
+        assert!(may(&master, &CallRequirement::Application(app("sort.1"))));
+        assert!(!may(&master, &CallRequirement::Application(app("sort.2"))));
+        assert!(!may(&master, &CallRequirement::Own(Right::JobKill, app("sort.2"))));
+        assert!(!may(&master, &CallRequirement::Right(Right::JobSubmit)));
+        assert!(!may(&master, &CallRequirement::SomeNode));
     }
 
     #[test]
     fn a_node_is_itself() {
         let node = Principal::Node("n1".parse().expect("a node"));
-        assert!(may(&node, &Need::Node("n1".parse().expect("a node"))));
-        assert!(!may(&node, &Need::Node("n2".parse().expect("a node"))));
-        assert!(!may(&node, &Need::Application(app("sort.1"))));
-        assert!(!may(&node, &Need::Right(Right::NodeWrite)));
+        assert!(may(&node, &CallRequirement::Node("n1".parse().expect("a node"))));
+        assert!(!may(&node, &CallRequirement::Node("n2".parse().expect("a node"))));
+        assert!(!may(&node, &CallRequirement::Application(app("sort.1"))));
+        assert!(!may(&node, &CallRequirement::Right(Right::NodeWrite)));
     }
 
     #[test]
     fn whoever_does_not_say_who_they_are_learns_nothing() {
-        let needs = [Need::Anybody, Need::SomeNode, Need::Right(Right::ClusterRead), Need::Application(app("a.1"))];
+        let needs = [CallRequirement::Anybody, CallRequirement::SomeNode, CallRequirement::Right(Right::ClusterRead), CallRequirement::Application(app("a.1"))];
         for need in needs {
-            assert_eq!(Principal::Anonymous.may(&need, |_| None), Err(Why::Unknown));
+            assert_eq!(Principal::Anonymous.may(&need, |_| None), Err(AccessDenied::Unknown));
             assert!(may(&Principal::Open, &need));
         }
-        assert!(may(&Principal::Anonymous, &Need::Nothing));
+        assert!(may(&Principal::Anonymous, &CallRequirement::Nothing));
     }
 
     #[test]
     fn a_refusal_says_who_and_what_for() {
-        let why = user("bob", &[]).may(&Need::Right(Right::NodeWrite), |_| None).expect_err("forbidden").to_string();
+        let why = user("bob", &[]).may(&CallRequirement::Right(Right::NodeWrite), |_| None).expect_err("forbidden").to_string();
         assert_eq!(why, "bob may not do this: it needs the right node:write");
     }
 }

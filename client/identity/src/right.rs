@@ -61,7 +61,7 @@ pub fn words() -> Vec<String> {
 
 /// The permission that a queue right grants on its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum QueuePermission {
     /// Submit to the queue.
     Submit,
     /// View its applications.
@@ -72,11 +72,11 @@ pub enum Over {
 
 impl Right {
     /// The permission and the queue of a queue right; `None` for other rights.
-    pub fn over(&self) -> Option<(Over, &QueuePath)> {
+    pub fn over(&self) -> Option<(QueuePermission, &QueuePath)> {
         match self {
-            Right::Queue(queue) => Some((Over::Submit, queue)),
-            Right::QueueView(queue) => Some((Over::View, queue)),
-            Right::QueueAdmin(queue) => Some((Over::Administer, queue)),
+            Right::Queue(queue) => Some((QueuePermission::Submit, queue)),
+            Right::QueueView(queue) => Some((QueuePermission::View, queue)),
+            Right::QueueAdmin(queue) => Some((QueuePermission::Administer, queue)),
             Right::Admin
             | Right::ClusterRead
             | Right::JobRead
@@ -149,7 +149,7 @@ impl Rights {
     /// rights, and any right except `queue:` includes `cluster:read`.
     pub fn has(&self, right: &Right) -> bool {
         let reads = matches!(right, Right::ClusterRead | Right::JobRead);
-        let works = self.0.iter().any(|r| r.over().is_none_or(|(over, _)| over != Over::Submit));
+        let works = self.0.iter().any(|r| r.over().is_none_or(|(over, _)| over != QueuePermission::Submit));
         self.0.contains(&Right::Admin)
             || self.0.contains(right)
             || reads && (self.0.contains(&Right::OperatorRead) || self.0.contains(&Right::OperatorWrite))
@@ -159,23 +159,23 @@ impl Rights {
     /// True if the set names queues for submission; then no other queue accepts submissions of the
     /// caller.
     pub fn names_queues(&self) -> bool {
-        !self.0.contains(&Right::Admin) && self.of(Over::Submit).next().is_some()
+        !self.0.contains(&Right::Admin) && self.of(QueuePermission::Submit).next().is_some()
     }
 
     /// True if the set allows a submission to this queue. Without queue rights every queue is
     /// allowed.
     pub fn takes_queue(&self, queue: &QueuePath) -> bool {
-        !self.names_queues() || self.of(Over::Submit).any(|of| queue.is_within(of)) || self.administers(queue)
+        !self.names_queues() || self.of(QueuePermission::Submit).any(|of| queue.is_within(of)) || self.administers(queue)
     }
 
     /// True if the set allows to view all applications of this queue.
     pub fn views(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::JobRead) || self.of(Over::View).any(|of| queue.is_within(of)) || self.administers(queue)
+        self.has(&Right::JobRead) || self.of(QueuePermission::View).any(|of| queue.is_within(of)) || self.administers(queue)
     }
 
     /// True if the set allows to change and end all applications of this queue.
     pub fn administers(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::OperatorWrite) || self.of(Over::Administer).any(|of| queue.is_within(of))
+        self.has(&Right::OperatorWrite) || self.of(QueuePermission::Administer).any(|of| queue.is_within(of))
     }
 
     /// True if the set allows to view some applications: all, own ones, or those of a queue.
@@ -185,7 +185,7 @@ impl Rights {
         self.has(&Right::JobRead) || self.0.iter().any(some)
     }
 
-    fn of(&self, wanted: Over) -> impl Iterator<Item = &QueuePath> {
+    fn of(&self, wanted: QueuePermission) -> impl Iterator<Item = &QueuePath> {
         self.0.iter().filter_map(move |right| right.over().filter(|(over, _)| *over == wanted).map(|(_, queue)| queue))
     }
 }

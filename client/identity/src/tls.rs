@@ -16,11 +16,11 @@ use rustls::{CertificateError as Mismatch, ClientConfig, DigitallySignedStruct, 
 use crate::certificate::{Certificate, CertificateError, certificates};
 use crate::files::{self, FileError};
 use crate::role::Role;
-use crate::token::Hash;
+use crate::token::Sha256Digest;
 
 /// Paths of the certificate files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct CertificatePaths {
     /// Certificate of the authority.
     pub ca: PathBuf,
     /// Own certificate.
@@ -31,7 +31,7 @@ pub struct Files {
 
 /// The contents of the certificate files.
 #[derive(Clone)]
-pub struct Identity {
+pub struct TlsIdentity {
     /// Certificate of the authority, PEM.
     pub ca: String,
     /// Own certificate, PEM.
@@ -42,7 +42,7 @@ pub struct Identity {
     pub facts: Certificate,
 }
 
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Identity").field("facts", &self.facts).finish_non_exhaustive()
     }
@@ -76,25 +76,25 @@ pub enum TlsError {
     Verifier(String),
 }
 
-impl Files {
+impl CertificatePaths {
     /// Reads the files.
     ///
     /// # Errors
     /// The first error.
-    pub fn read(&self) -> Result<Identity, TlsError> {
+    pub fn read(&self) -> Result<TlsIdentity, TlsError> {
         let (ca, cert, key) = (files::read(&self.ca)?, files::read(&self.cert)?, files::read_secret(&self.key)?);
         certificates(&ca).map_err(|source| TlsError::Certificate { path: self.ca.clone(), source })?;
         let facts = Certificate::from_pem(&cert).map_err(|source| TlsError::Certificate { path: self.cert.clone(), source })?;
         if PrivateKeyDer::from_pem_slice(key.as_bytes()).is_err() {
             return Err(TlsError::Key { path: self.key.clone() });
         }
-        Ok(Identity { ca, cert, key, facts })
+        Ok(TlsIdentity { ca, cert, key, facts })
     }
 }
 
 /// The expected role of the peer, in addition to its host name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum PeerExpectation {
     /// A resource manager.
     Manager,
     /// The agent of a node.
@@ -103,14 +103,14 @@ pub enum Expect {
     Daemon,
 }
 
-impl Expect {
+impl PeerExpectation {
     /// A certificate without a role is accepted, because its authority certifies host names only. A
     /// certificate with another role is rejected.
     fn fits(self, role: Option<&Role>) -> bool {
         match (self, role) {
-            (_, None) | (Expect::Manager | Expect::Daemon, Some(Role::Manager)) => true,
-            (Expect::Node | Expect::Daemon, Some(Role::Node(_))) => true,
-            (Expect::Manager, Some(Role::Node(_))) | (Expect::Node, Some(Role::Manager)) | (_, Some(Role::User(_))) => false,
+            (_, None) | (PeerExpectation::Manager | PeerExpectation::Daemon, Some(Role::Manager)) => true,
+            (PeerExpectation::Node | PeerExpectation::Daemon, Some(Role::Node(_))) => true,
+            (PeerExpectation::Manager, Some(Role::Node(_))) | (PeerExpectation::Node, Some(Role::Manager)) | (_, Some(Role::User(_))) => false,
         }
     }
 }
@@ -139,7 +139,7 @@ fn key(pem: &str) -> Result<PrivateKeyDer<'static>, TlsError> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| TlsError::Verifier(error.to_string()))
 }
 
-impl Identity {
+impl TlsIdentity {
     /// TLS configuration of a listener. Client certificates of the same authority are optional;
     /// others are rejected.
     ///
@@ -162,13 +162,13 @@ impl Identity {
 ///
 /// # Errors
 /// The caller's certificate and key do not match.
-pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: Expect) -> Result<ClientConfig, TlsError> {
+pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: PeerExpectation) -> Result<ClientConfig, TlsError> {
     let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
     let inner = inner.map_err(|error| TlsError::Verifier(error.to_string()))?;
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Roled { inner, expect }));
+        .with_custom_certificate_verifier(Arc::new(RoleVerifier { inner, expect }));
     Ok(match own {
         Some((cert, own)) => config.with_client_auth_cert(certificates(cert).map_err(damaged)?, key(own)?)?,
         None => config.with_no_client_auth(),
@@ -180,10 +180,10 @@ pub fn client(roots: RootCertStore, own: Option<(&str, &str)>, expect: Expect) -
 ///
 /// # Errors
 /// The TLS library rejects its own defaults.
-pub fn pinned(pin: Option<Hash>) -> Result<ClientConfig, TlsError> {
+pub fn pinned(pin: Option<Sha256Digest>) -> Result<ClientConfig, TlsError> {
     let algorithms = provider().signature_verification_algorithms;
     let config = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Pinned { pin, algorithms })).with_no_client_auth())
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(PinVerifier { pin, algorithms })).with_no_client_auth())
 }
 
 /// TLS configuration of a listener whose certificate is pinned by its peers; it requests no client
@@ -198,12 +198,12 @@ pub fn plain_server(cert: &str, own: &str) -> Result<ServerConfig, TlsError> {
 
 /// Verifies chain and host name as usual, then the role.
 #[derive(Debug)]
-struct Roled {
+struct RoleVerifier {
     inner: Arc<WebPkiServerVerifier>,
-    expect: Expect,
+    expect: PeerExpectation,
 }
 
-impl ServerCertVerifier for Roled {
+impl ServerCertVerifier for RoleVerifier {
     fn verify_server_cert(
         &self,
         end: &CertificateDer<'_>,
@@ -246,12 +246,12 @@ impl ServerCertVerifier for Roled {
 
 /// Accepts a single certificate, identified by its hash.
 #[derive(Debug)]
-struct Pinned {
-    pin: Option<Hash>,
+struct PinVerifier {
+    pin: Option<Sha256Digest>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinVerifier {
     fn verify_server_cert(
         &self,
         end: &CertificateDer<'_>,
@@ -260,7 +260,7 @@ impl ServerCertVerifier for Pinned {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.pin.is_none_or(|pin| pin.is(&Hash::of(end))) {
+        if self.pin.is_none_or(|pin| pin.is(&Sha256Digest::of(end))) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(Mismatch::ApplicationVerificationFailure.into())
@@ -292,8 +292,8 @@ impl ServerCertVerifier for Pinned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authority::{Authority, Wanted, create};
-    use crate::files::{Over, Readers};
+    use crate::authority::{Authority, CertificateRequest, create};
+    use crate::files::{OverwritePolicy, FileReaders};
     use headroom_types::UnixMillis;
     use std::time::Duration;
 
@@ -306,22 +306,22 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let made = create("test", NOW, YEAR).expect("an authority");
         let authority = Authority::open(&made.certificate, &made.key).expect("opens");
-        let wanted = Wanted { role: "manager".parse().expect("a role"), names: &["localhost".into()], now: NOW, lifetime: YEAR };
+        let wanted = CertificateRequest { role: "manager".parse().expect("a role"), names: &["localhost".into()], now: NOW, lifetime: YEAR };
         let issued = authority.issue(&wanted).expect("issued");
-        files::write(&at("ca.pem"), &made.certificate, Readers::All, Over::Keep).expect("writes");
-        files::write(&at("cert.pem"), &issued.certificate, Readers::All, Over::Keep).expect("writes");
-        files::write(&at("key.pem"), &issued.key, Readers::Owner, Over::Keep).expect("writes");
-        let set = Files { ca: at("ca.pem"), cert: at("cert.pem"), key: at("key.pem") };
+        files::write(&at("ca.pem"), &made.certificate, FileReaders::All, OverwritePolicy::Keep).expect("writes");
+        files::write(&at("cert.pem"), &issued.certificate, FileReaders::All, OverwritePolicy::Keep).expect("writes");
+        files::write(&at("key.pem"), &issued.key, FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
+        let set = CertificatePaths { ca: at("ca.pem"), cert: at("cert.pem"), key: at("key.pem") };
         let identity = set.read().expect("reads");
         assert_eq!(identity.facts.role.as_ref().map(ToString::to_string), Some("manager".into()));
         identity.server().expect("a listener");
         assert!(!format!("{identity:?}").contains("PRIVATE"));
 
-        let mixed = Identity { key: made.key.clone(), ..identity };
+        let mixed = TlsIdentity { key: made.key.clone(), ..identity };
         assert!(matches!(mixed.server(), Err(TlsError::Rustls(_))), "the key of another certificate");
-        assert!(matches!(Files { key: at("cert.pem"), ..set.clone() }.read(), Err(TlsError::File(FileError::Open { .. }))));
-        files::write(&at("empty"), "", Readers::Owner, Over::Keep).expect("writes");
-        assert!(matches!(Files { key: at("empty"), ..set.clone() }.read(), Err(TlsError::Key { .. })));
-        assert!(matches!(Files { cert: at("empty"), ..set }.read(), Err(TlsError::Certificate { .. })));
+        assert!(matches!(CertificatePaths { key: at("cert.pem"), ..set.clone() }.read(), Err(TlsError::File(FileError::Open { .. }))));
+        files::write(&at("empty"), "", FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
+        assert!(matches!(CertificatePaths { key: at("empty"), ..set.clone() }.read(), Err(TlsError::Key { .. })));
+        assert!(matches!(CertificatePaths { cert: at("empty"), ..set }.read(), Err(TlsError::Certificate { .. })));
     }
 }

@@ -21,18 +21,18 @@ use ring::{digest, hmac};
 
 /// The purpose of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SecretTokenKind {
     /// Access of a user.
     User,
     /// One join of a host as a node.
     Join,
 }
 
-impl Kind {
+impl SecretTokenKind {
     fn prefix(self) -> &'static str {
         match self {
-            Kind::User => "hru",
-            Kind::Join => "hrj",
+            SecretTokenKind::User => "hru",
+            SecretTokenKind::Join => "hrj",
         }
     }
 }
@@ -43,12 +43,12 @@ pub struct Accessor([u8; 8]);
 
 /// The SHA-256 of a secret. Secrets are 32 random bytes, so no slower hash is necessary.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Hash([u8; 32]);
+pub struct Sha256Digest([u8; 32]);
 
 /// A token with its secret. It implements neither `Display` nor comparison.
 #[derive(Clone)]
 pub struct Token {
-    kind: Kind,
+    kind: SecretTokenKind,
     accessor: Accessor,
     secret: [u8; 32],
 }
@@ -78,12 +78,12 @@ impl Token {
     ///
     /// # Errors
     /// Random numbers are unavailable.
-    pub fn mint(kind: Kind) -> Result<Self, NoRandomness> {
+    pub fn mint(kind: SecretTokenKind) -> Result<Self, NoRandomness> {
         Ok(Token { kind, accessor: Accessor(random()?), secret: random()? })
     }
 
     /// Purpose of the token.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> SecretTokenKind {
         self.kind
     }
 
@@ -93,8 +93,8 @@ impl Token {
     }
 
     /// Hash of the secret, which is stored.
-    pub fn hash(&self) -> Hash {
-        Hash::of(&self.secret)
+    pub fn hash(&self) -> Sha256Digest {
+        Sha256Digest::of(&self.secret)
     }
 
     /// The complete text, for its holder only.
@@ -117,7 +117,7 @@ impl FromStr for Token {
         let (Some(prefix), Some(accessor), Some(secret), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
             return Err(ParseTokenError);
         };
-        let kind = [Kind::User, Kind::Join].into_iter().find(|k| k.prefix() == prefix).ok_or(ParseTokenError)?;
+        let kind = [SecretTokenKind::User, SecretTokenKind::Join].into_iter().find(|k| k.prefix() == prefix).ok_or(ParseTokenError)?;
         let secret = bytes(secret).ok_or(ParseTokenError)?;
         Ok(Token { kind, accessor: accessor.parse()?, secret })
     }
@@ -143,17 +143,17 @@ impl FromStr for Accessor {
     }
 }
 
-impl Hash {
+impl Sha256Digest {
     /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(digest::digest(&digest::SHA256, bytes).as_ref());
-        Hash(hash)
+        Sha256Digest(hash)
     }
 
     /// A hash with these bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Hash(bytes)
+        Sha256Digest(bytes)
     }
 
     /// The bytes of the hash.
@@ -162,41 +162,41 @@ impl Hash {
     }
 
     /// Compares in constant time.
-    pub fn is(&self, other: &Hash) -> bool {
+    pub fn is(&self, other: &Sha256Digest) -> bool {
         self.0.iter().zip(other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 }
 
-impl fmt::Display for Hash {
+impl fmt::Display for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Hex(&self.0))
     }
 }
 
-impl fmt::Debug for Hash {
+impl fmt::Debug for Sha256Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Hex(&self.0))
     }
 }
 
-impl FromStr for Hash {
+impl FromStr for Sha256Digest {
     type Err = ParseTokenError;
 
     fn from_str(text: &str) -> Result<Self, ParseTokenError> {
-        bytes(text).map(Hash).ok_or(ParseTokenError)
+        bytes(text).map(Sha256Digest).ok_or(ParseTokenError)
     }
 }
 
-headroom_types::textual!(Accessor, Hash);
+headroom_types::textual!(Accessor, Sha256Digest);
 
 /// Creates and verifies application tokens.
 #[derive(Clone)]
-pub struct AppKey(hmac::Key);
+pub struct AppTokenKey(hmac::Key);
 
-impl AppKey {
+impl AppTokenKey {
     /// A key from 32 secret bytes.
     pub fn new(secret: &[u8; 32]) -> Self {
-        AppKey(hmac::Key::new(hmac::HMAC_SHA256, secret))
+        AppTokenKey(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
     /// The token of an application attempt.
@@ -236,7 +236,7 @@ impl AppKey {
     }
 }
 
-impl fmt::Debug for AppKey {
+impl fmt::Debug for AppTokenKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AppKey(…)")
     }
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_token_is_read_as_it_is_revealed() {
-        for kind in [Kind::User, Kind::Join] {
+        for kind in [SecretTokenKind::User, SecretTokenKind::Join] {
             let token = Token::mint(kind).expect("random numbers");
             let read: Token = token.reveal().parse().expect("a token");
             assert_eq!((read.kind(), read.accessor()), (kind, token.accessor()));
@@ -288,17 +288,17 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let token = Token::mint(Kind::User).expect("random numbers");
+        let token = Token::mint(SecretTokenKind::User).expect("random numbers");
         let secret = token.reveal().rsplit('_').next().expect("a secret").to_owned();
         assert!(!format!("{token:?}").contains(&secret));
-        let key = AppKey::new(&[7; 32]);
+        let key = AppTokenKey::new(&[7; 32]);
         assert_eq!(format!("{key:?}"), "AppKey(…)");
         assert!(!ParseTokenError.to_string().contains(&secret));
     }
 
     #[test]
     fn the_token_of_an_application_belongs_to_its_attempt() {
-        let (key, other) = (AppKey::new(&[1; 32]), AppKey::new(&[2; 32]));
+        let (key, other) = (AppTokenKey::new(&[1; 32]), AppTokenKey::new(&[2; 32]));
         let attempt: AttemptId = "word_count.7@2".parse().expect("an attempt");
         let token = key.token(&attempt);
         assert_eq!(key.check(&token), Ok(("word_count.7".parse().expect("an app"), attempt)));
@@ -311,13 +311,13 @@ mod tests {
         #[test]
         fn nothing_that_is_read_panics(text in "\\PC{0,120}") {
             let _ = text.parse::<Token>();
-            let _ = AppKey::new(&[0; 32]).check(&text);
-            let _ = AppKey::new(&[0; 32]).check(&format!("hra_{text}"));
+            let _ = AppTokenKey::new(&[0; 32]).check(&text);
+            let _ = AppTokenKey::new(&[0; 32]).check(&format!("hra_{text}"));
         }
 
         #[test]
         fn a_changed_token_is_another(at in 21_usize..85, digit in "[0-9a-f]") {
-            let token = Token::mint(Kind::User).expect("random numbers");
+            let token = Token::mint(SecretTokenKind::User).expect("random numbers");
             let mut text = token.reveal();
             prop_assume!(text[at..=at] != digit);
             text.replace_range(at..=at, &digit);

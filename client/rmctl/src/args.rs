@@ -21,7 +21,7 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::Bytes;
 #[cfg(feature = "dev")]
 use headroom_types::EnforcerKind;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::complete;
 
@@ -31,16 +31,16 @@ pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
 pub(crate) use objects::{
-    AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, Sure, TaskVerb, Top,
+    AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, ConfirmOptions, TaskVerb, Top,
 };
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
-pub(crate) use ordered::{Ordered, SetTask};
+pub(crate) use ordered::{TaskOrderArgs, SetTask};
 pub(crate) use output::{Format, Output, Rows, Watched};
 pub(crate) use profile::{ProfileVerb, SetProfile, TestProfile};
-pub(crate) use reach::{Beside, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
+pub(crate) use reach::{ExecOptions, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
-pub(crate) use tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, Word};
+pub(crate) use tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, NodeMarkEdit};
 
 /// Default address of the resource manager.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";
@@ -355,7 +355,7 @@ pub(crate) struct Kill {
     #[arg(long)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
-    pub(crate) sure: Sure,
+    pub(crate) sure: ConfirmOptions,
 }
 
 /// Arguments of `rmctl submit`.
@@ -369,7 +369,7 @@ pub(crate) struct Submit {
     /// Sizing mode, instead of that of the file: headroom, pinterest, uber, databricks, tovar or
     /// fixed
     #[arg(long, value_name = "MODE")]
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<MemoryFailureMode>,
     /// Run the application master in this process instead of in a container
     #[arg(long)]
     pub(crate) unmanaged: bool,
@@ -482,7 +482,7 @@ pub(crate) struct Demo {
     pub(crate) partitions: u32,
     /// Sizing mode: headroom, pinterest, uber, databricks or tovar
     #[arg(long, default_value = "headroom", value_name = "MODE")]
-    pub(crate) mode: Mode,
+    pub(crate) mode: MemoryFailureMode,
     /// Memory of one slot [default: 32MiB, or fitted to the median partition of --input]
     #[arg(long, value_name = "SIZE")]
     pub(crate) share: Option<Bytes>,

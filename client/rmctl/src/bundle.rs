@@ -21,7 +21,7 @@ const SECRET_WHOLE: [&str; 4] = ["env", "args", "files", "fetch"];
 
 /// One file of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct BundleFile {
     /// File name in the bundle.
     pub(crate) name: String,
     /// Contents.
@@ -80,9 +80,9 @@ fn clean_word(word: &str) -> String {
 }
 
 /// Writes the files as `tar.gz` below one folder, readable by their owner only.
-pub(crate) fn pack(out: impl Write, folder: &str, pieces: &[Piece], now: UnixMillis) -> std::io::Result<()> {
+pub(crate) fn pack(out: impl Write, folder: &str, pieces: &[BundleFile], now: UnixMillis) -> std::io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
-    for Piece { name, text } in pieces {
+    for BundleFile { name, text } in pieces {
         let mut header = tar::Header::new_gnu();
         header.set_size(u64::try_from(text.len()).unwrap_or(u64::MAX));
         header.set_mode(0o600);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_bundle_is_read_again() {
-        let pieces = [Piece { name: "a.json".into(), text: "{}\n".into() }, Piece { name: "b/c.txt".into(), text: "c".into() }];
+        let pieces = [BundleFile { name: "a.json".into(), text: "{}\n".into() }, BundleFile { name: "b/c.txt".into(), text: "c".into() }];
         let mut out = Vec::new();
         pack(&mut out, "headroom-debug", &pieces, UnixMillis(5000)).expect("packs");
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(out.as_slice()));

@@ -12,7 +12,7 @@ use futures_util::future::{join_all, select_all};
 use headroom_client::Client;
 use headroom_types::{Bytes, Cpus, EnforcerKind};
 use headroom_wire::v1::attached::{ManagerReady, NodeReady};
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 use tokio::time::Instant;
 
 use crate::attached::Daemon;
@@ -28,7 +28,7 @@ const NODE_CONFIG: &str = "[health]\ndisk_full = 100\ninodes_full = 100\n";
 
 /// Parameters of a cluster.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct LocalClusterParams {
     /// Number of nodes.
     pub(crate) nodes: u32,
     /// Memory of each node; default is a share of the free memory.
@@ -47,7 +47,7 @@ pub(crate) struct Wish {
 
 /// A running cluster.
 #[derive(Debug)]
-pub(crate) struct Cluster {
+pub(crate) struct LocalCluster {
     manager: Daemon,
     url: String,
     nodes: Vec<Node>,
@@ -123,16 +123,16 @@ fn unwritable(dir: &Path, e: &std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("{} cannot be used: {e}", dir.display())).help("name another directory with --keep")
 }
 
-impl Cluster {
+impl LocalCluster {
     /// Starts all daemons and waits until all nodes are ready.
-    pub(crate) async fn start(wish: &Wish) -> Result<Cluster, Failure> {
+    pub(crate) async fn start(wish: &LocalClusterParams) -> Result<LocalCluster, Failure> {
         let bin_dir = bin_dir()?;
         let home = Home::make(wish.keep.as_deref())?;
         let state = directory(home.path(), "resourcemanager")?;
         let arguments = ["--listen".to_owned(), wish.listen.to_string(), "--state".to_owned(), text(&state)];
         let program = bin_dir.join("resourcemanager");
         let (manager, ready) = Daemon::start::<ManagerReady>("the resource manager", &program, &arguments, wish.log).await?;
-        let mut cluster = Cluster { manager, url: ready.url, nodes: Vec::new(), home };
+        let mut cluster = LocalCluster { manager, url: ready.url, nodes: Vec::new(), home };
         match cluster.add_nodes(wish, &bin_dir).await {
             Ok(()) => Ok(cluster),
             Err(failure) => {
@@ -142,7 +142,7 @@ impl Cluster {
         }
     }
 
-    async fn add_nodes(&mut self, wish: &Wish, bin_dir: &Path) -> Result<(), Failure> {
+    async fn add_nodes(&mut self, wish: &LocalClusterParams, bin_dir: &Path) -> Result<(), Failure> {
         let memory = wish.memory.unwrap_or_else(|| free_memory().mul_ratio(3, 4).mul_ratio(1, u64::from(wish.nodes.max(1))));
         for i in 1..=wish.nodes {
             let state = directory(self.home.path(), &format!("dev-{i}"))?;
@@ -151,7 +151,7 @@ impl Cluster {
             let (daemon, ready) = Daemon::start::<NodeReady>("the node agent", &program, &arguments, wish.log).await?;
             let health = ready.health.clone();
             self.nodes.push(Node { daemon, ready, program, arguments, log: wish.log });
-            if let Health::Unhealthy { reason } = health {
+            if let NodeHealthState::Unhealthy { reason } = health {
                 return Err(Failure::new(Exit::Failed, format!("the node cannot take work: {reason}"))
                     .help("try --enforcer poll, which needs no privileges"));
             }
@@ -161,7 +161,7 @@ impl Cluster {
 
     fn node_arguments(
         &self,
-        wish: &Wish,
+        wish: &LocalClusterParams,
         number: u32,
         memory: Bytes,
         state: &Path,

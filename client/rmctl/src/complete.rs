@@ -11,7 +11,7 @@ use clap_complete::engine::CompletionCandidate;
 use headroom_client::{Client, ClientError};
 
 use crate::args::Cli;
-use crate::settings::{self, Given, Origin};
+use crate::settings::{self, Given, SettingSource};
 
 /// Environment variable of a shell that requests completion.
 pub(crate) const VARIABLE: &str = "RMCTL_COMPLETE";
@@ -87,7 +87,7 @@ pub(crate) fn containers(typed: &OsStr) -> Vec<CompletionCandidate> {
 /// Contexts of the user's file.
 pub(crate) fn contexts(typed: &OsStr) -> Vec<CompletionCandidate> {
     let file = settings::file::user(&settings::file::user_place()).unwrap_or_default();
-    let addr = |c: &settings::file::Settled| c.addr.clone().unwrap_or_default();
+    let addr = |c: &settings::file::ContextSettings| c.addr.clone().unwrap_or_default();
     beginning(typed.to_str().unwrap_or_default(), file.contexts.iter().map(|(name, c)| (name.clone(), addr(c))))
 }
 
@@ -101,7 +101,7 @@ fn ask<T, F>(call: impl FnOnce(Client) -> F) -> Vec<T>
 where
     F: Future<Output = Result<Vec<T>, ClientError>>,
 {
-    let variable = |name: &'static str| Some((std::env::var(name).ok().filter(|v| !v.is_empty())?, Origin::Variable(name)));
+    let variable = |name: &'static str| Some((std::env::var(name).ok().filter(|v| !v.is_empty())?, SettingSource::Variable(name)));
     let given = Given { addr: variable("HEADROOM_ADDR"), context: variable("HEADROOM_CONTEXT"), ..Given::default() };
     let Ok(settings) = settings::load(given) else { return Vec::new() };
     let Ok(client) = Client::with(&settings.addr.value, settings.trust.clone()) else { return Vec::new() };

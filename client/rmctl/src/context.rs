@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_client::{Client, Sending, TaskRows, TokenFrom, Trust};
+use headroom_client::{Client, Sending, TaskRows, TokenSource, ClientCredentials};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::{Color, Format, Output, Rows, Sure};
+use crate::args::{Color, Format, Output, Rows, ConfirmOptions};
 use crate::exit::{Exit, Failure};
-use crate::render::Look;
-use crate::settings::{Given, Origin, Settings};
+use crate::render::ListStyle;
+use crate::settings::{Given, SettingSource, Settings};
 use crate::target::{self, Target};
 use crate::term::Term;
 
@@ -40,7 +40,7 @@ impl Context {
     /// Creates the context from the settings.
     pub(crate) fn new(settings: Settings, given: Given, color: Color, curl: bool) -> Self {
         let output = settings.output.value.clone();
-        let addr_named = matches!(settings.addr.by, Origin::Argument(_));
+        let addr_named = matches!(settings.addr.by, SettingSource::Argument(_));
         let term = Term::new(color);
         let term = if curl { term.silent() } else { term };
         Context { addr: settings.addr.value.clone(), addr_named, format: output.format, output, term, settings, given, curl }
@@ -87,7 +87,7 @@ impl Context {
 
     /// Asks the user at a terminal for confirmation. Returns success without a terminal, and if
     /// requests are only printed.
-    pub(crate) fn agreed(&self, sure: Sure, what: &str) -> Result<(), Failure> {
+    pub(crate) fn agreed(&self, sure: ConfirmOptions, what: &str) -> Result<(), Failure> {
         if sure.yes || self.curl || self.term.agrees(what) {
             return Ok(());
         }
@@ -103,27 +103,27 @@ impl Context {
     }
 
     /// Appearance of a screen.
-    pub(crate) fn look(&self) -> Look {
-        Look { wide: self.format == Format::Wide, headers: self.output.headers }
+    pub(crate) fn look(&self) -> ListStyle {
+        ListStyle { wide: self.format == Format::Wide, headers: self.output.headers }
     }
 }
 
 /// The curl options for the same certificates and token. The shell reads the token when it runs the
 /// line, so the token is never printed.
-fn proofs(trust: &Trust) -> Vec<String> {
+fn proofs(trust: &ClientCredentials) -> Vec<String> {
     let ca = trust.files.ca.iter().map(|path| format!("--cacert '{}'", path.display()));
     let own = trust.files.own.iter();
     let own = own.flat_map(|(cert, key)| [format!("--cert '{}'", cert.display()), format!("--key '{}'", key.display())]);
     let token = match &trust.token {
-        TokenFrom::Nowhere => None,
-        TokenFrom::Text(_) => Some("-H \"Authorization: Bearer $HEADROOM_TOKEN\"".to_owned()),
-        TokenFrom::File(path) => Some(format!("-H \"Authorization: Bearer $(cat '{}')\"", path.display())),
+        TokenSource::Nowhere => None,
+        TokenSource::Text(_) => Some("-H \"Authorization: Bearer $HEADROOM_TOKEN\"".to_owned()),
+        TokenSource::File(path) => Some(format!("-H \"Authorization: Bearer $(cat '{}')\"", path.display())),
     };
     ca.chain(own).chain(token).collect()
 }
 
 /// A request as a curl command.
-fn curl(request: &headroom_client::Request<'_>, socket: Option<&str>, proofs: &[String]) -> String {
+fn curl(request: &headroom_client::PreparedRequest<'_>, socket: Option<&str>, proofs: &[String]) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
     let mut words = vec!["curl -sS".to_owned()];
     words.extend_from_slice(proofs);
@@ -157,16 +157,16 @@ pub(crate) fn user() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_client::Request;
+    use headroom_client::PreparedRequest;
 
     #[test]
     fn a_request_can_be_typed_again() {
-        let get = Request { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
+        let get = PreparedRequest { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
         assert_eq!(curl(&get, None, &[]), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
         let by_socket = "curl -sS --unix-socket '/run/s' 'http://h:1/v1/apps?a=1&b=2'";
         assert_eq!(curl(&get, Some("/run/s"), &[]), by_socket);
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
-        let post = Request { method: "POST", url: "http://h:1/x", headers, body: Some("{\"a\":\"it's\"}"), reads: false };
+        let post = PreparedRequest { method: "POST", url: "http://h:1/x", headers, body: Some("{\"a\":\"it's\"}"), reads: false };
         let typed = r#"curl -sS -X POST -H 'content-type: application/json' -d '{"a":"it'\''s"}' 'http://h:1/x'"#;
         assert_eq!(curl(&post, None, &[]), typed);
     }

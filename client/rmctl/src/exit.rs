@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use headroom_client::ClientError;
 use headroom_types::{Charge, near};
 use headroom_wire::v1::apps::{AppState, AppView};
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::TaskState;
 
 /// Exit codes. A number must never get a second meaning.
@@ -81,7 +81,7 @@ fn exhausted(app: &AppView) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     exit: Exit,
-    code: Option<Code>,
+    code: Option<ErrorCode>,
     sentence: String,
     help: Vec<String>,
     plain: bool,
@@ -93,7 +93,7 @@ impl Failure {
         Failure { exit, code: None, sentence: sentence.into(), help: Vec::new(), plain: false }
     }
     /// A failure with an error code, which determines the exit code.
-    pub(crate) fn coded(code: Code, sentence: impl Into<String>) -> Self {
+    pub(crate) fn coded(code: ErrorCode, sentence: impl Into<String>) -> Self {
         Failure { code: Some(code), ..Failure::new(exit_of(code), sentence) }
     }
     /// Adds a line of help.
@@ -172,15 +172,15 @@ impl From<ClientError> for Failure {
     }
 }
 
-pub(crate) fn exit_of(code: Code) -> Exit {
+pub(crate) fn exit_of(code: ErrorCode) -> Exit {
     match code {
-        Code::HR0400 | Code::HR0413 | Code::HR0416 => Exit::Usage,
-        Code::HR0401 | Code::HR0403 => Exit::Auth,
-        Code::HR0404 => Exit::NotFound,
-        Code::HR0409 | Code::HR0410 | Code::HR0411 => Exit::Conflict,
-        Code::HR0422 => Exit::Never,
-        Code::HR0429 | Code::HR0503 => Exit::Unreachable,
-        Code::HR0500 => Exit::Failed,
+        ErrorCode::HR0400 | ErrorCode::HR0413 | ErrorCode::HR0416 => Exit::Usage,
+        ErrorCode::HR0401 | ErrorCode::HR0403 => Exit::Auth,
+        ErrorCode::HR0404 => Exit::NotFound,
+        ErrorCode::HR0409 | ErrorCode::HR0410 | ErrorCode::HR0411 => Exit::Conflict,
+        ErrorCode::HR0422 => Exit::Never,
+        ErrorCode::HR0429 | ErrorCode::HR0503 => Exit::Unreachable,
+        ErrorCode::HR0500 => Exit::Failed,
     }
 }
 
@@ -188,34 +188,34 @@ pub(crate) fn exit_of(code: Code) -> Exit {
 mod tests {
     use super::*;
     use crate::render::fixture;
-    use headroom_wire::v1::error::Problem;
+    use headroom_wire::v1::error::ProblemDetails;
 
     #[test]
     fn every_code_has_its_exit() {
         let cases = [
-            (Code::HR0400, 2),
-            (Code::HR0401, 5),
-            (Code::HR0403, 5),
-            (Code::HR0404, 3),
-            (Code::HR0409, 4),
-            (Code::HR0410, 4),
-            (Code::HR0411, 4),
-            (Code::HR0413, 2),
-            (Code::HR0416, 2),
-            (Code::HR0422, 7),
-            (Code::HR0429, 6),
-            (Code::HR0500, 1),
-            (Code::HR0503, 6),
+            (ErrorCode::HR0400, 2),
+            (ErrorCode::HR0401, 5),
+            (ErrorCode::HR0403, 5),
+            (ErrorCode::HR0404, 3),
+            (ErrorCode::HR0409, 4),
+            (ErrorCode::HR0410, 4),
+            (ErrorCode::HR0411, 4),
+            (ErrorCode::HR0413, 2),
+            (ErrorCode::HR0416, 2),
+            (ErrorCode::HR0422, 7),
+            (ErrorCode::HR0429, 6),
+            (ErrorCode::HR0500, 1),
+            (ErrorCode::HR0503, 6),
         ];
         for (code, exit) in cases {
-            let failure = Failure::from(ClientError::Problem(Box::new(Problem::new(code, "x"))));
+            let failure = Failure::from(ClientError::Problem(Box::new(ProblemDetails::new(code, "x"))));
             assert_eq!(failure.exit() as u8, exit, "{code}");
         }
     }
 
     #[test]
     fn a_problem_is_told_with_its_code_and_hints() {
-        let problem = Problem::new(Code::HR0404, "there is no job sort.9").hint("rmctl ps lists them");
+        let problem = ProblemDetails::new(ErrorCode::HR0404, "there is no job sort.9").hint("rmctl ps lists them");
         let text = Failure::from(ClientError::Problem(Box::new(problem))).to_string();
         assert_eq!(text, "error[HR0404]: there is no job sort.9\nhelp: rmctl ps lists them");
     }

@@ -3,7 +3,7 @@
 
 use headroom_config::job::keys;
 use headroom_types::{Charge, ExitReason, Reason};
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ const EVENT: &str = "event";
 
 /// The explanations of all words.
 pub(crate) fn entries() -> Vec<Entry> {
-    let mut all: Vec<Entry> = Code::ALL.iter().map(|code| of_code(*code)).collect();
+    let mut all: Vec<Entry> = ErrorCode::ALL.iter().map(|code| of_code(*code)).collect();
     all.extend(REASONS.iter().map(of_reason));
     all.extend(EXITS.iter().map(|exit| of_exit(*exit)));
     all.extend(Reason::ALL.iter().map(|reason| of_event(*reason)));
@@ -75,7 +75,7 @@ pub(crate) fn find(all: &[Entry], word: &str) -> Vec<Entry> {
     all.iter().filter(ends).cloned().collect()
 }
 
-fn of_code(code: Code) -> Entry {
+fn of_code(code: ErrorCode) -> Entry {
     let explained = code.explanation();
     let mut entry = Entry::new(code.to_string(), "error code", format!("{}. {}", explained.title, explained.cause));
     entry.more.extend(explained.remedies.iter().map(|remedy| format!("→ {remedy}")));
@@ -92,7 +92,7 @@ fn of_event(reason: Reason) -> Entry {
 }
 
 /// Explains a key of the job file with type, unit and default.
-fn of_job_key(key: &keys::Key) -> Entry {
+fn of_job_key(key: &keys::JobFileKey) -> Entry {
     let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
     entry.more.push(if key.usual == keys::MUST { "It must be there.".to_owned() } else { format!("Left out: {}", key.usual) });
@@ -269,7 +269,7 @@ mod tests {
         let mut described: Vec<&str> = described.collect();
         described.sort_unstable();
         described.dedup();
-        let known: Vec<String> = Code::ALL.iter().map(ToString::to_string).collect();
+        let known: Vec<String> = ErrorCode::ALL.iter().map(ToString::to_string).collect();
         assert_eq!(described, known, "codes of the interface, codes that are explained");
     }
 }

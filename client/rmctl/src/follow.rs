@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError, EventFollower, TaskRows};
 use headroom_types::AppId;
-use headroom_wire::v1::apps::{AppView, WhyPending};
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::apps::{AppView, PendingExplanation};
+use headroom_wire::v1::events::LoggedEvent;
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Longest time without an answer of the resource manager.
@@ -23,32 +23,32 @@ const QUIET: Duration = Duration::from_secs(2);
 
 /// An observation about the application.
 #[derive(Debug)]
-pub(crate) enum Sight<'a> {
+pub(crate) enum JobObservation<'a> {
     /// An event.
-    Event(&'a Event),
+    Event(&'a LoggedEvent),
     /// The present view; with tasks only after the end.
     View(&'a AppView),
     /// No event occurs, because this request waits. Reported once for each reason.
-    Waits(&'a WhyPending),
+    Waits(&'a PendingExplanation),
 }
 
 /// Passes every observation to `see` until the application has ended, and returns its last view.
-pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(Sight<'_>)) -> Result<AppView, ClientError> {
+pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(JobObservation<'_>)) -> Result<AppView, ClientError> {
     let mut events = EventFollower::new(client.clone(), Some(app.clone()), 0, PATIENCE);
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent: Option<Instant> = None;
-    let mut lull = Lull { since: Instant::now(), told: String::new() };
+    let mut lull = QuietPeriod { since: Instant::now(), told: String::new() };
     loop {
         tokio::select! {
             event = events.next() => {
                 lull.since = Instant::now();
-                see(Sight::Event(&event?));
+                see(JobObservation::Event(&event?));
             }
             _ = ticks.tick() => match view_of(client, app).await {
                 Ok(view) => {
                     silent = None;
-                    see(Sight::View(&view));
+                    see(JobObservation::View(&view));
                     if view.state.is_final() {
                         drain(&mut events, &mut see).await;
                         return Ok(view);
@@ -69,15 +69,15 @@ async fn view_of(client: &Client, app: &AppId) -> Result<AppView, ClientError> {
 }
 
 /// A period without events.
-struct Lull {
+struct QuietPeriod {
     since: Instant,
     told: String,
 }
 
-impl Lull {
+impl QuietPeriod {
     /// Reports the reason of the wait after a period without events, unless it is the reason that
     /// was reported last.
-    async fn explain(&mut self, client: &Client, view: &AppView, see: &mut impl FnMut(Sight<'_>)) {
+    async fn explain(&mut self, client: &Client, view: &AppView, see: &mut impl FnMut(JobObservation<'_>)) {
         if view.pending == 0 || self.since.elapsed() < QUIET {
             return;
         }
@@ -85,17 +85,17 @@ impl Lull {
         let Ok(reasons) = client.why(&view.id).await else { return };
         if let Some(first) = reasons.first().filter(|r| r.sentence != self.told) {
             self.told.clone_from(&first.sentence);
-            see(Sight::Waits(first));
+            see(JobObservation::Waits(first));
         }
     }
 }
 
 /// Reads late events. Events have their own connection, so the end may be known before the last
 /// events arrive.
-async fn drain(events: &mut EventFollower, see: &mut impl FnMut(Sight<'_>)) {
+async fn drain(events: &mut EventFollower, see: &mut impl FnMut(JobObservation<'_>)) {
     let deadline = Instant::now() + LINGER;
     while let Ok(Ok(event)) = tokio::time::timeout_at(deadline, events.next()).await {
-        see(Sight::Event(&event));
+        see(JobObservation::Event(&event));
         if matches!(event.reason.as_str(), "AppFinished" | "AppFailed" | "AppKilled" | "JobFinished" | "JobFailed" | "JobKilled")
         {
             return;

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure};
 
 /// Several tasks of one stage, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Several {
+pub(crate) struct TaskSelector {
     /// The job, in the syntax of a target.
     pub(crate) job: String,
     stage: Name,
@@ -26,7 +26,7 @@ enum Which {
 }
 
 /// Parses a selector. `None` if the text names a single task or another object.
-pub(crate) fn parse(text: &str) -> Option<Several> {
+pub(crate) fn parse(text: &str) -> Option<TaskSelector> {
     let (job, stage, word) = match text.split('/').collect::<Vec<_>>().as_slice() {
         [stage, word] => ("last", *stage, *word),
         [job, stage, word] if !job.is_empty() => (*job, *stage, *word),
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Option<Several> {
         list if list.contains(['-', ',']) => Which::Ranges(list.split(',').map(range).collect::<Option<_>>()?),
         _ => return None,
     };
-    Some(Several { job: job.to_owned(), stage: stage.parse().ok()?, which })
+    Some(TaskSelector { job: job.to_owned(), stage: stage.parse().ok()?, which })
 }
 
 fn range(text: &str) -> Option<(u32, u32)> {
@@ -48,7 +48,7 @@ fn range(text: &str) -> Option<(u32, u32)> {
     (first <= last).then_some((first, last))
 }
 
-impl Several {
+impl TaskSelector {
     /// Whether the selector includes a task of `rows`.
     pub(crate) fn has(&self, task: &TaskId, rows: &[TaskRow]) -> bool {
         let last = || rows.iter().filter(|row| row.task.stage == self.stage).map(|row| row.task.index).max();

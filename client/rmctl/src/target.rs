@@ -8,7 +8,7 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use crate::exit::{Exit, Failure};
-use crate::selector::Several;
+use crate::selector::TaskSelector;
 
 /// The target of a command, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) enum Part {
     /// One container.
     Container(ContainerId),
     /// Several tasks of one stage. [`parse`] never returns it, because not every verb accepts it.
-    Several(Several),
+    Several(TaskSelector),
 }
 
 impl Part {

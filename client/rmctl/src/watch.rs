@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::follow::PATIENCE;
 use crate::render::json;
-use crate::select::field::Row;
+use crate::select::field::ListRow;
 
 /// Longest interval between two redraws of a terminal.
 const REDRAW: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// Shows the list at `path` until Ctrl-C. `rows` converts the answer to rows, `draw` converts rows
 /// to a screen.
-pub(crate) async fn watch<A: DeserializeOwned, T: Row>(
+pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
     context: &Context,
     path: &str,
     rows: impl Fn(A) -> Result<Vec<T>, Failure>,
@@ -71,7 +71,7 @@ struct Printed {
 
 impl Printed {
     /// A line for each row that has changed.
-    fn news<T: Row>(&mut self, rows: &[T]) -> String {
+    fn news<T: ListRow>(&mut self, rows: &[T]) -> String {
         let mut out = String::new();
         for row in rows {
             let line = json::line(row);

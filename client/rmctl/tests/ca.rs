@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use headroom_identity::tls::Files;
+use headroom_identity::tls::CertificatePaths;
 use serde_json::Value;
 
 struct Ran {
@@ -45,7 +45,7 @@ fn an_authority_signs_for_a_cluster() {
     let manager = &json(&manager)[0];
     assert_eq!((manager["role"].as_str(), manager["names"][1].as_str()), (Some("manager"), Some("127.0.0.1")));
     let at = |name: &str| dir.path().join(name);
-    let files = Files { ca: at("ca.pem"), cert: at("rm/manager.pem"), key: at("rm/manager.key") };
+    let files = CertificatePaths { ca: at("ca.pem"), cert: at("rm/manager.pem"), key: at("rm/manager.key") };
     files.read().expect("reads").server().expect("a listener can be made of it");
 
     let renewed = ca(dir.path(), &["renew", "rm/manager.pem", "--days", "700", "-o", "json"]);

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use headroom_rm_core::Save;
+use headroom_rm_core::DurableRecord;
 use headroom_rm_store::open;
 use headroom_types::StoreBackend;
 use serde_json::Value;
@@ -31,7 +31,7 @@ fn json(ran: &Ran) -> Value {
 fn filled(dir: &Path) {
     let mut opened = open(dir, StoreBackend::Sled).expect("opens");
     for n in 0..5 {
-        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node(format!("n{n}").parse().expect("id"))).expect("appends");
     }
     opened.journal.commit().expect("commits");
 }

@@ -59,7 +59,7 @@ impl Client {
         self.get("/v1/ca").await
     }
     /// Joins this host to the cluster as a node, with the join token of the client.
-    pub async fn join(&self, join: &acl::Join) -> Result<acl::Joined, ClientError> {
+    pub async fn join(&self, join: &acl::JoinRequest) -> Result<acl::JoinResponse, ClientError> {
         self.post("/v1/join", join).await
     }
 }

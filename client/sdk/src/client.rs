@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
-use headroom_wire::v1::{am, apps, audit, error::Problem, events, families, job, nodes, profiles, queues, reach, suggestions};
+use headroom_wire::v1::{am, apps, audit, error::ProblemDetails, events, families, job, nodes, profiles, queues, reach, suggestions};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
-use crate::tap::{Request, Sending, Tap};
-use crate::trust::{Trust, Wire};
-use crate::{AuditWanted, ClientError, EventsWanted, Lines, TaskRows};
+use crate::tap::{PreparedRequest, Sending, RequestHook};
+use crate::trust::{ClientCredentials, HttpConnector};
+use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
 
 /// Prefix of the address of a Unix socket.
 pub const UNIX: &str = "unix:";
@@ -33,16 +33,16 @@ pub enum Follow {
 
 /// Whether a call applies its change or only validates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum DryRunMode {
     /// The change is applied.
     Really,
     /// The change is only validated; the server returns the result that it would have.
     DryRun,
 }
 
-impl How {
+impl DryRunMode {
     fn dry_run(self) -> bool {
-        self == How::DryRun
+        self == DryRunMode::DryRun
     }
 }
 
@@ -52,7 +52,7 @@ fn tag(generation: Option<u64>) -> String {
 }
 
 /// The path of a profile of the cluster, with `dry_run` if the call must not apply the change.
-fn profile_path(name: &Name, how: How) -> String {
+fn profile_path(name: &Name, how: DryRunMode) -> String {
     let only = if how.dry_run() { "?dry_run=true" } else { "" };
     format!("/v1/profiles/{name}{only}")
 }
@@ -64,21 +64,21 @@ pub struct Client {
     base: String,
     /// The prefix of every URL.
     root: String,
-    wire: Arc<Wire>,
+    wire: Arc<HttpConnector>,
     call: Duration,
-    tap: Option<Tap>,
+    tap: Option<RequestHook>,
 }
 
 impl Client {
     /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or
     /// `unix:/run/headroom/resourcemanager.sock`.
     pub fn new(base: &str) -> Result<Self, ClientError> {
-        Client::with(base, Trust::default())
+        Client::with(base, ClientCredentials::default())
     }
 
     /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
     /// authentication at any address.
-    pub fn with(base: &str, trust: Trust) -> Result<Self, ClientError> {
+    pub fn with(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address { address: base.to_owned() };
         let address = base.trim_end_matches('/').to_owned();
         let root = match address.strip_prefix(UNIX) {
@@ -92,7 +92,7 @@ impl Client {
                 address.clone()
             }
         };
-        let wire = Wire::open(&address, trust)?;
+        let wire = HttpConnector::open(&address, trust)?;
         Ok(Client { base: address, root, wire, call: CALL, tap: None })
     }
 
@@ -112,8 +112,8 @@ impl Client {
 
     /// Sets a hook that sees each request before it is sent and decides whether it is sent.
     #[must_use]
-    pub fn told(self, who: Arc<dyn Fn(&Request<'_>) -> Sending + Send + Sync>) -> Self {
-        Client { tap: Some(Tap(who)), ..self }
+    pub fn told(self, who: Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>) -> Self {
+        Client { tap: Some(RequestHook(who)), ..self }
     }
 
     /// True if the client authenticates with a token or a certificate.
@@ -155,10 +155,10 @@ impl Client {
     }
 
     /// `GET path` with a stream of JSON objects, one per line.
-    pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> Result<Lines<T>, ClientError> {
+    pub async fn lines<T: DeserializeOwned>(&self, path: &str) -> Result<JsonLineStream<T>, ClientError> {
         let url = format!("{}{path}", self.root);
         let response = self.send(&url, self.wire.http().get(&url)).await?;
-        Ok(Lines::new(url, response, SILENCE))
+        Ok(JsonLineStream::new(url, response, SILENCE))
     }
 
     /// `METHOD path` with a JSON body and a JSON response. `matched` is the entity tag of the
@@ -224,7 +224,7 @@ impl Client {
     }
 
     /// Submits an application.
-    pub async fn submit(&self, app: &apps::SubmitApp) -> Result<apps::Submitted, ClientError> {
+    pub async fn submit(&self, app: &apps::SubmitApp) -> Result<apps::SubmissionResult, ClientError> {
         self.post("/v1/apps", app).await
     }
     /// Lists all stored applications.
@@ -244,11 +244,11 @@ impl Client {
         self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason }).await
     }
     /// Lists the job history, of one user or of all users.
-    pub async fn families(&self, user: Option<&str>) -> Result<Vec<families::FamilyRow>, ClientError> {
+    pub async fn families(&self, user: Option<&str>) -> Result<Vec<families::JobHistoryRow>, ClientError> {
         self.get(&with("/v1/families", user)).await
     }
     /// Returns the history of one job name.
-    pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::Family, ClientError> {
+    pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::JobHistory, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
     /// Returns the suggested first sizes of tasks. `user` and `job` restrict the list.
@@ -273,7 +273,7 @@ impl Client {
         name: &Name,
         spec: &profiles::ProfileSpec,
         revision: Option<u64>,
-        how: How,
+        how: DryRunMode,
     ) -> Result<profiles::ClusterProfile, ClientError> {
         self.change(Method::PUT, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), spec).await
     }
@@ -282,16 +282,16 @@ impl Client {
         &self,
         name: &Name,
         revision: Option<u64>,
-        how: How,
+        how: DryRunMode,
     ) -> Result<profiles::ClusterProfile, ClientError> {
         self.change(Method::DELETE, &profile_path(name, how), revision.map(|r| format!("\"{r}\"")).as_deref(), &()).await
     }
     /// Lists the entries of the audit log after index `after`.
-    pub async fn audit(&self, wanted: &AuditWanted, after: u64) -> Result<Vec<audit::AuditLine>, ClientError> {
+    pub async fn audit(&self, wanted: &AuditQuery, after: u64) -> Result<Vec<audit::AuditLine>, ClientError> {
         self.get(&format!("/v1/audit?after={after}{}", wanted.query())).await
     }
     /// Returns the reasons why the requests of an application are pending.
-    pub async fn why(&self, app: &AppId) -> Result<Vec<apps::WhyPending>, ClientError> {
+    pub async fn why(&self, app: &AppId) -> Result<Vec<apps::PendingExplanation>, ClientError> {
         self.get(&format!("/v1/apps/{app}/why")).await
     }
     /// Returns the summary of the cluster.
@@ -345,22 +345,22 @@ impl Client {
         self.get(&format!("/v1/containers/{container}/timeline")).await
     }
     /// Streams the event log after `cursor`.
-    pub async fn events(&self, cursor: u64) -> Result<Lines<events::Event>, ClientError> {
+    pub async fn events(&self, cursor: u64) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         self.lines(&format!("/v1/events?cursor={cursor}&follow=true")).await
     }
     /// Streams the event log after `cursor`, of one application or all. The stream ends with the
     /// last event if `follow` is `No`.
-    pub async fn events_of(&self, app: Option<&AppId>, cursor: u64, follow: Follow) -> Result<Lines<events::Event>, ClientError> {
-        self.events_wanted(&EventsWanted::of(app.cloned()), cursor, follow).await
+    pub async fn events_of(&self, app: Option<&AppId>, cursor: u64, follow: Follow) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
+        self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow).await
     }
     /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if
     /// `follow` is `No`.
     pub async fn events_wanted(
         &self,
-        wanted: &EventsWanted,
+        wanted: &EventQuery,
         cursor: u64,
         follow: Follow,
-    ) -> Result<Lines<events::Event>, ClientError> {
+    ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         let follow = match follow {
             Follow::Yes => "true",
             Follow::No => "false",
@@ -386,7 +386,7 @@ impl Client {
         self.post(&format!("/v1/nodes/{node}/undrain"), &()).await
     }
     /// Changes the labels, attributes, taints and other marks of a node.
-    pub async fn tag_node(&self, node: &NodeId, how: How, body: &nodes::TagNode) -> Result<nodes::NodeView, ClientError> {
+    pub async fn tag_node(&self, node: &NodeId, how: DryRunMode, body: &nodes::TagNode) -> Result<nodes::NodeView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()), None, body).await
     }
     /// Changes the queue, the priority or the deadline of an application. `matched` is the entity
@@ -405,7 +405,7 @@ impl Client {
         self.post(&format!("/v1/apps/{app}/scale"), body).await
     }
     /// Deletes an ended application and returns it as it was before.
-    pub async fn purge(&self, app: &AppId, how: How) -> Result<apps::AppView, ClientError> {
+    pub async fn purge(&self, app: &AppId, how: DryRunMode) -> Result<apps::AppView, ClientError> {
         self.delete(&format!("/v1/apps/{app}?dry_run={}", how.dry_run())).await
     }
     /// Returns one task with all its attempts.
@@ -414,12 +414,12 @@ impl Client {
     }
     /// Ends a task for good and returns its row as it was before.
     pub async fn kill_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/kill"), &apps::OrderTask { reason }).await
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/kill"), &apps::TaskOrderRequest { reason }).await
     }
     /// Replaces the running attempt of a task by a new one and returns the task's row as it was
     /// before.
     pub async fn retry_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
-        self.post(&format!("/v1/apps/{app}/tasks/{task}/retry"), &apps::OrderTask { reason }).await
+        self.post(&format!("/v1/apps/{app}/tasks/{task}/retry"), &apps::TaskOrderRequest { reason }).await
     }
     /// Sets the size of the next attempt of a waiting task and returns the task's row as it was
     /// before.
@@ -427,24 +427,24 @@ impl Client {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body).await
     }
     /// Changes the priority of a task within its job and returns the task's row as it was before.
-    pub async fn rank_task(&self, app: &AppId, task: &TaskId, body: &apps::RankTask) -> Result<job::TaskRow, ClientError> {
+    pub async fn rank_task(&self, app: &AppId, task: &TaskId, body: &apps::PrioritizeTask) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/priority"), body).await
     }
     /// Changes the size of a running container.
     pub async fn resize(
         &self,
         container: &ContainerId,
-        how: How,
+        how: DryRunMode,
         body: &apps::ResizeContainer,
-    ) -> Result<apps::Resizing, ClientError> {
+    ) -> Result<apps::ResizeAccepted, ClientError> {
         self.post(&format!("/v1/containers/{container}/resize?dry_run={}", how.dry_run()), body).await
     }
     /// Sends a signal to the main process of a container, or to all its processes.
-    pub async fn signal(&self, container: &ContainerId, body: &reach::SignalContainer) -> Result<reach::Signalled, ClientError> {
+    pub async fn signal(&self, container: &ContainerId, body: &reach::SignalContainer) -> Result<reach::SignalDelivered, ClientError> {
         self.post(&format!("/v1/containers/{container}/signal"), body).await
     }
     /// Lists a directory of a container. An empty `path` is the container's own directory.
-    pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<reach::FileRow>, ClientError> {
+    pub async fn files(&self, container: &ContainerId, path: &str) -> Result<Vec<reach::ContainerFileEntry>, ClientError> {
         self.get(&format!("/v1/containers/{container}/files?{}", encoded("path", path))).await
     }
     /// Streams a file of a container: the bytes of `range`, such as `bytes=0-99`, or all.
@@ -458,10 +458,10 @@ impl Client {
         Ok(LogStream::new(url, response, 0))
     }
     /// Runs a program inside a container. The stream contains its output and its exit status.
-    pub async fn exec(&self, container: &ContainerId, body: &reach::ExecIn) -> Result<Lines<reach::ExecLine>, ClientError> {
+    pub async fn exec(&self, container: &ContainerId, body: &reach::ExecContainer) -> Result<JsonLineStream<reach::ExecLine>, ClientError> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
         let response = self.send(&url, self.wire.http().post(&url).json(body)).await?;
-        Ok(Lines::new(url, response, SILENCE))
+        Ok(JsonLineStream::new(url, response, SILENCE))
     }
     /// Stops a container.
     pub async fn stop(&self, container: &ContainerId) -> Result<apps::ContainerView, ClientError> {
@@ -486,7 +486,7 @@ impl Client {
         &self,
         tree: &serde_json::Value,
         generation: Option<u64>,
-    ) -> Result<queues::QueuesChecked, ClientError> {
+    ) -> Result<queues::QueueTreeCheck, ClientError> {
         self.change(Method::PUT, "/v1/queues?dry_run=true", Some(&tag(generation)), tree).await
     }
     /// Merges some keys into one queue; a null value deletes a key.
@@ -494,17 +494,17 @@ impl Client {
         self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys).await
     }
     /// Sets the state of a queue: open, paused, draining or closed.
-    pub async fn set_gate(&self, path: &QueuePath, gate: queues::Gate) -> Result<queues::QueueView, ClientError> {
-        self.post(&format!("/v1/queues/{path}/gate"), &queues::SetGate { gate }).await
+    pub async fn set_gate(&self, path: &QueuePath, gate: queues::QueueRunState) -> Result<queues::QueueView, ClientError> {
+        self.post(&format!("/v1/queues/{path}/gate"), &queues::SetQueueState { gate }).await
     }
     /// Adds or replaces one container request, or only validates it.
-    pub async fn ask(&self, app: &AppId, how: How, ask: &am::Ask) -> Result<am::AskAnswer, ClientError> {
+    pub async fn ask(&self, app: &AppId, how: DryRunMode, ask: &am::PlacementRequest) -> Result<am::PlacementResponse, ClientError> {
         let body = serde_json::json!({ "ask": ask });
         self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
     }
 
     /// Lists the container requests of an application, as its master sent them.
-    pub async fn requests(&self, app: &AppId) -> Result<Vec<am::Ask>, ClientError> {
+    pub async fn requests(&self, app: &AppId) -> Result<Vec<am::PlacementRequest>, ClientError> {
         self.get(&format!("/v1/apps/{app}/requests")).await
     }
     /// Withdraws a container request.
@@ -513,7 +513,7 @@ impl Client {
     }
 
     /// Registers an application master.
-    pub async fn register_master(&self, app: &AppId, body: &am::RegisterMaster) -> Result<am::Registered, ClientError> {
+    pub async fn register_master(&self, app: &AppId, body: &am::RegisterMaster) -> Result<am::MasterRegistered, ClientError> {
         self.post(&format!("/v1/apps/{app}/register"), body).await
     }
     /// Sends the heartbeat of a master, with requests, releases and acknowledgement.
@@ -530,7 +530,7 @@ impl Client {
         app: &AppId,
         epoch: headroom_types::Epoch,
         cursor: u64,
-    ) -> Result<Lines<am::Update>, ClientError> {
+    ) -> Result<JsonLineStream<am::ApplicationUpdate>, ClientError> {
         self.lines(&format!("/v1/apps/{app}/updates?epoch={epoch}&cursor={cursor}")).await
     }
 
@@ -543,7 +543,7 @@ impl Client {
         self.post(&format!("/v1/nodes/{node}/report"), body).await
     }
     /// Streams the desired state of a node.
-    pub async fn desired(&self, node: &NodeId, epoch: headroom_types::Epoch) -> Result<Lines<nodes::Desired>, ClientError> {
+    pub async fn desired(&self, node: &NodeId, epoch: headroom_types::Epoch) -> Result<JsonLineStream<nodes::DesiredStateLine>, ClientError> {
         self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}")).await
     }
 }
@@ -555,7 +555,7 @@ async fn success(url: &str, response: reqwest::Response) -> Result<reqwest::Resp
         return Ok(response);
     }
     let text = response.text().await.unwrap_or_default();
-    match serde_json::from_str::<Problem>(&text) {
+    match serde_json::from_str::<ProblemDetails>(&text) {
         Ok(problem) => Err(ClientError::Problem(Box::new(problem))),
         Err(_) => Err(ClientError::Answer { url: url.to_owned(), what: format!("status {status}") }),
     }

@@ -1,6 +1,6 @@
 //! Errors of calls to the resource manager.
 
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 /// Beginning of the description of an answer that did not arrive in time.
 pub(crate) const SILENT: &str = "nothing for";
@@ -31,7 +31,7 @@ pub enum ClientError {
     },
     /// The answer was an error with a code.
     #[error("{0}")]
-    Problem(Box<Problem>),
+    Problem(Box<ProblemDetails>),
     /// The request hook withheld the request.
     #[error("the request was not sent")]
     NotSent,
@@ -47,7 +47,7 @@ pub enum ClientError {
 
 /// The reaction that a failed call requires of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum CallFailureKind {
     /// The resource manager has a new incarnation: register again.
     Stale,
     /// The cursor is older than the oldest stored entry: begin from a snapshot.
@@ -62,25 +62,25 @@ pub enum Standing {
 
 impl ClientError {
     /// The reaction that this error requires.
-    pub fn standing(&self) -> Standing {
-        let Some(code) = self.code() else { return Standing::Silent };
+    pub fn standing(&self) -> CallFailureKind {
+        let Some(code) = self.code() else { return CallFailureKind::Silent };
         match code {
-            Code::HR0410 => Standing::Stale,
-            Code::HR0411 => Standing::TooOld,
-            Code::HR0404 | Code::HR0409 => Standing::Gone,
-            Code::HR0400
-            | Code::HR0401
-            | Code::HR0403
-            | Code::HR0413
-            | Code::HR0416
-            | Code::HR0422
-            | Code::HR0429
-            | Code::HR0500
-            | Code::HR0503 => Standing::Refused,
+            ErrorCode::HR0410 => CallFailureKind::Stale,
+            ErrorCode::HR0411 => CallFailureKind::TooOld,
+            ErrorCode::HR0404 | ErrorCode::HR0409 => CallFailureKind::Gone,
+            ErrorCode::HR0400
+            | ErrorCode::HR0401
+            | ErrorCode::HR0403
+            | ErrorCode::HR0413
+            | ErrorCode::HR0416
+            | ErrorCode::HR0422
+            | ErrorCode::HR0429
+            | ErrorCode::HR0500
+            | ErrorCode::HR0503 => CallFailureKind::Refused,
         }
     }
     /// The stable error code, if the server sent one.
-    pub fn code(&self) -> Option<Code> {
+    pub fn code(&self) -> Option<ErrorCode> {
         match self {
             ClientError::Problem(p) => Some(p.code),
             ClientError::Address { .. }
@@ -138,22 +138,22 @@ mod tests {
 
     #[test]
     fn every_code_has_its_standing_and_no_answer_is_silence() {
-        let of = |code| ClientError::Problem(Box::new(Problem::new(code, "no"))).standing();
-        assert_eq!((of(Code::HR0410), of(Code::HR0411)), (Standing::Stale, Standing::TooOld));
-        assert_eq!((of(Code::HR0404), of(Code::HR0409)), (Standing::Gone, Standing::Gone));
+        let of = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no"))).standing();
+        assert_eq!((of(ErrorCode::HR0410), of(ErrorCode::HR0411)), (CallFailureKind::Stale, CallFailureKind::TooOld));
+        assert_eq!((of(ErrorCode::HR0404), of(ErrorCode::HR0409)), (CallFailureKind::Gone, CallFailureKind::Gone));
         let refused = [
-            Code::HR0400,
-            Code::HR0401,
-            Code::HR0403,
-            Code::HR0413,
-            Code::HR0416,
-            Code::HR0422,
-            Code::HR0429,
-            Code::HR0500,
-            Code::HR0503,
+            ErrorCode::HR0400,
+            ErrorCode::HR0401,
+            ErrorCode::HR0403,
+            ErrorCode::HR0413,
+            ErrorCode::HR0416,
+            ErrorCode::HR0422,
+            ErrorCode::HR0429,
+            ErrorCode::HR0500,
+            ErrorCode::HR0503,
         ];
-        assert!(refused.into_iter().all(|code| of(code) == Standing::Refused));
+        assert!(refused.into_iter().all(|code| of(code) == CallFailureKind::Refused));
         let strange = ClientError::Answer { url: "u".into(), what: "HTML".into() };
-        assert_eq!(strange.standing(), Standing::Silent);
+        assert_eq!(strange.standing(), CallFailureKind::Silent);
     }
 }

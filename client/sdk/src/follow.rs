@@ -8,21 +8,21 @@
 use std::time::Duration;
 
 use headroom_types::AppId;
-use headroom_wire::v1::error::Code;
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::events::LoggedEvent;
 use tokio::time::Instant;
 
 use crate::client::Follow;
 use crate::retry::Backoff;
-use crate::{Client, ClientError, EventsWanted, Lines};
+use crate::{Client, ClientError, EventQuery, JsonLineStream};
 
 /// Reads the event log and survives lost connections.
 #[derive(Debug)]
 pub struct EventFollower {
     client: Client,
-    wanted: EventsWanted,
+    wanted: EventQuery,
     cursor: u64,
-    lines: Option<Lines<Event>>,
+    lines: Option<JsonLineStream<LoggedEvent>>,
     backoff: Backoff,
     patience: Duration,
     silent_since: Option<Instant>,
@@ -32,12 +32,12 @@ impl EventFollower {
     /// Follows the events of `app`, or of all applications, after `cursor`. Gives up after
     /// `patience` without an answer.
     pub fn new(client: Client, app: Option<AppId>, cursor: u64, patience: Duration) -> Self {
-        EventFollower::of(client, EventsWanted::of(app), cursor, patience)
+        EventFollower::of(client, EventQuery::of(app), cursor, patience)
     }
 
     /// Follows the events that match `wanted`, after `cursor`. Gives up after `patience` without an
     /// answer.
-    pub fn of(client: Client, wanted: EventsWanted, cursor: u64, patience: Duration) -> Self {
+    pub fn of(client: Client, wanted: EventQuery, cursor: u64, patience: Duration) -> Self {
         EventFollower { client, wanted, cursor, lines: None, backoff: Backoff::usual(), patience, silent_since: None }
     }
 
@@ -47,7 +47,7 @@ impl EventFollower {
     }
 
     /// Returns the next event. Cancel-safe.
-    pub async fn next(&mut self) -> Result<Event, ClientError> {
+    pub async fn next(&mut self) -> Result<LoggedEvent, ClientError> {
         loop {
             if self.lines.is_none() {
                 self.connect().await?;
@@ -80,7 +80,7 @@ impl EventFollower {
             }
             // The events after the cursor are no longer stored: continue with the oldest stored
             // event.
-            Err(e) if e.code() == Some(Code::HR0411) && self.cursor != 0 => {
+            Err(e) if e.code() == Some(ErrorCode::HR0411) && self.cursor != 0 => {
                 self.cursor = 0;
                 Ok(())
             }

@@ -14,11 +14,11 @@ pub mod tap;
 pub mod trust;
 pub mod wanted;
 
-pub use client::{Client, Follow, How, UNIX};
-pub use error::{ClientError, Standing};
+pub use client::{Client, Follow, DryRunMode, UNIX};
+pub use error::{ClientError, CallFailureKind};
 pub use follow::EventFollower;
 pub use log::LogStream;
-pub use stream::Lines;
-pub use tap::{Request, Sending};
-pub use trust::{Other, TokenFrom, Trust};
-pub use wanted::{AuditWanted, EventsWanted, TaskRows};
+pub use stream::JsonLineStream;
+pub use tap::{PreparedRequest, Sending};
+pub use trust::{ExpectedPeer, TokenSource, ClientCredentials};
+pub use wanted::{AuditQuery, EventQuery, TaskRows};

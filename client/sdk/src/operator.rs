@@ -7,15 +7,15 @@ use crate::{Client, ClientError};
 
 impl Client {
     /// Reloads the configuration of the resource manager.
-    pub async fn reload(&self) -> Result<operator::Reloaded, ClientError> {
+    pub async fn reload(&self) -> Result<operator::ReloadResult, ClientError> {
         self.post("/v1/operator/reload", &()).await
     }
     /// Returns the log level of the resource manager.
-    pub async fn log_level(&self) -> Result<operator::LogView, ClientError> {
+    pub async fn log_level(&self) -> Result<operator::LogLevelView, ClientError> {
         self.get("/v1/operator/log").await
     }
     /// Sets the log level until the configuration is reloaded.
-    pub async fn set_log_level(&self, set: operator::SetLog) -> Result<operator::LogView, ClientError> {
+    pub async fn set_log_level(&self, set: operator::SetLogLevel) -> Result<operator::LogLevelView, ClientError> {
         self.change(Method::PUT, "/v1/operator/log", None, &set).await
     }
 }

@@ -17,7 +17,7 @@ const MAX_LINE: usize = 8 << 20;
 type Chunks = Pin<Box<dyn Stream<Item = Result<Chunk, reqwest::Error>> + Send>>;
 
 /// A stream of JSON objects of one type, one per line.
-pub struct Lines<T> {
+pub struct JsonLineStream<T> {
     url: String,
     chunks: Chunks,
     buffer: Vec<u8>,
@@ -25,15 +25,15 @@ pub struct Lines<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-impl<T> std::fmt::Debug for Lines<T> {
+impl<T> std::fmt::Debug for JsonLineStream<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lines").field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-impl<T: DeserializeOwned> Lines<T> {
+impl<T: DeserializeOwned> JsonLineStream<T> {
     pub(crate) fn new(url: String, response: reqwest::Response, silence: Duration) -> Self {
-        Lines { url, chunks: Box::pin(response.bytes_stream()), buffer: Vec::new(), silence, kind: PhantomData }
+        JsonLineStream { url, chunks: Box::pin(response.bytes_stream()), buffer: Vec::new(), silence, kind: PhantomData }
     }
 
     /// Returns the next line. `None` if the server ended the stream; an error if the server was

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// A request that is about to be sent.
 #[derive(Debug)]
-pub struct Request<'a> {
+pub struct PreparedRequest<'a> {
     /// `GET`, `POST` …
     pub method: &'a str,
     /// The whole URL.
@@ -29,15 +29,15 @@ pub enum Sending {
 
 /// The hook of a client.
 #[derive(Clone)]
-pub(crate) struct Tap(pub(crate) Arc<dyn Fn(&Request<'_>) -> Sending + Send + Sync>);
+pub(crate) struct RequestHook(pub(crate) Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>);
 
-impl std::fmt::Debug for Tap {
+impl std::fmt::Debug for RequestHook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tap")
     }
 }
 
-impl Tap {
+impl RequestHook {
     /// Passes a request to the hook.
     pub(crate) fn tell(&self, request: &reqwest::Request) -> Sending {
         let header = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
@@ -46,7 +46,7 @@ impl Tap {
         let body = request.body().and_then(reqwest::Body::as_bytes).and_then(|b| std::str::from_utf8(b).ok());
         // A POST with `dry_run=true` changes nothing.
         let asks_only = request.url().query_pairs().any(|(key, value)| key == "dry_run" && value == "true");
-        (self.0)(&Request {
+        (self.0)(&PreparedRequest {
             method: request.method().as_str(),
             url: request.url().as_str(),
             headers: request.headers().iter().filter_map(header).collect(),

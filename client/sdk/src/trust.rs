@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use headroom_identity::tls::Expect;
-use headroom_transport::watched::Watched;
+use headroom_identity::tls::PeerExpectation;
+use headroom_transport::watched::FileWatcher;
 use headroom_transport::{KeyFiles, trusting_nobody};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
@@ -17,19 +17,19 @@ const CONNECT: Duration = Duration::from_secs(3);
 
 /// The credentials of a client, and the peer that it expects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trust {
+pub struct ClientCredentials {
     /// Certificates.
     pub files: KeyFiles,
     /// Source of the token.
-    pub token: TokenFrom,
+    pub token: TokenSource,
     /// The expected peer.
-    pub other: Other,
+    pub other: ExpectedPeer,
 }
 
-impl Trust {
+impl ClientCredentials {
     /// True if the client authenticates: the caller then needs no other user name.
     pub fn names_somebody(&self) -> bool {
-        self.token != TokenFrom::Nowhere || self.files.own.is_some()
+        self.token != TokenSource::Nowhere || self.files.own.is_some()
     }
 
     /// The credentials of a program in a container: the authority that the agent passes, and a
@@ -46,17 +46,17 @@ impl Trust {
                 if let Err(error) = std::fs::remove_file(path) {
                     tracing::warn!(%error, "the file of the token stays behind, ignoring");
                 }
-                TokenFrom::Text(text)
+                TokenSource::Text(text)
             }
-            None => TokenFrom::Nowhere,
+            None => TokenSource::Nowhere,
         };
-        Ok(Trust { files: KeyFiles { ca, own: None }, token, other: Other::Manager })
+        Ok(ClientCredentials { files: KeyFiles { ca, own: None }, token, other: ExpectedPeer::Manager })
     }
 }
 
 /// The expected peer of an encrypted connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Other {
+pub enum ExpectedPeer {
     /// A resource manager.
     #[default]
     Manager,
@@ -68,7 +68,7 @@ pub enum Other {
 
 /// Source of a token.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub enum TokenFrom {
+pub enum TokenSource {
     /// No token.
     #[default]
     Nowhere,
@@ -78,49 +78,49 @@ pub enum TokenFrom {
     File(PathBuf),
 }
 
-impl std::fmt::Debug for TokenFrom {
+impl std::fmt::Debug for TokenSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            TokenFrom::Nowhere => f.write_str("Nowhere"),
-            TokenFrom::Text(_) => f.write_str("Text(…)"),
-            TokenFrom::File(path) => write!(f, "File({})", path.display()),
+            TokenSource::Nowhere => f.write_str("Nowhere"),
+            TokenSource::Text(_) => f.write_str("Text(…)"),
+            TokenSource::File(path) => write!(f, "File({})", path.display()),
         }
     }
 }
 
 /// The HTTP client and the token of a client, renewed when the files change.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct HttpConnector {
     base: String,
-    trust: Trust,
+    trust: ClientCredentials,
     now: Mutex<Now>,
 }
 
 #[derive(Debug)]
 struct Now {
-    watched: Watched,
+    watched: FileWatcher,
     http: reqwest::Client,
     token: Option<HeaderValue>,
 }
 
-impl Wire {
-    pub(crate) fn open(base: &str, trust: Trust) -> Result<Arc<Self>, ClientError> {
-        let to_strangers = trust.other == Other::Stranger;
-        if trust.token != TokenFrom::Nowhere && (is_heard(base) || to_strangers) {
+impl HttpConnector {
+    pub(crate) fn open(base: &str, trust: ClientCredentials) -> Result<Arc<Self>, ClientError> {
+        let to_strangers = trust.other == ExpectedPeer::Stranger;
+        if trust.token != TokenSource::Nowhere && (is_heard(base) || to_strangers) {
             let why = format!("a token is not sent to {base}, where it could be read on the way; write https://");
             return Err(ClientError::Trust { why });
         }
         let file = match &trust.token {
-            TokenFrom::File(path) => Some(path.clone()),
-            TokenFrom::Nowhere | TokenFrom::Text(_) => None,
+            TokenSource::File(path) => Some(path.clone()),
+            TokenSource::Nowhere | TokenSource::Text(_) => None,
         };
-        let watched = Watched::new(trust.files.paths().into_iter().chain(file).collect());
+        let watched = FileWatcher::new(trust.files.paths().into_iter().chain(file).collect());
         let (http, token) = (http(base, &trust)?, token(&trust.token)?);
-        Ok(Arc::new(Wire { base: base.to_owned(), trust, now: Mutex::new(Now { watched, http, token }) }))
+        Ok(Arc::new(HttpConnector { base: base.to_owned(), trust, now: Mutex::new(Now { watched, http, token }) }))
     }
 
     /// The credentials of the client.
-    pub(crate) fn trust(&self) -> &Trust {
+    pub(crate) fn trust(&self) -> &ClientCredentials {
         &self.trust
     }
 
@@ -160,16 +160,16 @@ fn is_heard(base: &str) -> bool {
     host.is_some_and(|host| host != "localhost" && !host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
-fn http(base: &str, trust: &Trust) -> Result<reqwest::Client, ClientError> {
+fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, ClientError> {
     let unusable = |why: String| ClientError::Trust { why };
     let builder = reqwest::Client::builder().connect_timeout(CONNECT).tcp_nodelay(true).no_proxy();
     // TLS is configured also for unencrypted addresses. By default the HTTP library would load the
     // authorities of the host, which takes longer than most calls.
     let tls = if base.starts_with("https://") {
         let client = match trust.other {
-            Other::Manager => trust.files.client(Expect::Manager),
-            Other::Node => trust.files.client(Expect::Node),
-            Other::Stranger => headroom_identity::tls::pinned(None).map_err(Into::into),
+            ExpectedPeer::Manager => trust.files.client(PeerExpectation::Manager),
+            ExpectedPeer::Node => trust.files.client(PeerExpectation::Node),
+            ExpectedPeer::Stranger => headroom_identity::tls::pinned(None).map_err(Into::into),
         };
         client.map_err(|error| unusable(error.to_string()))?
     } else {
@@ -183,11 +183,11 @@ fn http(base: &str, trust: &Trust) -> Result<reqwest::Client, ClientError> {
     builder.build().map_err(|source| ClientError::Unreachable { url: base.to_owned(), source })
 }
 
-fn token(from: &TokenFrom) -> Result<Option<HeaderValue>, ClientError> {
+fn token(from: &TokenSource) -> Result<Option<HeaderValue>, ClientError> {
     let text = match from {
-        TokenFrom::Nowhere => return Ok(None),
-        TokenFrom::Text(text) => text.clone(),
-        TokenFrom::File(path) => read(path)?,
+        TokenSource::Nowhere => return Ok(None),
+        TokenSource::Text(text) => text.clone(),
+        TokenSource::File(path) => read(path)?,
     };
     let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
     let mut value = value.map_err(|_| ClientError::Trust { why: "the token has characters that no token has".to_owned() })?;
@@ -206,14 +206,14 @@ mod tests {
 
     #[test]
     fn a_token_does_not_leave_the_host_unencrypted_and_is_shown_to_nobody() {
-        let trust = |text: &str| Trust { token: TokenFrom::Text(text.to_owned()), ..Trust::default() };
+        let trust = |text: &str| ClientCredentials { token: TokenSource::Text(text.to_owned()), ..ClientCredentials::default() };
         for safe in ["http://127.0.0.1:7070", "http://[::1]:7070", "http://localhost:1", "unix:/run/rm.sock"] {
-            Wire::open(safe, trust("hru_1_2")).expect("stays here");
+            HttpConnector::open(safe, trust("hru_1_2")).expect("stays here");
         }
-        let error = Wire::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("can be read on the way");
+        let error = HttpConnector::open("http://10.0.0.7:7070", trust("hru_1_2")).map(|_| ()).expect_err("can be read on the way");
         assert!(error.to_string().contains("https://"), "{error}");
-        Wire::open("http://127.0.0.1:1", trust("hru\n")).map(|_| ()).expect("the end of a line is none of it");
-        Wire::open("http://127.0.0.1:1", trust("a\nb")).map(|_| ()).expect_err("two lines");
+        HttpConnector::open("http://127.0.0.1:1", trust("hru\n")).map(|_| ()).expect("the end of a line is none of it");
+        HttpConnector::open("http://127.0.0.1:1", trust("a\nb")).map(|_| ()).expect_err("two lines");
         assert!(!format!("{:?}", trust("hru_secret")).contains("secret"));
     }
 
@@ -223,10 +223,10 @@ mod tests {
         let path = dir.path().join("token");
         std::fs::write(&path, "hra_sort.1@1_00").expect("writes");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("closes");
-        let trust = Trust::of_a_container(None, Some(&path)).expect("reads");
-        assert_eq!(trust.token, TokenFrom::Text("hra_sort.1@1_00".into()));
+        let trust = ClientCredentials::of_a_container(None, Some(&path)).expect("reads");
+        assert_eq!(trust.token, TokenSource::Text("hra_sort.1@1_00".into()));
         assert!(!path.exists(), "what it starts does not find it");
-        Trust::of_a_container(None, Some(&path)).expect_err("it was there once");
-        assert_eq!(Trust::of_a_container(None, None).expect("nothing is said"), Trust::default());
+        ClientCredentials::of_a_container(None, Some(&path)).expect_err("it was there once");
+        assert_eq!(ClientCredentials::of_a_container(None, None).expect("nothing is said"), ClientCredentials::default());
     }
 }

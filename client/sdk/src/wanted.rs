@@ -1,15 +1,15 @@
 //! Filters of events and of the audit log: the query strings of `GET /v1/events` and `/v1/audit`.
 
 use headroom_types::{AppId, NodeId};
-use headroom_wire::v1::events::{EventLevel, Reason, Topic};
+use headroom_wire::v1::events::{EventLevel, Reason, EventTopic};
 
 /// Filter of events; an event must match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EventsWanted {
+pub struct EventQuery {
     /// Application of the event.
     pub app: Option<AppId>,
     /// Topic of the event.
-    pub topic: Option<Topic>,
+    pub topic: Option<EventTopic>,
     /// Level of the event.
     pub level: Option<EventLevel>,
     /// Reason of the event.
@@ -20,10 +20,10 @@ pub struct EventsWanted {
     pub node: Option<NodeId>,
 }
 
-impl EventsWanted {
+impl EventQuery {
     /// All events of one application, or of all applications.
     pub fn of(app: Option<AppId>) -> Self {
-        EventsWanted { app, ..EventsWanted::default() }
+        EventQuery { app, ..EventQuery::default() }
     }
 
     /// The filter as query parameters, each with a leading `&`.
@@ -46,7 +46,7 @@ impl EventsWanted {
 
 /// Filter of the audit log; an entry must match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditWanted {
+pub struct AuditQuery {
     /// The caller.
     pub who: Option<String>,
     /// Part of the verb.
@@ -57,10 +57,10 @@ pub struct AuditWanted {
     pub refused: Option<bool>,
 }
 
-impl AuditWanted {
+impl AuditQuery {
     /// The filter as query parameters, each with a leading `&`.
     pub(crate) fn query(&self) -> String {
-        let AuditWanted { who, verb, object, refused } = self.clone();
+        let AuditQuery { who, verb, object, refused } = self.clone();
         query([("who", who), ("verb", verb), ("object", object), ("refused", refused.map(|r| r.to_string()))])
     }
 }
@@ -82,16 +82,16 @@ mod tests {
 
     #[test]
     fn each_word_goes_into_the_address() {
-        assert_eq!(EventsWanted::default().query(), "");
-        let wanted = EventsWanted {
+        assert_eq!(EventQuery::default().query(), "");
+        let wanted = EventQuery {
             app: "sort.1".parse().ok(),
-            topic: Some(Topic::Task),
+            topic: Some(EventTopic::Task),
             level: Some(EventLevel::Warning),
             reason: Some(Reason::Escalated),
             object: Some("map/7&x".into()),
             node: "n1".parse().ok(),
         };
-        let kills = AuditWanted { verb: Some("POST kill".into()), refused: Some(true), ..AuditWanted::default() };
+        let kills = AuditQuery { verb: Some("POST kill".into()), refused: Some(true), ..AuditQuery::default() };
         assert_eq!(kills.query(), "&verb=POST+kill&refused=true");
         assert_eq!(wanted.query(), "&app=sort.1&topic=task&type=warning&reason=Escalated&object=map%2F7%26x&node=n1");
     }

@@ -5,12 +5,12 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use headroom_sizes::learn::rungs::Prices;
-use headroom_sizes::learn::{Asks, Learner};
+use headroom_sizes::learn::rungs::KillPrices;
+use headroom_sizes::learn::{SizeRequest, Learner};
 use headroom_types::Bytes;
 
-fn asks(n: u64) -> Asks<'static> {
-    Asks { kind: "sort", input: Some(Bytes::from_mib(1 + n * 7919 % 3000)), request: Some(Bytes::from_gib(4)) }
+fn asks(n: u64) -> SizeRequest<'static> {
+    SizeRequest { kind: "sort", input: Some(Bytes::from_mib(1 + n * 7919 % 3000)), request: Some(Bytes::from_gib(4)) }
 }
 
 fn end(learner: &mut Learner, n: u64) {
@@ -20,7 +20,7 @@ fn end(learner: &mut Learner, n: u64) {
 fn learner(c: &mut Criterion) {
     let mut group = c.benchmark_group("learner");
     for waiting in [1u64, 16, 256] {
-        let mut learner = Learner::new(Bytes::from_gib(4), Prices::default());
+        let mut learner = Learner::new(Bytes::from_gib(4), KillPrices::default());
         let mut n = 0;
         (0..500).for_each(|n| end(&mut learner, n));
         group.bench_function(BenchmarkId::new("one ends, so many ask", waiting), |b| {

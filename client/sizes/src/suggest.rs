@@ -6,21 +6,21 @@
 //! below the 95th percentile and says so.
 
 use headroom_types::Bytes;
-use headroom_wire::v1::families::{Family, Kind, Need};
+use headroom_wire::v1::families::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::suggestions::Suggestion;
 
-use crate::learn::rungs::Prices;
-use crate::learn::{Asks, Learner, step_up};
+use crate::learn::rungs::KillPrices;
+use crate::learn::{SizeRequest, Learner, step_up};
 
 /// Minimum number of tasks for a suggestion.
 const ENOUGH: usize = 8;
 
 /// One suggestion per stage with tasks, ordered by name.
-pub fn suggest(family: &Family) -> Vec<Suggestion> {
+pub fn suggest(family: &JobHistory) -> Vec<Suggestion> {
     family.kinds.iter().filter_map(|kind| of_kind(family, kind)).collect()
 }
 
-fn of_kind(family: &Family, kind: &Kind) -> Option<Suggestion> {
+fn of_kind(family: &JobHistory, kind: &TaskKindHistory) -> Option<Suggestion> {
     let asked = kind.tasks.last()?.first;
     let mut peaks: Vec<Bytes> = kind.tasks.iter().map(|need| need.peak).collect();
     peaks.sort_unstable();
@@ -28,7 +28,7 @@ fn of_kind(family: &Family, kind: &Kind) -> Option<Suggestion> {
     let learned = (peaks.len() >= ENOUGH).then(|| learned(kind, asked));
     let (size, top) = learned.unwrap_or((asked, asked.max(max)));
     let failed = peaks.iter().filter(|peak| **peak > size).count();
-    let sum = |cost: &dyn Fn(&Need) -> f64| kind.tasks.iter().map(cost).sum::<f64>();
+    let sum = |cost: &dyn Fn(&TaskMemoryNeed) -> f64| kind.tasks.iter().map(cost).sum::<f64>();
     let suggestion = Suggestion {
         user: family.user.clone(),
         job: family.name.clone(),
@@ -54,9 +54,9 @@ fn of_kind(family: &Family, kind: &Kind) -> Option<Suggestion> {
 
 /// Sizes of the learner after these observations: for the next task of the kind, and for one that
 /// fails at that size.
-fn learned(kind: &Kind, asked: Bytes) -> (Bytes, Bytes) {
-    let mut learner = Learner::new(asked, Prices::default());
-    let asks = Asks { kind: &kind.name, input: None, request: Some(asked) };
+fn learned(kind: &TaskKindHistory, asked: Bytes) -> (Bytes, Bytes) {
+    let mut learner = Learner::new(asked, KillPrices::default());
+    let asks = SizeRequest { kind: &kind.name, input: None, request: Some(asked) };
     for (task, need) in (0..).zip(&kind.tasks) {
         learner.ended(&asks, task, need.peak, seconds(need));
     }
@@ -95,15 +95,15 @@ fn rank(sorted: &[Bytes], percent: usize) -> Bytes {
 
 /// Memory × time of the task with this size. A task that fails is repeated with `then`, or with its
 /// need if that is larger.
-fn after(need: &Need, size: Bytes, then: Bytes) -> f64 {
+fn after(need: &TaskMemoryNeed, size: Bytes, then: Bytes) -> f64 {
     if need.peak > size { cost(need, size) + cost(need, then.max(need.peak)) } else { cost(need, size) }
 }
 
-fn cost(need: &Need, size: Bytes) -> f64 {
+fn cost(need: &TaskMemoryNeed, size: Bytes) -> f64 {
     size.as_gib_f64() * seconds(need) / 3600.0
 }
 
-fn seconds(need: &Need) -> f64 {
+fn seconds(need: &TaskMemoryNeed) -> f64 {
     std::time::Duration::from_millis(need.runtime_ms).as_secs_f64()
 }
 
@@ -121,16 +121,16 @@ mod tests {
     use super::*;
     use headroom_types::UnixMillis;
 
-    fn family(peaks_mib: &[u64]) -> Family {
-        let need = |mib: &u64| Need {
+    fn family(peaks_mib: &[u64]) -> JobHistory {
+        let need = |mib: &u64| TaskMemoryNeed {
             peak: Bytes::from_mib(*mib),
             first: Bytes::from_gib(4),
             last: Bytes::from_gib(4),
             kills: 0,
             runtime_ms: 60_000,
         };
-        let kinds = vec![Kind { name: "map".into(), tasks: peaks_mib.iter().map(need).collect() }];
-        Family { user: "ann".into(), name: "count".parse().expect("a name"), runs: 1, last: UnixMillis(1), kinds }
+        let kinds = vec![TaskKindHistory { name: "map".into(), tasks: peaks_mib.iter().map(need).collect() }];
+        JobHistory { user: "ann".into(), name: "count".parse().expect("a name"), runs: 1, last: UnixMillis(1), kinds }
     }
 
     fn one(peaks_mib: &[u64]) -> Suggestion {

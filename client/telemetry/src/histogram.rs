@@ -25,7 +25,7 @@ pub struct Histogram {
 
 /// The contents of a histogram at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Spread {
+pub struct HistogramSnapshot {
     /// Sum of all values.
     pub sum: f64,
     /// Upper bounds with the number of values between each bound and the one before. The last bound
@@ -56,16 +56,16 @@ impl Histogram {
     }
 
     /// The present contents.
-    pub fn spread(&self) -> Spread {
+    pub fn spread(&self) -> HistogramSnapshot {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         #[expect(clippy::cast_precision_loss, reason = "millionths are lost beyond 2^53 of them")]
         let sum = self.sum.load(Ordering::Relaxed) as f64 / MILLION;
-        Spread { sum, buckets: bounds.zip(counts).collect() }
+        HistogramSnapshot { sum, buckets: bounds.zip(counts).collect() }
     }
 }
 
-impl Spread {
+impl HistogramSnapshot {
     /// Number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|(_, n)| n).sum()
@@ -73,7 +73,7 @@ impl Spread {
 
     /// The sum of two histograms with the same bounds.
     #[must_use]
-    pub fn plus(mut self, other: &Spread) -> Self {
+    pub fn plus(mut self, other: &HistogramSnapshot) -> Self {
         if self.buckets.is_empty() {
             return other.clone();
         }

@@ -63,24 +63,24 @@ fn identity(message: &str, name: &str) -> Option<&'static str> {
 
 /// Writes lines to the journal.
 #[derive(Debug)]
-pub struct Journal {
+pub struct SystemdJournal {
     socket: UnixDatagram,
     place: PathBuf,
     program: &'static str,
 }
 
-impl Journal {
+impl SystemdJournal {
     /// The journal, if standard error leads there: `JOURNAL_STREAM` contains the device and inode
     /// of standard error.
     pub fn behind_stderr(program: &'static str) -> Option<Self> {
         let told = std::env::var("JOURNAL_STREAM").ok()?;
         let file = std::fs::metadata("/proc/self/fd/2").ok()?;
         let meant = told == format!("{}:{}", file.dev(), file.ino());
-        meant.then(|| Journal::at(PLACE.into(), program).ok()).flatten()
+        meant.then(|| SystemdJournal::at(PLACE.into(), program).ok()).flatten()
     }
 
     fn at(place: PathBuf, program: &'static str) -> io::Result<Self> {
-        Ok(Journal { socket: UnixDatagram::unbound()?, place, program })
+        Ok(SystemdJournal { socket: UnixDatagram::unbound()?, place, program })
     }
 
     fn send(&self, metadata: &Metadata<'_>, line: &Line) -> io::Result<()> {
@@ -95,7 +95,7 @@ impl Journal {
     }
 }
 
-impl<S: Subscriber> Layer<S> for Journal {
+impl<S: Subscriber> Layer<S> for SystemdJournal {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut line = Line::default();
         event.record(&mut line);
@@ -236,7 +236,7 @@ mod tests {
         let place = dir.path().join("journal");
         let systemd = UnixDatagram::bind(&place).expect("binds");
         systemd.set_read_timeout(Some(Duration::from_secs(10))).expect("sets");
-        let journal = Journal::at(place, "headroom-test").expect("a socket");
+        let journal = SystemdJournal::at(place, "headroom-test").expect("a socket");
         tracing::subscriber::with_default(tracing_subscriber::registry().with(journal), say);
         let mut bytes = vec![0; 1 << 20];
         let length = systemd.recv(&mut bytes).expect("arrives");
@@ -285,6 +285,6 @@ mod tests {
 
     #[test]
     fn a_terminal_is_not_the_journal() {
-        assert!(Journal::behind_stderr("headroom-test").is_none(), "tests do not run as a service");
+        assert!(SystemdJournal::behind_stderr("headroom-test").is_none(), "tests do not run as a service");
     }
 }

@@ -15,8 +15,8 @@ pub mod page;
 pub mod process;
 pub mod turned;
 
-pub use histogram::{Histogram, Spread};
-pub use lines::{Bounds, Lines};
-pub use names::{Kind, Metric};
-pub use page::{Format, Page};
-pub use turned::{Turned, Why};
+pub use histogram::{Histogram, HistogramSnapshot};
+pub use lines::{SegmentLimits, SegmentedLog};
+pub use names::{MetricKind, Metric};
+pub use page::{Format, MetricsPage};
+pub use turned::{RejectedConnections, RejectionReason};

@@ -12,7 +12,7 @@ const ENDING: &str = ".jsonl";
 
 /// Size limits of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct SegmentLimits {
     /// Size at which a segment is closed. Bytes.
     pub segment: u64,
     /// Maximum number of segments, including the open one.
@@ -21,10 +21,10 @@ pub struct Bounds {
 
 /// A log of lines in segments.
 #[derive(Debug)]
-pub struct Lines {
+pub struct SegmentedLog {
     folder: PathBuf,
     name: &'static str,
-    bounds: Bounds,
+    bounds: SegmentLimits,
     open: File,
     number: u64,
     written: u64,
@@ -32,16 +32,16 @@ pub struct Lines {
     named: bool,
 }
 
-impl Lines {
+impl SegmentedLog {
     /// Opens the log to append to it.
     ///
     /// # Errors
     /// The folder or the file cannot be created or written.
-    pub fn open(folder: &Path, name: &'static str, bounds: Bounds) -> io::Result<Self> {
+    pub fn open(folder: &Path, name: &'static str, bounds: SegmentLimits) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let number = segments(folder, name)?.last().map_or(1, |(number, _)| *number);
         let (open, written) = append_to(&path(folder, name, number))?;
-        Ok(Lines { folder: folder.to_owned(), name, bounds, open, number, written, named: false })
+        Ok(SegmentedLog { folder: folder.to_owned(), name, bounds, open, number, written, named: false })
     }
 
     /// Appends lines. The kernel has them when this returns, so they survive the end of the
@@ -77,7 +77,7 @@ impl Lines {
     ///
     /// # Errors
     /// A surplus segment cannot be removed.
-    pub fn bound(&mut self, bounds: Bounds) -> io::Result<()> {
+    pub fn bound(&mut self, bounds: SegmentLimits) -> io::Result<()> {
         self.bounds = bounds;
         self.trim()
     }
@@ -156,8 +156,8 @@ mod tests {
         read(folder, "x", |line| all.push(line.to_owned())).expect("reads");
         all
     }
-    fn open(folder: &Path) -> Lines {
-        Lines::open(folder, "x", Bounds { segment: 100, segments: 3 }).expect("opens")
+    fn open(folder: &Path) -> SegmentedLog {
+        SegmentedLog::open(folder, "x", SegmentLimits { segment: 100, segments: 3 }).expect("opens")
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         lines.sync().expect("syncs");
         let files = || segments(dir.path(), "x").expect("reads").len();
         assert_eq!(files(), 3);
-        lines.bound(Bounds { segment: 1000, segments: 2 }).expect("takes them");
+        lines.bound(SegmentLimits { segment: 1000, segments: 2 }).expect("takes them");
         assert_eq!(files(), 2);
         for n in 0..20 {
             lines.append([format!("a longer line with the number {n}")]).expect("writes");

@@ -8,16 +8,16 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, fmt, reload};
 
-use crate::journal::Journal;
+use crate::journal::SystemdJournal;
 
 /// Environment variable with the log filter; it overrides the configuration.
 const VARIABLE: &str = "HEADROOM_LOG";
 
 /// The log level, which can change at run time.
 #[derive(Debug)]
-pub struct Level(Option<reload::Handle<EnvFilter, Registry>>);
+pub struct LogLevelHandle(Option<reload::Handle<EnvFilter, Registry>>);
 
-impl Level {
+impl LogLevelHandle {
     /// Sets the level, unless the environment variable sets it.
     pub fn set(&self, level: &str) {
         if let Some(handle) = &self.0
@@ -34,12 +34,12 @@ impl Level {
 }
 
 /// Starts the log of `program`. Only the first call of a process has an effect.
-pub fn begin(program: &'static str, level: &str) -> Level {
+pub fn begin(program: &'static str, level: &str) -> LogLevelHandle {
     let set = EnvFilter::try_from_env(VARIABLE).ok();
     let free = set.is_none();
     let (filter, handle) = reload::Layer::new(set.unwrap_or_else(|| EnvFilter::new(level)));
-    let journal = Journal::behind_stderr(program);
+    let journal = SystemdJournal::behind_stderr(program);
     let text = journal.is_none().then(|| fmt::layer().with_ansi(io::stderr().is_terminal()).with_writer(io::stderr));
     let begun = tracing_subscriber::registry().with(filter).with(text).with(journal).try_init();
-    Level((free && begun.is_ok()).then_some(handle))
+    LogLevelHandle((free && begun.is_ok()).then_some(handle))
 }

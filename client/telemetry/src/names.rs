@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only increases; starts at zero with the process.
     Counter,
     /// Increases and decreases.
@@ -17,13 +17,13 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The type's name in the exposition format.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
@@ -34,7 +34,7 @@ pub struct Metric {
     /// The full name.
     pub name: &'static str,
     /// The type.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Its labels, in the order in which values are given.
     pub labels: &'static [&'static str],
     /// The help text, one sentence.
@@ -45,8 +45,8 @@ impl Metric {
     /// The name of its family in OpenMetrics: the family of a counter has no `_total`.
     pub fn family(&self) -> &'static str {
         match self.kind {
-            Kind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
-            Kind::Gauge | Kind::Histogram => self.name,
+            MetricKind::Counter => self.name.strip_suffix("_total").unwrap_or(self.name),
+            MetricKind::Gauge | MetricKind::Histogram => self.name,
         }
     }
 }
@@ -210,7 +210,7 @@ mod tests {
         for m in all() {
             let good = m.name.starts_with("headroom_") || m.name.starts_with("process_");
             assert!(good && m.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", m.name);
-            assert_eq!(m.name.ends_with("_total"), m.kind == Kind::Counter, "{}", m.name);
+            assert_eq!(m.name.ends_with("_total"), m.kind == MetricKind::Counter, "{}", m.name);
             assert!(m.help.ends_with('.') && m.labels.iter().all(|l| !l.is_empty() && *l != "le"), "{}", m.name);
         }
         assert_eq!(all().map(|m| m.name).collect::<BTreeSet<_>>().len(), all().count());

@@ -8,8 +8,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::histogram::Spread;
-use crate::names::{Kind, Metric};
+use crate::histogram::HistogramSnapshot;
+use crate::names::{MetricKind, Metric};
 
 /// Maximum number of values of one label that users choose. Further values become [`OTHER`].
 pub const MOST_VALUES: usize = 200;
@@ -43,19 +43,19 @@ impl Format {
 #[derive(Clone, Debug, PartialEq)]
 enum Figure {
     Number(f64),
-    Spread(Spread),
+    Spread(HistogramSnapshot),
 }
 
 /// Metric values at one moment. Values with the same name and labels are added up.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct MetricsPage {
     figures: BTreeMap<&'static str, (Metric, BTreeMap<Vec<String>, Figure>)>,
 }
 
-impl Page {
+impl MetricsPage {
     /// An empty page.
     pub fn new() -> Self {
-        Page::default()
+        MetricsPage::default()
     }
 
     /// Adds a number. `labels` are values in the order of the metric's labels; an empty value is
@@ -74,8 +74,8 @@ impl Page {
     }
 
     /// Adds a histogram.
-    pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &Spread) {
-        match self.place(metric, labels, Figure::Spread(Spread::default())) {
+    pub fn spread(&mut self, metric: &Metric, labels: &[&str], value: &HistogramSnapshot) {
+        match self.place(metric, labels, Figure::Spread(HistogramSnapshot::default())) {
             Figure::Spread(sum) => *sum = std::mem::take(sum).plus(value),
             Figure::Number(_) => debug_assert!(false, "{} is no histogram", metric.name),
         }
@@ -97,7 +97,7 @@ impl Page {
     pub fn write(self, format: Format) -> String {
         let mut open = String::new();
         let counters: Vec<&'static str> =
-            self.figures.values().filter(|(m, _)| m.kind == Kind::Counter).map(|(m, _)| m.family()).collect();
+            self.figures.values().filter(|(m, _)| m.kind == MetricKind::Counter).map(|(m, _)| m.family()).collect();
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self));
         // Writing to a `String` cannot fail.
@@ -126,13 +126,13 @@ fn plain(open: &str, counters: &[&str]) -> String {
     out
 }
 
-impl Collector for Page {
+impl Collector for MetricsPage {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (metric, figures) in self.figures.values() {
             let kind = match metric.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Histogram => MetricType::Histogram,
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+                MetricKind::Histogram => MetricType::Histogram,
             };
             let mut family = encoder.encode_descriptor(metric.family(), metric.help, None, kind)?;
             for (values, figure) in figures {
@@ -149,10 +149,10 @@ impl Collector for Page {
     }
 }
 
-fn put(encoder: &mut MetricEncoder<'_>, kind: Kind, figure: &Figure) -> Result<(), fmt::Error> {
+fn put(encoder: &mut MetricEncoder<'_>, kind: MetricKind, figure: &Figure) -> Result<(), fmt::Error> {
     match (figure, kind) {
-        (Figure::Number(n), Kind::Counter) => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
-        (Figure::Number(n), Kind::Gauge | Kind::Histogram) => encoder.encode_gauge(n),
+        (Figure::Number(n), MetricKind::Counter) => encoder.encode_counter::<NoLabelSet, f64, f64>(n, None),
+        (Figure::Number(n), MetricKind::Gauge | MetricKind::Histogram) => encoder.encode_gauge(n),
         (Figure::Spread(s), _) => encoder.encode_histogram::<NoLabelSet>(s.sum, s.count(), &s.buckets, None),
     }
 }
@@ -161,14 +161,14 @@ fn put(encoder: &mut MetricEncoder<'_>, kind: Kind, figure: &Figure) -> Result<(
 mod tests {
     use super::*;
     use crate::Histogram;
-    use crate::names::Kind;
+    use crate::names::MetricKind;
 
-    const KILLS: Metric = Metric { name: "x_kills_total", kind: Kind::Counter, labels: &["job", "why"], help: "Kills." };
-    const SIZE: Metric = Metric { name: "x_size_bytes", kind: Kind::Gauge, labels: &[], help: "Size." };
-    const WAIT: Metric = Metric { name: "x_wait_seconds", kind: Kind::Histogram, labels: &["queue"], help: "Waits." };
+    const KILLS: Metric = Metric { name: "x_kills_total", kind: MetricKind::Counter, labels: &["job", "why"], help: "Kills." };
+    const SIZE: Metric = Metric { name: "x_size_bytes", kind: MetricKind::Gauge, labels: &[], help: "Size." };
+    const WAIT: Metric = Metric { name: "x_wait_seconds", kind: MetricKind::Histogram, labels: &["queue"], help: "Waits." };
 
-    fn page() -> Page {
-        let mut page = Page::new();
+    fn page() -> MetricsPage {
+        let mut page = MetricsPage::new();
         page.count(&KILLS, &["", "a \"quoted\"\nword"], 2);
         page.count(&KILLS, &["", "a \"quoted\"\nword"], 1);
         page.number(&SIZE, &[], 1.5);

@@ -7,13 +7,13 @@ use crate::names::{
     PROCESS_CPU_SECONDS, PROCESS_MAX_FDS, PROCESS_OPEN_FDS, PROCESS_RESIDENT_MEMORY, PROCESS_START_TIME, PROCESS_THREADS,
     PROCESS_VIRTUAL_MEMORY,
 };
-use crate::page::Page;
+use crate::page::MetricsPage;
 
 /// Clock ticks per second in `/proc/self/stat`: `USER_HZ`, 100 on every platform.
 const TICKS: f64 = 100.0;
 
 /// Adds the metrics to a page. `started` is the start of the process, in seconds of the wall clock.
-pub fn put(page: &mut Page, started: f64) {
+pub fn put(page: &mut MetricsPage, started: f64) {
     page.number(&PROCESS_START_TIME, &[], started);
     if let Ok(fds) = fs::read_dir("/proc/self/fd") {
         page.count(&PROCESS_OPEN_FDS, &[], u64::try_from(fds.count()).unwrap_or(u64::MAX));
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn this_process_is_on_the_page() {
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         put(&mut page, 1.0);
         assert_eq!(page.names().count(), 7);
     }

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use crate::{Metric, Page};
+use crate::{Metric, MetricsPage};
 
 /// Shortest interval between two log lines.
 const SELDOM: Duration = Duration::from_secs(10);
 
 /// The reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RejectionReason {
     /// The address has reached its limit of connections.
     Crowded,
     /// The limit of connections that have not authenticated is reached.
@@ -27,23 +27,23 @@ pub enum Why {
     Unproven,
 }
 
-impl Why {
-    const ALL: [Why; 3] = [Why::Crowded, Why::Strangers, Why::Unproven];
+impl RejectionReason {
+    const ALL: [RejectionReason; 3] = [RejectionReason::Crowded, RejectionReason::Strangers, RejectionReason::Unproven];
 
     /// The value of the metric label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Why::Crowded => "crowded",
-            Why::Strangers => "strangers",
-            Why::Unproven => "unproven",
+            RejectionReason::Crowded => "crowded",
+            RejectionReason::Strangers => "strangers",
+            RejectionReason::Unproven => "unproven",
         }
     }
 }
 
 /// Counts of rejected connections.
 #[derive(Debug, Default)]
-pub struct Turned {
+pub struct RejectedConnections {
     crowded: AtomicU64,
     strangers: AtomicU64,
     unproven: AtomicU64,
@@ -58,9 +58,9 @@ struct Told {
     since: u64,
 }
 
-impl Turned {
+impl RejectedConnections {
     /// Counts a rejected connection.
-    pub fn away(&self, peer: IpAddr, why: Why, detail: &dyn Display) {
+    pub fn away(&self, peer: IpAddr, why: RejectionReason, detail: &dyn Display) {
         self.of(why).fetch_add(1, Ordering::Relaxed);
         if let Some(others) = self.tell(Instant::now()) {
             warn!(%peer, why = why.as_str(), %detail, others, "a connection was turned away");
@@ -79,17 +79,17 @@ impl Turned {
         Some(std::mem::take(&mut told.since))
     }
 
-    fn of(&self, why: Why) -> &AtomicU64 {
+    fn of(&self, why: RejectionReason) -> &AtomicU64 {
         match why {
-            Why::Crowded => &self.crowded,
-            Why::Strangers => &self.strangers,
-            Why::Unproven => &self.unproven,
+            RejectionReason::Crowded => &self.crowded,
+            RejectionReason::Strangers => &self.strangers,
+            RejectionReason::Unproven => &self.unproven,
         }
     }
 
     /// Adds the counts to a page; `metric` has one label, the reason.
-    pub fn put(&self, page: &mut Page, metric: &Metric) {
-        for why in Why::ALL {
+    pub fn put(&self, page: &mut MetricsPage, metric: &Metric) {
+        for why in RejectionReason::ALL {
             page.count(metric, &[why.as_str()], self.of(why).load(Ordering::Relaxed));
         }
     }
@@ -103,15 +103,15 @@ mod tests {
 
     #[test]
     fn all_are_counted_and_few_are_told() {
-        let (turned, now) = (Turned::default(), Instant::now());
+        let (turned, now) = (RejectedConnections::default(), Instant::now());
         let peer = IpAddr::from([192, 0, 2, 7]);
-        turned.away(peer, Why::Crowded, &"256 of 256");
-        turned.away(peer, Why::Unproven, &"no handshake in time");
-        turned.away(peer, Why::Unproven, &"no handshake in time");
+        turned.away(peer, RejectionReason::Crowded, &"256 of 256");
+        turned.away(peer, RejectionReason::Unproven, &"no handshake in time");
+        turned.away(peer, RejectionReason::Unproven, &"no handshake in time");
         assert_eq!(turned.tell(now), None, "one was told just now");
         assert_eq!(turned.tell(now + 2 * SELDOM), Some(3), "those of whom nobody was told");
         assert_eq!(turned.tell(now + 4 * SELDOM), Some(0));
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         turned.put(&mut page, &NODE_CONNECTIONS_REFUSED);
         let text = page.write(Format::Text);
         for line in ["{reason=\"crowded\"} 1.0\n", "{reason=\"strangers\"} 0.0\n", "{reason=\"unproven\"} 2.0\n"] {

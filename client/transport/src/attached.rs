@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 
 /// The program that started this one, if its end must be watched.
 #[derive(Debug)]
-pub struct Parent(Option<oneshot::Receiver<()>>);
+pub struct ParentProcess(Option<oneshot::Receiver<()>>);
 
-impl Parent {
+impl ParentProcess {
     /// No parent to watch.
-    pub fn nobody() -> Parent {
-        Parent(None)
+    pub fn nobody() -> ParentProcess {
+        ParentProcess(None)
     }
 
     /// Writes the report to standard output and watches standard input on a thread of its own.
     ///
     /// # Errors
     /// Standard output is closed, or the thread cannot be started.
-    pub fn told(report: &str) -> io::Result<Parent> {
+    pub fn told(report: &str) -> io::Result<ParentProcess> {
         let mut out = io::stdout().lock();
         out.write_all(report.as_bytes())?;
         out.write_all(b"\n")?;
@@ -35,7 +35,7 @@ impl Parent {
             drop(lives);
         };
         std::thread::Builder::new().name("attached".into()).spawn(wait)?;
-        Ok(Parent(Some(ended)))
+        Ok(ParentProcess(Some(ended)))
     }
 
     /// Returns when the parent has ended; never returns without a parent.

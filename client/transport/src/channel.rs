@@ -7,8 +7,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use headroom_identity::files::{self, Over, Readers};
-use headroom_identity::token::Hash;
+use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+use headroom_identity::token::Sha256Digest;
 use headroom_identity::{certificates, tls};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
@@ -24,28 +24,28 @@ const NAME: &str = "headroom-master";
 
 /// The certificate of a listener.
 #[derive(Clone, Debug)]
-pub struct Lock {
+pub struct ListenerIdentity {
     /// The TLS configuration of the listener.
     pub server: Arc<ServerConfig>,
     /// The hash of the certificate.
-    pub pin: Pin,
+    pub pin: CertificatePin,
 }
 
 /// The hash of a listener's certificate, by which peers authenticate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pin(Hash);
+pub struct CertificatePin(Sha256Digest);
 
-impl fmt::Display for Pin {
+impl fmt::Display for CertificatePin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl FromStr for Pin {
+impl FromStr for CertificatePin {
     type Err = headroom_identity::ParseTokenError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Pin)
+        text.parse().map(CertificatePin)
     }
 }
 
@@ -53,7 +53,7 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
     io::Error::other(error)
 }
 
-impl Lock {
+impl ListenerIdentity {
     /// Reads the certificate that an earlier incarnation wrote to `path`, or creates one there.
     /// Only the owner can read the file.
     ///
@@ -65,26 +65,26 @@ impl Lock {
             let params = CertificateParams::new(vec![NAME.to_owned()]).map_err(other)?;
             let cert = params.self_signed(&key).map_err(other)?;
             let text = format!("{}{}", cert.pem(), key.serialize_pem());
-            files::write(path, &text, Readers::Owner, Over::Replace).map_err(other)?;
+            files::write(path, &text, FileReaders::Owner, OverwritePolicy::Replace).map_err(other)?;
         }
         let text = files::read_secret(path).map_err(other)?;
         let cert = certificates(&text).map_err(other)?;
-        let pin = cert.first().map(|der| Pin(Hash::of(der))).ok_or_else(|| other("no certificate"))?;
+        let pin = cert.first().map(|der| CertificatePin(Sha256Digest::of(der))).ok_or_else(|| other("no certificate"))?;
         let server = Arc::new(tls::plain_server(&text, &text).map_err(other)?);
-        Ok(Lock { server, pin })
+        Ok(ListenerIdentity { server, pin })
     }
 }
 
 /// Address of a master: `tcp://HOST:PORT`, or `tls://HOST:PORT#PIN` if other hosts can connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct MasterAddress {
     /// `HOST:PORT`.
     pub at: String,
     /// The hash of the certificate, if the connection is encrypted.
-    pub pin: Option<Pin>,
+    pub pin: Option<CertificatePin>,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for MasterAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pin {
             Some(pin) => write!(f, "tls://{}#{pin}", self.at),
@@ -98,7 +98,7 @@ impl fmt::Display for Address {
 #[error("a master's address is written tcp://HOST:PORT, or tls://HOST:PORT# and 64 hexadecimal digits")]
 pub struct ParseAddressError;
 
-impl FromStr for Address {
+impl FromStr for MasterAddress {
     type Err = ParseAddressError;
 
     fn from_str(text: &str) -> Result<Self, ParseAddressError> {
@@ -114,12 +114,12 @@ impl FromStr for Address {
         if host.is_empty() || host.contains('/') || port.parse::<u16>().is_err() {
             return Err(ParseAddressError);
         }
-        Ok(Address { at: place.to_owned(), pin })
+        Ok(MasterAddress { at: place.to_owned(), pin })
     }
 }
 
 /// The client side of a connection.
-pub type Line = Either<TcpStream, TlsStream<TcpStream>>;
+pub type MasterConnection = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// The reading half of a connection.
 pub type Reading = Box<dyn AsyncRead + Send + Unpin>;
@@ -149,11 +149,11 @@ where
 ///
 /// # Errors
 /// The connection fails, or the peer has another certificate.
-pub async fn connect(address: &str, pin: Option<Pin>) -> io::Result<Line> {
+pub async fn connect(address: &str, pin: Option<CertificatePin>) -> io::Result<MasterConnection> {
     let stream = TcpStream::connect(address).await?;
     // Messages are short and must not wait for more data. Without this option they are only slower.
     let _ = stream.set_nodelay(true);
-    let Some(Pin(hash)) = pin else { return Ok(Either::Left(stream)) };
+    let Some(CertificatePin(hash)) = pin else { return Ok(Either::Left(stream)) };
     let config = tls::pinned(Some(hash)).map_err(other)?;
     let name = ServerName::try_from(NAME).map_err(other)?;
     Ok(Either::Right(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
@@ -167,14 +167,14 @@ mod tests {
     fn an_address_is_read_as_it_is_written() {
         let pin = "ab".repeat(32);
         for text in ["tcp://127.0.0.1:4711".to_owned(), "tcp://[::1]:99".to_owned(), format!("tls://w1.example:4711#{pin}")] {
-            let address: Address = text.parse().expect("an address");
+            let address: MasterAddress = text.parse().expect("an address");
             assert_eq!(address.to_string(), text);
         }
-        let plain: Address = "tcp://[::1]:99/".parse().expect("an address");
+        let plain: MasterAddress = "tcp://[::1]:99/".parse().expect("an address");
         assert_eq!((plain.at.as_str(), plain.pin), ("[::1]:99", None));
         let bad = ["", "http://h:1", "tcp://h", "tcp://:1", "tcp://h:99999", "tcp://a/b:1", "tls://h:1", "tls://h:1#12"];
         for bad in bad {
-            assert_eq!(bad.parse::<Address>(), Err(ParseAddressError), "{bad}");
+            assert_eq!(bad.parse::<MasterAddress>(), Err(ParseAddressError), "{bad}");
         }
     }
 }

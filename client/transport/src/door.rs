@@ -14,11 +14,11 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 /// A connection, encrypted or not.
-pub type Stream = Either<TcpStream, TlsStream<TcpStream>>;
+pub type AcceptedStream = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// The peer of an accepted connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub enum PeerIdentity {
     /// The listener has no certificate, so the peer was not authenticated.
     Unasked,
     /// The peer presented no certificate.
@@ -41,15 +41,15 @@ const WHY: &str = r#"{"type":"https://headroom.dev/errors/HR0400","title":"bad r
 /// # Errors
 /// The handshake failed, took too long, or the certificate is of another authority or names no
 /// role.
-pub async fn greet(stream: TcpStream, server: Option<Arc<ServerConfig>>) -> io::Result<(Stream, Caller)> {
-    let Some(server) = server else { return Ok((Either::Left(stream), Caller::Unasked)) };
+pub async fn greet(stream: TcpStream, server: Option<Arc<ServerConfig>>) -> io::Result<(AcceptedStream, PeerIdentity)> {
+    let Some(server) = server else { return Ok((Either::Left(stream), PeerIdentity::Unasked)) };
     match timeout(HANDSHAKE, shake(stream, server)).await {
         Ok(done) => done,
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no handshake in time")),
     }
 }
 
-async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(Stream, Caller)> {
+async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(AcceptedStream, PeerIdentity)> {
     let mut first = [0];
     if stream.peek(&mut first).await? == 1 && first != [RECORD] {
         let answer = format!("{PLAIN}{}\r\n\r\n{WHY}", WHY.len());
@@ -60,8 +60,8 @@ async fn shake(mut stream: TcpStream, server: Arc<ServerConfig>) -> io::Result<(
     let stream = TlsAcceptor::from(server).accept(stream).await?;
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let caller = match shown.map(|der| Certificate::from_der(der)) {
-        None => Caller::Nobody,
-        Some(Ok(Certificate { role: Some(role), .. })) => Caller::Known(role),
+        None => PeerIdentity::Nobody,
+        Some(Ok(Certificate { role: Some(role), .. })) => PeerIdentity::Known(role),
         Some(Ok(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, "its certificate tells of no role")),
         Some(Err(error)) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     };

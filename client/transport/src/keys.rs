@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use headroom_identity::Certificate;
-use headroom_identity::tls::{self, Expect, Files, Identity, TlsError};
-use headroom_identity::token::Hash;
+use headroom_identity::tls::{self, PeerExpectation, CertificatePaths, TlsIdentity, TlsError};
+use headroom_identity::token::Sha256Digest;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tracing::{info, warn};
 
-use crate::watched::Watched;
+use crate::watched::FileWatcher;
 
 /// File names in a daemon's directory.
 const CA: &str = "ca.pem";
@@ -53,11 +53,11 @@ impl KeyFiles {
     ///
     /// # Errors
     /// The first file that is unusable.
-    pub fn client(&self, expect: Expect) -> Result<ClientConfig, KeysError> {
+    pub fn client(&self, expect: PeerExpectation) -> Result<ClientConfig, KeysError> {
         let own = match (&self.ca, &self.own) {
             (ca, Some((cert, key))) => {
                 let ca = ca.clone().unwrap_or_else(|| cert.clone());
-                Some(Files { ca, cert: cert.clone(), key: key.clone() }.read()?)
+                Some(CertificatePaths { ca, cert: cert.clone(), key: key.clone() }.read()?)
             }
             (_, None) => None,
         };
@@ -77,7 +77,7 @@ impl KeyFiles {
 pub fn trusting_nobody() -> Result<ClientConfig, TlsError> {
     // A library that requests the process-wide provider would panic if there were none.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    tls::pinned(Some(Hash::of(b"")))
+    tls::pinned(Some(Sha256Digest::of(b"")))
 }
 
 fn native() -> Result<RootCertStore, KeysError> {
@@ -89,30 +89,30 @@ fn native() -> Result<RootCertStore, KeysError> {
 /// The certificate of a daemon, for its listener and for its calls. Valid changed files replace the
 /// earlier ones. Invalid ones are logged, and the earlier ones stay in use.
 #[derive(Debug)]
-pub struct Keys {
-    files: Files,
+pub struct ReloadingKeys {
+    files: CertificatePaths,
     now: Mutex<Now>,
 }
 
 #[derive(Debug)]
 struct Now {
-    watched: Watched,
-    identity: Arc<Identity>,
+    watched: FileWatcher,
+    identity: Arc<TlsIdentity>,
     server: Arc<ServerConfig>,
     /// Increases with every change.
     generation: u64,
 }
 
-impl Keys {
+impl ReloadingKeys {
     /// Reads the files of a daemon's directory: `ca.pem`, `cert.pem`, `key.pem`.
     ///
     /// # Errors
     /// The first file that is unusable.
     pub fn open(dir: &Path) -> Result<Self, TlsError> {
-        let files = Files { ca: dir.join(CA), cert: dir.join(CERT), key: dir.join(KEY) };
-        let watched = Watched::new(vec![files.ca.clone(), files.cert.clone(), files.key.clone()]);
+        let files = CertificatePaths { ca: dir.join(CA), cert: dir.join(CERT), key: dir.join(KEY) };
+        let watched = FileWatcher::new(vec![files.ca.clone(), files.cert.clone(), files.key.clone()]);
         let (identity, server) = read(&files)?;
-        Ok(Keys { files, now: Mutex::new(Now { watched, identity, server, generation: 1 }) })
+        Ok(ReloadingKeys { files, now: Mutex::new(Now { watched, identity, server, generation: 1 }) })
     }
 
     /// The present TLS configuration of a listener.
@@ -121,7 +121,7 @@ impl Keys {
     }
 
     /// The present certificate and its generation, which increases with every change.
-    pub fn identity(&self) -> (Arc<Identity>, u64) {
+    pub fn identity(&self) -> (Arc<TlsIdentity>, u64) {
         let (identity, _, generation) = self.look();
         (identity, generation)
     }
@@ -130,7 +130,7 @@ impl Keys {
     ///
     /// # Errors
     /// The certificate, the key and the authority do not match.
-    pub fn client(&self, expect: Expect) -> Result<ClientConfig, TlsError> {
+    pub fn client(&self, expect: PeerExpectation) -> Result<ClientConfig, TlsError> {
         let (identity, _) = self.identity();
         tls::client(tls::roots(&identity.ca)?, Some((&identity.cert, &identity.key)), expect)
     }
@@ -148,7 +148,7 @@ impl Keys {
         }
     }
 
-    fn look(&self) -> (Arc<Identity>, Arc<ServerConfig>, u64) {
+    fn look(&self) -> (Arc<TlsIdentity>, Arc<ServerConfig>, u64) {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if now.watched.changed() {
             self.renew(&mut now);
@@ -171,7 +171,7 @@ impl Keys {
     }
 }
 
-fn read(files: &Files) -> Result<(Arc<Identity>, Arc<ServerConfig>), TlsError> {
+fn read(files: &CertificatePaths) -> Result<(Arc<TlsIdentity>, Arc<ServerConfig>), TlsError> {
     let identity = files.read()?;
     let server = Arc::new(identity.server()?);
     Ok((Arc::new(identity), server))

@@ -15,7 +15,7 @@ pub mod own;
 pub mod peers;
 pub mod watched;
 
-pub use channel::{Address, Line, Lock, Pin, Reading, Writing, connect, halves};
-pub use door::{Caller, Stream, greet};
-pub use keys::{KeyFiles, Keys, KeysError, trusting_nobody};
-pub use peers::{Local, Peers, Present};
+pub use channel::{MasterAddress, MasterConnection, ListenerIdentity, CertificatePin, Reading, Writing, connect, halves};
+pub use door::{PeerIdentity, AcceptedStream, greet};
+pub use keys::{KeyFiles, ReloadingKeys, KeysError, trusting_nobody};
+pub use peers::{LoopbackPolicy, ConnectionLimiter, ConnectionPermit};

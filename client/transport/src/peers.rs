@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Whether connections from this host are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Local {
+pub enum LoopbackPolicy {
     /// Loopback connections are not limited.
     Free,
     /// Loopback connections are limited like all others.
@@ -15,33 +15,33 @@ pub enum Local {
 
 /// Open connections by address.
 #[derive(Debug)]
-pub struct Peers {
+pub struct ConnectionLimiter {
     most: u32,
-    local: Local,
+    local: LoopbackPolicy,
     open: Mutex<BTreeMap<IpAddr, u32>>,
 }
 
 /// One open connection, counted until it is dropped.
 #[derive(Debug)]
-pub struct Present {
-    peers: Arc<Peers>,
+pub struct ConnectionPermit {
+    peers: Arc<ConnectionLimiter>,
     peer: IpAddr,
 }
 
-impl Peers {
+impl ConnectionLimiter {
     /// A counter with at most `most` connections per address.
     #[must_use]
-    pub fn new(most: u32, local: Local) -> Arc<Self> {
-        Arc::new(Peers { most, local, open: Mutex::default() })
+    pub fn new(most: u32, local: LoopbackPolicy) -> Arc<Self> {
+        Arc::new(ConnectionLimiter { most, local, open: Mutex::default() })
     }
 
     /// Registers a connection. `None` if the address has reached its limit.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Present> {
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
         let peer = peer.to_canonical();
         let counted = match self.local {
-            Local::Free => !peer.is_loopback(),
-            Local::Counted => true,
+            LoopbackPolicy::Free => !peer.is_loopback(),
+            LoopbackPolicy::Counted => true,
         };
         // A panic under the lock leaves complete counts.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ impl Peers {
             return None;
         }
         open.insert(peer, of_peer + 1);
-        Some(Present { peers: Arc::clone(self), peer })
+        Some(ConnectionPermit { peers: Arc::clone(self), peer })
     }
 
     /// Maximum number of connections of one address.
@@ -66,7 +66,7 @@ impl Peers {
     }
 }
 
-impl Present {
+impl ConnectionPermit {
     /// The remote address.
     #[must_use]
     pub fn peer(&self) -> IpAddr {
@@ -74,7 +74,7 @@ impl Present {
     }
 }
 
-impl Drop for Present {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut open = self.peers.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(of_peer) = open.get_mut(&self.peer) {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn who_leaves_gives_its_place_back() {
-        let peers = Peers::new(2, Local::Free);
+        let peers = ConnectionLimiter::new(2, LoopbackPolicy::Free);
         let (first, second) = (peers.enter(ip("192.0.2.7")), peers.enter(ip("::ffff:192.0.2.7")));
         assert!(first.is_some() && second.is_some(), "both have a place");
         assert!(peers.enter(ip("192.0.2.7")).is_none() && peers.enter(ip("::ffff:192.0.2.7")).is_none());
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn this_host_is_counted_where_it_is_to_be() {
         for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-            let (free, counted) = (Peers::new(1, Local::Free), Peers::new(1, Local::Counted));
+            let (free, counted) = (ConnectionLimiter::new(1, LoopbackPolicy::Free), ConnectionLimiter::new(1, LoopbackPolicy::Counted));
             let (_free, _counted) = (free.enter(ip(own)), counted.enter(ip(own)));
             assert!(free.enter(ip(own)).is_some() && counted.enter(ip(own)).is_none(), "{own}");
         }

@@ -12,17 +12,17 @@ type Mark = Option<(u64, u64, u64, i64, i64)>;
 
 /// Files with their versions at the last check.
 #[derive(Debug)]
-pub struct Watched {
+pub struct FileWatcher {
     files: Vec<PathBuf>,
     marks: Vec<Mark>,
     looked: Instant,
 }
 
-impl Watched {
+impl FileWatcher {
     /// Watches these files from their present versions.
     pub fn new(files: Vec<PathBuf>) -> Self {
         let marks = files.iter().map(|path| mark(path)).collect();
-        Watched { files, marks, looked: Instant::now() }
+        FileWatcher { files, marks, looked: Instant::now() }
     }
 
     /// True if a file has changed since the last check. Looks at the disk every 5 s at most.
@@ -54,7 +54,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         std::fs::write(&one, "1").expect("writes");
-        let mut watched = Watched::new(vec![one.clone(), two.clone()]);
+        let mut watched = FileWatcher::new(vec![one.clone(), two.clone()]);
         assert!(!watched.changed_now());
         std::fs::write(&two, "2").expect("writes");
         assert!(watched.changed_now() && !watched.changed_now(), "one that comes");

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_identity::authority::{self, Wanted};
-use headroom_identity::files::{self, Over, Readers};
-use headroom_identity::tls::Expect;
+use headroom_identity::authority::{self, CertificateRequest};
+use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+use headroom_identity::tls::PeerExpectation;
 use headroom_identity::{Authority, Role};
-use headroom_transport::{Caller, KeyFiles, Keys, Lock, connect, greet};
+use headroom_transport::{PeerIdentity, KeyFiles, ReloadingKeys, ListenerIdentity, connect, greet};
 use headroom_types::UnixMillis;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -42,18 +42,18 @@ impl Ca {
     /// Writes a certificate that is valid for one year from `given`.
     fn dir_of(&self, dir: &Path, role: &str, given: UnixMillis) {
         let names = ["127.0.0.1".to_owned()];
-        let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now: given, lifetime: YEAR };
+        let wanted = CertificateRequest { role: role.parse().expect("a role"), names: &names, now: given, lifetime: YEAR };
         let issued = self.authority.issue(&wanted).expect("issued");
         std::fs::create_dir_all(dir).expect("a directory");
-        files::write(&dir.join("ca.pem"), &self.certificate, Readers::All, Over::Replace).expect("writes");
-        files::write(&dir.join("cert.pem"), &issued.certificate, Readers::All, Over::Replace).expect("writes");
-        files::write(&dir.join("key.pem"), &issued.key, Readers::Owner, Over::Replace).expect("writes");
+        files::write(&dir.join("ca.pem"), &self.certificate, FileReaders::All, OverwritePolicy::Replace).expect("writes");
+        files::write(&dir.join("cert.pem"), &issued.certificate, FileReaders::All, OverwritePolicy::Replace).expect("writes");
+        files::write(&dir.join("key.pem"), &issued.key, FileReaders::Owner, OverwritePolicy::Replace).expect("writes");
     }
 }
 
 /// Makes one connection from `client` to `server`. Returns the peer as the server sees it, or the
 /// error of either side.
-async fn meet(server: &Keys, client: &KeyFiles, expect: Expect) -> Result<Caller, String> {
+async fn meet(server: &ReloadingKeys, client: &KeyFiles, expect: PeerExpectation) -> Result<PeerIdentity, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let config = Arc::new(client.client(expect).expect("the caller's files"));
@@ -85,19 +85,19 @@ async fn both_ends_say_who_they_are() {
     ours.dir(&at("rm"), "manager");
     ours.dir(&at("n1"), "node/n1");
     theirs.dir(&at("evil"), "node/n1");
-    let manager = Keys::open(&at("rm")).expect("opens");
+    let manager = ReloadingKeys::open(&at("rm")).expect("opens");
     let n1 = KeyFiles::of(&at("n1"));
     let node: Role = "node/n1".parse().expect("a role");
-    assert_eq!(meet(&manager, &n1, Expect::Manager).await, Ok(Caller::Known(node)));
+    assert_eq!(meet(&manager, &n1, PeerExpectation::Manager).await, Ok(PeerIdentity::Known(node)));
     let nobody = KeyFiles { own: None, ..n1.clone() };
-    assert_eq!(meet(&manager, &nobody, Expect::Manager).await, Ok(Caller::Nobody));
-    meet(&manager, &KeyFiles::of(&at("evil")), Expect::Manager).await.expect_err("vouched for by somebody else");
+    assert_eq!(meet(&manager, &nobody, PeerExpectation::Manager).await, Ok(PeerIdentity::Nobody));
+    meet(&manager, &KeyFiles::of(&at("evil")), PeerExpectation::Manager).await.expect_err("vouched for by somebody else");
     let mixed = KeyFiles { ca: n1.ca.clone(), ..KeyFiles::of(&at("evil")) };
-    meet(&manager, &mixed, Expect::Manager).await.expect_err("its own certificate is of another authority");
-    let node = Keys::open(&at("n1")).expect("opens");
-    meet(&node, &KeyFiles::of(&at("rm")), Expect::Manager).await.expect_err("a node where a manager should be");
+    meet(&manager, &mixed, PeerExpectation::Manager).await.expect_err("its own certificate is of another authority");
+    let node = ReloadingKeys::open(&at("n1")).expect("opens");
+    meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Manager).await.expect_err("a node where a manager should be");
     let manager = "manager".parse().expect("a role");
-    assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), Expect::Node).await, Ok(Caller::Known(manager)));
+    assert_eq!(meet(&node, &KeyFiles::of(&at("rm")), PeerExpectation::Node).await, Ok(PeerIdentity::Known(manager)));
 }
 
 /// A wrong clock at the other end has the same effect as such a certificate.
@@ -113,13 +113,13 @@ async fn a_certificate_whose_time_is_over_or_has_not_come_is_refused() {
     ours.dir_of(&at("early"), "node/n1", hour);
     ours.dir_of(&at("late-rm"), "manager", old);
     ours.dir_of(&at("early-rm"), "manager", hour);
-    let (good, node) = (Keys::open(&at("rm")).expect("opens"), KeyFiles::of(&at("n1")));
-    assert!(meet(&good, &node, Expect::Manager).await.is_ok());
+    let (good, node) = (ReloadingKeys::open(&at("rm")).expect("opens"), KeyFiles::of(&at("n1")));
+    assert!(meet(&good, &node, PeerExpectation::Manager).await.is_ok());
     for (name, says) in [("late", "expired"), ("early", "not valid yet")] {
-        let refused = meet(&good, &KeyFiles::of(&at(name)), Expect::Manager).await.expect_err(name);
+        let refused = meet(&good, &KeyFiles::of(&at(name)), PeerExpectation::Manager).await.expect_err(name);
         assert!(refused.contains(says), "{refused}");
-        let server = Keys::open(&at(&format!("{name}-rm"))).expect("opens");
-        assert!(meet(&server, &node, Expect::Manager).await.is_err(), "{name}: the caller does not believe it either");
+        let server = ReloadingKeys::open(&at(&format!("{name}-rm"))).expect("opens");
+        assert!(meet(&server, &node, PeerExpectation::Manager).await.is_err(), "{name}: the caller does not believe it either");
     }
 }
 
@@ -129,24 +129,24 @@ async fn files_that_change_hold_at_once_and_bad_ones_do_not() {
     let (ours, at) = (ca(), |name: &str| dir.path().join(name));
     ours.dir(&at("rm"), "manager");
     ours.dir(&at("n1"), "node/n1");
-    let keys = Keys::open(&at("rm")).expect("opens");
+    let keys = ReloadingKeys::open(&at("rm")).expect("opens");
     let first = keys.facts().serial;
     std::fs::write(at("rm").join("cert.pem"), "half a certifi").expect("writes");
     keys.reread();
     assert_eq!(keys.facts().serial, first, "what cannot be used is not taken");
-    meet(&keys, &KeyFiles::of(&at("n1")), Expect::Manager).await.expect("still good");
+    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("still good");
     ours.dir(&at("rm"), "manager");
     keys.reread();
     assert_ne!(keys.facts().serial, first);
     assert_eq!(keys.identity().1, 2);
-    meet(&keys, &KeyFiles::of(&at("n1")), Expect::Manager).await.expect("the new one");
+    meet(&keys, &KeyFiles::of(&at("n1")), PeerExpectation::Manager).await.expect("the new one");
 }
 
 #[tokio::test]
 async fn whoever_does_not_encrypt_is_told_so() {
     let dir = tempfile::tempdir().expect("a directory");
     ca().dir(dir.path(), "manager");
-    let keys = Keys::open(dir.path()).expect("opens");
+    let keys = ReloadingKeys::open(dir.path()).expect("opens");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let call = async {
@@ -167,9 +167,9 @@ async fn whoever_does_not_encrypt_is_told_so() {
 async fn a_master_is_known_by_its_pin() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("channel.pem");
-    let lock = Lock::at(&path).expect("made");
-    assert_eq!(Lock::at(&path).expect("is there").pin, lock.pin, "another life shows the same");
-    let stranger = Lock::at(&dir.path().join("other.pem")).expect("made");
+    let lock = ListenerIdentity::at(&path).expect("made");
+    assert_eq!(ListenerIdentity::at(&path).expect("is there").pin, lock.pin, "another life shows the same");
+    let stranger = ListenerIdentity::at(&dir.path().join("other.pem")).expect("made");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let server = lock.server.clone();

@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diagnosis::{Certainty, Diagnosis, SubCause};
-pub use crate::heap::{Collector, GcCause, GcFacts, HeapFacts};
-pub use crate::process::ProcessFacts;
-pub use crate::timeline::{Mark, Sample};
-pub use crate::unattributed::{LeftBy, Unattributed};
+pub use crate::heap::{GarbageCollector, GcCause, CollectionReport, HeapReport};
+pub use crate::process::ProcessMemory;
+pub use crate::timeline::{TimelineMark, MemorySample};
+pub use crate::unattributed::{LeftoverOwner, Unattributed};
 use crate::{Bytes, ContainerId, NodeId, OwnLimit, TaskAttemptId, UnixMillis};
 
 /// The mechanism that enforces the memory limit of a container.
@@ -280,7 +280,7 @@ impl MemoryEvents {
 /// The state of one cgroup at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct GroupFacts {
+pub struct CgroupStats {
     /// The limit; `None` without a limit. Bytes.
     pub limit: Option<Bytes>,
     /// Current use. Bytes.
@@ -298,7 +298,7 @@ pub struct GroupFacts {
 /// A killed process, or one of the largest processes seen last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Victim {
+pub struct VictimProcess {
     /// Process id on its node.
     pub pid: i32,
     /// Program name, at most 15 characters as the kernel keeps it.
@@ -320,20 +320,20 @@ pub struct Evidence {
     /// The stop request of Headroom that preceded the change of the counters, if any.
     pub stop_asked: Option<StopCause>,
     /// Its own cgroup at the end.
-    pub own: GroupFacts,
+    pub own: CgroupStats,
     /// OOM kills in the enclosing levels during the run: container (for a task), fence, host.
     pub outer: Vec<OuterLevel>,
     /// Heap budget of the runtime; `None` without a declared runtime. Bytes.
     pub heap_budget: Option<Bytes>,
     /// The last heap report of the runtime.
-    pub heap: Option<HeapFacts>,
+    pub heap: Option<HeapReport>,
     /// The output line or marker file that reported a full heap.
     pub heap_marker: Option<String>,
     /// The killed processes, or the largest processes seen last.
-    pub victims: Vec<Victim>,
+    pub victims: Vec<VictimProcess>,
     /// Memory of the largest process by kind, sampled when it was last near its limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inside: Option<ProcessFacts>,
+    pub inside: Option<ProcessMemory>,
     /// Limits that the program, its command or its job file sets by hand; the last value seen of
     /// each kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -350,7 +350,7 @@ impl Evidence {
             exit_code: None,
             signal: None,
             stop_asked: None,
-            own: GroupFacts::default(),
+            own: CgroupStats::default(),
             outer: Vec::new(),
             heap_budget: None,
             heap: None,
@@ -424,21 +424,21 @@ pub struct ExitReport {
     /// End of the main process.
     pub ended: UnixMillis,
     /// Memory from start to end, thinned to a bounded number of points.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<MemorySample>,
     /// The end of standard error, at most 4 KiB.
     pub log_tail: String,
     /// Task cgroups that existed in the container when it ended.
-    pub tasks: Vec<TaskGroupFacts>,
+    pub tasks: Vec<TaskGroupStats>,
 }
 
 /// A task cgroup inside a container that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TaskGroupFacts {
+pub struct TaskGroupStats {
     /// Name of the cgroup: stage-index-attempt.
     pub name: String,
     /// State of the cgroup after the end.
-    pub facts: GroupFacts,
+    pub facts: CgroupStats,
 }
 
 /// The verdict of the executor on one task attempt.
@@ -462,7 +462,7 @@ pub struct TaskReport {
     /// End of the task's process.
     pub ended: UnixMillis,
     /// Memory from start to end.
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<MemorySample>,
     /// The end of standard error, at most 4 KiB.
     pub log_tail: String,
     /// Bytes that its processes read by system calls, from the page cache or from disk: a lower

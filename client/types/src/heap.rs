@@ -9,7 +9,7 @@ use crate::Bytes;
 /// The heap of a runtime, as reported by it. Bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HeapFacts {
+pub struct HeapReport {
     /// In use.
     pub used: Bytes,
     /// Committed: obtained from the system.
@@ -39,16 +39,16 @@ pub struct HeapFacts {
     pub compiled: Option<Bytes>,
     /// Its garbage collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gc: Option<GcFacts>,
+    pub gc: Option<CollectionReport>,
 }
 
 /// Garbage collection, as reported by the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct GcFacts {
+pub struct CollectionReport {
     /// The collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collector: Option<Collector>,
+    pub collector: Option<GarbageCollector>,
     /// Collections since the start; a count.
     pub collections: u64,
     /// Full collections; a count.
@@ -75,7 +75,7 @@ pub struct GcFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Collector {
+pub enum GarbageCollector {
     /// One thread, two generations.
     Serial,
     /// Several threads, two generations.
@@ -91,15 +91,15 @@ pub enum Collector {
     Other,
 }
 
-impl fmt::Display for Collector {
+impl fmt::Display for GarbageCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Collector::Serial => "serial",
-            Collector::Parallel => "parallel",
-            Collector::G1 => "G1",
-            Collector::Z => "Z",
-            Collector::Shenandoah => "Shenandoah",
-            Collector::Other => "unknown",
+            GarbageCollector::Serial => "serial",
+            GarbageCollector::Parallel => "parallel",
+            GarbageCollector::G1 => "G1",
+            GarbageCollector::Z => "Z",
+            GarbageCollector::Shenandoah => "Shenandoah",
+            GarbageCollector::Other => "unknown",
         })
     }
 }

@@ -58,36 +58,36 @@ const SHORT: usize = 22;
 /// The text of an id. A short text is stored inline: copies share nothing and a comparison follows
 /// no pointer. Clones of a long text share one allocation.
 #[derive(Clone)]
-enum Text {
+enum InlineText {
     /// A text of at most [`SHORT`] bytes. The bytes after `len` are zero; no other byte is zero.
     Short { len: u8, bytes: [u8; SHORT] },
     /// A longer text.
     Long(Arc<str>),
 }
 
-impl Text {
+impl InlineText {
     /// Stores a checked text. The text contains no zero byte.
     fn new(text: &str) -> Self {
         let mut bytes = [0; SHORT];
         match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
             (Some(place), Ok(len)) => {
                 place.copy_from_slice(text.as_bytes());
-                Text::Short { len, bytes }
+                InlineText::Short { len, bytes }
             }
-            (None, _) | (_, Err(_)) => Text::Long(text.into()),
+            (None, _) | (_, Err(_)) => InlineText::Long(text.into()),
         }
     }
     fn as_str(&self) -> &str {
         match self {
-            Text::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
-            Text::Long(text) => text,
+            InlineText::Short { .. } => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
+            InlineText::Long(text) => text,
         }
     }
     #[inline]
     fn as_bytes(&self) -> &[u8] {
         match self {
-            Text::Short { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or(bytes),
-            Text::Long(text) => text.as_bytes(),
+            InlineText::Short { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or(bytes),
+            InlineText::Long(text) => text.as_bytes(),
         }
     }
     #[inline]
@@ -96,8 +96,8 @@ impl Text {
         match self {
             // Ids differ mostly at their end. The swap makes those bits low, so that the product
             // spreads them.
-            Text::Short { bytes, .. } => words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
-            Text::Long(text) => {
+            InlineText::Short { bytes, .. } => words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
+            InlineText::Long(text) => {
                 let (words, rest) = text.as_bytes().as_chunks::<8>();
                 let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
                 mix(hash, rest.iter().fold(1, |word, byte| word << 8 | u64::from(*byte)))
@@ -115,33 +115,33 @@ fn words(bytes: &[u8; SHORT]) -> [u64; 3] {
     [first, second, u64::from_be_bytes([o, p, q, r, s, t, u, v])]
 }
 
-impl PartialEq for Text {
+impl PartialEq for InlineText {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Text::Short { bytes, .. }, Text::Short { bytes: others, .. }) => bytes == others,
-            (Text::Long(text), Text::Long(other)) => Arc::ptr_eq(text, other) || text == other,
-            (Text::Short { .. }, Text::Long(_)) | (Text::Long(_), Text::Short { .. }) => false,
+            (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => bytes == others,
+            (InlineText::Long(text), InlineText::Long(other)) => Arc::ptr_eq(text, other) || text == other,
+            (InlineText::Short { .. }, InlineText::Long(_)) | (InlineText::Long(_), InlineText::Short { .. }) => false,
         }
     }
 }
-impl Eq for Text {}
-impl Ord for Text {
+impl Eq for InlineText {}
+impl Ord for InlineText {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
-            (Text::Short { bytes, .. }, Text::Short { bytes: others, .. }) => words(bytes).cmp(&words(others)),
-            (Text::Long(text), Text::Long(other)) if Arc::ptr_eq(text, other) => Ordering::Equal,
-            (Text::Short { .. } | Text::Long(_), _) => self.as_bytes().cmp(other.as_bytes()),
+            (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => words(bytes).cmp(&words(others)),
+            (InlineText::Long(text), InlineText::Long(other)) if Arc::ptr_eq(text, other) => Ordering::Equal,
+            (InlineText::Short { .. } | InlineText::Long(_), _) => self.as_bytes().cmp(other.as_bytes()),
         }
     }
 }
-impl PartialOrd for Text {
+impl PartialOrd for InlineText {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Hash for Text {
+impl Hash for InlineText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_bytes().hash(state);
     }
@@ -479,9 +479,9 @@ mod tests {
         /// Inline and shared texts compare alike.
         #[test]
         fn names_compare_as_their_texts_do(a in "[a-z0-9_.-]{0,25}", b in "[a-z0-9_.-]{0,25}") {
-            let (one, other) = (Text::new(&a), Text::new(&b));
+            let (one, other) = (InlineText::new(&a), InlineText::new(&b));
             prop_assert_eq!((one.as_str(), one.cmp(&other), one == other), (a.as_str(), a.cmp(&b), a == b));
-            prop_assert_eq!(one.fingerprint(), Text::new(&a).fingerprint());
+            prop_assert_eq!(one.fingerprint(), InlineText::new(&a).fingerprint());
         }
 
         #[test]

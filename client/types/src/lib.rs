@@ -37,11 +37,11 @@ pub use exit::{Charge, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport
 pub use fetch::{FetchedFile, FileKind, Sha256};
 pub use ids::{AppId, AttemptId, ContainerId, Epoch, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
 pub use log::LogLevel;
-pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskWish};
+pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskOrderAction};
 pub use own_limit::{OwnLimit, OwnLimitKind};
 pub use profile::Profile;
-pub use reason::{Reason, Topic};
-pub use resource::{Extra, Resource};
+pub use reason::{Reason, EventTopic};
+pub use resource::{ExtraResources, Resource};
 pub use signal::Signal;
 pub use store::StoreBackend;
 pub use time::{Tick, UnixMillis};

@@ -36,7 +36,7 @@ pub struct TaskOrder {
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub task: TaskId,
     /// The requested action.
-    pub wish: TaskWish,
+    pub wish: TaskOrderAction,
     /// Reason, for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -46,7 +46,7 @@ pub struct TaskOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub enum TaskWish {
+pub enum TaskOrderAction {
     /// End the task without another attempt.
     Cancel,
     /// End the running attempt and start the next one; charged to no budget.
@@ -70,10 +70,10 @@ impl TaskOrder {
     /// The command in words: `cancelled on request: it reads the wrong day`.
     pub fn sentence(&self) -> String {
         let done = match self.wish {
-            TaskWish::Cancel => "cancelled on request".to_owned(),
-            TaskWish::Retry { .. } => "tried again on request".to_owned(),
-            TaskWish::Resize { memory } => format!("{memory} on request"),
-            TaskWish::Rank { priority } => format!("priority {priority} on request"),
+            TaskOrderAction::Cancel => "cancelled on request".to_owned(),
+            TaskOrderAction::Retry { .. } => "tried again on request".to_owned(),
+            TaskOrderAction::Resize { memory } => format!("{memory} on request"),
+            TaskOrderAction::Rank { priority } => format!("priority {priority} on request"),
         };
         match &self.reason {
             Some(reason) => format!("{done}: {reason}"),
@@ -93,9 +93,9 @@ mod tests {
             wish,
             reason: reason.map(str::to_owned),
         };
-        assert_eq!(order(TaskWish::Cancel, Some("wrong day")).sentence(), "cancelled on request: wrong day");
-        assert_eq!(order(TaskWish::Resize { memory: Bytes::from_mib(512) }, None).sentence(), "512 MiB on request");
-        let text = serde_json::to_value(order(TaskWish::Resize { memory: Bytes::from_mib(1) }, None)).expect("writes");
+        assert_eq!(order(TaskOrderAction::Cancel, Some("wrong day")).sentence(), "cancelled on request: wrong day");
+        assert_eq!(order(TaskOrderAction::Resize { memory: Bytes::from_mib(512) }, None).sentence(), "512 MiB on request");
+        let text = serde_json::to_value(order(TaskOrderAction::Resize { memory: Bytes::from_mib(1) }, None)).expect("writes");
         assert_eq!(text, serde_json::json!({"task": "map/7", "wish": {"do": "resize", "memory": 1_048_576}}));
     }
 }

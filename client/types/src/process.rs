@@ -9,7 +9,7 @@ use crate::Bytes;
 /// exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct ProcessFacts {
+pub struct ProcessMemory {
     /// Process id on its node.
     pub pid: i32,
     /// Memory of the whole cgroup at the same moment.
@@ -38,7 +38,7 @@ pub struct ProcessFacts {
     pub pipes: u32,
 }
 
-impl ProcessFacts {
+impl ProcessMemory {
     /// All anonymous memory of the process.
     pub fn anon(&self) -> Bytes {
         [self.arenas, self.brk, self.stacks, self.code, self.other].into_iter().fold(Bytes::ZERO, Bytes::saturating_add)

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// The subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Topic {
+pub enum EventTopic {
     /// The resource manager itself.
     Cluster,
     /// A node.
@@ -22,36 +22,36 @@ pub enum Topic {
     Task,
 }
 
-impl Topic {
+impl EventTopic {
     /// All of them.
-    pub const ALL: [Topic; 7] =
-        [Topic::Cluster, Topic::Node, Topic::Queue, Topic::Job, Topic::Request, Topic::Container, Topic::Task];
+    pub const ALL: [EventTopic; 7] =
+        [EventTopic::Cluster, EventTopic::Node, EventTopic::Queue, EventTopic::Job, EventTopic::Request, EventTopic::Container, EventTopic::Task];
 
     /// The word in URLs and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
-            Topic::Cluster => "cluster",
-            Topic::Node => "node",
-            Topic::Queue => "queue",
-            Topic::Job => "job",
-            Topic::Request => "request",
-            Topic::Container => "container",
-            Topic::Task => "task",
+            EventTopic::Cluster => "cluster",
+            EventTopic::Node => "node",
+            EventTopic::Queue => "queue",
+            EventTopic::Job => "job",
+            EventTopic::Request => "request",
+            EventTopic::Container => "container",
+            EventTopic::Task => "task",
         }
     }
 }
 
-impl FromStr for Topic {
+impl FromStr for EventTopic {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let found = Topic::ALL.into_iter().find(|t| t.as_str() == text);
+        let found = EventTopic::ALL.into_iter().find(|t| t.as_str() == text);
         found.ok_or_else(|| format!("{text:?} is not a topic: cluster, node, queue, job, request, container or task"))
     }
 }
 
 /// The level of the events of one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
+pub enum ReasonLevel {
     /// Expected operation.
     Normal,
     /// Needs attention.
@@ -60,13 +60,13 @@ pub enum Weight {
     Either,
 }
 
-impl Weight {
+impl ReasonLevel {
     /// The word in the documentation.
     pub fn as_str(self) -> &'static str {
         match self {
-            Weight::Normal => "normal",
-            Weight::Warning => "warning",
-            Weight::Either => "normal or warning",
+            ReasonLevel::Normal => "normal",
+            ReasonLevel::Warning => "warning",
+            ReasonLevel::Either => "normal or warning",
         }
     }
 }
@@ -205,7 +205,7 @@ mod tests {
     fn each_reason_is_read_as_it_is_written() {
         for reason in Reason::ALL {
             assert_eq!(reason.as_str().parse(), Ok(*reason));
-            assert!(reason.when().ends_with('.') && Topic::ALL.contains(&reason.topic()));
+            assert!(reason.when().ends_with('.') && EventTopic::ALL.contains(&reason.topic()));
         }
         assert!("OomKiled".parse::<Reason>().expect_err("no such reason").contains("OomKilled"));
     }

@@ -22,18 +22,18 @@ pub struct Resource {
     /// Countable resources that the cluster defines, such as `gpu`; whole pieces.
     #[serde(default, skip_serializing_if = "Extra::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<Name, u64>))]
-    pub extra: Extra,
+    pub extra: ExtraResources,
 }
 
 /// Countable resources by name; whole pieces. Without entries, which is the usual case, the map
 /// takes one machine word.
 #[derive(Clone, Default)]
 #[allow(clippy::box_collection)] // boxed for its size
-pub struct Extra(Option<Box<BTreeMap<Name, u64>>>);
+pub struct ExtraResources(Option<Box<BTreeMap<Name, u64>>>);
 
 static NONE: BTreeMap<Name, u64> = BTreeMap::new();
 
-impl Extra {
+impl ExtraResources {
     /// True without entries.
     #[inline]
     pub fn is_none(&self) -> bool {
@@ -41,74 +41,74 @@ impl Extra {
     }
 }
 
-impl Deref for Extra {
+impl Deref for ExtraResources {
     type Target = BTreeMap<Name, u64>;
     #[inline]
     fn deref(&self) -> &Self::Target {
         self.0.as_deref().unwrap_or(&NONE)
     }
 }
-impl DerefMut for Extra {
+impl DerefMut for ExtraResources {
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.0.get_or_insert_default()
     }
 }
-impl PartialEq for Extra {
+impl PartialEq for ExtraResources {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         (self.0.is_none() && other.0.is_none()) || **self == **other
     }
 }
-impl Eq for Extra {}
-impl fmt::Debug for Extra {
+impl Eq for ExtraResources {}
+impl fmt::Debug for ExtraResources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
-impl From<BTreeMap<Name, u64>> for Extra {
+impl From<BTreeMap<Name, u64>> for ExtraResources {
     fn from(pieces: BTreeMap<Name, u64>) -> Self {
-        if pieces.is_empty() { Extra(None) } else { Extra(Some(Box::new(pieces))) }
+        if pieces.is_empty() { ExtraResources(None) } else { ExtraResources(Some(Box::new(pieces))) }
     }
 }
-impl<const N: usize> From<[(Name, u64); N]> for Extra {
+impl<const N: usize> From<[(Name, u64); N]> for ExtraResources {
     fn from(pieces: [(Name, u64); N]) -> Self {
         BTreeMap::from(pieces).into()
     }
 }
-impl FromIterator<(Name, u64)> for Extra {
+impl FromIterator<(Name, u64)> for ExtraResources {
     fn from_iter<I: IntoIterator<Item = (Name, u64)>>(pieces: I) -> Self {
         BTreeMap::from_iter(pieces).into()
     }
 }
-impl<'a> IntoIterator for &'a Extra {
+impl<'a> IntoIterator for &'a ExtraResources {
     type Item = (&'a Name, &'a u64);
     type IntoIter = btree_map::Iter<'a, Name, u64>;
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
-impl IntoIterator for Extra {
+impl IntoIterator for ExtraResources {
     type Item = (Name, u64);
     type IntoIter = btree_map::IntoIter<Name, u64>;
     fn into_iter(self) -> Self::IntoIter {
         self.0.map(|pieces| *pieces).unwrap_or_default().into_iter()
     }
 }
-impl Serialize for Extra {
+impl Serialize for ExtraResources {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         (**self).serialize(s)
     }
 }
-impl<'de> Deserialize<'de> for Extra {
+impl<'de> Deserialize<'de> for ExtraResources {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        BTreeMap::deserialize(d).map(Extra::from)
+        BTreeMap::deserialize(d).map(ExtraResources::from)
     }
 }
 
 impl Resource {
     /// A resource without countable resources.
     pub fn new(memory: Bytes, cpus: Cpus) -> Self {
-        Resource { memory, cpus, extra: Extra::default() }
+        Resource { memory, cpus, extra: ExtraResources::default() }
     }
 
     /// True when no dimension of `self` exceeds that of `room`.

@@ -9,7 +9,7 @@ use crate::exit::Evidence;
 
 /// One part of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct MemoryPart {
     /// Short name of the part.
     pub what: &'static str,
     /// Size of the part. Bytes.
@@ -18,7 +18,7 @@ pub struct Share {
 
 impl Evidence {
     /// The nonzero parts, in a fixed order. Empty if the kernel reports no kinds.
-    pub fn shares(&self) -> Vec<Share> {
+    pub fn shares(&self) -> Vec<MemoryPart> {
         let stat = &self.own.stat;
         let Some(anon) = stat.anon else { return Vec::new() };
         let mut parts = self.anonymous(anon);
@@ -27,7 +27,7 @@ impl Evidence {
         parts.push(("tmpfs and shared memory", shmem));
         parts.push(("the kernel's", stat.kernel.or(stat.slab_unreclaimable).unwrap_or_default()));
         parts.push(("sockets", stat.sock.unwrap_or_default()));
-        parts.into_iter().filter(|(_, bytes)| !bytes.is_zero()).map(|(what, bytes)| Share { what, bytes }).collect()
+        parts.into_iter().filter(|(_, bytes)| !bytes.is_zero()).map(|(what, bytes)| MemoryPart { what, bytes }).collect()
     }
 
     fn anonymous(&self, anon: Bytes) -> Vec<(&'static str, Bytes)> {
@@ -64,7 +64,7 @@ impl Evidence {
 mod tests {
     use super::*;
     use crate::EnforcerKind;
-    use crate::exit::{HeapFacts, MemoryStat, ProcessFacts};
+    use crate::exit::{HeapReport, MemoryStat, ProcessMemory};
 
     const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
@@ -84,16 +84,16 @@ mod tests {
             ..MemoryStat::default()
         };
         assert_eq!(sum(&e), MIB(123));
-        e.heap = Some(HeapFacts { committed: MIB(40), metaspace: Some(MIB(6)), ..HeapFacts::default() });
+        e.heap = Some(HeapReport { committed: MIB(40), metaspace: Some(MIB(6)), ..HeapReport::default() });
         assert_eq!(sum(&e), MIB(123));
-        e.inside = Some(ProcessFacts { stacks: MIB(9), other: MIB(70), arenas: MIB(4), ..ProcessFacts::default() });
+        e.inside = Some(ProcessMemory { stacks: MIB(9), other: MIB(70), arenas: MIB(4), ..ProcessMemory::default() });
         assert_eq!(sum(&e), MIB(123));
         let names: Vec<&str> = e.shares().iter().map(|s| s.what).collect();
         assert!(
             names.contains(&"heap") && names.contains(&"class metadata") && names.contains(&"stacks of threads"),
             "{names:?}"
         );
-        e.inside = Some(ProcessFacts { stacks: MIB(900), other: MIB(700), ..ProcessFacts::default() });
+        e.inside = Some(ProcessMemory { stacks: MIB(900), other: MIB(700), ..ProcessMemory::default() });
         assert_eq!(sum(&e), MIB(123), "an old look never makes more of it than there is");
     }
 }

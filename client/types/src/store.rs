@@ -19,7 +19,7 @@ pub enum StoreBackend {
 /// The error of an unknown backend name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a store; use sled or redb")]
-pub struct NoSuchBackend(String);
+pub struct UnknownBackend(String);
 
 impl StoreBackend {
     /// All backends.
@@ -41,9 +41,9 @@ impl fmt::Display for StoreBackend {
 }
 
 impl FromStr for StoreBackend {
-    type Err = NoSuchBackend;
-    fn from_str(text: &str) -> Result<Self, NoSuchBackend> {
-        StoreBackend::ALL.into_iter().find(|b| b.as_str() == text).ok_or_else(|| NoSuchBackend(text.to_owned()))
+    type Err = UnknownBackend;
+    fn from_str(text: &str) -> Result<Self, UnknownBackend> {
+        StoreBackend::ALL.into_iter().find(|b| b.as_str() == text).ok_or_else(|| UnknownBackend(text.to_owned()))
     }
 }
 

@@ -9,7 +9,7 @@ use crate::Bytes;
 /// One point of a memory timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Sample {
+pub struct MemorySample {
     /// Milliseconds after the start.
     pub at_ms: u64,
     /// All charged memory. Bytes.
@@ -24,21 +24,21 @@ pub struct Sample {
     pub limit: Option<Bytes>,
     /// An event at this point or, after thinning, near it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mark: Option<Mark>,
+    pub mark: Option<TimelineMark>,
 }
 
-impl Sample {
+impl MemorySample {
     /// The point with the larger use, with the marks of both. For equal use, the later point.
-    pub fn larger(self, later: Sample) -> Sample {
+    pub fn larger(self, later: MemorySample) -> MemorySample {
         let kept = if later.current >= self.current { later } else { self };
-        Sample { mark: self.mark.max(later.mark), ..kept }
+        MemorySample { mark: self.mark.max(later.mark), ..kept }
     }
 
     /// Thins to at most `most` points, and to at least one if there is any. Keeps the largest point
     /// of each stretch and the later mark in it.
-    pub fn thinned(points: &[Sample], most: usize) -> Vec<Sample> {
+    pub fn thinned(points: &[MemorySample], most: usize) -> Vec<MemorySample> {
         let stretch = points.len().div_ceil(most.max(1)).max(1);
-        points.chunks(stretch).filter_map(|few| few.iter().copied().reduce(Sample::larger)).collect()
+        points.chunks(stretch).filter_map(|few| few.iter().copied().reduce(MemorySample::larger)).collect()
     }
 }
 
@@ -46,7 +46,7 @@ impl Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mark {
+pub enum TimelineMark {
     /// The runtime began to spend more than a fifth of its time in garbage collection.
     HeapStarved,
     /// The limit was lowered.
@@ -62,15 +62,15 @@ pub enum Mark {
     Killed,
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for TimelineMark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Mark::HeapStarved => "heap starved",
-            Mark::LimitLowered => "limit lowered",
-            Mark::LimitRaised => "limit raised",
-            Mark::Ended => "ended",
-            Mark::Stopped => "stopped",
-            Mark::Killed => "killed",
+            TimelineMark::HeapStarved => "heap starved",
+            TimelineMark::LimitLowered => "limit lowered",
+            TimelineMark::LimitRaised => "limit raised",
+            TimelineMark::Ended => "ended",
+            TimelineMark::Stopped => "stopped",
+            TimelineMark::Killed => "killed",
         })
     }
 }

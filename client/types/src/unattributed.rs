@@ -19,13 +19,13 @@ pub struct Unattributed {
     /// Containers or tasks that ended with memory still charged to them, largest first; at most
     /// five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_by: Vec<LeftBy>,
+    pub left_by: Vec<LeftoverOwner>,
 }
 
 /// A container or task that ended and left memory behind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LeftBy {
+pub struct LeftoverOwner {
     /// Container id, or name of a task cgroup.
     pub name: String,
     /// Memory charged to it after its last process had ended. A part may have been freed since
@@ -41,7 +41,7 @@ impl Unattributed {
 }
 
 /// The owners in words.
-pub fn owners(left_by: &[LeftBy]) -> String {
+pub fn owners(left_by: &[LeftoverOwner]) -> String {
     if left_by.is_empty() {
         return "nothing is known of who left it".into();
     }
@@ -52,9 +52,9 @@ pub fn owners(left_by: &[LeftBy]) -> String {
 /// Containers or tasks that ended with memory still charged, for as long as some of it remains.
 /// Bounded.
 #[derive(Clone, Debug, Default)]
-pub struct Leavers(BTreeMap<String, Bytes>);
+pub struct LeftoverOwners(BTreeMap<String, Bytes>);
 
-impl Leavers {
+impl LeftoverOwners {
     /// Maximum number of entries. A larger entry replaces the smallest.
     const MAX: usize = 64;
 
@@ -75,8 +75,8 @@ impl Leavers {
         self.0.clear();
     }
     /// The largest entries, largest first; at most [`MAX_OWNERS`].
-    pub fn largest(&self) -> Vec<LeftBy> {
-        let mut all: Vec<LeftBy> = self.0.iter().map(|(name, memory)| LeftBy { name: name.clone(), memory: *memory }).collect();
+    pub fn largest(&self) -> Vec<LeftoverOwner> {
+        let mut all: Vec<LeftoverOwner> = self.0.iter().map(|(name, memory)| LeftoverOwner { name: name.clone(), memory: *memory }).collect();
         all.sort_by(|a, b| b.memory.cmp(&a.memory).then_with(|| a.name.cmp(&b.name)));
         all.truncate(MAX_OWNERS);
         all
@@ -89,14 +89,14 @@ mod tests {
 
     #[test]
     fn the_largest_are_named_and_the_smallest_forgotten() {
-        let mut leavers = Leavers::default();
+        let mut leavers = LeftoverOwners::default();
         for n in 0..100 {
             leavers.add(&format!("job.1.e1.c{n}"), Bytes::from_mib(n));
         }
         let largest = leavers.largest();
         assert_eq!(largest.len(), MAX_OWNERS);
         assert_eq!((largest[0].name.as_str(), largest[0].memory), ("job.1.e1.c99", Bytes::from_mib(99)));
-        assert_eq!(leavers.0.len(), Leavers::MAX);
+        assert_eq!(leavers.0.len(), LeftoverOwners::MAX);
         assert_eq!(owners(&largest[..2]), "left by job.1.e1.c99 (99 MiB), job.1.e1.c98 (98 MiB)");
         leavers.clear();
         assert_eq!(Unattributed::default().owners(), "nothing is known of who left it");

@@ -8,7 +8,7 @@
 mod kept;
 
 use headroom_types::exit::{
-    GroupFacts, LeftBy, Mark, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Unattributed, Victim,
+    CgroupStats, LeftoverOwner, TimelineMark, MemoryEvents, MemoryStat, OuterLevel, MemorySample, SubCause, Unattributed, VictimProcess,
 };
 use headroom_types::{
     AppId, AppliedTreatment, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence,
@@ -53,7 +53,7 @@ fn evidence() -> Evidence {
     let moved = MemoryEvents { high: 0, max: 14, oom: 1, oom_kill: 2, oom_group_kill: 1 };
     Evidence {
         signal: Some(9),
-        own: GroupFacts {
+        own: CgroupStats {
             limit: Some(Bytes::from_mib(64)),
             current: Bytes::from_mib(1),
             peak: Some(Bytes::from_mib(64)),
@@ -66,13 +66,13 @@ fn evidence() -> Evidence {
             ..OuterLevel::counted("container", Some(Bytes::from_mib(288)), MemoryEvents::default())
         }],
         heap_budget: Some(Bytes::from_mib(48)),
-        victims: vec![Victim { pid: 4711, name: "java".into(), rss: Bytes::from_mib(60) }],
+        victims: vec![VictimProcess { pid: 4711, name: "java".into(), rss: Bytes::from_mib(60) }],
         own_limits: vec![OwnLimit { kind: OwnLimitKind::AddressSpace, value: Bytes::from_mib(40) }],
         ..Evidence::empty(EnforcerKind::Cgroup2)
     }
 }
-fn left_by() -> Vec<LeftBy> {
-    vec![LeftBy { name: "map-6-1".into(), memory: Bytes::from_mib(99) }]
+fn left_by() -> Vec<LeftoverOwner> {
+    vec![LeftoverOwner { name: "map-6-1".into(), memory: Bytes::from_mib(99) }]
 }
 fn diagnosis() -> Vec<Diagnosis> {
     vec![
@@ -81,15 +81,15 @@ fn diagnosis() -> Vec<Diagnosis> {
             .fitting(Bytes::from_mib(80)),
     ]
 }
-fn sample() -> Sample {
-    Sample {
+fn sample() -> MemorySample {
+    MemorySample {
         at_ms: 250,
         current: Bytes::from_mib(30),
         anon: Some(Bytes::from_mib(28)),
         file: None,
         heap: None,
         limit: Some(Bytes::from_mib(64)),
-        mark: Some(Mark::LimitRaised),
+        mark: Some(TimelineMark::LimitRaised),
     }
 }
 fn exit_report() -> ExitReport {
@@ -147,9 +147,9 @@ fn treatment() -> AppliedTreatment {
     let remedy = Some(Remedy::OneArena);
     AppliedTreatment { cause: SubCause::NativeArenas, treatment: Treatment::Remedy, quantity: None, remedy }
 }
-fn shadow() -> job::Shadow {
+fn shadow() -> job::ShadowSize {
     let why = "learned from kind map by the median".into();
-    job::Shadow { profile: profile(), why, outcome: Some(job::ShadowOutcome::Fits) }
+    job::ShadowSize { profile: profile(), why, outcome: Some(job::ShadowOutcome::Fits) }
 }
 fn patch() -> job::JobPatch {
     job::JobPatch {
@@ -183,7 +183,7 @@ fn patch() -> job::JobPatch {
                 decision: String::new(),
                 timeline: Vec::new(),
                 log_tail: String::new(),
-                grown: vec![job::Growth {
+                grown: vec![job::AttemptGrowth {
                     at: UnixMillis(1_790_000_000_000),
                     from: Bytes::from_mib(64),
                     to: Bytes::from_mib(96),
@@ -205,8 +205,8 @@ fn patch() -> job::JobPatch {
         }],
     }
 }
-fn ask() -> am::Ask {
-    am::Ask {
+fn ask() -> am::PlacementRequest {
+    am::PlacementRequest {
         request: "set-main".parse().expect("request"),
         resource: size(),
         count: 2,
@@ -229,16 +229,16 @@ fn application_messages() {
         priority: 1,
         user: Some("ana".into()),
         lifetime_ms: None,
-        master: apps::Master::Managed { resource: size(), launch: Box::new(launch()), max_attempts: 2 },
+        master: apps::ApplicationMaster::Managed { resource: size(), launch: Box::new(launch()), max_attempts: 2 },
         idempotency_key: Some("2026-11-21-a".into()),
         access: acl::AppAccess { view: vec!["bob".into(), "@etl".into()], change: Vec::new() },
     };
     golden("submit_app_managed", &managed);
     golden(
         "submit_app_unmanaged",
-        &apps::SubmitApp { master: apps::Master::Unmanaged, access: acl::AppAccess::default(), ..managed },
+        &apps::SubmitApp { master: apps::ApplicationMaster::Unmanaged, access: acl::AppAccess::default(), ..managed },
     );
-    golden("submitted", &apps::Submitted { app: app(), attempt: attempt(), epoch: Epoch(3) });
+    golden("submitted", &apps::SubmissionResult { app: app(), attempt: attempt(), epoch: Epoch(3) });
     golden("kill_app", &apps::KillApp { reason: Some("wrong input".into()) });
     golden(
         "app_view",
@@ -277,7 +277,7 @@ fn application_messages() {
 
 #[test]
 fn master_messages() {
-    let granted = am::Granted {
+    let granted = am::ContainerGrant {
         container: container(),
         request: ask().request,
         node: "worker-01".parse().expect("node"),
@@ -287,14 +287,14 @@ fn master_messages() {
     golden("ask", &ask());
     golden("register_master", &am::RegisterMaster { attempt: attempt(), master_url: Some("tcp://127.0.0.1:4711".into()) });
     let (peak, first) = (Bytes::from_mib(300), Bytes::from_mib(512));
-    let need = families::Need { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
-    let kinds = vec![families::Kind { name: "map".into(), tasks: vec![need] }];
+    let need = families::TaskMemoryNeed { peak, first, last: first, kills: 0, runtime_ms: 61_000 };
+    let kinds = vec![families::TaskKindHistory { name: "map".into(), tasks: vec![need] }];
     let name = "count".parse().expect("a name");
-    let known = Some(Box::new(families::Family { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
+    let known = Some(Box::new(families::JobHistory { user: "ann".into(), name, runs: 2, last: UnixMillis(7), kinds }));
     let traces = Some("http://127.0.0.1:4318".to_owned());
     golden(
         "registered",
-        &am::Registered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known, traces },
+        &am::MasterRegistered { epoch: Epoch(3), largest: size(), containers: vec![granted.clone()], cursor: 9, known, traces },
     );
     golden(
         "master_sync",
@@ -308,38 +308,38 @@ fn master_messages() {
             job: Some(patch()),
         },
     );
-    let never = am::AskVerdict::Never { sentence: "the largest node is worker-01 with 2 GiB".into(), largest: size() };
+    let never = am::PlacementVerdict::Never { sentence: "the largest node is worker-01 with 2 GiB".into(), largest: size() };
     let answers = vec![
-        am::AskAnswer { request: ask().request, verdict: am::AskVerdict::Fits },
-        am::AskAnswer {
+        am::PlacementResponse { request: ask().request, verdict: am::PlacementVerdict::Fits },
+        am::PlacementResponse {
             request: ask().request,
-            verdict: am::AskVerdict::Waits { sentence: "0.5 GiB short on worker-01".into() },
+            verdict: am::PlacementVerdict::Waits { sentence: "0.5 GiB short on worker-01".into() },
         },
-        am::AskAnswer { request: ask().request, verdict: never },
+        am::PlacementResponse { request: ask().request, verdict: never },
     ];
     golden("master_sync_reply", &am::MasterSyncReply { verdicts: answers, stop: false });
     golden("finish_app", &am::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) });
-    golden("update_allocated", &am::Update { cursor: 10, what: am::UpdateKind::Allocated(granted) });
-    golden("update_running", &am::Update { cursor: 11, what: am::UpdateKind::Running { container: container() } });
-    let exited = am::UpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
-    golden("update_exited", &am::Update { cursor: 12, what: exited });
-    golden("update_alive", &am::Update { cursor: 12, what: am::UpdateKind::Alive });
+    golden("update_allocated", &am::ApplicationUpdate { cursor: 10, what: am::ApplicationUpdateKind::Allocated(granted) });
+    golden("update_running", &am::ApplicationUpdate { cursor: 11, what: am::ApplicationUpdateKind::Running { container: container() } });
+    let exited = am::ApplicationUpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
+    golden("update_exited", &am::ApplicationUpdate { cursor: 12, what: exited });
+    golden("update_alive", &am::ApplicationUpdate { cursor: 12, what: am::ApplicationUpdateKind::Alive });
 }
 
-fn reload() -> nodes::Reload {
-    nodes::Reload { at: UnixMillis(1_790_000_000_000), refused: true, message: "nothing has changed".into() }
+fn reload() -> nodes::ConfigReload {
+    nodes::ConfigReload { at: UnixMillis(1_790_000_000_000), refused: true, message: "nothing has changed".into() }
 }
 
 #[test]
 fn node_messages() {
-    let observed = nodes::Observed {
+    let observed = nodes::ObservedContainer {
         container: container(),
         request: Some(ask().request),
         attempt: 1,
         resource: size(),
         version: 1,
         refused: None,
-        phase: nodes::Phase::Running,
+        phase: nodes::NodeContainerPhase::Running,
         used: Some(Bytes::from_mib(120)),
         anon: None,
         granted: UnixMillis(1_790_000_000_000),
@@ -351,7 +351,7 @@ fn node_messages() {
             offers: size(),
             enforcer: EnforcerKind::Cgroup1,
             url: "http://127.0.0.1:7072".into(),
-            health: nodes::Health::Unhealthy { reason: "the self-test was not killed".into() },
+            health: nodes::NodeHealthState::Unhealthy { reason: "the self-test was not killed".into() },
             version: "0.1.0".into(),
             traits: nodes::NodeTraits::default(),
             containers: vec![observed.clone()],
@@ -371,11 +371,11 @@ fn node_messages() {
         launch: launch(),
         user: Some("ann".into()),
         granted: UnixMillis(1_790_000_000_000),
-        token: Some(acl::Secret("hra_sort.1@1_00".into())),
+        token: Some(acl::SecretText("hra_sort.1@1_00".into())),
     };
-    let wants = [nodes::Want::Run(Box::new(order)), nodes::Want::Stop { cause: StopCause::Asked }, nodes::Want::Forget];
+    let wants = [nodes::ContainerDesiredState::Run(Box::new(order)), nodes::ContainerDesiredState::Stop { cause: StopCause::Asked }, nodes::ContainerDesiredState::Forget];
     let containers = wants.map(|want| nodes::DesiredContainer { container: container(), want }).to_vec();
-    golden("desired", &nodes::Desired { epoch: Epoch(3), full: true, containers });
+    golden("desired", &nodes::DesiredStateLine { epoch: Epoch(3), full: true, containers });
     golden(
         "node_report",
         &nodes::NodeReport {
@@ -383,7 +383,7 @@ fn node_messages() {
             containers: vec![observed],
             exits: vec![exit_report()],
             host_used: Bytes::from_gib(3),
-            health: nodes::Health::Healthy,
+            health: nodes::NodeHealthState::Healthy,
             reload: Some(reload()),
             unattributed: Bytes::from_mib(300),
             left_by: left_by(),
@@ -456,7 +456,7 @@ fn messages_of_people_who_change_things() {
     );
     let resize = apps::ResizeContainer { version: Some(1), resource: size(), heap: Some(Bytes::from_mib(256)) };
     golden("resize_container", &resize);
-    golden("resizing", &apps::Resizing { version: 2 });
+    golden("resizing", &apps::ResizeAccepted { version: 2 });
     let drain = nodes::DrainNode { deadline_s: Some(600), reason: "kernel upgrade".into(), decommission: true };
     golden("drain_node", &drain);
 }
@@ -479,7 +479,7 @@ fn views_of_containers_and_nodes() {
             ended: None,
             exit_code: None,
             peak: None,
-            wanted: Some(apps::WantedSize { resource: size(), version: 2 }),
+            wanted: Some(apps::DesiredSize { resource: size(), version: 2 }),
         },
     );
     golden(
@@ -513,7 +513,7 @@ fn views_of_containers_and_nodes() {
                 "attributes": {"zone": "b"}, "taints": {"etl": ""}}))
             .expect("reads"),
             silent_ms: 200,
-            mark: Some(nodes::NodeMark {
+            mark: Some(nodes::NodeDrainMark {
                 reason: "kernel upgrade".into(),
                 until: Some(UnixMillis(1_790_000_600_000)),
                 decommission: true,
@@ -528,15 +528,15 @@ fn views_of_containers_and_nodes() {
 fn why_something_waits() {
     golden(
         "why_pending",
-        &apps::WhyPending {
+        &apps::PendingExplanation {
             request: ask().request,
             asks: size(),
             missing: 1,
             waiting_ms: 130_000,
             ahead: 2,
             sentence: "needs 288 MiB on one node; best is worker-01 with 64 MiB free".into(),
-            reserved: Some(apps::Reserved { node: "worker-01".parse().expect("node"), free: size(), for_ms: 90_000 }),
-            nodes: vec![apps::WhyNode {
+            reserved: Some(apps::NodeReservation { node: "worker-01".parse().expect("node"), free: size(), for_ms: 90_000 }),
+            nodes: vec![apps::NodeFitExplanation {
                 node: "worker-01".parse().expect("node"),
                 free: size(),
                 offers: size(),
@@ -551,7 +551,7 @@ fn why_something_waits() {
 fn events_and_problems() {
     golden(
         "event",
-        &events::Event {
+        &events::LoggedEvent {
             index: 8812,
             time: UnixMillis(1_790_000_000_000),
             level: events::EventLevel::Warning,
@@ -568,11 +568,11 @@ fn events_and_problems() {
         what: "60% here and 60% in root.adhoc are 120% of root".into(),
         fix: "let the guarantees of one queue's children sum to at most 100%".into(),
     };
-    let bad = error::Problem::new(error::Code::HR0400, "1 problem in the tree of queues");
-    golden("problem_queues", &error::Problem { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad });
-    golden("problem", &error::Problem::new(error::Code::HR0422, "8 GiB fits on no node").hint("lower the profile"));
-    let late = error::Problem::new(error::Code::HR0409, "registration 6 of node n1 comes after its registration 7");
-    golden("problem_above", &error::Problem { above: Some(7), ..late });
+    let bad = error::ProblemDetails::new(error::ErrorCode::HR0400, "1 problem in the tree of queues");
+    golden("problem_queues", &error::ProblemDetails { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad });
+    golden("problem", &error::ProblemDetails::new(error::ErrorCode::HR0422, "8 GiB fits on no node").hint("lower the profile"));
+    let late = error::ProblemDetails::new(error::ErrorCode::HR0409, "registration 6 of node n1 comes after its registration 7");
+    golden("problem_above", &error::ProblemDetails { above: Some(7), ..late });
 }
 
 #[test]

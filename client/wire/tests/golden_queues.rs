@@ -19,12 +19,12 @@ fn etl() -> queues::QueueSpec {
         maximum: serde_json::from_str(r#"{"memory":"80GiB","cpus":16,"gpu":2}"#).expect("a share"),
         weight: Some(2),
         priority: 1,
-        order: queues::Order::Fair,
+        order: queues::ApplicationOrder::Fair,
         user_limit: Some(Percent::from_thousandths(250)),
         master_share: Some(Percent::from_thousandths(125)),
         max_running: Some(4),
         max_apps: Some(40),
-        gate: queues::Gate::Paused,
+        gate: queues::QueueRunState::Paused,
         preemptable: queues::Preemptable::No,
         max_lifetime_ms: Some(3_600_000),
         queues: [("night".parse().expect("name"), queues::QueueSpec::default())].into(),
@@ -35,13 +35,13 @@ fn etl() -> queues::QueueSpec {
 fn messages_about_queues() {
     let root = queues::QueueSpec { queues: [("etl".parse().expect("name"), etl())].into(), ..queues::QueueSpec::default() };
     golden("queue_spec", &root);
-    golden("queues_checked", &queues::QueuesChecked { generation: 8, tree: root });
-    golden("set_gate", &queues::SetGate { gate: queues::Gate::Draining });
+    golden("queues_checked", &queues::QueueTreeCheck { generation: 8, tree: root });
+    golden("set_gate", &queues::SetQueueState { gate: queues::QueueRunState::Draining });
     let bound = Resource::new(Bytes::from_gib(80), Cpus::from_cores(16));
     let leaf = queues::QueueView {
         path: "root.etl".parse().expect("queue"),
         spec: queues::QueueSpec { queues: [].into(), ..etl() },
-        gate: queues::Gate::Paused,
+        gate: queues::QueueRunState::Paused,
         guaranteed: bound.clone(),
         maximum: bound.clone(),
         used: size(),
@@ -59,7 +59,7 @@ fn messages_about_queues() {
     let root = queues::QueueView {
         path: "root".parse().expect("queue"),
         spec: queues::QueueSpec::default(),
-        gate: queues::Gate::Open,
+        gate: queues::QueueRunState::Open,
         users: Vec::new(),
         queues: vec![leaf.clone()],
         ..leaf

@@ -12,22 +12,22 @@ use kept::golden;
 fn reaching_into_a_container() {
     let signal = "USR1".parse().expect("a signal");
     golden("signal_container", &reach::SignalContainer { signal, all: true, reason: Some("rotate".into()) });
-    golden("signalled", &reach::Signalled { signal, processes: 3 });
+    golden("signalled", &reach::SignalDelivered { signal, processes: 3 });
     golden(
         "file_row",
-        &reach::FileRow {
+        &reach::ContainerFileEntry {
             path: "work/last".into(),
-            kind: reach::EntryKind::Link,
+            kind: reach::FileEntryKind::Link,
             bytes: 6,
             modified: UnixMillis(1_790_000_000_000),
             target: Some("part-0".into()),
         },
     );
-    let input = Some(reach::Piece::of(b"a b\n"));
-    golden("exec_in", &reach::ExecIn { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) });
-    golden("exec_stdout", &reach::ExecLine::Stdout { data: reach::Piece::of(b"text\n") });
-    golden("exec_stderr", &reach::ExecLine::Stderr { data: reach::Piece::of(b"\xff\x00") });
-    golden("exec_ended", &reach::ExecLine::Ended { end: reach::ExecEnd::Exit { code: 3 } });
-    golden("exec_not_found", &reach::ExecLine::Ended { end: reach::ExecEnd::NotFound { why: "No such file".into() } });
-    golden("exec_timeout", &reach::ExecLine::Ended { end: reach::ExecEnd::Timeout });
+    let input = Some(reach::TextOrBytes::of(b"a b\n"));
+    golden("exec_in", &reach::ExecContainer { command: vec!["ps".into(), "-e".into()], input, timeout_ms: Some(5000) });
+    golden("exec_stdout", &reach::ExecLine::Stdout { data: reach::TextOrBytes::of(b"text\n") });
+    golden("exec_stderr", &reach::ExecLine::Stderr { data: reach::TextOrBytes::of(b"\xff\x00") });
+    golden("exec_ended", &reach::ExecLine::Ended { end: reach::ExecExitStatus::Exit { code: 3 } });
+    golden("exec_not_found", &reach::ExecLine::Ended { end: reach::ExecExitStatus::NotFound { why: "No such file".into() } });
+    golden("exec_timeout", &reach::ExecLine::Ended { end: reach::ExecExitStatus::Timeout });
 }

@@ -4,13 +4,13 @@ use headroom_identity::role::is_user;
 use headroom_wire::v1::acl::AppAccess;
 use toml::de::DeValue;
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// Maximum number of users and groups of one list, equal to the limit of the resource manager.
 const MOST: usize = 32;
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> AppAccess {
+pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> AppAccess {
     let Some(mut s) = root.table(r, "access", hint("it says who else may come near the job", "write a table [access]")) else {
         return AppAccess::default();
     };

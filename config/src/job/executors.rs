@@ -8,21 +8,21 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::place;
-use super::profiles::{Profiles, named};
+use super::profiles::{ProfileTable, named};
 use super::spec::{ExecutorProgram, ExecutorSpec, TaskGroups};
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Hint, Section, hint};
 
 /// Executor sets by name. `None` for a set with errors.
-pub(super) type Executors = BTreeMap<Name, Option<ExecutorSpec>>;
+pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
 
 /// Maximum length of a name, so that request ids with the name stay within their limit.
 pub(super) const LONGEST_NAME: usize = 40;
 
 const SETS: Hint = hint("tasks run in the slots of executors", "add a table [executors.main] with profile, count and slots");
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Executors {
-    let mut executors = Executors::new();
+pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, profiles: &ProfileTable) -> ExecutorSets {
+    let mut executors = ExecutorSets::new();
     let tables = root.named_tables(r, "executors", SETS);
     if tables.is_empty() && !root.has("executors") {
         r.add(root.span(), "executors", "the job has no executors", SETS.why, SETS.fix);
@@ -45,7 +45,7 @@ pub(super) fn short_name(text: &str) -> Result<Name, String> {
     if text.len() > LONGEST_NAME { Err(format!("{text:?} is longer than {LONGEST_NAME} characters")) } else { Ok(name) }
 }
 
-fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) -> Option<ExecutorSpec> {
+fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &ProfileTable) -> Option<ExecutorSpec> {
     let profile_hint = hint("it gives the size of each executor", "write profile = \"NAME\" of a [profiles.NAME]");
     let count_hint = hint("no more containers than that are asked for", "write a whole number, such as count = 2");
     let min_hint = hint("so many are kept as long as the job runs", "write a whole number up to count, such as min = 1");
@@ -77,7 +77,7 @@ fn one(id: Name, mut s: Section<'_>, r: &mut Report<'_>, profiles: &Profiles) ->
 }
 
 /// Reads `program` and `task_groups`: a third-party executor.
-fn program(s: &mut Section<'_>, r: &mut Report<'_>) -> Option<ExecutorProgram> {
+fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<ExecutorProgram> {
     let program = hint(
         "it is started in each container instead of the node's own executor",
         "write program and arguments, such as program = [\"python3\", \"./executor.py\"], or leave it out",

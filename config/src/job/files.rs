@@ -6,7 +6,7 @@ use headroom_wire::v1::convert::{MAX_FETCHED, check_fetched};
 use toml::Spanned;
 
 use super::spec::StageSpec;
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Hint, Section, hint};
 
 const FILES: Hint = hint(
@@ -15,7 +15,7 @@ const FILES: Hint = hint(
 );
 
 /// Reads the `files` of one stage. Invalid entries are recorded as errors and omitted.
-pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Vec<FetchedFile> {
+pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Vec<FetchedFile> {
     let mut files: Vec<FetchedFile> = Vec::new();
     for section in s.table_array(r, "files", FILES) {
         let (place, path) = (section.span(), section.path_of("name"));
@@ -30,7 +30,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Vec<FetchedFile> 
     files
 }
 
-fn one(mut s: Section<'_>, r: &mut Report<'_>) -> Option<FetchedFile> {
+fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> {
     let place = s.span();
     let name = hint("the task finds it by that name in its working directory", "write name = \"model.bin\"");
     let from = hint("the node fetches it from there", "write from = \"https://…\", or an absolute path that the node can read");
@@ -64,7 +64,7 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>) -> Option<FetchedFile> {
 
 /// Checks stages that share executors, and with them the working directory: a name must denote the
 /// same file in all, and their total number is limited.
-pub(super) fn agree(stages: &[StageSpec], r: &mut Report<'_>, place: impl Fn(usize) -> std::ops::Range<usize>) {
+pub(super) fn agree(stages: &[StageSpec], r: &mut ProblemCollector<'_>, place: impl Fn(usize) -> std::ops::Range<usize>) {
     for (n, stage) in stages.iter().enumerate() {
         let before = stages.iter().take(n).filter(|other| other.executors == stage.executors);
         for (other, theirs) in before.clone().flat_map(|other| other.files.iter().map(move |file| (other, file))) {

@@ -6,7 +6,7 @@ use super::spec::{JobSpec, StageSpec};
 
 /// An infeasible stage: no node could ever run its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NeverFits {
+pub struct InfeasibleStage {
     /// The stage.
     pub stage: Name,
     /// The required container.
@@ -19,11 +19,11 @@ pub struct NeverFits {
 
 /// The infeasible stages if `largest` is the largest container that any node could grant. Their
 /// tasks fit neither a shared executor nor a container of their own.
-pub fn never_fits(job: &JobSpec, largest: &Resource) -> Vec<NeverFits> {
+pub fn never_fits(job: &JobSpec, largest: &Resource) -> Vec<InfeasibleStage> {
     job.stages.iter().filter_map(|stage| stage_never_fits(job, stage, largest)).collect()
 }
 
-fn stage_never_fits(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Option<NeverFits> {
+fn stage_never_fits(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Option<InfeasibleStage> {
     let set = job.executors_of(stage)?;
     let memory = stage.profile.memory();
     let slots = set.slots_for(memory).max(stage.cpus_per_task);
@@ -35,7 +35,7 @@ fn stage_never_fits(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Opt
                  use a smaller profile for [executors.{}], or add a larger node",
                 stage.name, set.name, set.name
             );
-            NeverFits { stage: stage.name.clone(), needs: shared.clone(), largest: largest.clone(), sentence }
+            InfeasibleStage { stage: stage.name.clone(), needs: shared.clone(), largest: largest.clone(), sentence }
         });
     }
     let needs = Resource::new(own_container(memory, set.reserve), stage.profile.cpus);
@@ -45,7 +45,7 @@ fn stage_never_fits(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Opt
              use a smaller profile, split its input, or add a larger node",
             stage.name
         );
-        NeverFits { stage: stage.name.clone(), needs: needs.clone(), largest: largest.clone(), sentence }
+        InfeasibleStage { stage: stage.name.clone(), needs: needs.clone(), largest: largest.clone(), sentence }
     })
 }
 

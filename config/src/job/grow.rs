@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::stages::STAGES;
 use super::{JobSpec, StageSpec, TaskLimit};
-use crate::problem::{Problem, Report};
+use crate::problem::{FileProblem, ProblemCollector};
 use crate::raw::{self, Section, hint};
 
 /// Default time for which a task is frozen near its limit while more memory is searched.
@@ -28,18 +28,18 @@ pub enum GrowSpec {
 }
 
 /// True if the mode grows running tasks. The other modes reproduce systems that kill instead.
-pub fn is_part_of(mode: Mode) -> bool {
+pub fn is_part_of(mode: MemoryFailureMode) -> bool {
     match mode {
-        Mode::Headroom => true,
-        Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => false,
+        MemoryFailureMode::Headroom => true,
+        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed => false,
     }
 }
 
 /// The reason that `grow = true` cannot work for a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoGrowth {
+pub enum GrowthRefusal {
     /// The mode kills instead.
-    Mode(Mode),
+    Mode(MemoryFailureMode),
     /// All nodes that could run the stage have the `poll` enforcer.
     PollOnly,
 }
@@ -56,8 +56,8 @@ impl JobSpec {
 }
 
 /// Errors for the stages of a file with `grow = true` that no node can grow.
-pub fn refused(text: &str, file: &str, stages: &[(&StageSpec, NoGrowth)]) -> Vec<Problem> {
-    let mut report = Report::new(file, text);
+pub fn refused(text: &str, file: &str, stages: &[(&StageSpec, GrowthRefusal)]) -> Vec<FileProblem> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
         let name = section.read_or(&mut report, "name", STAGES, String::new(), raw::text);
@@ -69,16 +69,16 @@ pub fn refused(text: &str, file: &str, stages: &[(&StageSpec, NoGrowth)]) -> Vec
     report.finish::<()>(None).err().unwrap_or_default()
 }
 
-fn refuse(r: &mut Report<'_>, (place, key): (std::ops::Range<usize>, &str), why: NoGrowth) {
+fn refuse(r: &mut ProblemCollector<'_>, (place, key): (std::ops::Range<usize>, &str), why: GrowthRefusal) {
     match why {
-        NoGrowth::Mode(mode) => r.add(
+        GrowthRefusal::Mode(mode) => r.add(
             place,
             key,
             format!("grow = true in mode {}", mode.as_str()),
             "that mode gives nothing more to what runs; it kills",
             "use mode = \"headroom\", or remove grow",
         ),
-        NoGrowth::PollOnly => r.add(
+        GrowthRefusal::PollOnly => r.add(
             place,
             key,
             "grow = true where no node can raise a limit",
@@ -89,7 +89,7 @@ fn refuse(r: &mut Report<'_>, (place, key): (std::ops::Range<usize>, &str), why:
 }
 
 /// Reads both keys. Only a task with its own limit, in a mode that does not kill, can grow.
-pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, (enforce, mode): (TaskLimit, Mode)) -> GrowSpec {
+pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (enforce, mode): (TaskLimit, MemoryFailureMode)) -> GrowSpec {
     let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
     let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
     let stated = s.read(r, "grow", grow, raw::truth).map(Spanned::into_inner);
@@ -115,7 +115,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, (enforce, mode): (Ta
         }
         Some(true) => {
             if !is_part_of(mode) {
-                refuse(r, (s.place("grow"), &s.path_of("grow")), NoGrowth::Mode(mode));
+                refuse(r, (s.place("grow"), &s.path_of("grow")), GrowthRefusal::Mode(mode));
             }
             GrowSpec::Stated(time)
         }

@@ -4,9 +4,9 @@ use headroom_types::{Bytes, NodeId};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::spec::{Input, InputHosts, InputLocality};
+use super::spec::{InputSizes, InputHosts, InputLocality};
 use super::template::{Placeholder, Template};
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Hint, Section, hint};
 
 const INPUT: Hint = hint(
@@ -23,9 +23,9 @@ const HOSTS: Hint = hint(
     "write names of nodes for all tasks, input_hosts = [\"worker-{index}\"], or a list for each, [[\"a\", \"b\"], [\"c\"]]",
 );
 
-pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, count: u32) -> Option<Input> {
+pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, count: u32) -> Option<InputSizes> {
     let input = s.read(r, "input", INPUT, |v| if v.as_array().is_some() { sizes(v) } else { file(v) })?;
-    if let Input::Told(sizes) = input.get_ref()
+    if let InputSizes::Told(sizes) = input.get_ref()
         && u32::try_from(sizes.len()).ok() != Some(count)
     {
         let what = format!("{} sizes for {count} task{}", sizes.len(), if count == 1 { "" } else { "s" });
@@ -35,7 +35,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>, count: u32) -> Optio
     Some(input.into_inner())
 }
 
-fn file(value: &DeValue<'_>) -> Result<Input, String> {
+fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
     let file: Template = raw::parsed(value)?;
     if file.is_empty() {
         return Err("the path is empty".to_owned());
@@ -46,19 +46,19 @@ fn file(value: &DeValue<'_>) -> Result<Input, String> {
         Some(place) => {
             Err(format!("{{{}}} is not known before a task runs; use {{index}}, {{stage}} or {{job}}", place.as_str()))
         }
-        None => Ok(Input::File(file)),
+        None => Ok(InputSizes::File(file)),
     }
 }
 
-fn sizes(value: &DeValue<'_>) -> Result<Input, String> {
+fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
     let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of sizes", raw::kind(value)))?;
     let one = |item: &Spanned<DeValue<'_>>| raw::size(item.get_ref());
-    items.iter().map(one).collect::<Result<Vec<Bytes>, _>>().map(Input::Told)
+    items.iter().map(one).collect::<Result<Vec<Bytes>, _>>().map(InputSizes::Told)
 }
 
 /// Reads the location of the input. A local input requires `input_hosts`, and `input_hosts` implies
 /// a local input.
-pub(super) fn place(s: &mut Section<'_>, r: &mut Report<'_>, count: u32) -> (Option<InputLocality>, Option<InputHosts>) {
+pub(super) fn place(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, count: u32) -> (Option<InputLocality>, Option<InputHosts>) {
     let choices = [("local", InputLocality::Local), ("remote", InputLocality::Remote)];
     let locality = s.read(r, "input_locality", LOCALITY, |v| raw::choice(v, &choices));
     let given = s.has("input_hosts");

@@ -8,7 +8,7 @@ use super::Placeholder;
 
 /// A key of a job file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct JobFileKey {
     /// Its table as written; empty for the top level, `profiles.NAME`, `stage` …
     pub table: &'static str,
     /// Its name.
@@ -21,7 +21,7 @@ pub struct Key {
     pub means: &'static str,
 }
 
-impl Key {
+impl JobFileKey {
     /// Full name with its table: `retry.cap`.
     pub fn path(&self) -> String {
         if self.table.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.table, self.name) }
@@ -31,15 +31,15 @@ impl Key {
 /// Marks a required key.
 pub const MUST: &str = "must be there";
 
-const fn key(table: &'static str, name: &'static str, takes: &'static str, usual: &'static str, means: &'static str) -> Key {
-    Key { table, name, takes, usual, means }
+const fn key(table: &'static str, name: &'static str, takes: &'static str, usual: &'static str, means: &'static str) -> JobFileKey {
+    JobFileKey { table, name, takes, usual, means }
 }
 
 const SIZE: &str = "a size such as \"512MiB\", or bytes as a whole number";
 const TIME: &str = "a time with its unit, such as \"30s\" or \"1h30m\"";
 
 /// All keys, in the usual order of a file.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[JobFileKey] = &[
     key("", "version", "1", MUST, "The format of the file."),
     key(
         "",

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::spec::Idempotent;
 use super::template::{Placeholder, Template};
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// Maximum length of the directory; names of tasks are appended to it.
@@ -17,7 +17,7 @@ const LONGEST: usize = 3000;
 /// fenced.
 pub(super) fn read<'t>(
     s: &mut Section<'_>,
-    r: &mut Report<'_>,
+    r: &mut ProblemCollector<'_>,
     words: impl IntoIterator<Item = &'t Template>,
 ) -> (Idempotent, Option<String>) {
     let repeat = hint(

@@ -7,12 +7,12 @@ use headroom_types::{Name, NodeId};
 use headroom_wire::v1::nodes::NodeTraits;
 use toml::de::DeValue;
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// Node constraints of an executor set. Empty for all nodes that are not exclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Where {
+pub struct NodeConstraints {
     /// Allowed nodes; empty for any.
     pub nodes: BTreeSet<NodeId>,
     /// Required labels.
@@ -23,7 +23,7 @@ pub struct Where {
     pub tolerate: BTreeMap<Name, Option<String>>,
 }
 
-impl Where {
+impl NodeConstraints {
     /// True if the node satisfies the constraints and all its taints are tolerated.
     pub fn admits(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let tolerated = |(taint, value): (&Name, &String)| match self.tolerate.get(taint) {
@@ -42,7 +42,7 @@ impl Where {
     }
 }
 
-impl std::fmt::Display for Where {
+impl std::fmt::Display for NodeConstraints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let either = |values: &BTreeSet<String>| values.iter().map(String::as_str).collect::<Vec<_>>().join(" or ");
         let labels = self.labels.iter().map(|label| format!("label {label}"));
@@ -56,7 +56,7 @@ impl std::fmt::Display for Where {
     }
 }
 
-pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Where {
+pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> NodeConstraints {
     let labels = hint("its containers go only to nodes that have them all", "write a list of names, such as labels = [\"gpu\"]");
     let attributes = hint(
         "its containers go only to nodes that have them so",
@@ -67,7 +67,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Where {
         "write a list, such as tolerate = [\"etl\"] for any value, or [\"team=etl\"] for one",
     );
     let nodes = hint("its containers go to no other node", "write a list of nodes, such as nodes = [\"worker-03\"]");
-    Where {
+    NodeConstraints {
         nodes: s.read_or(r, "nodes", nodes, BTreeSet::new(), node_names),
         labels: s.read_or(r, "labels", labels, BTreeSet::new(), names),
         attributes: s.read_or(r, "attributes", attributes, BTreeMap::new(), named_values),
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_node_is_admitted_by_all_that_is_said_of_it() {
-        let place = Where {
+        let place = NodeConstraints {
             nodes: BTreeSet::new(),
             labels: [id("gpu")].into(),
             attributes: [(id("zone"), ["b".to_owned(), "c".to_owned()].into())].into(),
@@ -145,12 +145,12 @@ mod tests {
         assert!(!place.admits(&here, &node(&["gpu"], "a", &[], false)), "another zone");
         assert!(!place.admits(&here, &node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
         assert!(!place.admits(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
-        assert!(Where::default().admits(&here, &node(&["gpu"], "b", &[], false)));
-        assert!(!Where::default().admits(&here, &node(&["gpu"], "b", &[], true)), "kept for others");
+        assert!(NodeConstraints::default().admits(&here, &node(&["gpu"], "b", &[], false)));
+        assert!(!NodeConstraints::default().admits(&here, &node(&["gpu"], "b", &[], true)), "kept for others");
         assert!(place.may_be(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
         assert_eq!(place.to_string(), "one with label gpu and zone=b or c");
-        assert_eq!(Where::default().to_string(), "kept for nobody");
-        let only = |name: &str| Where { nodes: [name.parse().expect("a node")].into(), ..place.clone() };
+        assert_eq!(NodeConstraints::default().to_string(), "kept for nobody");
+        let only = |name: &str| NodeConstraints { nodes: [name.parse().expect("a node")].into(), ..place.clone() };
         let gpu = node(&["gpu"], "b", &[], false);
         assert!(only("n1").admits(&here, &gpu) && !only("n2").may_be(&here, &gpu));
         assert_eq!(only("n2").to_string(), "n2, with label gpu, with zone=b or c");

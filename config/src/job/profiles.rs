@@ -6,7 +6,7 @@ use headroom_types::{Bytes, Cpus, Name, Profile};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Problem, Report};
+use crate::problem::{FileProblem, ProblemCollector};
 use crate::raw::{self, Hint, Section, hint};
 
 /// Profiles that the cluster stores by name.
@@ -14,7 +14,7 @@ pub type ClusterProfiles = BTreeMap<Name, Profile>;
 
 /// Sizes by name. `None` for a size with errors, so that its users are not reported as missing a
 /// profile.
-pub(super) type Profiles = BTreeMap<Name, Option<Profile>>;
+pub(super) type ProfileTable = BTreeMap<Name, Option<Profile>>;
 
 const OVERHEAD: Hint = hint(
     "off-heap memory counts against the same limit as the heap",
@@ -23,16 +23,16 @@ const OVERHEAD: Hint = hint(
 const TABLES: Hint = hint("sizes are written once and used by name", "write a table [profiles.NAME] for each size");
 
 /// Overhead in its written form: a size, or a share of the heap with a minimum.
-enum Overhead {
+enum OverheadSpec {
     Fixed(Bytes),
     Share { parts_per_million: u64, min: Bytes },
 }
 
-impl Overhead {
+impl OverheadSpec {
     fn of(&self, heap: Bytes) -> Bytes {
         match self {
-            Overhead::Fixed(bytes) => *bytes,
-            Overhead::Share { parts_per_million, min } => heap.mul_ratio(*parts_per_million, 1_000_000).max(*min),
+            OverheadSpec::Fixed(bytes) => *bytes,
+            OverheadSpec::Share { parts_per_million, min } => heap.mul_ratio(*parts_per_million, 1_000_000).max(*min),
         }
     }
 }
@@ -42,8 +42,8 @@ impl Overhead {
 ///
 /// # Errors
 /// The text is not TOML, or a profile has errors.
-pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<Problem>> {
-    let mut report = Report::new(file, text);
+pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<FileProblem>> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let own = own_names(table.get_ref());
     if own.is_empty() && report.is_empty() {
@@ -58,10 +58,10 @@ pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<Clus
 ///
 /// # Errors
 /// As [`written`].
-pub fn single(text: &str, file: &str) -> Result<Profile, Vec<Problem>> {
-    let mut report = Report::new(file, text);
+pub fn single(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
+    let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
-    let profile = one(Section::root(&table), &mut report, &Profiles::new());
+    let profile = one(Section::root(&table), &mut report, &ProfileTable::new());
     report.finish(profile)
 }
 
@@ -106,8 +106,8 @@ pub fn unknown(name: &str) -> String {
     format!("there is no profile \"{name}\"")
 }
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &ClusterProfiles) -> Profiles {
-    let mut profiles: Profiles = cluster.iter().map(|(name, profile)| (name.clone(), Some(profile.clone()))).collect();
+pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> ProfileTable {
+    let mut profiles: ProfileTable = cluster.iter().map(|(name, profile)| (name.clone(), Some(profile.clone()))).collect();
     let tables = root.named_tables(r, "profiles", TABLES);
     // Profiles of the file override those of the cluster, also for profiles with `from`.
     profiles.retain(|known, _| tables.iter().all(|(name, _)| name.get_ref() != known.as_str()));
@@ -119,8 +119,8 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, cluster: &Cluster
     profiles
 }
 
-fn all(tables: Vec<(Spanned<String>, Section<'_>)>, r: &mut Report<'_>, others: &Profiles) -> Profiles {
-    let mut read = Profiles::new();
+fn all(tables: Vec<(Spanned<String>, Section<'_>)>, r: &mut ProblemCollector<'_>, others: &ProfileTable) -> ProfileTable {
+    let mut read = ProfileTable::new();
     for (name, section) in tables {
         let profile = one(section, r, others);
         match name.get_ref().parse::<Name>() {
@@ -141,8 +141,8 @@ pub(super) fn named(
     name: &Spanned<Name>,
     key: &str,
     s: &Section<'_>,
-    r: &mut Report<'_>,
-    profiles: &Profiles,
+    r: &mut ProblemCollector<'_>,
+    profiles: &ProfileTable,
 ) -> Option<Profile> {
     if let Some(profile) = profiles.get(name.get_ref()) {
         return profile.clone();
@@ -159,7 +159,7 @@ pub(super) fn named(
     None
 }
 
-fn one(mut s: Section<'_>, r: &mut Report<'_>, others: &Profiles) -> Option<Profile> {
+fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) -> Option<Profile> {
     let heap_hint = hint("container memory is heap + overhead", "write a size such as heap = \"512MiB\"");
     let memory_hint = hint("a program without a managed heap has one size", "write a size such as memory = \"1GiB\"");
     let cpus_hint = hint("processors are shared out by it", "write a number of cores, such as cpus = 2 or cpus = 0.5");
@@ -201,8 +201,8 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, others: &Profiles) -> Option<Prof
     Some(Profile { heap, overhead, cpus })
 }
 
-fn overhead(value: &DeValue<'_>) -> Result<Overhead, String> {
-    let Some(table) = value.as_table() else { return raw::size(value).map(Overhead::Fixed) };
+fn overhead(value: &DeValue<'_>) -> Result<OverheadSpec, String> {
+    let Some(table) = value.as_table() else { return raw::size(value).map(OverheadSpec::Fixed) };
     if let Some(other) = table.keys().find(|k| !matches!(k.get_ref().as_ref(), "factor" | "min")) {
         return Err(format!("it has no part {:?}", other.get_ref()));
     }
@@ -218,5 +218,5 @@ fn overhead(value: &DeValue<'_>) -> Result<Overhead, String> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // the range is checked in the line above
     let parts_per_million = (number * 1_000_000.0).round() as u64;
     let min = table.get("min").map(|m| raw::size(m.get_ref())).transpose().map_err(|e| format!("min: {e}"))?;
-    Ok(Overhead::Share { parts_per_million, min: min.unwrap_or_default() })
+    Ok(OverheadSpec::Share { parts_per_million, min: min.unwrap_or_default() })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// The manager of a task's memory.
@@ -26,7 +26,7 @@ pub enum Runtime {
 
 /// The number of memory quantities of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryQuantities {
     /// A heap with its own maximum, and overhead.
     HeapAndOverhead,
     /// One quantity: all memory counts as the program's own data.
@@ -49,10 +49,10 @@ impl Runtime {
     }
 
     /// Quantities of the runtime; two if it limits its heap by itself.
-    pub fn memory(self) -> Memory {
+    pub fn memory(self) -> MemoryQuantities {
         match self {
-            Runtime::Jvm | Runtime::Node => Memory::HeapAndOverhead,
-            Runtime::Native | Runtime::Python | Runtime::Go => Memory::One,
+            Runtime::Jvm | Runtime::Node => MemoryQuantities::HeapAndOverhead,
+            Runtime::Native | Runtime::Python | Runtime::Go => MemoryQuantities::One,
         }
     }
 
@@ -68,7 +68,7 @@ impl Runtime {
 
 /// The flags and environment variables by which a runtime receives its budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Flags {
+pub enum RuntimeFlags {
     /// The maximum heap, and the order to exit when the heap is full.
     #[default]
     Heap,
@@ -80,7 +80,7 @@ pub enum Flags {
 
 /// Whether the collector writes a log, which a diagnosis uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GcLog {
+pub enum GcLogSetting {
     /// Written to the task's standard output.
     On,
     /// No log.
@@ -89,31 +89,31 @@ pub enum GcLog {
 }
 
 /// `runtime = "…"`.
-pub(super) fn read(s: &mut Section<'_>, r: &mut Report<'_>) -> Runtime {
+pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Runtime {
     let hint = hint("it says what a full heap looks like", "write \"native\", \"jvm\", \"node\", \"python\" or \"go\"");
     let all = Runtime::ALL.map(|runtime| (runtime.as_str(), runtime));
     s.read_or(r, "runtime", hint, Runtime::Native, |v| raw::choice(v, &all))
 }
 
 /// Reads `runtime_flags` and `gc_log`.
-pub(super) fn told(s: &mut Section<'_>, r: &mut Report<'_>) -> (Flags, GcLog) {
+pub(super) fn told(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (RuntimeFlags, GcLogSetting) {
     let flags = hint("it says what the runtime is told of its budget", "write runtime_flags = \"heap\", \"caps\" or \"none\"");
     let log = hint("a diagnosis tells more with it", "write gc_log = \"yes\" or \"no\"");
     (
-        s.read_or(r, "runtime_flags", flags, Flags::Heap, |v| {
-            raw::choice(v, &[("heap", Flags::Heap), ("caps", Flags::Caps), ("none", Flags::None)])
+        s.read_or(r, "runtime_flags", flags, RuntimeFlags::Heap, |v| {
+            raw::choice(v, &[("heap", RuntimeFlags::Heap), ("caps", RuntimeFlags::Caps), ("none", RuntimeFlags::None)])
         }),
-        s.read_or(r, "gc_log", log, GcLog::Off, |v| raw::choice(v, &[("yes", GcLog::On), ("no", GcLog::Off)])),
+        s.read_or(r, "gc_log", log, GcLogSetting::Off, |v| raw::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])),
     )
 }
 
 /// The table `[exit_codes]` of a job: default meanings of exit codes for all stages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ExitCodes(BTreeMap<i32, Meaning>);
+pub(super) struct ExitCodes(BTreeMap<i32, ExitCodeMeaning>);
 
 /// The meaning of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum ExitCodeMeaning {
     /// The heap is full.
     Heap,
     /// Unrelated to memory.
@@ -122,7 +122,7 @@ enum Meaning {
 
 impl ExitCodes {
     /// Reads the table; empty if absent.
-    pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> ExitCodes {
+    pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> ExitCodes {
         let codes = hint(
             "it says what an exit code means",
             "write a table such as [exit_codes] with 52 = \"heap\", or 3 = \"plain\" for one that is not about memory",
@@ -133,17 +133,17 @@ impl ExitCodes {
     /// The codes that mean a full heap of `runtime`: its defaults and those of the table, without
     /// the codes that the table declares plain.
     pub(super) fn of(&self, runtime: Runtime) -> Vec<i32> {
-        let named = |wanted: Meaning| self.0.iter().filter(move |(_, m)| **m == wanted).map(|(code, _)| *code);
+        let named = |wanted: ExitCodeMeaning| self.0.iter().filter(move |(_, m)| **m == wanted).map(|(code, _)| *code);
         let mut codes: Vec<i32> = runtime.heap_exit_codes().to_vec();
-        codes.retain(|code| !named(Meaning::Plain).any(|plain| plain == *code));
-        codes.extend(named(Meaning::Heap));
+        codes.retain(|code| !named(ExitCodeMeaning::Plain).any(|plain| plain == *code));
+        codes.extend(named(ExitCodeMeaning::Heap));
         codes.sort_unstable();
         codes.dedup();
         codes
     }
 }
 
-fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, Meaning>, String> {
+fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, ExitCodeMeaning>, String> {
     let table = value.as_table().ok_or_else(|| format!("this is {}, not a table of exit codes", raw::kind(value)))?;
     let one = |(key, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<DeValue<'_>>)| {
         let word = key.get_ref();
@@ -152,7 +152,7 @@ fn meanings(value: &DeValue<'_>) -> Result<BTreeMap<i32, Meaning>, String> {
             .ok()
             .filter(|n| (1..=255).contains(n))
             .ok_or_else(|| format!("{word:?} is no exit code from 1 to 255"))?;
-        let meaning = raw::choice(value.get_ref(), &[("heap", Meaning::Heap), ("plain", Meaning::Plain)])?;
+        let meaning = raw::choice(value.get_ref(), &[("heap", ExitCodeMeaning::Heap), ("plain", ExitCodeMeaning::Plain)])?;
         Ok((code, meaning))
     };
     table.iter().map(one).collect()
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_table_adds_to_the_usual_codes_and_takes_from_them() {
-        let table = ExitCodes(BTreeMap::from([(3, Meaning::Plain), (52, Meaning::Heap), (7, Meaning::Heap)]));
+        let table = ExitCodes(BTreeMap::from([(3, ExitCodeMeaning::Plain), (52, ExitCodeMeaning::Heap), (7, ExitCodeMeaning::Heap)]));
         assert_eq!(table.of(Runtime::Jvm), [7, 52]);
         assert_eq!(table.of(Runtime::Native), [7, 52]);
         assert_eq!(table.of(Runtime::Node), [7, 52, 134]);

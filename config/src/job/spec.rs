@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, FetchedFile, Name, NodeId, Profile, QueuePath};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::grow::GrowSpec;
-use super::place::Where;
-use super::runtime::{Flags, GcLog, Runtime};
+use super::place::NodeConstraints;
+use super::runtime::{RuntimeFlags, GcLogSetting, Runtime};
 use super::template::{Placeholder, Template};
 use super::treatments::Treatments;
 
@@ -23,9 +23,9 @@ pub struct JobSpec {
     /// Priority within the queue; higher values go first.
     pub priority: i32,
     /// Mode of memory failures.
-    pub mode: Mode,
+    pub mode: MemoryFailureMode,
     /// The key `sizes` of the file; [`JobSpec::sizes`] is the effective value.
-    pub sizes: Option<Sizes>,
+    pub sizes: Option<SizingMode>,
     /// Shared executors, by name. Never empty.
     pub executors: Vec<ExecutorSpec>,
     /// Stages, in the order of the file. `after` may refer to a later stage, but never forms a
@@ -42,13 +42,13 @@ pub struct JobSpec {
 impl JobSpec {
     /// The effective `sizes`. Only two modes have learned sizes: `tovar` always, `headroom` on
     /// request.
-    pub fn sizes(&self) -> Sizes {
+    pub fn sizes(&self) -> SizingMode {
         match (self.sizes, self.mode) {
-            (Some(Sizes::Shadow), _) => Sizes::Shadow,
-            (Some(Sizes::Stated), _) => Sizes::Stated,
-            (Some(Sizes::Learned), Mode::Headroom | Mode::Tovar) | (None, Mode::Tovar) => Sizes::Learned,
-            (Some(Sizes::Learned), Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed)
-            | (None, Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed) => Sizes::Stated,
+            (Some(SizingMode::Shadow), _) => SizingMode::Shadow,
+            (Some(SizingMode::Stated), _) => SizingMode::Stated,
+            (Some(SizingMode::Learned), MemoryFailureMode::Headroom | MemoryFailureMode::Tovar) | (None, MemoryFailureMode::Tovar) => SizingMode::Learned,
+            (Some(SizingMode::Learned), MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed)
+            | (None, MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed) => SizingMode::Stated,
         }
     }
     /// The executor set of a stage. Never `None` for a stage of this job.
@@ -95,7 +95,7 @@ pub struct ExecutorSpec {
     /// Program that replaces the node's own executor.
     pub program: Option<ExecutorProgram>,
     /// Node constraints of the containers, those of escalated tasks included.
-    pub place: Where,
+    pub place: NodeConstraints,
 }
 
 /// A third-party executor.
@@ -154,9 +154,9 @@ pub struct StageSpec {
     /// The manager of a task's memory.
     pub runtime: Runtime,
     /// Flags and environment variables that pass its budget to the runtime.
-    pub flags: Flags,
+    pub flags: RuntimeFlags,
     /// Whether its collector writes a log.
-    pub gc_log: GcLog,
+    pub gc_log: GcLogSetting,
     /// Exit codes by which the runtime reports a full heap.
     pub heap_exit_codes: Vec<i32>,
     /// Additional environment variables of a task.
@@ -174,7 +174,7 @@ pub struct StageSpec {
     /// Kind of its tasks for learned sizes; the name of the stage if absent.
     pub kind: Option<Name>,
     /// Input size of each task, for learned sizes.
-    pub input: Option<Input>,
+    pub input: Option<InputSizes>,
     /// Location of the input relative to the tasks; unknown if absent.
     pub input_locality: Option<InputLocality>,
     /// Nodes with the input of each task. Set if, and only if, the input can be local.
@@ -197,7 +197,7 @@ impl StageSpec {
 
 /// The initial sizes of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sizes {
+pub enum SizingMode {
     /// The size of the stage.
     Stated,
     /// Sizes learned from tasks of the same kind.
@@ -209,7 +209,7 @@ pub enum Sizes {
 
 /// The source of input sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum InputSizes {
     /// The size of this file, measured when the stage starts.
     File(Template),
     /// Sizes in the job file, one per task. Bytes.
@@ -384,7 +384,7 @@ mod tests {
             slots: 4,
             reserve: Bytes::from_mib(32),
             program: None,
-            place: Where::default(),
+            place: NodeConstraints::default(),
         };
         assert_eq!(e.share(), Bytes::from_mib(64));
         let needs: Vec<u32> = [1, 64, 65, 128, 300].iter().map(|m| e.slots_for(Bytes::from_mib(*m))).collect();

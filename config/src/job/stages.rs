@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use headroom_types::{Bytes, Cpus, Name, Profile};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::MAX_TASKS;
-use super::executors::{Executors, short_name};
+use super::executors::{ExecutorSets, short_name};
 use super::grow::{self, GrowSpec};
-use super::profiles::{Profiles, named};
-use super::runtime::{self, ExitCodes, Flags, GcLog, Memory, Runtime};
+use super::profiles::{ProfileTable, named};
+use super::runtime::{self, ExitCodes, RuntimeFlags, GcLogSetting, MemoryQuantities, Runtime};
 use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskGroups, TaskLimit};
 use super::template::Template;
 use super::{files, input, output};
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Hint, Section, hint};
 
 pub(super) const STAGES: Hint = hint("a job is made of stages", "add a table [[stage]] with name and command");
 const ARRAY: Hint = hint("each index is one task", "write array = \"0-19\", or count = 20");
 
 /// A parsed stage, with the positions that later checks report.
-struct Draft {
+struct StageDraft {
     name: Option<Spanned<Name>>,
     after: Spanned<Vec<String>>,
     count: u32,
@@ -33,19 +33,19 @@ struct Draft {
 
 /// Parts of the job that stages refer to.
 #[derive(Clone, Copy)]
-pub(super) struct Job<'a> {
-    pub(super) mode: Mode,
-    pub(super) profiles: &'a Profiles,
-    pub(super) executors: &'a Executors,
+pub(super) struct StageContext<'a> {
+    pub(super) mode: MemoryFailureMode,
+    pub(super) profiles: &'a ProfileTable,
+    pub(super) executors: &'a ExecutorSets,
     pub(super) codes: &'a ExitCodes,
 }
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Vec<StageSpec> {
+pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> Vec<StageSpec> {
     let sections = root.table_array(r, "stage", STAGES);
     if sections.is_empty() && root.place("stage").is_empty() {
         r.add(root.span(), "stage", "the job has no stage", STAGES.why, STAGES.fix);
     }
-    let mut drafts: Vec<Draft> = sections.into_iter().map(|s| one(s, r, job)).collect();
+    let mut drafts: Vec<StageDraft> = sections.into_iter().map(|s| one(s, r, job)).collect();
     unique_names(&drafts, r);
     order(&mut drafts, r);
     let tasks = drafts.iter().fold(0u32, |n, d| n.saturating_add(d.count));
@@ -64,7 +64,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> 
     specs
 }
 
-fn one(mut s: Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Draft {
+fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
     let name = s.need(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&raw::text(v)?));
     if let Some(name) = &name {
@@ -97,14 +97,14 @@ fn one(mut s: Section<'_>, r: &mut Report<'_>, job: Job<'_>) -> Draft {
         (spec.files, spec.kind, spec.input) = (files, kind, input);
         (spec.input_locality, spec.input_hosts) = (locality, hosts);
     });
-    Draft { name, after, count, place, spec }
+    StageDraft { name, after, count, place, spec }
 }
 
 /// Keys of a stage that do not depend on other keys.
-struct How {
+struct StageSettings {
     command: Option<Vec<Template>>,
-    flags: Flags,
-    gc_log: GcLog,
+    flags: RuntimeFlags,
+    gc_log: GcLogSetting,
     heap_exit_codes: Vec<i32>,
     env: BTreeMap<String, Template>,
     timeout: Option<std::time::Duration>,
@@ -114,7 +114,7 @@ struct How {
     grow: GrowSpec,
 }
 
-fn how(s: &mut Section<'_>, r: &mut Report<'_>, (usual_codes, mode): (Vec<i32>, Mode)) -> How {
+fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (Vec<i32>, MemoryFailureMode)) -> StageSettings {
     let command = hint("it is what a task runs", "write command = [\"prog\", \"--part={index}\"]; plain braces are {{ and }}");
     let codes =
         hint("the runtime says by them that its heap is full", "write a list of exit codes from 1 to 255: heap_exit_codes = [3]");
@@ -129,7 +129,7 @@ fn how(s: &mut Section<'_>, r: &mut Report<'_>, (usual_codes, mode): (Vec<i32>, 
     let command = s.need(r, "command", command, words).map(Spanned::into_inner);
     let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
     let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
-    How {
+    StageSettings {
         flags,
         gc_log,
         command,
@@ -147,7 +147,7 @@ fn build(
     name: Option<&Spanned<Name>>,
     set: Option<ExecutorSpec>,
     profile: Option<Profile>,
-    how: How,
+    how: StageSettings,
     rest: impl FnOnce(&mut StageSpec),
 ) -> Option<StageSpec> {
     let set = set?;
@@ -187,7 +187,7 @@ fn build(
 }
 
 /// Reads `array` or `count`: first index and number of tasks; otherwise one task.
-fn array(s: &mut Section<'_>, r: &mut Report<'_>) -> (u32, u32) {
+fn array(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (u32, u32) {
     let array = s.read(r, "array", ARRAY, |v| span_of_indexes(&raw::text(v)?));
     let count = s.read(r, "count", ARRAY, raw::count(1, MAX_TASKS));
     if s.has("array") && s.has("count") {
@@ -207,7 +207,7 @@ fn span_of_indexes(text: &str) -> Result<(u32, u32), String> {
 
 /// The named executor set, or the only one. `None` if it is missing or has errors; this is
 /// recorded.
-fn executor_set(s: &mut Section<'_>, r: &mut Report<'_>, executors: &Executors) -> Option<ExecutorSpec> {
+fn executor_set(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, executors: &ExecutorSets) -> Option<ExecutorSpec> {
     let hint = hint("tasks run in the slots of executors", "write executors = \"NAME\" of an [executors.NAME]");
     let known: Vec<&str> = executors.keys().map(Name::as_str).collect();
     if !s.has("executors") && known.len() > 1 {
@@ -232,8 +232,8 @@ fn executor_set(s: &mut Section<'_>, r: &mut Report<'_>, executors: &Executors) 
 /// The initial size of a task: its profile, or the share of its slots.
 fn size(
     s: &mut Section<'_>,
-    r: &mut Report<'_>,
-    profiles: &Profiles,
+    r: &mut ProblemCollector<'_>,
+    profiles: &ProfileTable,
     set: Option<&ExecutorSpec>,
     (slots, runtime): (u32, Runtime),
 ) -> Option<Profile> {
@@ -241,7 +241,7 @@ fn size(
     if let Some(name) = s.read(r, "profile", hint, raw::parsed::<Name>) {
         return named(&name, "profile", s, r, profiles);
     }
-    if runtime.memory() == Memory::HeapAndOverhead && !s.has("profile") {
+    if runtime.memory() == MemoryQuantities::HeapAndOverhead && !s.has("profile") {
         let fix = "add profile = \"NAME\" with heap and overhead";
         r.add(
             s.span(),
@@ -288,7 +288,7 @@ fn variables(value: &DeValue<'_>) -> Result<BTreeMap<String, Template>, String> 
     Ok(variables)
 }
 
-fn unique_names(drafts: &[Draft], r: &mut Report<'_>) {
+fn unique_names(drafts: &[StageDraft], r: &mut ProblemCollector<'_>) {
     let mut seen = BTreeSet::new();
     for name in drafts.iter().filter_map(|d| d.name.as_ref()) {
         if !seen.insert(name.get_ref()) {
@@ -299,7 +299,7 @@ fn unique_names(drafts: &[Draft], r: &mut Report<'_>) {
 }
 
 /// Checks that every `after` names another stage, and that there is no cycle.
-fn order(drafts: &mut [Draft], r: &mut Report<'_>) {
+fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
     let names: Vec<String> = drafts.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     for draft in drafts.iter() {
@@ -313,7 +313,7 @@ fn order(drafts: &mut [Draft], r: &mut Report<'_>) {
             r.add(draft.after.span(), &format!("stage.{stage}.after"), what, "it would wait for ever", fix);
         }
     }
-    let mut open: Vec<&Draft> = drafts.iter().filter(|d| d.name.is_some()).collect();
+    let mut open: Vec<&StageDraft> = drafts.iter().filter(|d| d.name.is_some()).collect();
     loop {
         let waiting: BTreeSet<String> = open.iter().filter_map(|d| d.name.as_ref()).map(|n| n.get_ref().to_string()).collect();
         let before = open.len();

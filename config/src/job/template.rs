@@ -69,14 +69,14 @@ impl Placeholder {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePart {
     Text(String),
     Place(Placeholder),
 }
 
 /// A word with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(Vec<Piece>);
+pub struct Template(Vec<TemplatePart>);
 
 /// The error of a word that is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,8 +98,8 @@ impl Template {
         let mut word = String::new();
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => word.push_str(text),
-                Piece::Place(place) => word.push_str(&value(*place)),
+                TemplatePart::Text(text) => word.push_str(text),
+                TemplatePart::Place(place) => word.push_str(&value(*place)),
             }
         }
         word
@@ -107,14 +107,14 @@ impl Template {
 
     /// True if the word contains this placeholder.
     pub fn holds(&self, place: Placeholder) -> bool {
-        self.0.contains(&Piece::Place(place))
+        self.0.contains(&TemplatePart::Place(place))
     }
 
     /// The placeholders in the word.
     pub fn places(&self) -> impl Iterator<Item = Placeholder> {
         self.0.iter().filter_map(|piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Place(place) => Some(*place),
+            TemplatePart::Text(_) => None,
+            TemplatePart::Place(place) => Some(*place),
         })
     }
 
@@ -148,14 +148,14 @@ impl FromStr for Template {
                 return Err(ParseTemplateError::Brace(brace, word.to_owned()));
             };
             if !text.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut text)));
+                pieces.push(TemplatePart::Text(std::mem::take(&mut text)));
             }
-            pieces.push(Piece::Place(place(&rest[1..end])?));
+            pieces.push(TemplatePart::Place(place(&rest[1..end])?));
             rest = &rest[end + 1..];
         }
         text.push_str(rest);
         if !text.is_empty() {
-            pieces.push(Piece::Text(text));
+            pieces.push(TemplatePart::Text(text));
         }
         Ok(Template(pieces))
     }
@@ -173,12 +173,12 @@ impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.0 {
             match piece {
-                Piece::Text(text) => text.chars().try_for_each(|c| match c {
+                TemplatePart::Text(text) => text.chars().try_for_each(|c| match c {
                     '{' => f.write_str("{{"),
                     '}' => f.write_str("}}"),
                     c => f.write_char(c),
                 })?,
-                Piece::Place(place) => write!(f, "{{{}}}", place.as_str())?,
+                TemplatePart::Place(place) => write!(f, "{{{}}}", place.as_str())?,
             }
         }
         Ok(())

@@ -6,13 +6,13 @@ use headroom_types::treatment::usual;
 use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
-use crate::problem::Report;
+use crate::problem::ProblemCollector;
 use crate::raw::{self, Section, hint};
 
 /// Treatments by sub-cause, as set in the job file.
 pub type Treatments = BTreeMap<SubCause, Treatment>;
 
-pub(super) fn read(root: &mut Section<'_>, r: &mut Report<'_>) -> Treatments {
+pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Treatments {
     let table = hint("it says what is done about a failure", "write a table such as [treatments] with own_limit = \"grow\"");
     let Some(mut s) = root.table(r, "treatments", table) else { return Treatments::new() };
     let value = hint(
@@ -46,7 +46,7 @@ mod tests {
     const JOB: &str = "version = 1\nname = \"j\"\n[profiles.exec]\nmemory = \"1GiB\"\ncpus = 1\n\
                        [executors.main]\nprofile = \"exec\"\n[[stage]]\nname = \"s\"\ncommand = [\"x\"]\n";
 
-    fn read(keys: &str) -> Result<Treatments, Vec<crate::problem::Problem>> {
+    fn read(keys: &str) -> Result<Treatments, Vec<crate::problem::FileProblem>> {
         compile(&format!("{JOB}[treatments]\n{keys}\n"), "job.toml").map(|job| job.treatments)
     }
 

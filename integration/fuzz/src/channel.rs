@@ -1,7 +1,7 @@
 //! The task channel between masters and executors: lines of JSON, and the addresses that they
 //! exchange.
 
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, Salute, ToExecutor, token_in};
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, HelloPreamble, ToExecutor, token_in};
 
 /// Each line is a message, a message to skip, or an error whose text is bounded.
 pub fn check(data: &[u8]) {
@@ -25,7 +25,7 @@ fn one(line: &str) {
         let written = serde_json::to_string(message).expect("writes");
         assert_eq!(ToExecutor::read(&written).as_ref(), Ok(message));
     }
-    if let Some(salute) = Salute::read(line) {
+    if let Some(salute) = HelloPreamble::read(line) {
         assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
         // The parser of whole lines also accepts a list as an object.
         let object = line.trim_start().starts_with('{');

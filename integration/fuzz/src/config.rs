@@ -2,7 +2,7 @@
 
 use std::str::from_utf8;
 
-use headroom_config::{Problem, compile, raw, render};
+use headroom_config::{FileProblem, compile, raw, render};
 
 /// A file is accepted or refused; the errors are bounded.
 pub fn check(data: &[u8]) {
@@ -17,7 +17,7 @@ pub fn check(data: &[u8]) {
 }
 
 /// The number and size of errors for a file are bounded, independent of its contents.
-pub(crate) fn told(problems: &[Problem], text: &str) {
+pub(crate) fn told(problems: &[FileProblem], text: &str) {
     assert!(!problems.is_empty() && problems.len() <= headroom_config::problem::MOST + 1);
     assert!(problems.iter().all(|p| p.source.as_ref().is_none_or(|s| s.len() <= headroom_config::problem::LONGEST_LINE)));
     let words = render(problems);

@@ -2,7 +2,7 @@
 
 use std::str::from_utf8;
 
-use headroom_identity::token::{AppKey, Hash};
+use headroom_identity::token::{AppTokenKey, Sha256Digest};
 use headroom_identity::{Certificate, Right, Role, Token, certificates, tls};
 use headroom_types::{AppId, AttemptId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskAttemptId, TaskId};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
@@ -14,7 +14,7 @@ use super::text_again;
 /// that parses as the same.
 pub fn check(data: &[u8]) {
     if let Ok(certificate) = Certificate::from_der(data) {
-        assert_eq!(certificate.fingerprint, Hash::of(data));
+        assert_eq!(certificate.fingerprint, Sha256Digest::of(data));
     }
     let Ok(text) = from_utf8(data) else { return };
     let _ = (certificates(text), Certificate::from_pem(text), tls::roots(text));
@@ -28,7 +28,7 @@ fn tokens(text: &str) {
         assert!(token.reveal().eq_ignore_ascii_case(text));
         assert!(!format!("{token:?}").contains(text.rsplit('_').next().unwrap_or_default()));
     }
-    let key = AppKey::new(&[7; 32]);
+    let key = AppTokenKey::new(&[7; 32]);
     // A fuzzer cannot find 32 bytes by chance; an accepted token was in the seeds.
     if let Ok((app, attempt)) = key.check(text) {
         assert!(key.token(&attempt).eq_ignore_ascii_case(text) && attempt.app == app);
@@ -36,7 +36,7 @@ fn tokens(text: &str) {
     if let Ok(app) = key.check_reader(text) {
         assert!(key.reader(&app).eq_ignore_ascii_case(text));
     }
-    assert!(AppKey::new(&[8; 32]).check(text).is_err() && AppKey::new(&[8; 32]).check_reader(text).is_err());
+    assert!(AppTokenKey::new(&[8; 32]).check(text).is_err() && AppTokenKey::new(&[8; 32]).check_reader(text).is_err());
     if let Some(role) = text_again::<Role>(text) {
         assert_eq!(Role::from_uri(&role.uri()), Ok(role));
     }

@@ -1,7 +1,7 @@
 //! Job files: from the text to the tasks that a master starts.
 
-use headroom_appmaster::policy::Size;
-use headroom_appmaster::spec::{self, Attempt, Parsed};
+use headroom_appmaster::policy::AttemptSize;
+use headroom_appmaster::spec::{self, StartParameters, RequestOwner};
 use headroom_config::job::{MAX_TASKS, compile, never_fits};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskAttemptId, TaskId};
@@ -27,7 +27,7 @@ fn plan(job: &JobSpec, text: &str) {
     }
     for set in &job.executors {
         let request = spec::set_request(set).expect("a set's name makes a request");
-        assert!(matches!(spec::purpose_of(job, &request), Some(Parsed::Set(_))));
+        assert!(matches!(spec::purpose_of(job, &request), Some(RequestOwner::Set(_))));
         assert!(!spec::set_resource(set).memory.is_zero());
     }
     // A stage may have 100,000 tasks; the first and the last stand for all of them.
@@ -39,17 +39,17 @@ fn plan(job: &JobSpec, text: &str) {
 }
 
 fn task(job: &JobSpec, stage: &StageSpec, index: u32, text: &str) {
-    let size: Size = spec::first_size(job, stage);
+    let size: AttemptSize = spec::first_size(job, stage);
     assert!(!size.profile.memory().is_zero() && size.slots >= 1);
     let id = TaskId { stage: stage.name.clone(), index };
     let request = spec::own_request(&id, 7).expect("a task's name makes a request");
-    assert_eq!(spec::purpose_of(job, &request), Some(Parsed::Own { task: id.clone(), rung: 7 }));
+    assert_eq!(spec::purpose_of(job, &request), Some(RequestOwner::Own { task: id.clone(), rung: 7 }));
     if let Some(set) = job.executors_of(stage) {
         assert!(!spec::own_resource(&job.retry, set, stage, (size.profile.memory(), size.rung)).memory.is_zero());
     }
     let id = TaskAttemptId { task: id, attempt: 1 };
     assert!(!id.file_name().contains(['/', '\0']));
-    let attempt = Attempt { id: &id, size: &size, previous: "", output: None, remedies: &[] };
+    let attempt = StartParameters { id: &id, size: &size, previous: "", output: None, remedies: &[] };
     let start = spec::task_start(job, stage, attempt, Some("/base"));
     assert!(!start.command.is_empty());
     let line = serde_json::to_vec(&start).expect("writes");

@@ -28,6 +28,6 @@ pub fn check(data: &[u8]) {
     let _ = marker::cached(&text);
 }
 
-fn no_heap() -> headroom_types::exit::HeapFacts {
+fn no_heap() -> headroom_types::exit::HeapReport {
     serde_json::from_str(r#"{"used":0,"committed":0,"max":0}"#).expect("three sizes are facts of a heap")
 }

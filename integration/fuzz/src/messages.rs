@@ -20,29 +20,29 @@ const ALL: &[One] = &[
     tree,
     report,
     plain::<am::RegisterMaster>,
-    plain::<am::Registered>,
+    plain::<am::MasterRegistered>,
     plain::<am::MasterSyncReply>,
     plain::<am::FinishApp>,
-    plain::<am::Update>,
+    plain::<am::ApplicationUpdate>,
     plain::<nodes::RegisterNode>,
     plain::<nodes::NodeRegistered>,
     plain::<nodes::NodeReportReply>,
-    plain::<nodes::Desired>,
+    plain::<nodes::DesiredStateLine>,
     plain::<nodes::NodeView>,
     plain::<nodes::TagNode>,
     plain::<nodes::DrainNode>,
-    plain::<apps::Submitted>,
+    plain::<apps::SubmissionResult>,
     plain::<apps::AppView>,
     plain::<apps::ChangeApp>,
     plain::<apps::KillApp>,
     plain::<apps::ScaleApp>,
-    plain::<apps::OrderTask>,
+    plain::<apps::TaskOrderRequest>,
     plain::<apps::ResizeTask>,
-    plain::<apps::WhyPending>,
+    plain::<apps::PendingExplanation>,
     plain::<apps::ContainerView>,
     plain::<apps::ContainerTimeline>,
     plain::<apps::ResizeContainer>,
-    plain::<apps::Resizing>,
+    plain::<apps::ResizeAccepted>,
     plain::<apps::ClusterView>,
     plain::<acl::NewToken>,
     plain::<acl::NewJoinToken>,
@@ -50,28 +50,28 @@ const ALL: &[One] = &[
     plain::<acl::PolicySpec>,
     plain::<acl::PolicyView>,
     plain::<acl::WhoAmI>,
-    plain::<acl::Join>,
-    plain::<acl::Joined>,
+    plain::<acl::JoinRequest>,
+    plain::<acl::JoinResponse>,
     plain::<acl::CaView>,
     plain::<reach::SignalContainer>,
-    plain::<reach::FileRow>,
-    plain::<reach::ExecIn>,
+    plain::<reach::ContainerFileEntry>,
+    plain::<reach::ExecContainer>,
     plain::<reach::ExecLine>,
     plain::<job::JobView>,
     plain::<job::JobPatch>,
     plain::<job::TaskRow>,
     plain::<job::StageInputs>,
     plain::<queues::QueueSpec>,
-    plain::<queues::SetGate>,
+    plain::<queues::SetQueueState>,
     plain::<queues::QueuesView>,
-    plain::<queues::QueuesChecked>,
+    plain::<queues::QueueTreeCheck>,
     plain::<profiles::ProfileSpec>,
     plain::<profiles::ClusterProfile>,
-    plain::<families::Family>,
+    plain::<families::JobHistory>,
     plain::<suggestions::Suggestion>,
-    plain::<share::Share>,
-    plain::<error::Problem>,
-    plain::<events::Event>,
+    plain::<share::ResourceShare>,
+    plain::<error::ProblemDetails>,
+    plain::<events::LoggedEvent>,
     plain::<audit::AuditLine>,
 ];
 
@@ -86,7 +86,7 @@ fn plain<T: serde::Serialize + serde::de::DeserializeOwned>(body: &[u8]) {
     let _ = again::<T>(body);
 }
 
-fn refused(problem: Result<(), error::Problem>, body: &[u8]) {
+fn refused(problem: Result<(), error::ProblemDetails>, body: &[u8]) {
     if let Err(problem) = problem {
         assert!(problem.detail.len() <= 4096 + 8 * body.len());
     }
@@ -105,7 +105,7 @@ fn sync(body: &[u8]) {
 }
 
 fn ask(body: &[u8]) {
-    if let Some(ask) = again::<am::Ask>(body) {
+    if let Some(ask) = again::<am::PlacementRequest>(body) {
         refused(convert::check_ask(&ask), body);
     }
 }

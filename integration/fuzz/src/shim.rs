@@ -1,15 +1,15 @@
 //! Files that an agent reads from its shims after a kill of either, and the messages between the
 //! two.
 
-use headroom_container_shim::birth::{Wish, Word};
-use headroom_container_shim::{Answer, ExitRecord, Identity, Spec};
+use headroom_container_shim::birth::{LauncherRequest, LauncherPacket};
+use headroom_container_shim::{StartResult, ExitRecord, ProcessIdentity, ProgramSpec};
 
 /// A decoded value encodes to bytes that decode as the same. A truncated record is refused.
 pub fn check(data: &[u8]) {
-    if let Ok(spec) = Spec::decode(data) {
+    if let Ok(spec) = ProgramSpec::decode(data) {
         let text = spec.encode();
-        assert_eq!(Spec::decode(&text), Ok(spec));
-        torn(&text, data, |cut| Spec::decode(cut).is_err());
+        assert_eq!(ProgramSpec::decode(&text), Ok(spec));
+        torn(&text, data, |cut| ProgramSpec::decode(cut).is_err());
     }
     match ExitRecord::decode(data) {
         Ok(record) => {
@@ -19,18 +19,18 @@ pub fn check(data: &[u8]) {
         }
         Err(bad) => assert!(bad.to_string().len() <= 4096 + 8 * data.len()),
     }
-    if let Some(wish) = Wish::decode(data) {
-        assert!(wish == Wish::Lock || matches!(&wish, Wish::Run(dir) if dir.is_absolute()));
+    if let Some(wish) = LauncherRequest::decode(data) {
+        assert!(wish == LauncherRequest::Lock || matches!(&wish, LauncherRequest::Run(dir) if dir.is_absolute()));
     }
-    if let Some(word) = Word::decode(data) {
-        assert_eq!(Word::decode(&word.encode()), Some(word));
+    if let Some(word) = LauncherPacket::decode(data) {
+        assert_eq!(LauncherPacket::decode(&word.encode()), Some(word));
     }
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Some(identity) = Identity::decode(text) {
-        assert_eq!(Identity::decode(&identity.encode()), Some(identity));
+    if let Some(identity) = ProcessIdentity::decode(text) {
+        assert_eq!(ProcessIdentity::decode(&identity.encode()), Some(identity));
     }
-    if let Some(answer) = Answer::decode(text) {
-        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+    if let Some(answer) = StartResult::decode(text) {
+        assert_eq!(StartResult::decode(&answer.encode()), Some(answer));
     }
 }
 

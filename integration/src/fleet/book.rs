@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Whether a transcript prints commands while they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voice {
+pub enum TranscriptOutput {
     /// Commands and their output go to standard output.
     Aloud,
     /// Only the table is used.
@@ -13,25 +13,25 @@ pub enum Voice {
 
 /// The transcript of one fleet, from boot to end.
 #[derive(Debug)]
-pub struct Book {
-    voice: Voice,
+pub struct FleetTranscript {
+    voice: TranscriptOutput,
     began: Instant,
     steps: Vec<(String, Duration)>,
 }
 
-impl Book {
+impl FleetTranscript {
     /// An empty transcript.
-    pub fn new(voice: Voice) -> Self {
-        Book { voice, began: Instant::now(), steps: Vec::new() }
+    pub fn new(voice: TranscriptOutput) -> Self {
+        FleetTranscript { voice, began: Instant::now(), steps: Vec::new() }
     }
 
     /// Whether it prints.
-    pub fn voice(&self) -> Voice {
+    pub fn voice(&self) -> TranscriptOutput {
         self.voice
     }
 
     /// Runs a step and records its duration.
-    pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut Book) -> T) -> T {
+    pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut FleetTranscript) -> T) -> T {
         self.say(&format!("\n== {what}"));
         let began = Instant::now();
         let result = done(self);
@@ -48,7 +48,7 @@ impl Book {
     /// Prints a line.
     #[allow(clippy::print_stdout)] // the transcript is for the user
     pub fn say(&self, text: &str) {
-        if self.voice == Voice::Aloud {
+        if self.voice == TranscriptOutput::Aloud {
             println!("{}", text.trim_end());
         }
     }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn every_step_is_in_the_table_and_the_whole_is_no_less_than_the_steps() {
-        let mut book = Book::new(Voice::Silent);
+        let mut book = FleetTranscript::new(TranscriptOutput::Silent);
         assert_eq!(book.step("one", |_| 1), 1);
         book.step("two", |_| ());
         let table = book.table();

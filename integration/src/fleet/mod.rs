@@ -17,11 +17,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 use headroom_types::Bytes;
 
 use crate::clock;
-use crate::cluster::Ran;
-use crate::guest::{Disk, Guest, Network, Station};
+use crate::cluster::ProgramOutput;
+use crate::guest::{Disk, Guest, Network, ScriptGuest};
 use crate::packed;
 
-pub use book::{Book, Voice};
+pub use book::{FleetTranscript, TranscriptOutput};
 
 /// Index of the resource manager's host.
 pub const MANAGER: usize = 0;
@@ -47,8 +47,8 @@ const DISK: u32 = 3072;
 #[derive(Debug)]
 pub struct Fleet {
     /// The transcript.
-    pub book: Book,
-    stations: Vec<Station>,
+    pub book: FleetTranscript,
+    stations: Vec<ScriptGuest>,
     disks: Vec<Disk>,
     network: Network,
     packages: tempfile::TempDir,
@@ -56,8 +56,8 @@ pub struct Fleet {
 
 impl Fleet {
     /// Boots three hosts with the packages of this build available and nothing installed.
-    pub fn boot(voice: Voice, longest: Duration) -> Result<Self> {
-        let mut book = Book::new(voice);
+    pub fn boot(voice: TranscriptOutput, longest: Duration) -> Result<Self> {
+        let mut book = FleetTranscript::new(voice);
         let packages = tempfile::tempdir()?;
         book.step("packages are made", |_| packed::packages(packages.path()))?;
         let network = Network::new()?;
@@ -65,7 +65,7 @@ impl Fleet {
         for number in 0..NAMES.len() {
             let disk = Disk::new(DISK)?;
             let guest = fleet.guest(number, &disk, longest)?;
-            fleet.stations.push(Station::start(guest)?);
+            fleet.stations.push(ScriptGuest::start(guest)?);
             fleet.disks.push(disk);
         }
         fleet.step("three kernels, systemd in each", |fleet| {
@@ -88,10 +88,10 @@ impl Fleet {
 
     /// Runs a step and records its duration.
     pub fn step<T>(&mut self, what: &str, done: impl FnOnce(&mut Fleet) -> Result<T>) -> Result<T> {
-        let mut book = std::mem::replace(&mut self.book, Book::new(Voice::Silent));
+        let mut book = std::mem::replace(&mut self.book, FleetTranscript::new(TranscriptOutput::Silent));
         let voice = book.voice();
         let result = book.step(what, |_| {
-            self.book = Book::new(voice);
+            self.book = FleetTranscript::new(voice);
             done(self).with_context(|| what.to_owned())
         });
         self.book = book;
@@ -99,12 +99,12 @@ impl Fleet {
     }
 
     /// A host.
-    pub fn host(&self, host: usize) -> &Station {
+    pub fn host(&self, host: usize) -> &ScriptGuest {
         &self.stations[host]
     }
 
     /// Runs a command as root and returns its result even if it fails. Not shown.
-    pub fn tried(&self, host: usize, command: &str) -> Result<Ran> {
+    pub fn tried(&self, host: usize, command: &str) -> Result<ProgramOutput> {
         self.host(host).run(command, COMMAND).with_context(|| format!("{}# {command}", NAMES[host]))
     }
 
@@ -127,7 +127,7 @@ impl Fleet {
     }
 
     /// Runs a command as the user and returns its result even if it fails. Not shown.
-    pub fn person_tried(&self, host: usize, command: &str) -> Result<Ran> {
+    pub fn person_tried(&self, host: usize, command: &str) -> Result<ProgramOutput> {
         self.tried(host, &as_person(command))
     }
 
@@ -178,7 +178,7 @@ fn as_person(command: &str) -> String {
     format!("cd /srv/{PERSON} && HOME=/srv/{PERSON} exec runuser -u {PERSON} -- sh -c '{quoted}'")
 }
 
-fn well(host: &str, command: &str, ran: Ran) -> Result<String> {
+fn well(host: &str, command: &str, ran: ProgramOutput) -> Result<String> {
     ensure!(ran.code == 0, "{host}: `{command}` ended with {}: {}{}", ran.code, ran.stdout, ran.stderr);
     Ok(ran.stdout)
 }

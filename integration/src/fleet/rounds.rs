@@ -19,7 +19,7 @@ const KINDS: u32 = 10;
 
 /// The fault of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum DaemonFault {
     /// `systemctl restart`.
     Restart,
     /// SIGKILL.
@@ -30,7 +30,7 @@ pub enum How {
 
 /// The results of a run.
 #[derive(Debug, Default, Serialize)]
-pub struct Tally {
+pub struct FleetRoundResults {
     /// Rounds. A fault of three daemons at once counts as one.
     pub rounds: u32,
     /// Daemons that were restarted.
@@ -66,12 +66,12 @@ fn daemon(host: usize) -> (&'static str, &'static str) {
 }
 
 /// A script that applies the fault and waits until systemd reports a new daemon process.
-fn script(host: usize, how: How) -> String {
+fn script(host: usize, how: DaemonFault) -> String {
     let (unit, package) = daemon(host);
     let done = match how {
-        How::Restart => format!("systemctl restart {unit}"),
-        How::Kill => "kill -9 \"$before\"".to_owned(),
-        How::Upgrade => format!(
+        DaemonFault::Restart => format!("systemctl restart {unit}"),
+        DaemonFault::Kill => "kill -9 \"$before\"".to_owned(),
+        DaemonFault::Upgrade => format!(
             "case $(dpkg-query -W -f '${{Version}}' {package}) in 9*) to=now ;; *) to=later ;; esac\n\
              dpkg --force-unsafe-io --install {PACKAGES}/$to/{package}_*.deb 2>&1 | grep -v '^(Reading'"
         ),
@@ -86,7 +86,7 @@ fn script(host: usize, how: How) -> String {
 impl Fleet {
     /// Applies a fault to the daemons of these hosts at once, waits for the recovery, and returns
     /// its duration.
-    pub fn disturb(&self, hosts: &[usize], how: How) -> Result<std::time::Duration> {
+    pub fn disturb(&self, hosts: &[usize], how: DaemonFault) -> Result<std::time::Duration> {
         let began = Instant::now();
         let errands: Vec<_> = hosts.iter().map(|&host| self.host(host).send(&script(host, how))).collect::<Result<_>>()?;
         for (&host, errand) in hosts.iter().zip(&errands) {
@@ -102,7 +102,7 @@ impl Fleet {
 
 /// The state of a run.
 struct Run {
-    tally: Tally,
+    tally: FleetRoundResults,
     /// The job whose containers must not be affected.
     app: String,
     staying: BTreeSet<Process>,
@@ -112,10 +112,10 @@ struct Run {
 }
 
 /// Runs this number of rounds on a configured fleet. `report` is called after each round.
-pub fn run(fleet: &Fleet, rounds: u32, report: &mut dyn FnMut(&Tally)) -> Result<Tally> {
+pub fn run(fleet: &Fleet, rounds: u32, report: &mut dyn FnMut(&FleetRoundResults)) -> Result<FleetRoundResults> {
     let app = fleet.stay(520)?;
     let staying = fleet.processes(Some(&app))?;
-    let tally = Tally { staying: staying.len(), ..Tally::default() };
+    let tally = FleetRoundResults { staying: staying.len(), ..FleetRoundResults::default() };
     let mut run = Run { tally, app, staying, in_flight: VecDeque::new(), told: BTreeMap::new(), recoveries_ms: Vec::new() };
     for number in 0..rounds {
         run.round(fleet, number).with_context(|| format!("round {number}"))?;
@@ -131,18 +131,18 @@ impl Run {
         let kind = number * STRIDE % KINDS;
         let all = [0, 1, 2];
         let (hosts, how) = match kind {
-            0..3 => (&all[kind as usize % 3..][..1], How::Restart),
-            3..6 => (&all[kind as usize % 3..][..1], How::Kill),
-            6..9 => (&all[kind as usize % 3..][..1], How::Upgrade),
-            _ => (&all[..], How::Kill),
+            0..3 => (&all[kind as usize % 3..][..1], DaemonFault::Restart),
+            3..6 => (&all[kind as usize % 3..][..1], DaemonFault::Kill),
+            6..9 => (&all[kind as usize % 3..][..1], DaemonFault::Upgrade),
+            _ => (&all[..], DaemonFault::Kill),
         };
         let took = fleet.disturb(hosts, how)?;
         self.recoveries_ms.push(took.as_millis());
         let count = u32::try_from(hosts.len())?;
         match how {
-            How::Restart => self.tally.restarts += count,
-            How::Kill => self.tally.kills += count,
-            How::Upgrade => self.tally.upgrades += count,
+            DaemonFault::Restart => self.tally.restarts += count,
+            DaemonFault::Kill => self.tally.kills += count,
+            DaemonFault::Upgrade => self.tally.upgrades += count,
         }
         self.tally.rounds += 1;
         self.look(fleet, number)?;
@@ -201,7 +201,7 @@ impl Run {
         Ok(())
     }
 
-    fn end(mut self, fleet: &Fleet) -> Result<Tally> {
+    fn end(mut self, fleet: &Fleet) -> Result<FleetRoundResults> {
         while !self.in_flight.is_empty() {
             self.take_in(fleet)?;
         }

@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
-use super::{Outcome, job, xstate};
+use super::{GuestOutcome, job, xstate};
 
 /// Interval of output polls while the guest runs.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
@@ -44,7 +44,7 @@ pub(super) fn init_binary() -> Result<PathBuf> {
 }
 
 /// Boots `machine` for `task` and waits for its result.
-pub(super) fn run(machine: &Machine, task: &job::Job) -> Result<Outcome> {
+pub(super) fn run(machine: &Machine, task: &job::GuestJob) -> Result<GuestOutcome> {
     let mut booted = Booted::start(machine, task)?;
     let deadline = Instant::now() + machine.timeout;
     let ended = booted.watch(deadline, |booted| {
@@ -89,7 +89,7 @@ pub(super) enum Watched {
 }
 
 impl Booted {
-    pub(super) fn start(machine: &Machine, task: &job::Job) -> Result<Self> {
+    pub(super) fn start(machine: &Machine, task: &job::GuestJob) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-guest-").tempdir().context("a directory for the guest's job")?;
         // Programs inside may run as other users, and they need access to the directory too.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
@@ -149,12 +149,12 @@ impl Booted {
     }
 
     /// The result of a guest that powered off.
-    fn outcome(&self) -> Result<Outcome> {
+    fn outcome(&self) -> Result<GuestOutcome> {
         let Ok(code) = fs::read_to_string(self.dir.path().join(job::RC)) else {
             bail!("the guest ended without a result; its console:\n{}", self.console());
         };
         let code = code.trim().parse().with_context(|| format!("the guest's result is {code:?}, not a number"))?;
-        Ok(Outcome { code, stdout: self.out.text(), stderr: self.err.text() })
+        Ok(GuestOutcome { code, stdout: self.out.text(), stderr: self.err.text() })
     }
 }
 
@@ -181,7 +181,7 @@ impl Drop for KernelProcess {
     }
 }
 
-fn spawn(machine: &Machine, task: &job::Job, dir: &Path) -> Result<Child> {
+fn spawn(machine: &Machine, task: &job::GuestJob, dir: &Path) -> Result<Child> {
     let console = File::create(dir.join(job::CONSOLE))?;
     let cpu = machine.processor % std::thread::available_parallelism().map_or(1, usize::from);
     // The guest is pinned to one processor: it is two to three times as fast if the scheduler does
@@ -198,7 +198,7 @@ fn spawn(machine: &Machine, task: &job::Job, dir: &Path) -> Result<Child> {
     command.spawn().context("taskset could not be started: `apt-get install -y util-linux`")
 }
 
-fn kernel_arguments(machine: &Machine, task: &job::Job, dir: &Path) -> Vec<String> {
+fn kernel_arguments(machine: &Machine, task: &job::GuestJob, dir: &Path) -> Vec<String> {
     let fixed = [
         "root=/dev/root",
         "rootfstype=hostfs",
@@ -219,7 +219,7 @@ fn kernel_arguments(machine: &Machine, task: &job::Job, dir: &Path) -> Vec<Strin
     arguments.push(format!("mem={}M", machine.memory.whole_mib()));
     arguments.push(format!("init={}", machine.init.display()));
     arguments.extend(task.disk.iter().map(|image| format!("ubd0={}", image.display())));
-    let interface = |place: &job::Place| format!("eth0=daemon,{},unix,{}", place.hardware(), place.switch.display());
+    let interface = |place: &job::GuestAddress| format!("eth0=daemon,{},unix,{}", place.hardware(), place.switch.display());
     arguments.extend(task.place.iter().map(interface));
     arguments.push(format!("uml_dir={}", dir.join("uml").display()));
     arguments.push(format!("{}={}", job::DIR_VARIABLE, dir.display()));

@@ -41,7 +41,7 @@ pub const HIDDEN: [&str; 3] = ["/tmp", "/run", "/var/tmp"];
 
 /// One run of one program in a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
+pub struct GuestJob {
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Variables that are added to the guest's small environment.
@@ -56,21 +56,21 @@ pub struct Job {
     pub disk: Option<PathBuf>,
     /// The guest's place on a network of guests.
     #[serde(default)]
-    pub place: Option<Place>,
+    pub place: Option<GuestAddress>,
     /// The program that becomes process 1 after the mounts.
     pub init: Init,
 }
 
 /// A place on a network of guests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct GuestAddress {
     /// Socket of the switch.
     pub switch: PathBuf,
     /// The last part of its IP address and of its hardware address.
     pub number: u8,
 }
 
-impl Place {
+impl GuestAddress {
     /// Its IP address.
     pub fn address(&self) -> String {
         format!("10.77.0.{}", self.number)

@@ -24,9 +24,9 @@ use headroom_types::Bytes;
 use crate::programs;
 
 pub use network::Network;
-pub use power::{Disk, Powered};
+pub use power::{Disk, RunningGuest};
 pub use rerun::{in_guest, rerun};
-pub use station::{Errand, Station};
+pub use station::{GuestScript, ScriptGuest};
 
 /// A guest that is not started yet.
 #[derive(Clone, Debug)]
@@ -37,12 +37,12 @@ pub struct Guest {
     quiet: bool,
     /// The processor it is pinned to, modulo the number of processors.
     processor: usize,
-    job: job::Job,
+    job: job::GuestJob,
 }
 
 /// The result of the program in a guest.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct GuestOutcome {
     /// Its exit code; 128 + n for signal n.
     pub code: i32,
     /// All it wrote to standard output.
@@ -67,7 +67,7 @@ impl Guest {
             timeout: Duration::from_secs(150),
             quiet: false,
             processor: default_processor(),
-            job: job::Job { env, cwd, ..job::Job::default() },
+            job: job::GuestJob { env, cwd, ..job::GuestJob::default() },
         }
     }
 
@@ -95,7 +95,7 @@ impl Guest {
 
     /// Adds a network interface, `eth0`.
     #[must_use]
-    pub fn place(mut self, place: job::Place) -> Self {
+    pub fn place(mut self, place: job::GuestAddress) -> Self {
         self.job.place = Some(place);
         self
     }
@@ -162,18 +162,18 @@ impl Guest {
 
     /// Boots, runs `argv` and powers off. An error if there is no kernel, or if the guest did not
     /// complete in time.
-    pub fn run<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<Outcome> {
+    pub fn run<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<GuestOutcome> {
         let (machine, job) = self.prepared(argv)?;
         boot::run(&machine, &job)
     }
 
     /// Boots and runs `argv` until the power is cut.
-    pub fn start<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<Powered> {
+    pub fn start<S: AsRef<OsStr>>(self, argv: &[S]) -> Result<RunningGuest> {
         let (machine, job) = self.prepared(argv)?;
-        Powered::on(&machine, &job)
+        RunningGuest::on(&machine, &job)
     }
 
-    fn prepared<S: AsRef<OsStr>>(mut self, argv: &[S]) -> Result<(boot::Machine, job::Job)> {
+    fn prepared<S: AsRef<OsStr>>(mut self, argv: &[S]) -> Result<(boot::Machine, job::GuestJob)> {
         self.job.argv = argv
             .iter()
             .map(|word| word.as_ref().to_str().map(str::to_owned).context("an argument for a guest must be UTF-8"))

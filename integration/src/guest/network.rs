@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use super::job::Place;
+use super::job::GuestAddress;
 use crate::cluster::until;
 
 /// Timeout for the switch to listen.
@@ -37,8 +37,8 @@ impl Network {
     }
 
     /// A place on the network. Each guest needs its own number.
-    pub fn place(&self, number: u8) -> Place {
-        Place { switch: self.dir.path().join("socket"), number }
+    pub fn place(&self, number: u8) -> GuestAddress {
+        GuestAddress { switch: self.dir.path().join("socket"), number }
     }
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::TempDir;
 
 use super::boot::{Booted, Glance, Machine, Watched};
-use super::job::Job;
+use super::job::GuestJob;
 
 /// An ext4 image, in a directory that is removed with this value unless it is kept.
 #[derive(Debug)]
@@ -48,20 +48,20 @@ impl Disk {
 }
 
 /// A running guest.
-pub struct Powered {
+pub struct RunningGuest {
     booted: Booted,
     deadline: Instant,
 }
 
-impl std::fmt::Debug for Powered {
+impl std::fmt::Debug for RunningGuest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Powered").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
 
-impl Powered {
-    pub(super) fn on(machine: &Machine, job: &Job) -> Result<Self> {
-        Ok(Powered { booted: Booted::start(machine, job)?, deadline: Instant::now() + machine.timeout })
+impl RunningGuest {
+    pub(super) fn on(machine: &Machine, job: &GuestJob) -> Result<Self> {
+        Ok(RunningGuest { booted: Booted::start(machine, job)?, deadline: Instant::now() + machine.timeout })
     }
 
     /// Waits until `wanted` is true for the output of its program.

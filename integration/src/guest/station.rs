@@ -12,10 +12,10 @@ use anyhow::{Context as _, Result, bail};
 
 use super::boot::{Booted, Glance, Watched, init_binary};
 use super::{Guest, job};
-use crate::cluster::Ran;
+use crate::cluster::ProgramOutput;
 
 /// A running guest that accepts scripts.
-pub struct Station {
+pub struct ScriptGuest {
     guest: Guest,
     booted: RefCell<Booted>,
     next: Cell<u32>,
@@ -23,31 +23,31 @@ pub struct Station {
 
 /// A script that was sent to a guest.
 #[derive(Debug)]
-pub struct Errand {
+pub struct GuestScript {
     at: PathBuf,
 }
 
-impl Errand {
+impl GuestScript {
     /// Its exit code and output if it has ended.
-    pub fn ended(&self) -> Result<Option<Ran>> {
+    pub fn ended(&self) -> Result<Option<ProgramOutput>> {
         let Ok(code) = fs::read_to_string(self.at.with_extension("rc")) else { return Ok(None) };
         let text = |kind| fs::read(self.at.with_extension(kind)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let code = code.trim().parse().with_context(|| format!("an errand's result is {code:?}"))?;
-        Ok(Some(Ran { code, stdout: text("out")?, stderr: text("err")? }))
+        Ok(Some(ProgramOutput { code, stdout: text("out")?, stderr: text("err")? }))
     }
 }
 
-impl std::fmt::Debug for Station {
+impl std::fmt::Debug for ScriptGuest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Station").field("errands", &self.next.get()).finish_non_exhaustive()
     }
 }
 
-impl Station {
+impl ScriptGuest {
     /// Starts a guest. The guest may still boot when this returns; scripts wait for it.
     pub fn start(guest: Guest) -> Result<Self> {
-        let booted = Station::boot(guest.clone())?;
-        Ok(Station { guest, booted: RefCell::new(booted), next: Cell::new(0) })
+        let booted = ScriptGuest::boot(guest.clone())?;
+        Ok(ScriptGuest { guest, booted: RefCell::new(booted), next: Cell::new(0) })
     }
 
     fn boot(guest: Guest) -> Result<Booted> {
@@ -59,17 +59,17 @@ impl Station {
     }
 
     /// Sends a script for `sh`.
-    pub fn send(&self, script: &str) -> Result<Errand> {
+    pub fn send(&self, script: &str) -> Result<GuestScript> {
         let at = self.booted.borrow().dir().join(job::ERRANDS).join(self.next.get().to_string());
         self.next.set(self.next.get() + 1);
         let unfinished = at.with_extension("new");
         fs::write(&unfinished, script)?;
         fs::rename(&unfinished, &at)?;
-        Ok(Errand { at })
+        Ok(GuestScript { at })
     }
 
     /// Waits for the end of a script.
-    pub fn wait(&self, errand: &Errand, within: Duration) -> Result<Ran> {
+    pub fn wait(&self, errand: &GuestScript, within: Duration) -> Result<ProgramOutput> {
         let mut ran = None;
         let watched = self.booted.borrow_mut().watch(Instant::now() + within, |_| {
             ran = errand.ended()?;
@@ -83,7 +83,7 @@ impl Station {
     }
 
     /// Runs a script to its end.
-    pub fn run(&self, script: &str, within: Duration) -> Result<Ran> {
+    pub fn run(&self, script: &str, within: Duration) -> Result<ProgramOutput> {
         self.wait(&self.send(script)?, within)
     }
 
@@ -104,7 +104,7 @@ impl Station {
     /// Boots it again on the same disk. Earlier scripts have no result any more.
     pub fn start_again(&self) -> Result<()> {
         self.cut();
-        *self.booted.borrow_mut() = Station::boot(self.guest.clone())?;
+        *self.booted.borrow_mut() = ScriptGuest::boot(self.guest.clone())?;
         self.next.set(0);
         Ok(())
     }

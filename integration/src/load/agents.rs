@@ -17,15 +17,15 @@ use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, UnixMillis,
 };
 use headroom_wire::v1::nodes::{
-    Desired, Health, NodeRegistered, NodeReportReply, NodeTraits, Observed, Phase, RegisterNode, RunOrder, Want,
+    DesiredStateLine, NodeHealthState, NodeRegistered, NodeReportReply, NodeTraits, ObservedContainer, NodeContainerPhase, RegisterNode, RunOrder, ContainerDesiredState,
 };
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::book::AgentBook;
-use super::http::{Lines, Wire};
+use super::book::AgentRecord;
+use super::http::{Lines, HttpConnection};
 use super::limits;
 
 /// Interval of heartbeats.
@@ -39,7 +39,7 @@ pub const STAYS: &str = "stays";
 
 /// Parameters of a fleet.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct AgentFleetPlan {
     /// Address of the resource manager.
     pub rm: SocketAddr,
     /// Number of agents.
@@ -66,18 +66,18 @@ pub struct Totals {
 
 /// A running fleet.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct AgentFleet {
     /// Counters that are updated during the run.
     pub totals: Arc<Totals>,
-    agents: Vec<JoinHandle<AgentBook>>,
+    agents: Vec<JoinHandle<AgentRecord>>,
     end: watch::Sender<bool>,
 }
 
-type ReportLine = Arc<Mutex<Option<Wire>>>;
+type ReportLine = Arc<Mutex<Option<HttpConnection>>>;
 
-impl Fleet {
+impl AgentFleet {
     /// Starts all agents. They reconnect whenever the resource manager is back.
-    pub fn start(plan: &Plan) -> Result<Self> {
+    pub fn start(plan: &AgentFleetPlan) -> Result<Self> {
         let totals = Arc::new(Totals::default());
         let (end, ended) = watch::channel(false);
         let gate = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
@@ -97,11 +97,11 @@ impl Fleet {
                 agent.book
             }));
         }
-        Ok(Fleet { totals, agents, end })
+        Ok(AgentFleet { totals, agents, end })
     }
 
     /// Disconnects all agents and returns their records.
-    pub async fn end(self) -> Result<Vec<AgentBook>> {
+    pub async fn end(self) -> Result<Vec<AgentRecord>> {
         self.end.send_replace(true);
         let mut books = Vec::with_capacity(self.agents.len());
         for agent in self.agents {
@@ -114,7 +114,7 @@ impl Fleet {
 /// A simulated container.
 #[derive(Debug)]
 struct Played {
-    observed: Observed,
+    observed: ObservedContainer,
     /// Time of its own end, if it ends by itself.
     ends: Option<Instant>,
     /// Its exit report, after its end.
@@ -137,21 +137,21 @@ struct Agent {
     alive_at: Instant,
     has: BTreeMap<ContainerId, Played>,
     totals: Arc<Totals>,
-    book: AgentBook,
+    book: AgentRecord,
 }
 
 /// As [`headroom_wire::v1::nodes::NodeReport`], with references instead of copies.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     epoch: Epoch,
-    containers: Vec<&'a Observed>,
+    containers: Vec<&'a ObservedContainer>,
     exits: Vec<&'a ExitReport>,
     host_used: Bytes,
-    health: Health,
+    health: NodeHealthState,
 }
 
 impl Agent {
-    fn new(n: usize, plan: &Plan, report_line: ReportLine, totals: Arc<Totals>) -> Result<Self> {
+    fn new(n: usize, plan: &AgentFleetPlan, report_line: ReportLine, totals: Arc<Totals>) -> Result<Self> {
         let id: NodeId = format!("fake-{n:05}").parse()?;
         Ok(Agent {
             n,
@@ -163,7 +163,7 @@ impl Agent {
             alive_at: Instant::now(),
             has: BTreeMap::new(),
             totals,
-            book: AgentBook::of(id.clone()),
+            book: AgentRecord::of(id.clone()),
             id,
         })
     }
@@ -186,7 +186,7 @@ impl Agent {
     /// Registers and serves the stream until an error.
     async fn session(&mut self, place: &mut Option<tokio::sync::OwnedSemaphorePermit>, listened: &mut bool) -> Result<()> {
         self.register().await?;
-        let wire = Wire::connect(self.rm, limits::address(self.n)).await?;
+        let wire = HttpConnection::connect(self.rm, limits::address(self.n)).await?;
         let path = format!("/v1/nodes/{}/desired?epoch={}", self.id, self.epoch);
         let mut lines = match wire.lines(&path).await? {
             Ok(lines) => lines,
@@ -220,11 +220,11 @@ impl Agent {
         }
     }
 
-    async fn post(&self, path: &str, body: &[u8]) -> Result<super::http::Answer> {
+    async fn post(&self, path: &str, body: &[u8]) -> Result<super::http::HttpResponse> {
         let mut line = self.report_line.lock().await;
         let mut wire = match line.take() {
             Some(wire) => wire,
-            None => Wire::connect(self.rm, limits::address(self.n)).await?,
+            None => HttpConnection::connect(self.rm, limits::address(self.n)).await?,
         };
         let answer = wire.post(path, body).await?;
         *line = Some(wire);
@@ -237,7 +237,7 @@ impl Agent {
             offers: self.offers.clone(),
             enforcer: EnforcerKind::Poll,
             url: "http://127.0.0.1:9".into(),
-            health: Health::Healthy,
+            health: NodeHealthState::Healthy,
             version: "fake".into(),
             traits: NodeTraits::default(),
             containers: self.has.values().map(|c| c.observed.clone()).collect(),
@@ -264,7 +264,7 @@ impl Agent {
         let exits: Vec<&ExitReport> = self.has.values().filter(|c| !c.received).filter_map(|c| c.exit.as_ref()).collect();
         let exited = !exits.is_empty();
         let host_used = Bytes::from_mib(512);
-        let body = Report { epoch: self.epoch, containers, exits, host_used, health: Health::Healthy };
+        let body = Report { epoch: self.epoch, containers, exits, host_used, health: NodeHealthState::Healthy };
         let answer = self.post(&self.report_path, &serde_json::to_vec(&body)?).await?;
         ensure!(answer.status == 200, "a report: status {}", answer.status);
         self.totals.reports.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +284,7 @@ impl Agent {
     }
 
     /// Applies a line of the stream.
-    fn obey(&mut self, line: Desired) -> Result<()> {
+    fn obey(&mut self, line: DesiredStateLine) -> Result<()> {
         ensure!(line.epoch == self.epoch, "epoch {} speaks, and epoch {} was registered with", line.epoch, self.epoch);
         if line.full {
             let wanted: std::collections::BTreeSet<&ContainerId> = line.containers.iter().map(|c| &c.container).collect();
@@ -295,10 +295,10 @@ impl Agent {
         }
         for desired in line.containers {
             match desired.want {
-                Want::Run(order) => self.run(desired.container, *order),
-                Want::Stop { cause: StopCause::Preempted } => self.end(&desired.container, ExitReason::Preempted),
-                Want::Stop { .. } => self.end(&desired.container, ExitReason::Stopped),
-                Want::Forget => {
+                ContainerDesiredState::Run(order) => self.run(desired.container, *order),
+                ContainerDesiredState::Stop { cause: StopCause::Preempted } => self.end(&desired.container, ExitReason::Preempted),
+                ContainerDesiredState::Stop { .. } => self.end(&desired.container, ExitReason::Stopped),
+                ContainerDesiredState::Forget => {
                     self.has.remove(&desired.container);
                 }
             }
@@ -317,14 +317,14 @@ impl Agent {
             [first, time, ..] if first == ENDS => time.parse().ok().map(|ms| Instant::now() + Duration::from_millis(ms)),
             _ => None,
         };
-        let observed = Observed {
+        let observed = ObservedContainer {
             container: id.clone(),
             request: order.request,
             attempt: order.attempt,
             resource: order.resource,
             version: order.version,
             refused: None,
-            phase: Phase::Running,
+            phase: NodeContainerPhase::Running,
             used: Some(Bytes::from_mib(64)),
             anon: None,
             granted: order.granted,
@@ -346,7 +346,7 @@ impl Agent {
 
     fn end(&mut self, id: &ContainerId, reason: ExitReason) {
         let Some(played) = self.has.get_mut(id).filter(|c| c.exit.is_none()) else { return };
-        (played.ends, played.changed, played.received, played.observed.phase) = (None, true, false, Phase::Exited);
+        (played.ends, played.changed, played.received, played.observed.phase) = (None, true, false, NodeContainerPhase::Exited);
         played.exit = Some(ExitReport {
             container: id.clone(),
             node: self.id.clone(),

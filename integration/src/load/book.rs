@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId};
-use headroom_wire::v1::nodes::Observed;
+use headroom_wire::v1::nodes::ObservedContainer;
 
 /// Maximum number of notes on differences.
 const NOTES: usize = 8;
 
 /// The record of one agent.
 #[derive(Clone, Debug)]
-pub struct AgentBook {
+pub struct AgentRecord {
     /// The agent's node.
     pub node: NodeId,
     /// All launched containers, in order.
@@ -29,13 +29,13 @@ pub struct AgentBook {
     pub trouble: Option<String>,
 }
 
-impl AgentBook {
+impl AgentRecord {
     /// An empty record.
     pub fn of(node: NodeId) -> Self {
-        AgentBook { node, launched: Vec::new(), ended: Vec::new(), oversold: 0, troubles: 0, trouble: None }
+        AgentRecord { node, launched: Vec::new(), ended: Vec::new(), oversold: 0, troubles: 0, trouble: None }
     }
     /// Records a launch.
-    pub fn launched(&mut self, container: &Observed) {
+    pub fn launched(&mut self, container: &ObservedContainer) {
         let Some(request) = &container.request else { return };
         self.launched.push((container.container.clone(), request.clone()));
     }
@@ -56,7 +56,7 @@ impl AgentBook {
 
 /// The record of one master.
 #[derive(Clone, Debug)]
-pub struct MasterBook {
+pub struct MasterRecord {
     /// The master's application.
     pub app: AppId,
     /// Total number of requested containers, by request.
@@ -71,7 +71,7 @@ pub struct MasterBook {
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Balance {
+pub struct RecordComparison {
     /// Containers launched by all agents.
     pub launched: u64,
     /// Containers that were requested and never launched, or ended without a report to the master.
@@ -86,7 +86,7 @@ pub struct Balance {
     pub notes: Vec<String>,
 }
 
-impl Balance {
+impl RecordComparison {
     fn note(&mut self, what: impl FnOnce() -> String) {
         if self.notes.len() < NOTES {
             self.notes.push(what());
@@ -95,8 +95,8 @@ impl Balance {
 }
 
 /// Compares all records after the end of a run.
-pub fn compare(agents: &[AgentBook], masters: &[MasterBook]) -> Balance {
-    let mut balance = Balance::default();
+pub fn compare(agents: &[AgentRecord], masters: &[MasterRecord]) -> RecordComparison {
+    let mut balance = RecordComparison::default();
     let mut launched: BTreeMap<&ContainerId, &NodeId> = BTreeMap::new();
     let mut by_request: BTreeMap<(&AppId, &RequestId), u32> = BTreeMap::new();
     balance.troubles = agents.iter().map(|a| a.troubles).chain(masters.iter().map(|m| m.troubles)).sum();
@@ -148,14 +148,14 @@ mod tests {
     fn container(n: u64) -> ContainerId {
         format!("job.1.e1.c{n}").parse().expect("an id")
     }
-    fn agent(name: &str, launched: &[u64], ended: &[u64]) -> AgentBook {
-        let mut book = AgentBook::of(name.parse().expect("an id"));
+    fn agent(name: &str, launched: &[u64], ended: &[u64]) -> AgentRecord {
+        let mut book = AgentRecord::of(name.parse().expect("an id"));
         book.launched = launched.iter().map(|n| (container(*n), "r".parse().expect("an id"))).collect();
         book.ended = ended.iter().map(|n| container(*n)).collect();
         book
     }
-    fn master(asked: u32, ended: &[u64]) -> MasterBook {
-        MasterBook {
+    fn master(asked: u32, ended: &[u64]) -> MasterRecord {
+        MasterRecord {
             app: "job.1".parse().expect("an id"),
             asked: [("r".parse().expect("an id"), asked)].into(),
             ended: ended.iter().map(|n| container(*n)).collect(),
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn books_that_agree() {
         let balance = compare(&[agent("a", &[1, 2], &[1, 2]), agent("b", &[3], &[3])], &[master(3, &[1, 2, 3])]);
-        assert_eq!(balance, Balance { launched: 3, ..Balance::default() });
+        assert_eq!(balance, RecordComparison { launched: 3, ..RecordComparison::default() });
     }
 
     #[test]

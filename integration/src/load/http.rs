@@ -26,7 +26,7 @@ const HEAD: usize = 8 << 10;
 
 /// An idle connection.
 #[derive(Debug)]
-pub struct Wire {
+pub struct HttpConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     request: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Wire {
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpResponse {
     /// HTTP status.
     pub status: u16,
     /// The body.
@@ -55,27 +55,27 @@ enum Size {
     Chunks,
 }
 
-impl Wire {
+impl HttpConnection {
     /// Connects from one of the addresses of this machine.
     pub async fn connect(to: SocketAddr, from: IpAddr) -> Result<Self> {
         let socket = TcpSocket::new_v4().context("a socket")?;
         socket.bind(SocketAddr::new(from, 0)).with_context(|| format!("a port of {from}"))?;
         let stream = timeout(CALL, socket.connect(to)).await.context("connecting takes too long")??;
         stream.set_nodelay(true)?;
-        Ok(Wire { stream, buffer: Vec::new(), request: Vec::new() })
+        Ok(HttpConnection { stream, buffer: Vec::new(), request: Vec::new() })
     }
 
     /// `POST path` with a JSON body.
-    pub async fn post(&mut self, path: &str, body: &[u8]) -> Result<Answer> {
+    pub async fn post(&mut self, path: &str, body: &[u8]) -> Result<HttpResponse> {
         self.call("POST", path, body).await
     }
 
     /// `GET path`.
-    pub async fn get(&mut self, path: &str) -> Result<Answer> {
+    pub async fn get(&mut self, path: &str) -> Result<HttpResponse> {
         self.call("GET", path, &[]).await
     }
 
-    async fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+    async fn call(&mut self, method: &str, path: &str, body: &[u8]) -> Result<HttpResponse> {
         timeout(CALL, async {
             self.send(method, path, body).await?;
             let head = self.head().await?;
@@ -85,14 +85,14 @@ impl Wire {
             }
             let body = self.buffer.get(head.length..head.length + length).unwrap_or_default().to_vec();
             self.buffer.drain(..head.length + length);
-            Ok(Answer { status: head.status, body })
+            Ok(HttpResponse { status: head.status, body })
         })
         .await
         .with_context(|| format!("{path}: no answer within {} s", CALL.as_secs()))?
     }
 
     /// `GET path` as a stream of lines. `Err` with the response if the request was refused.
-    pub async fn lines(mut self, path: &str) -> Result<Result<Lines, Answer>> {
+    pub async fn lines(mut self, path: &str) -> Result<Result<Lines, HttpResponse>> {
         let head = timeout(CALL, async {
             self.send("GET", path, &[]).await?;
             self.head().await
@@ -103,7 +103,7 @@ impl Wire {
                 self.buffer.drain(..head.length);
                 Ok(Ok(Lines { stream: self.stream, raw: self.buffer, text: Vec::new(), taken: 0 }))
             }
-            Size::Chunks | Size::Bytes(_) => Ok(Err(Answer { status: head.status, body: Vec::new() })),
+            Size::Chunks | Size::Bytes(_) => Ok(Err(HttpResponse { status: head.status, body: Vec::new() })),
         }
     }
 
@@ -243,7 +243,7 @@ mod tests {
                 stream.write_all(&[*byte]).await.expect("writes");
             }
         });
-        let wire = Wire::connect(to, to.ip()).await.expect("connects");
+        let wire = HttpConnection::connect(to, to.ip()).await.expect("connects");
         let mut lines = wire.lines("/x").await.expect("an answer").expect("endless");
         assert_eq!((lines.next().await.expect("one"), lines.next().await.expect("two")), (b"{}".to_vec(), b"{}".to_vec()));
         assert!(lines.next().await.is_err(), "the end is no line");

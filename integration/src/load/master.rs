@@ -16,16 +16,16 @@ use headroom_client::retry::Backoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::{
-    Ask, FinishApp, LaunchSpec, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update, UpdateKind,
+    PlacementRequest, FinishApp, LaunchSpec, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate, ApplicationUpdateKind,
 };
-use headroom_wire::v1::apps::{Master as Kind, SubmitApp, Submitted};
+use headroom_wire::v1::apps::{ApplicationMaster as Kind, SubmitApp, SubmissionResult};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::agents::{ENDS, STAYS};
-use super::book::MasterBook;
-use super::http::{Answer, Lines, Wire};
+use super::book::MasterRecord;
+use super::http::{HttpResponse, Lines, HttpConnection};
 use super::limits;
 
 /// Shortest interval between two sync calls of one master.
@@ -39,7 +39,7 @@ const FIRST_PORTS: usize = 1_000_000;
 
 /// The rate of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Pace {
+pub enum RequestPace {
     /// No further requests.
     Hold,
     /// Each master keeps this number of containers between request and running.
@@ -52,7 +52,7 @@ pub enum Pace {
 
 /// Parameters of a pool of masters.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct MasterPoolPlan {
     /// Address of the resource manager.
     pub rm: SocketAddr,
     /// Number of masters.
@@ -67,7 +67,7 @@ pub struct Plan {
 
 /// Counters of all masters together.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct MasterCounters {
     /// Masters that are registered and listen.
     pub listening: AtomicUsize,
     /// Staying containers that run.
@@ -83,7 +83,7 @@ pub struct Seen {
     first_grants: Mutex<BTreeMap<Epoch, Instant>>,
 }
 
-impl Seen {
+impl MasterCounters {
     /// Times from request to running since the last call. Microseconds.
     pub fn take_times(&self) -> Vec<u64> {
         std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
@@ -97,36 +97,36 @@ impl Seen {
 
 /// A running pool of masters.
 #[derive(Debug)]
-pub struct Crowd {
+pub struct MasterPool {
     /// Counters that are updated during the run.
-    pub seen: Arc<Seen>,
-    masters: Vec<JoinHandle<Result<MasterBook>>>,
-    pace: watch::Sender<Pace>,
+    pub seen: Arc<MasterCounters>,
+    masters: Vec<JoinHandle<Result<MasterRecord>>>,
+    pace: watch::Sender<RequestPace>,
 }
 
-impl Crowd {
+impl MasterPool {
     /// Submits an application for each master and starts the masters, which request the staying
     /// containers.
-    pub async fn start(plan: &Plan) -> Result<Self> {
-        let seen = Arc::new(Seen::default());
-        let (pace, paced) = watch::channel(Pace::Hold);
+    pub async fn start(plan: &MasterPoolPlan) -> Result<Self> {
+        let seen = Arc::new(MasterCounters::default());
+        let (pace, paced) = watch::channel(RequestPace::Hold);
         let mut masters = Vec::new();
         for n in 0..plan.masters {
             let attempt = submit_again(plan.rm, &format!("crowd-{n}")).await?;
             let master = Master::new(plan, attempt, seen.clone(), paced.clone())?;
             masters.push(tokio::spawn(master.live()));
         }
-        Ok(Crowd { seen, masters, pace })
+        Ok(MasterPool { seen, masters, pace })
     }
 
     /// Sets the pace of all masters.
-    pub fn pace(&self, pace: Pace) {
+    pub fn pace(&self, pace: RequestPace) {
         self.pace.send_replace(pace);
     }
 
     /// Waits until all requested containers have run and ended, and returns the records.
-    pub async fn drain(self) -> Result<Vec<MasterBook>> {
-        self.pace(Pace::Drain);
+    pub async fn drain(self) -> Result<Vec<MasterRecord>> {
+        self.pace(RequestPace::Drain);
         let mut books = Vec::new();
         for master in self.masters {
             books.push(master.await.context("a master ended by a fault")??);
@@ -143,7 +143,7 @@ pub fn unmanaged(name: &str, key: Option<String>) -> Result<SubmitApp> {
 }
 
 /// Submits one application.
-pub async fn submit(wire: &mut Wire, app: &SubmitApp) -> Result<Submitted> {
+pub async fn submit(wire: &mut HttpConnection, app: &SubmitApp) -> Result<SubmissionResult> {
     let answer = wire.post("/v1/apps", &serde_json::to_vec(app)?).await?;
     ensure!(answer.status == 200, "submitting: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
     Ok(serde_json::from_slice(&answer.body)?)
@@ -154,7 +154,7 @@ async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
     let app = unmanaged(name, Some(name.to_owned()))?;
     let mut backoff = Backoff::usual();
     for _ in 0..PATIENCE {
-        let submitted = async { submit(&mut Wire::connect(rm, limits::address(FIRST_PORTS)).await?, &app).await };
+        let submitted = async { submit(&mut HttpConnection::connect(rm, limits::address(FIRST_PORTS)).await?, &app).await };
         if let Ok(submitted) = submitted.await {
             return Ok(submitted.attempt);
         }
@@ -165,7 +165,7 @@ async fn submit_again(rm: SocketAddr, name: &str) -> Result<AttemptId> {
 
 /// One of the two requests of a master.
 #[derive(Debug)]
-struct Wish {
+struct RequestCounters {
     request: RequestId,
     command: Vec<String>,
     count: u32,
@@ -175,9 +175,9 @@ struct Wish {
     ran: BTreeSet<ContainerId>,
 }
 
-impl Wish {
+impl RequestCounters {
     fn new(request: &str, command: Vec<String>, count: u32) -> Result<Self> {
-        Ok(Wish { request: request.parse()?, command, count, settled: 0, ran: BTreeSet::new() })
+        Ok(RequestCounters { request: request.parse()?, command, count, settled: 0, ran: BTreeSet::new() })
     }
 }
 
@@ -186,10 +186,10 @@ struct Master {
     rm: SocketAddr,
     attempt: AttemptId,
     size: Resource,
-    seen: Arc<Seen>,
-    pace: watch::Receiver<Pace>,
-    stays: Wish,
-    ends: Wish,
+    seen: Arc<MasterCounters>,
+    pace: watch::Receiver<RequestPace>,
+    stays: RequestCounters,
+    ends: RequestCounters,
     epoch: Epoch,
     cursor: u64,
     /// Cursor and counts of both requests in the latest sync call.
@@ -205,24 +205,24 @@ struct Master {
     /// Containers of the `ends` request that do not run yet, with their request time if known.
     asked_at: BTreeMap<ContainerId, Option<Instant>>,
     released: bool,
-    book: MasterBook,
+    book: MasterRecord,
 }
 
-type Calling = Pin<Box<dyn Future<Output = (Wire, Result<Answer>)> + Send>>;
+type Calling = Pin<Box<dyn Future<Output = (HttpConnection, Result<HttpResponse>)> + Send>>;
 
 impl Master {
-    fn new(plan: &Plan, attempt: AttemptId, seen: Arc<Seen>, pace: watch::Receiver<Pace>) -> Result<Self> {
+    fn new(plan: &MasterPoolPlan, attempt: AttemptId, seen: Arc<MasterCounters>, pace: watch::Receiver<RequestPace>) -> Result<Self> {
         let now = Instant::now();
         let asked = BTreeMap::new();
-        let book = MasterBook { app: attempt.app.clone(), asked, ended: BTreeSet::new(), troubles: 0, trouble: None };
+        let book = MasterRecord { app: attempt.app.clone(), asked, ended: BTreeSet::new(), troubles: 0, trouble: None };
         Ok(Master {
             rm: plan.rm,
             attempt,
             size: plan.size.clone(),
             seen,
             pace,
-            stays: Wish::new("stay", vec![STAYS.into()], plan.staying)?,
-            ends: Wish::new("end", vec![ENDS.into(), plan.life.as_millis().to_string()], 0)?,
+            stays: RequestCounters::new("stay", vec![STAYS.into()], plan.staying)?,
+            ends: RequestCounters::new("end", vec![ENDS.into(), plan.life.as_millis().to_string()], 0)?,
             epoch: Epoch(0),
             cursor: 0,
             said: (0, 0, 0),
@@ -238,7 +238,7 @@ impl Master {
     }
 
     /// Runs the sessions of this master until its application is finished.
-    async fn live(mut self) -> Result<MasterBook> {
+    async fn live(mut self) -> Result<MasterRecord> {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
         loop {
             let mut listened = false;
@@ -267,10 +267,10 @@ impl Master {
     /// Registers and serves the stream until an error or the end of the application.
     async fn session(&mut self, listened: &mut bool) -> Result<()> {
         let from = limits::address(FIRST_PORTS);
-        let mut wire = Wire::connect(self.rm, from).await?;
+        let mut wire = HttpConnection::connect(self.rm, from).await?;
         self.register(&mut wire).await?;
         let path = format!("{}?epoch={}&cursor={}", self.path("updates"), self.epoch, self.cursor);
-        let mut lines = match Wire::connect(self.rm, from).await?.lines(&path).await? {
+        let mut lines = match HttpConnection::connect(self.rm, from).await?.lines(&path).await? {
             Ok(lines) => lines,
             Err(answer) => bail!("listening: status {}", answer.status),
         };
@@ -286,7 +286,7 @@ impl Master {
             }
             self.wait(&mut lines, &mut idle, &mut calling).await?;
         }
-        let mut wire = Wire::connect(self.rm, from).await?;
+        let mut wire = HttpConnection::connect(self.rm, from).await?;
         let (attempt, diagnostics) = (self.attempt.clone(), "all ended".to_owned());
         let body = FinishApp { attempt, succeeded: true, diagnostics, job: None };
         let answer = wire.post(&self.path("finish"), &serde_json::to_vec(&body)?).await?;
@@ -295,7 +295,7 @@ impl Master {
     }
 
     /// Handles the first event: an update, a response, or the time for the next sync call.
-    async fn wait(&mut self, lines: &mut Lines, idle: &mut Option<Wire>, calling: &mut Option<Calling>) -> Result<()> {
+    async fn wait(&mut self, lines: &mut Lines, idle: &mut Option<HttpConnection>, calling: &mut Option<Calling>) -> Result<()> {
         let speak_at = self.said_at + GAP;
         let answered = async {
             match calling {
@@ -318,11 +318,11 @@ impl Master {
         }
     }
 
-    async fn register(&mut self, wire: &mut Wire) -> Result<()> {
+    async fn register(&mut self, wire: &mut HttpConnection) -> Result<()> {
         let body = RegisterMaster { attempt: self.attempt.clone(), master_url: None };
         let answer = wire.post(&self.path("register"), &serde_json::to_vec(&body)?).await?;
         ensure!(answer.status == 200, "registering: status {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
-        let Registered { epoch, cursor, .. } = serde_json::from_slice(&answer.body)?;
+        let MasterRegistered { epoch, cursor, .. } = serde_json::from_slice(&answer.body)?;
         (self.epoch, self.cursor) = (epoch, cursor);
         // A new incarnation restarts the cursor and has received no request yet.
         self.said = (0, 0, 0);
@@ -332,8 +332,8 @@ impl Master {
     }
 
     fn is_over(&self) -> bool {
-        let all_told = |wish: &Wish| wish.settled == wish.count;
-        *self.pace.borrow() == Pace::Drain && all_told(&self.stays) && all_told(&self.ends) && self.said.0 == self.cursor
+        let all_told = |wish: &RequestCounters| wish.settled == wish.count;
+        *self.pace.borrow() == RequestPace::Drain && all_told(&self.stays) && all_told(&self.ends) && self.said.0 == self.cursor
     }
 
     /// The next sync call, if one is due.
@@ -345,7 +345,7 @@ impl Master {
         let pace = *self.pace.borrow();
         self.want(pace, now);
         let news = (self.cursor, self.stays.count, self.ends.count);
-        let release = pace == Pace::Drain && !self.released;
+        let release = pace == RequestPace::Drain && !self.released;
         if news == self.said && now < self.said_at + ALIVE && !release {
             return None;
         }
@@ -356,22 +356,22 @@ impl Master {
         let gone = |id: &&ContainerId| !self.book.ended.contains(id);
         // The release is repeated as long as containers are left: one may have started while the
         // call was in flight.
-        let release = if pace == Pace::Drain { self.stays.ran.iter().filter(gone).cloned().collect() } else { Vec::new() };
-        self.released = pace == Pace::Drain;
+        let release = if pace == RequestPace::Drain { self.stays.ran.iter().filter(gone).cloned().collect() } else { Vec::new() };
+        self.released = pace == RequestPace::Drain;
         let asks = [&self.stays, &self.ends].into_iter().filter(|w| w.count > 0).map(|w| self.ask(w)).collect();
         let (attempt, epoch, ack) = (self.attempt.clone(), self.epoch, self.cursor);
         Some(MasterSync { attempt, epoch, ack, asks, drop: Vec::new(), release, job: None })
     }
 
     /// Raises the requested count according to the pace.
-    fn want(&mut self, pace: Pace, now: Instant) {
+    fn want(&mut self, pace: RequestPace, now: Instant) {
         match pace {
-            Pace::Hold | Pace::Drain => self.due = 0.0,
-            Pace::Window(window) => {
+            RequestPace::Hold | RequestPace::Drain => self.due = 0.0,
+            RequestPace::Window(window) => {
                 let ran = u32::try_from(self.ends.ran.len()).unwrap_or(u32::MAX);
                 self.ends.count = self.ends.count.max(ran.saturating_add(window));
             }
-            Pace::Rate(per_second) => {
+            RequestPace::Rate(per_second) => {
                 self.due += now.duration_since(self.due_at).as_secs_f64() * per_second;
                 while self.due >= 1.0 {
                     self.due -= 1.0;
@@ -382,8 +382,8 @@ impl Master {
         self.due_at = now;
     }
 
-    fn ask(&self, wish: &Wish) -> Ask {
-        Ask {
+    fn ask(&self, wish: &RequestCounters) -> PlacementRequest {
+        PlacementRequest {
             request: wish.request.clone(),
             resource: self.size.clone(),
             count: wish.count,
@@ -398,24 +398,24 @@ impl Master {
         }
     }
 
-    fn take(&mut self, update: Update) -> Result<()> {
-        if update.what == UpdateKind::Alive {
+    fn take(&mut self, update: ApplicationUpdate) -> Result<()> {
+        if update.what == ApplicationUpdateKind::Alive {
             return Ok(());
         }
         ensure!(update.cursor == self.cursor + 1, "update {} came after {}", update.cursor, self.cursor);
         self.cursor = update.cursor;
         match update.what {
-            UpdateKind::Allocated(granted) => self.granted(granted.container, &granted.request),
-            UpdateKind::Running { container } => self.runs(container),
-            UpdateKind::Exited { request, report } => self.ended(report.container, &request),
-            UpdateKind::Resized { .. }
-            | UpdateKind::ResizeFailed { .. }
-            | UpdateKind::PreemptSoon { .. }
-            | UpdateKind::NodeDraining { .. }
-            | UpdateKind::Expired { .. }
-            | UpdateKind::Order(_)
-            | UpdateKind::Scale(_)
-            | UpdateKind::Alive => {}
+            ApplicationUpdateKind::Allocated(granted) => self.granted(granted.container, &granted.request),
+            ApplicationUpdateKind::Running { container } => self.runs(container),
+            ApplicationUpdateKind::Exited { request, report } => self.ended(report.container, &request),
+            ApplicationUpdateKind::Resized { .. }
+            | ApplicationUpdateKind::ResizeFailed { .. }
+            | ApplicationUpdateKind::PreemptSoon { .. }
+            | ApplicationUpdateKind::NodeDraining { .. }
+            | ApplicationUpdateKind::Expired { .. }
+            | ApplicationUpdateKind::Order(_)
+            | ApplicationUpdateKind::Scale(_)
+            | ApplicationUpdateKind::Alive => {}
         }
         Ok(())
     }
@@ -470,7 +470,7 @@ impl Master {
     }
 }
 
-fn call(mut wire: Wire, path: String, body: Vec<u8>) -> Calling {
+fn call(mut wire: HttpConnection, path: String, body: Vec<u8>) -> Calling {
     Box::pin(async move {
         let answer = wire.post(&path, &body).await;
         (wire, answer)

@@ -16,13 +16,13 @@ use headroom_types::{AppId, Bytes, Cpus, Epoch, Resource};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::agents::{self, Fleet};
-use super::book::{Balance, compare};
+use super::agents::{self, AgentFleet};
+use super::book::{RecordComparison, compare};
 use super::daemon::Daemon;
-use super::http::Wire;
+use super::http::HttpConnection;
 use super::limits;
-use super::master::{self, Crowd, Pace, submit, unmanaged};
-use crate::world::chance::Chance;
+use super::master::{self, MasterPool, RequestPace, submit, unmanaged};
+use crate::world::chance::RandomSource;
 
 /// Timeout for all agents and masters to be back.
 const BACK: Duration = Duration::from_secs(300);
@@ -33,7 +33,7 @@ const NAME: &str = "submitted-";
 
 /// Parameters of a run.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct RestartPlan {
     /// Nodes.
     pub agents: usize,
     /// Masters.
@@ -54,13 +54,13 @@ pub struct Plan {
 
 /// Results of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct RestartResults {
     /// From the start of each new process to its first grant. Milliseconds.
     pub recoveries_ms: Vec<u128>,
     /// Number of running containers at each kill.
     pub live: Vec<usize>,
     /// Comparison of the records of agents and masters.
-    pub balance: Balance,
+    pub balance: RecordComparison,
     /// Number of accepted applications.
     pub submitted: u64,
     /// Accepted applications that a later incarnation did not know.
@@ -72,7 +72,7 @@ pub struct Outcome {
 }
 
 /// Runs the rounds. `tell` receives progress messages.
-pub async fn run(plan: &Plan, tell: &(dyn Fn(String) + Sync)) -> Result<Outcome> {
+pub async fn run(plan: &RestartPlan, tell: &(dyn Fn(String) + Sync)) -> Result<RestartResults> {
     let descriptors = limits::raise()?;
     let mut daemon = Daemon::start()?;
     let rm = daemon.address();
@@ -80,16 +80,16 @@ pub async fn run(plan: &Plan, tell: &(dyn Fn(String) + Sync)) -> Result<Outcome>
     let room = u32::try_from(plan.staying + 2)?;
     let offers = Resource::new(Bytes::from_mib(1024 * u64::from(room)), Cpus::from_cores(room));
     let report_lines = limits::report_lines(plan.agents, descriptors);
-    let fleet = Fleet::start(&agents::Plan { rm, agents: plan.agents, offers, report_lines })?;
+    let fleet = AgentFleet::start(&agents::AgentFleetPlan { rm, agents: plan.agents, offers, report_lines })?;
     reach("agents to listen", plan.agents, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
     let staying = u32::try_from(plan.agents * plan.staying / plan.masters)?;
-    let crowd = Crowd::start(&master::Plan { rm, masters: plan.masters, staying, size, life: plan.life }).await?;
+    let crowd = MasterPool::start(&master::MasterPoolPlan { rm, masters: plan.masters, staying, size, life: plan.life }).await?;
     let stay = staying as usize * plan.masters;
     reach("containers that stay", stay, || usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)).await?;
     tell(format!("{} nodes, {stay} containers that stay", plan.agents));
-    crowd.pace(Pace::Window(plan.window));
+    crowd.pace(RequestPace::Window(plan.window));
     let submitters = Submitters::start(rm, plan.submitters);
-    let (mut outcome, mut chance, mut epoch) = (Outcome::default(), Chance::new(plan.seed), Epoch(0));
+    let (mut outcome, mut chance, mut epoch) = (RestartResults::default(), RandomSource::new(plan.seed), Epoch(0));
     epoch = grant_after(&crowd, epoch).await?.0;
     for round in 0..plan.rounds {
         tokio::time::sleep(Duration::from_millis(300 + chance.below(1000))).await;
@@ -123,7 +123,7 @@ async fn reach(what: &str, wanted: usize, look: impl Fn() -> usize) -> Result<()
     Ok(())
 }
 
-async fn grant_after(crowd: &Crowd, epoch: Epoch) -> Result<(Epoch, Instant)> {
+async fn grant_after(crowd: &MasterPool, epoch: Epoch) -> Result<(Epoch, Instant)> {
     let begun = Instant::now();
     loop {
         if let Some(found) = crowd.seen.first_grant_after(epoch) {
@@ -151,7 +151,7 @@ impl Submitters {
 
     /// Checks that all accepted applications exist exactly once, then kills them and clears the
     /// list.
-    async fn check(&self, rm: SocketAddr, outcome: &mut Outcome) -> Result<()> {
+    async fn check(&self, rm: SocketAddr, outcome: &mut RestartResults) -> Result<()> {
         let accepted = std::mem::take(&mut *self.accepted.lock().unwrap_or_else(PoisonError::into_inner));
         let client = Client::new(&format!("http://{rm}"))?;
         let mut names: BTreeMap<String, Vec<AppId>> = BTreeMap::new();
@@ -170,7 +170,7 @@ impl Submitters {
         Ok(())
     }
 
-    async fn end(self, rm: SocketAddr, outcome: &mut Outcome) -> Result<()> {
+    async fn end(self, rm: SocketAddr, outcome: &mut RestartResults) -> Result<()> {
         for task in &self.tasks {
             task.abort();
         }
@@ -194,13 +194,13 @@ async fn submit_all(rm: SocketAddr, caller: usize, accepted: Arc<Mutex<BTreeMap<
 
 async fn submit_one(
     rm: SocketAddr,
-    wire: &mut Option<Wire>,
+    wire: &mut Option<HttpConnection>,
     name: &str,
     accepted: &Mutex<BTreeMap<String, AppId>>,
 ) -> Result<()> {
     let mut line = match wire.take() {
         Some(line) => line,
-        None => Wire::connect(rm, limits::address(0)).await?,
+        None => HttpConnection::connect(rm, limits::address(0)).await?,
     };
     let submitted = submit(&mut line, &unmanaged(name, Some(name.to_owned()))?).await?;
     accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), submitted.app);

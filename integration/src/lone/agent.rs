@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::{hierarchies, until};
-use crate::lone::desk::Desk;
+use crate::lone::desk::FakeManager;
 use crate::lone::remains::launcher_of;
 use crate::{programs, sweep};
 
@@ -31,7 +31,7 @@ pub struct Shape {
 
 /// One node agent without a cluster.
 #[derive(Debug)]
-pub struct LoneAgent {
+pub struct SingleAgent {
     dir: tempfile::TempDir,
     node: NodeId,
     rm: String,
@@ -41,13 +41,13 @@ pub struct LoneAgent {
     child: Option<Child>,
 }
 
-impl LoneAgent {
+impl SingleAgent {
     /// Prepares an agent that connects to `desk`. It does not run yet.
-    pub fn new(desk: &Desk, shape: Shape) -> Result<Self> {
+    pub fn new(desk: &FakeManager, shape: Shape) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-lone-").tempdir().context("a directory for the agent")?;
         let node = format!("lone-{}", std::process::id()).parse()?;
         let bin = programs::dir()?.to_owned();
-        Ok(LoneAgent { dir, node, rm: desk.url().to_owned(), shape, bin, child: None })
+        Ok(SingleAgent { dir, node, rm: desk.url().to_owned(), shape, bin, child: None })
     }
 
     /// Sets the directory of its programs, from the next start.
@@ -74,7 +74,7 @@ impl LoneAgent {
     }
 
     /// Starts it and waits until it has registered.
-    pub fn start(&mut self, desk: &Desk) -> Result<()> {
+    pub fn start(&mut self, desk: &FakeManager) -> Result<()> {
         let before = desk.book().registrations;
         self.spawn(None)?;
         desk.until("the agent to register", START, |book| (book.registrations > before).then_some(()))
@@ -149,7 +149,7 @@ impl LoneAgent {
     }
 }
 
-impl Drop for LoneAgent {
+impl Drop for SingleAgent {
     fn drop(&mut self) {
         // A failed kill has no remedy; the sweep below ends its containers anyway.
         let _ = self.kill();

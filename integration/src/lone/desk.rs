@@ -20,7 +20,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{ContainerId, Epoch, ExitReport, StopCause};
 use headroom_wire::v1::nodes::{
-    Desired, DesiredContainer, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, RunOrder, Want,
+    DesiredStateLine, DesiredContainer, NodeRegistered, NodeReport, NodeReportReply, ObservedContainer, NodeContainerPhase, RegisterNode, RunOrder, ContainerDesiredState,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -31,7 +31,7 @@ const LARGEST: usize = 64 << 20;
 
 /// A fake resource manager.
 #[derive(Debug)]
-pub struct Desk {
+pub struct FakeManager {
     url: String,
     shared: Arc<Shared>,
     end: Option<oneshot::Sender<()>>,
@@ -40,7 +40,7 @@ pub struct Desk {
 
 #[derive(Debug)]
 struct Shared {
-    book: Mutex<Book>,
+    book: Mutex<ReceivedReports>,
     news: Condvar,
     /// Number of changes of the desired state.
     wanted: watch::Sender<usize>,
@@ -48,7 +48,7 @@ struct Shared {
 
 /// The reports on one end.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct ReportedEnd {
     /// The first report.
     pub report: ExitReport,
     /// Time of the first report.
@@ -61,13 +61,13 @@ pub struct End {
 
 /// The desired state and the received messages.
 #[derive(Debug, Default)]
-pub struct Book {
-    wants: BTreeMap<ContainerId, Want>,
+pub struct ReceivedReports {
+    wants: BTreeMap<ContainerId, ContainerDesiredState>,
     changes: Vec<DesiredContainer>,
     /// Time of the first report of each container as running.
     pub running: BTreeMap<ContainerId, Instant>,
     /// Reported ends.
-    pub ends: BTreeMap<ContainerId, End>,
+    pub ends: BTreeMap<ContainerId, ReportedEnd>,
     /// Containers in the node's last registration.
     pub shown: BTreeSet<ContainerId>,
     /// Number of registrations.
@@ -76,7 +76,7 @@ pub struct Book {
     pub messages: u64,
 }
 
-impl Desk {
+impl FakeManager {
     /// Starts it on a free port.
     pub fn open() -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
@@ -95,7 +95,7 @@ impl Desk {
                 }
             });
         })?;
-        Ok(Desk { url, shared, end: Some(end), thread: Some(thread) })
+        Ok(FakeManager { url, shared, end: Some(end), thread: Some(thread) })
     }
 
     /// Its base URL.
@@ -105,17 +105,17 @@ impl Desk {
 
     /// Orders containers to run, all in one line.
     pub fn run(&self, orders: impl IntoIterator<Item = (ContainerId, RunOrder)>) {
-        self.want(orders.into_iter().map(|(id, order)| (id, Want::Run(Box::new(order)))));
+        self.want(orders.into_iter().map(|(id, order)| (id, ContainerDesiredState::Run(Box::new(order)))));
     }
 
     /// Orders a container to stop.
     pub fn stop(&self, id: &ContainerId, cause: StopCause) {
-        self.want([(id.clone(), Want::Stop { cause })]);
+        self.want([(id.clone(), ContainerDesiredState::Stop { cause })]);
     }
 
     /// Acknowledges the reports of these containers.
     pub fn forget(&self, ids: impl IntoIterator<Item = ContainerId>) {
-        self.want(ids.into_iter().map(|id| (id, Want::Forget)));
+        self.want(ids.into_iter().map(|id| (id, ContainerDesiredState::Forget)));
     }
 
     /// Removes these containers from the desired state.
@@ -126,7 +126,7 @@ impl Desk {
         }
     }
 
-    fn want(&self, wants: impl IntoIterator<Item = (ContainerId, Want)>) {
+    fn want(&self, wants: impl IntoIterator<Item = (ContainerId, ContainerDesiredState)>) {
         let count = {
             let mut book = self.book();
             for (container, want) in wants {
@@ -139,12 +139,12 @@ impl Desk {
     }
 
     /// Locks the record.
-    pub fn book(&self) -> MutexGuard<'_, Book> {
+    pub fn book(&self) -> MutexGuard<'_, ReceivedReports> {
         self.shared.book()
     }
 
     /// Waits for a condition on the record. It checks after each message and at least every 20 ms.
-    pub fn until<T>(&self, what: &str, time: Duration, mut see: impl FnMut(&Book) -> Option<T>) -> Result<T> {
+    pub fn until<T>(&self, what: &str, time: Duration, mut see: impl FnMut(&ReceivedReports) -> Option<T>) -> Result<T> {
         let deadline = Instant::now() + time;
         let mut book = self.book();
         loop {
@@ -161,7 +161,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for FakeManager {
     fn drop(&mut self) {
         if let Some(end) = self.end.take() {
             // The thread may have ended already.
@@ -174,33 +174,33 @@ impl Drop for Desk {
 }
 
 impl Shared {
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, ReceivedReports> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
+impl ReceivedReports {
     /// Whether the node was ordered to forget this container.
     pub fn is_forgotten(&self, id: &ContainerId) -> bool {
-        matches!(self.wants.get(id), Some(Want::Forget))
+        matches!(self.wants.get(id), Some(ContainerDesiredState::Forget))
     }
 
-    fn observe(&mut self, containers: &[Observed], exits: Vec<ExitReport>, now: Instant) {
+    fn observe(&mut self, containers: &[ObservedContainer], exits: Vec<ExitReport>, now: Instant) {
         self.messages += 1;
-        for c in containers.iter().filter(|c| c.phase == Phase::Running) {
+        for c in containers.iter().filter(|c| c.phase == NodeContainerPhase::Running) {
             self.running.entry(c.container.clone()).or_insert(now);
         }
         for report in exits {
-            let new = End { report: report.clone(), at: now, told: 0, contradicted: 0 };
+            let new = ReportedEnd { report: report.clone(), at: now, told: 0, contradicted: 0 };
             let end = self.ends.entry(report.container.clone()).or_insert(new);
             end.told += 1;
             end.contradicted += u32::from(end.report.reason != report.reason);
         }
     }
 
-    fn all(&self) -> Desired {
+    fn all(&self) -> DesiredStateLine {
         let containers = self.wants.iter().map(|(id, want)| DesiredContainer { container: id.clone(), want: want.clone() });
-        Desired { epoch: EPOCH, full: true, containers: containers.collect() }
+        DesiredStateLine { epoch: EPOCH, full: true, containers: containers.collect() }
     }
 }
 
@@ -246,7 +246,7 @@ async fn desired(State(shared): State<Arc<Shared>>) -> Response {
                 wanted.wait_for(|count| *count > told).await.ok()?;
                 let book = shared.book();
                 let containers = book.changes.get(told..).unwrap_or_default().to_vec();
-                (Desired { epoch: EPOCH, full: false, containers }, book.changes.len())
+                (DesiredStateLine { epoch: EPOCH, full: false, containers }, book.changes.len())
             }
         };
         let mut text = serde_json::to_vec(&line).ok()?;

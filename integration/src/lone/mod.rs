@@ -9,5 +9,5 @@ pub mod desk;
 pub mod remains;
 pub mod rounds;
 
-pub use agent::{LoneAgent, Shape};
-pub use desk::Desk;
+pub use agent::{SingleAgent, Shape};
+pub use desk::FakeManager;

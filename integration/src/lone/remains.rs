@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::lone::agent::LoneAgent;
+use crate::lone::agent::SingleAgent;
 use crate::sweep;
 
 /// Entries of the state directory that belong to no container; see the agent's layout.
@@ -11,7 +11,7 @@ const OWN_FILES: [&str; 4] = ["lock", "node.json", "containers", "apps"];
 
 /// Counts of objects that must be gone when no container is alive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Remains {
+pub struct LeftoverCounts {
     /// Cgroups of containers, in all hierarchies.
     pub cgroups: usize,
     /// Processes that name the agent's directory, without the agent and its launcher: shims,
@@ -25,12 +25,12 @@ pub struct Remains {
     pub descriptors: usize,
 }
 
-impl Remains {
+impl LeftoverCounts {
     /// Counts the present objects.
-    pub fn of(agent: &LoneAgent) -> Self {
+    pub fn of(agent: &SingleAgent) -> Self {
         let pid = agent.pid().unwrap_or(0);
         let resident = |p: &i32| *p != pid && !is_launcher_of(*p, pid);
-        Remains {
+        LeftoverCounts {
             cgroups: agent.cgroups().iter().map(|root| directories(&root.join("containers"))).sum(),
             processes: sweep::processes(agent.dir()).into_iter().filter(resident).count(),
             zombies: zombies_of(pid),
@@ -40,7 +40,7 @@ impl Remains {
     }
 
     /// Number of objects in excess of `before`.
-    pub fn beyond(&self, before: &Remains) -> usize {
+    pub fn beyond(&self, before: &LeftoverCounts) -> usize {
         let pairs = [
             (self.cgroups, before.cgroups),
             (self.processes, before.processes),
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn what_was_there_before_is_not_counted() {
-        let before = Remains { descriptors: 9, files: 1, ..Remains::default() };
-        let after = Remains { descriptors: 8, files: 3, cgroups: 1, ..Remains::default() };
+        let before = LeftoverCounts { descriptors: 9, files: 1, ..LeftoverCounts::default() };
+        let after = LeftoverCounts { descriptors: 8, files: 3, cgroups: 1, ..LeftoverCounts::default() };
         assert_eq!(after.beyond(&before), 3);
     }
 

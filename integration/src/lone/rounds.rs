@@ -18,10 +18,10 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::clock;
-use crate::lone::agent::{LoneAgent, Shape, container, order, words};
-use crate::lone::desk::{Book, Desk, End};
-use crate::lone::remains::{Remains, reap_shims};
-use crate::world::chance::Chance;
+use crate::lone::agent::{SingleAgent, Shape, container, order, words};
+use crate::lone::desk::{ReceivedReports, FakeManager, ReportedEnd};
+use crate::lone::remains::{LeftoverCounts, reap_shims};
+use crate::world::chance::RandomSource;
 
 /// Containers in one round.
 const EACH: u64 = 3;
@@ -63,7 +63,7 @@ const FILES: [&str; 11] =
 
 /// Results of a run.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Tally {
+pub struct AgentKillResults {
     /// Rounds.
     pub rounds: u32,
     /// Containers whose end was never reported or reported wrong, or that never ran.
@@ -86,7 +86,7 @@ pub struct Tally {
 
 /// The intended end of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Story {
+enum IntendedEnd {
     /// It exits at once with this code.
     Quick(u8),
     /// It exits after 0.4 s with this code.
@@ -103,40 +103,40 @@ enum Story {
     NoProgram,
 }
 
-const STORIES: [Story; 9] = [
-    Story::Quick(3),
-    Story::Slow(5),
-    Story::Stopped,
-    Story::Greedy,
-    Story::Slow(0),
-    Story::Shot,
-    Story::Stopped,
-    Story::Stubborn,
-    Story::NoProgram,
+const STORIES: [IntendedEnd; 9] = [
+    IntendedEnd::Quick(3),
+    IntendedEnd::Slow(5),
+    IntendedEnd::Stopped,
+    IntendedEnd::Greedy,
+    IntendedEnd::Slow(0),
+    IntendedEnd::Shot,
+    IntendedEnd::Stopped,
+    IntendedEnd::Stubborn,
+    IntendedEnd::NoProgram,
 ];
 
 /// The moment of the kill.
 #[derive(Clone, Debug)]
-enum Moment {
+enum KillMoment {
     Place(&'static str),
     File { name: &'static str, after: Duration },
     After(Duration),
 }
 
-impl Story {
+impl IntendedEnd {
     fn order(self, launches: &std::path::Path) -> Result<RunOrder> {
         let note = format!("echo $$ >> {}; ", launches.display());
         let script = match self {
-            Story::Quick(code) => format!("{note} exit {code}"),
-            Story::Slow(code) => format!("{note} sleep 0.4; exit {code}"),
-            Story::Shot => format!("{note} sleep 0.1; kill -9 $$"),
+            IntendedEnd::Quick(code) => format!("{note} exit {code}"),
+            IntendedEnd::Slow(code) => format!("{note} sleep 0.4; exit {code}"),
+            IntendedEnd::Shot => format!("{note} sleep 0.1; kill -9 $$"),
             // Uses 64 MiB in any POSIX shell.
-            Story::Greedy => {
+            IntendedEnd::Greedy => {
                 format!("{note} x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 62")
             }
-            Story::Stopped => format!("{note} exec sleep 61"),
-            Story::Stubborn => format!("{note} trap '' TERM; while :; do sleep 0.05; done"),
-            Story::NoProgram => return order(Bytes::from_mib(24), words(&["/no/such/program"])),
+            IntendedEnd::Stopped => format!("{note} exec sleep 61"),
+            IntendedEnd::Stubborn => format!("{note} trap '' TERM; while :; do sleep 0.05; done"),
+            IntendedEnd::NoProgram => return order(Bytes::from_mib(24), words(&["/no/such/program"])),
         };
         let mut launch = words(&["/bin/sh", "-c", &script]);
         launch.stop_grace_ms = Some(200);
@@ -145,33 +145,33 @@ impl Story {
 
     fn is_right(self, reason: ExitReason) -> bool {
         match self {
-            Story::Quick(code) | Story::Slow(code) => reason == ExitReason::Exit { code: i32::from(code) },
-            Story::Shot => reason == ExitReason::KilledExternally,
-            Story::Greedy => reason == ExitReason::OverheadOom,
-            Story::Stopped | Story::Stubborn => reason == ExitReason::Stopped,
-            Story::NoProgram => reason == ExitReason::LaunchFailed,
+            IntendedEnd::Quick(code) | IntendedEnd::Slow(code) => reason == ExitReason::Exit { code: i32::from(code) },
+            IntendedEnd::Shot => reason == ExitReason::KilledExternally,
+            IntendedEnd::Greedy => reason == ExitReason::OverheadOom,
+            IntendedEnd::Stopped | IntendedEnd::Stubborn => reason == ExitReason::Stopped,
+            IntendedEnd::NoProgram => reason == ExitReason::LaunchFailed,
         }
     }
 
     /// Whether it must have run. A stop may come before the start.
     fn must_run(self) -> bool {
         match self {
-            Story::Quick(_) | Story::Slow(_) | Story::Shot | Story::Greedy => true,
-            Story::Stopped | Story::Stubborn | Story::NoProgram => false,
+            IntendedEnd::Quick(_) | IntendedEnd::Slow(_) | IntendedEnd::Shot | IntendedEnd::Greedy => true,
+            IntendedEnd::Stopped | IntendedEnd::Stubborn | IntendedEnd::NoProgram => false,
         }
     }
 }
 
 /// Runs `rounds` rounds drawn from `seed`. `tell` is called after each round.
-pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<Tally> {
+pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &AgentKillResults)) -> Result<AgentKillResults> {
     // Shims of a killed agent become children of this process, as they would become children of
     // process 1.
     nix::sys::prctl::set_child_subreaper(true).context("becoming the parent of orphans")?;
-    let desk = Desk::open()?;
-    let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_mib(512), cpus: 8 })?;
+    let desk = FakeManager::open()?;
+    let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_mib(512), cpus: 8 })?;
     agent.start(&desk)?;
-    let before = Remains::of(&agent);
-    let mut site = Site { desk, agent, dice: Chance::new(seed), tally: Tally::default(), next: 1 };
+    let before = LeftoverCounts::of(&agent);
+    let mut site = AgentKillRun { desk, agent, dice: RandomSource::new(seed), tally: AgentKillResults::default(), next: 1 };
     for n in 0..rounds {
         site.round(n).with_context(|| format!("round {n} of seed {seed}; {}", site.agent.last_words()))?;
         tell(n, &site.tally);
@@ -181,24 +181,24 @@ pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &Tally)) -> Result<
     Ok(site.tally)
 }
 
-struct Site {
-    desk: Desk,
-    agent: LoneAgent,
-    dice: Chance,
-    tally: Tally,
+struct AgentKillRun {
+    desk: FakeManager,
+    agent: SingleAgent,
+    dice: RandomSource,
+    tally: AgentKillResults,
     next: u64,
 }
 
 struct Case {
     id: ContainerId,
-    story: Story,
+    story: IntendedEnd,
     launches: PathBuf,
 }
 
-impl Site {
+impl AgentKillRun {
     fn round(&mut self, n: u32) -> Result<()> {
         let moment = self.moment(n);
-        if let Moment::Place(place) = &moment {
+        if let KillMoment::Place(place) = &moment {
             self.start_to_die_at(place)?;
         }
         let cases = self.order(&moment)?;
@@ -228,17 +228,17 @@ impl Site {
         self.tally.launchers += u32::from(killed);
     }
 
-    fn moment(&mut self, n: u32) -> Moment {
+    fn moment(&mut self, n: u32) -> KillMoment {
         let places = u32::try_from(PLACES.len()).unwrap_or(1);
         // In builds with crash points, every second round uses the next one.
         if cfg!(debug_assertions) && n.is_multiple_of(2) {
             let place = PLACES.get(usize::try_from(n / 2 % places).unwrap_or(0)).copied().unwrap_or("prepared");
-            return Moment::Place(place);
+            return KillMoment::Place(place);
         }
         let after = Duration::from_micros(self.dice.below(1500));
         match self.dice.below(3) {
-            0 => Moment::After(Duration::from_micros(self.dice.below(600_000))),
-            _ => Moment::File { name: one_of(&mut self.dice, &FILES).unwrap_or("pid"), after },
+            0 => KillMoment::After(Duration::from_micros(self.dice.below(600_000))),
+            _ => KillMoment::File { name: one_of(&mut self.dice, &FILES).unwrap_or("pid"), after },
         }
     }
 
@@ -252,13 +252,13 @@ impl Site {
         Ok(())
     }
 
-    fn order(&mut self, moment: &Moment) -> Result<Vec<Case>> {
+    fn order(&mut self, moment: &KillMoment) -> Result<Vec<Case>> {
         let mut cases = Vec::new();
         for nth in 0..EACH {
             let id = container(self.next)?;
             self.next += 1;
             let needed = needed(moment).filter(|_| nth == 0);
-            let drawn = one_of(&mut self.dice, &STORIES).unwrap_or(Story::Quick(3));
+            let drawn = one_of(&mut self.dice, &STORIES).unwrap_or(IntendedEnd::Quick(3));
             let story = needed.unwrap_or(drawn);
             cases.push(Case { launches: self.agent.dir().join(format!("launches-{}", id.seq)), id, story });
         }
@@ -270,7 +270,7 @@ impl Site {
 
     /// Acts as the manager until the moment of the kill: it stops containers and acknowledges
     /// reported ends.
-    fn until_dead(&mut self, moment: &Moment, cases: &[Case], stops_at: Instant) -> Result<()> {
+    fn until_dead(&mut self, moment: &KillMoment, cases: &[Case], stops_at: Instant) -> Result<()> {
         let begun = Instant::now();
         let mut seen: Option<Instant> = None;
         let mut stopped = false;
@@ -281,14 +281,14 @@ impl Site {
             }
             self.forget_told(cases);
             match moment {
-                Moment::Place(_) => {
+                KillMoment::Place(_) => {
                     if self.agent.is_dead()? {
                         self.tally.at_places += 1;
                         return Ok(());
                     }
                     clock::pause(Duration::from_millis(2));
                 }
-                Moment::File { name, after } => {
+                KillMoment::File { name, after } => {
                     let there = || cases.iter().any(|c| self.agent.file(&c.id, name).exists());
                     let since = seen.or_else(|| there().then(Instant::now));
                     seen = since;
@@ -296,7 +296,7 @@ impl Site {
                         return Ok(());
                     }
                 }
-                Moment::After(time) => {
+                KillMoment::After(time) => {
                     if begun.elapsed() >= *time {
                         return Ok(());
                     }
@@ -308,7 +308,7 @@ impl Site {
     }
 
     fn stop_those(&self, cases: &[Case]) {
-        for case in cases.iter().filter(|c| matches!(c.story, Story::Stopped | Story::Stubborn)) {
+        for case in cases.iter().filter(|c| matches!(c.story, IntendedEnd::Stopped | IntendedEnd::Stubborn)) {
             if !self.desk.book().ends.contains_key(&case.id) {
                 self.desk.stop(&case.id, StopCause::Asked);
             }
@@ -341,12 +341,12 @@ impl Site {
 
     fn judge(&mut self, n: u32, cases: &[Case]) -> Result<()> {
         for case in cases {
-            let told = |book: &Book| book.ends.get(&case.id).cloned();
+            let told = |book: &ReceivedReports| book.ends.get(&case.id).cloned();
             let end = self.desk.until("an end to be told", PATIENCE, told).ok();
             self.look_at(n, case, end.as_ref());
         }
         self.forget_told(cases);
-        let gone = |site: &Site, id: &ContainerId| !site.agent.file(id, "").exists() || site.agent.file(id, "forgotten").exists();
+        let gone = |site: &AgentKillRun, id: &ContainerId| !site.agent.file(id, "").exists() || site.agent.file(id, "forgotten").exists();
         let begun = Instant::now();
         while !cases.iter().all(|c| gone(self, &c.id)) && begun.elapsed() < GONE {
             clock::pause(Duration::from_millis(2));
@@ -356,7 +356,7 @@ impl Site {
         Ok(())
     }
 
-    fn look_at(&mut self, n: u32, case: &Case, end: Option<&End>) {
+    fn look_at(&mut self, n: u32, case: &Case, end: Option<&ReportedEnd>) {
         let launches = fs::read_to_string(&case.launches).unwrap_or_default().lines().count();
         let wrong = match end {
             None => Some("its end was never told".to_owned()),
@@ -379,11 +379,11 @@ impl Site {
     }
 
     /// Counts leftovers in excess of `before`, after a grace period.
-    fn leaked(&mut self, before: &Remains) -> Result<usize> {
+    fn leaked(&mut self, before: &LeftoverCounts) -> Result<usize> {
         let begun = Instant::now();
         loop {
             reap_shims();
-            let now = Remains::of(&self.agent);
+            let now = LeftoverCounts::of(&self.agent);
             let beyond = now.beyond(before);
             if beyond == 0 || begun.elapsed() >= GONE {
                 if beyond > 0 {
@@ -396,17 +396,17 @@ impl Site {
     }
 }
 
-fn one_of<T: Copy>(chance: &mut Chance, of: &[T]) -> Option<T> {
+fn one_of<T: Copy>(chance: &mut RandomSource, of: &[T]) -> Option<T> {
     let place = chance.below(u64::try_from(of.len()).unwrap_or(0));
     of.get(usize::try_from(place).unwrap_or(0)).copied()
 }
 
 /// Some moments occur only for a container that is stopped.
-fn needed(moment: &Moment) -> Option<Story> {
+fn needed(moment: &KillMoment) -> Option<IntendedEnd> {
     match moment {
-        Moment::Place("stop-wanted" | "stop-recorded" | "terminated") => Some(Story::Stopped),
-        Moment::Place("killed") => Some(Story::Stubborn),
-        Moment::File { name: "stop", .. } => Some(Story::Stopped),
-        Moment::Place(_) | Moment::File { .. } | Moment::After(_) => None,
+        KillMoment::Place("stop-wanted" | "stop-recorded" | "terminated") => Some(IntendedEnd::Stopped),
+        KillMoment::Place("killed") => Some(IntendedEnd::Stubborn),
+        KillMoment::File { name: "stop", .. } => Some(IntendedEnd::Stopped),
+        KillMoment::Place(_) | KillMoment::File { .. } | KillMoment::After(_) => None,
     }
 }

@@ -36,7 +36,7 @@ impl Needs {
 
 /// One program that fails.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct DiagnosisCase {
     /// Its name in the table.
     pub program: &'static str,
     /// The runtime of its memory.
@@ -57,14 +57,14 @@ pub struct Case {
     pub command: fn(&Programs) -> Vec<String>,
 }
 
-const fn native(program: &'static str, mib: u64, expected: SubCause, command: fn(&Programs) -> Vec<String>) -> Case {
+const fn native(program: &'static str, mib: u64, expected: SubCause, command: fn(&Programs) -> Vec<String>) -> DiagnosisCase {
     let limit = Bytes::from_mib(mib);
-    Case { program, runtime: "native", expected, needs: Needs::Nothing, limit, heap: None, codes: &[], env: &[], command }
+    DiagnosisCase { program, runtime: "native", expected, needs: Needs::Nothing, limit, heap: None, codes: &[], env: &[], command }
 }
 
 /// A JVM with this heap and this limit.
-const fn jvm(program: &'static str, (heap, mib): (u64, u64), expected: SubCause, command: fn(&Programs) -> Vec<String>) -> Case {
-    Case {
+const fn jvm(program: &'static str, (heap, mib): (u64, u64), expected: SubCause, command: fn(&Programs) -> Vec<String>) -> DiagnosisCase {
+    DiagnosisCase {
         runtime: "jvm",
         needs: Needs::Java,
         heap: Some(Bytes::from_mib(heap)),
@@ -96,11 +96,11 @@ fn go_program(p: &Programs, what: &str) -> Vec<String> {
 }
 
 /// All programs.
-pub fn cases() -> Vec<Case> {
+pub fn cases() -> Vec<DiagnosisCase> {
     jvm_cases().into_iter().chain(other_cases()).collect()
 }
 
-fn jvm_cases() -> Vec<Case> {
+fn jvm_cases() -> Vec<DiagnosisCase> {
     use SubCause::{
         BudgetNotPassed, CacheBeyondOld, CodeCache, DirectBuffers, GcBound, HeapFragmented, LiveHeap, Metaspace, OwnLimit,
         ThreadStacks,
@@ -132,17 +132,17 @@ fn jvm_cases() -> Vec<Case> {
     ]
 }
 
-fn other_cases() -> Vec<Case> {
+fn other_cases() -> Vec<DiagnosisCase> {
     use SubCause::{
         BesideHeap, ChildProcesses, KernelMemory, LiveHeap, NativeArenas, OwnData, OwnLimit, PageCache, Sockets, ThreadStacks,
         Tmpfs,
     };
-    let python = |program, mib, expected, command| Case {
+    let python = |program, mib, expected, command| DiagnosisCase {
         runtime: "python",
         needs: Needs::Python,
         ..native(program, mib, expected, command)
     };
-    let node = |program, mib, expected, command| Case {
+    let node = |program, mib, expected, command| DiagnosisCase {
         runtime: "node",
         needs: Needs::Node,
         heap: Some(Bytes::from_mib(48)),
@@ -152,7 +152,7 @@ fn other_cases() -> Vec<Case> {
     };
     // The diagnosis cannot distinguish goroutine stacks and mapped blocks from other data. It only
     // must not assign a cause with a different cure.
-    let go = |program, mib, command| Case {
+    let go = |program, mib, command| DiagnosisCase {
         runtime: "go",
         needs: Needs::Go,
         env: &[("GOMEMLIMIT", "230MiB"), ("GOMAXPROCS", "1")],
@@ -172,7 +172,7 @@ fn other_cases() -> Vec<Case> {
         go("go-heap", 256, |p| go_program(p, "heap")),
         go("go-goroutines", 128, |p| go_program(p, "goroutines")),
         go("go-off-heap", 128, |p| go_program(p, "off-heap")),
-        Case { expected: OwnLimit, ..go("go-out-of-memory", 256, |p| go_program(p, "limited")) },
+        DiagnosisCase { expected: OwnLimit, ..go("go-out-of-memory", 256, |p| go_program(p, "limited")) },
         node("node-heap", 256, LiveHeap, |p| script("node", p, "provoke.js", "heap")),
         node("node-buffers", 160, BesideHeap, |p| script("node", p, "provoke.js", "buffers")),
     ]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-use super::{EVERYBODY_IS_THERE, Estate, Habit, Job, Scenario};
-use crate::fault::Weather;
-use crate::world::chance::Chance;
+use super::{EVERYBODY_IS_THERE, ScenarioCluster, SimTaskPlan, ScenarioJob, Scenario};
+use crate::fault::NetworkFaults;
+use crate::world::chance::RandomSource;
 
 /// Memory of a slot. MiB.
 const SLOT: u64 = 64;
@@ -22,7 +22,7 @@ impl Scenario {
     /// A scenario without faults. Each escalated task starts within a bound that depends on the
     /// task run time.
     pub fn crowded(seed: u64) -> Self {
-        let mut chance = Chance::new(seed);
+        let mut chance = RandomSource::new(seed);
         let (hosts, each, slots) = (chance.between(1, 2), chance.between(2, 3), chance.between(1, 2));
         let executor = RESERVE + SLOT * slots;
         // The free memory is too small for another executor.
@@ -32,7 +32,7 @@ impl Scenario {
         let victims = chance.between(1, 3);
         // The need of such a task exceeds all slots of an executor and fits a node.
         let most = node - RESERVE;
-        let needs = |chance: &mut Chance| chance.between((SLOT * slots + 1).min(most), most);
+        let needs = |chance: &mut RandomSource| chance.between((SLOT * slots + 1).min(most), most);
         // The next size after one slot is two slots; after several, it is all slots.
         let turn_ms = (each + 3) * (runs_ms + OVERHEAD);
         let bound_ms = victims * turn_ms;
@@ -47,7 +47,7 @@ impl Scenario {
             let shown = headroom_config::render(&problems);
             unreachable!("a scenario whose job file is refused: {shown}\n{text}")
         });
-        let usual = Habit { heap: Bytes::ZERO, off_heap: Bytes::from_mib(SLOT / 2), runs_ms, fails: 0 };
+        let usual = SimTaskPlan { heap: Bytes::ZERO, off_heap: Bytes::from_mib(SLOT / 2), runs_ms, fails: 0 };
         let mut habits = BTreeMap::new();
         for stage in &spec.stages {
             for index in stage.indexes() {
@@ -63,9 +63,9 @@ impl Scenario {
             }
         }
         let nodes = (0..hosts).map(|_| Resource::new(Bytes::from_mib(node), Cpus::from_cores(32))).collect::<Vec<_>>();
-        let estate = Estate::none(nodes.len());
-        let jobs = vec![Job { spec, habits, at_ms: EVERYBODY_IS_THERE, managed: None }];
-        let weather = Weather { delay_ms: (1, chance.between(2, 30)), ..Weather::calm() };
+        let estate = ScenarioCluster::none(nodes.len());
+        let jobs = vec![ScenarioJob { spec, habits, at_ms: EVERYBODY_IS_THERE, managed: None }];
+        let weather = NetworkFaults { delay_ms: (1, chance.between(2, 30)), ..NetworkFaults::calm() };
         let own_container_within = Some(Duration::from_millis(bound_ms));
         Scenario {
             nodes,

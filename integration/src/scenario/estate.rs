@@ -6,42 +6,42 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_node_core::fence::Patience;
-use headroom_rm_core::ask::{Apart, Level, Match, Placement, Relax};
-use headroom_rm_core::queue::spec::{Gate, Tree};
-use headroom_rm_core::{AfterDrain, Exclusive, Traits};
+use headroom_node_core::fence::FenceTimeout;
+use headroom_rm_core::ask::{AntiAffinity, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
+use headroom_rm_core::queue::spec::{QueueState, QueueTree};
+use headroom_rm_core::{AfterDrain, Exclusive, NodeProperties};
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath, RequestId, Resource};
 
 use super::trees;
-use crate::world::chance::Chance;
+use crate::world::chance::RandomSource;
 
 /// All parts of a scenario except jobs and faults.
 #[derive(Clone, Debug)]
-pub struct Estate {
+pub struct ScenarioCluster {
     /// The traits of each node.
-    pub nodes: Vec<Standing>,
+    pub nodes: Vec<NodeSetup>,
     /// The timeout of the self-fence of a disconnected node.
-    pub fence: Patience,
+    pub fence: FenceTimeout,
     /// The tenants that request containers.
-    pub tenants: Vec<Tenant>,
+    pub tenants: Vec<TenantPlan>,
     /// The initial queues, and the trees that can replace them.
-    pub trees: Vec<Tree>,
+    pub trees: Vec<QueueTree>,
     /// Operators' actions with their times in milliseconds.
-    pub orders: Vec<(u64, Order)>,
+    pub orders: Vec<(u64, OperatorAction)>,
 }
 
 /// The traits of one node.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct NodeSetup {
     /// Traits for placement.
-    pub traits: Traits,
+    pub traits: NodeProperties,
     /// The node refuses all resizes.
     pub rigid: bool,
 }
 
 /// An application that holds containers for a while. Its master has no tasks and never fails.
 #[derive(Clone, Debug)]
-pub struct Tenant {
+pub struct TenantPlan {
     /// Its application's name.
     pub name: Name,
     /// The user who submits it.
@@ -57,12 +57,12 @@ pub struct Tenant {
     /// It releases containers on a preemption warning.
     pub heeds: bool,
     /// Its requests.
-    pub wants: Vec<Want>,
+    pub wants: Vec<TenantRequest>,
 }
 
 /// A request for equal containers.
 #[derive(Clone, Debug)]
-pub struct Want {
+pub struct TenantRequest {
     /// Its name.
     pub request: RequestId,
     /// Size of each container.
@@ -76,14 +76,14 @@ pub struct Want {
     /// Time of the request, counted from the tenant's submission. Milliseconds.
     pub after_ms: u64,
     /// Placement rules.
-    pub place: Placement,
+    pub place: PlacementRules,
     /// Maximum wait.
     pub deadline: Option<Duration>,
 }
 
 /// One action of an operator.
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum OperatorAction {
     /// Drains a node.
     Drain {
         /// Index of the node.
@@ -103,7 +103,7 @@ pub enum Order {
         /// Index of the node.
         node: usize,
         /// The new mark.
-        word: Word,
+        word: OperatorMark,
     },
     /// Resizes a container.
     Resize {
@@ -133,7 +133,7 @@ pub enum Order {
         /// The queue.
         queue: QueuePath,
         /// The new state.
-        gate: Gate,
+        gate: QueueState,
     },
     /// Kills an application.
     Kill {
@@ -144,7 +144,7 @@ pub enum Order {
 
 /// A mark on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Word {
+pub enum OperatorMark {
     /// Cordoned: no new containers.
     Cordon,
     /// A taint: only containers that tolerate it.
@@ -155,30 +155,30 @@ pub enum Word {
     Nothing,
 }
 
-impl Estate {
+impl ScenarioCluster {
     /// A cluster without tenants, marks and operators.
     pub fn none(nodes: usize) -> Self {
-        Estate {
-            nodes: vec![Standing::default(); nodes],
-            fence: Patience::Endless,
+        ScenarioCluster {
+            nodes: vec![NodeSetup::default(); nodes],
+            fence: FenceTimeout::Endless,
             tenants: Vec::new(),
-            trees: vec![Tree::default()],
+            trees: vec![QueueTree::default()],
             orders: Vec::new(),
         }
     }
 
     /// A random shape for these nodes. Operators act until `calm_ms`.
-    pub fn any(chance: &mut Chance, offers: &[Resource], from_ms: u64, calm_ms: u64) -> Self {
-        let nodes: Vec<Standing> = offers.iter().map(|_| standing(&mut chance.split())).collect();
+    pub fn any(chance: &mut RandomSource, offers: &[Resource], from_ms: u64, calm_ms: u64) -> Self {
+        let nodes: Vec<NodeSetup> = offers.iter().map(|_| standing(&mut chance.split())).collect();
         let trees = trees::any(&mut chance.split());
         let count = chance.between(1, 5);
-        let tenants: Vec<Tenant> = (0..count).map(|n| tenant(n, &nodes, offers, from_ms, &mut chance.split())).collect();
+        let tenants: Vec<TenantPlan> = (0..count).map(|n| tenant(n, &nodes, offers, from_ms, &mut chance.split())).collect();
         let fence = match chance.below(4) {
-            0 => Patience::Endless,
-            _ => Patience::For(Duration::from_secs(chance.between(40, 200))),
+            0 => FenceTimeout::Endless,
+            _ => FenceTimeout::For(Duration::from_secs(chance.between(40, 200))),
         };
         let most = chance.pick(&[0, 3, 8, 16]).unwrap_or(0);
-        let mut orders: Vec<(u64, Order)> = Vec::new();
+        let mut orders: Vec<(u64, OperatorAction)> = Vec::new();
         for _ in 0..chance.between(0, most) {
             let at = chance.between(from_ms, calm_ms);
             orders.push((at, order(chance, offers.len(), tenants.len(), trees.len())));
@@ -188,11 +188,11 @@ impl Estate {
         let mut words = chance.clone().split();
         for _ in 0..words.between(0, most) / 2 {
             let node = words.pick(&(0..offers.len()).collect::<Vec<_>>()).unwrap_or(0);
-            let word = words.pick(&[Word::Cordon, Word::Taint, Word::Taint, Word::Label, Word::Nothing]).unwrap_or(Word::Nothing);
-            orders.push((words.between(from_ms, calm_ms), Order::Tag { node, word }));
+            let word = words.pick(&[OperatorMark::Cordon, OperatorMark::Taint, OperatorMark::Taint, OperatorMark::Label, OperatorMark::Nothing]).unwrap_or(OperatorMark::Nothing);
+            orders.push((words.between(from_ms, calm_ms), OperatorAction::Tag { node, word }));
         }
         orders.sort_by_key(|(at, _)| *at);
-        Estate { nodes, fence, tenants, trees, orders }
+        ScenarioCluster { nodes, fence, tenants, trees, orders }
     }
 
     /// Removes the exclusive flag of all nodes.
@@ -214,19 +214,19 @@ where
     text.parse().unwrap_or_else(|e| unreachable!("{text}: {e}"))
 }
 
-fn standing(chance: &mut Chance) -> Standing {
+fn standing(chance: &mut RandomSource) -> NodeSetup {
     let rack = chance.pick(&[None, Some("r1"), Some("r1"), Some("r2")]).flatten().map(word);
     let labels: BTreeSet<Name> = ["ssd", "big"].into_iter().filter(|_| chance.percent(30)).map(word).collect();
     let exclusive = if !labels.is_empty() && chance.percent(15) { Exclusive::Yes } else { Exclusive::No };
     let zone = chance.pick(&[None, Some("north"), Some("south")]).flatten();
     let attributes: BTreeMap<Name, String> = zone.map(|z| (word("zone"), z.to_owned())).into_iter().collect();
-    Standing { traits: Traits { rack, labels, exclusive, attributes, taints: BTreeMap::new() }, rigid: chance.percent(20) }
+    NodeSetup { traits: NodeProperties { rack, labels, exclusive, attributes, taints: BTreeMap::new() }, rigid: chance.percent(20) }
 }
 
-fn tenant(n: u64, nodes: &[Standing], offers: &[Resource], from_ms: u64, chance: &mut Chance) -> Tenant {
+fn tenant(n: u64, nodes: &[NodeSetup], offers: &[Resource], from_ms: u64, chance: &mut RandomSource) -> TenantPlan {
     let largest = offers.iter().map(|o| o.memory).max().unwrap_or_default();
     let wants = (0..chance.between(1, 3)).map(|w| want(w, nodes.len(), largest, chance)).collect();
-    Tenant {
+    TenantPlan {
         name: word(&format!("tenant{n}")),
         user: format!("user{}", chance.below(3)),
         queue: trees::leaf(chance),
@@ -238,13 +238,13 @@ fn tenant(n: u64, nodes: &[Standing], offers: &[Resource], from_ms: u64, chance:
     }
 }
 
-fn want(n: u64, nodes: usize, largest: Bytes, chance: &mut Chance) -> Want {
+fn want(n: u64, nodes: usize, largest: Bytes, chance: &mut RandomSource) -> TenantRequest {
     let part = match chance.below(10) {
         0..=6 => chance.between(3, 25),
         7..=8 => chance.between(25, 70),
         _ => chance.between(70, 110),
     };
-    Want {
+    TenantRequest {
         request: word(&format!("w{n}")),
         size: Resource::new(largest.mul_ratio(part, 100), Cpus::from_milli(chance.small(1, 20) * 100)),
         count: if part > 40 { chance.small(1, 2) } else { chance.small(1, 8) },
@@ -253,26 +253,26 @@ fn want(n: u64, nodes: usize, largest: Bytes, chance: &mut Chance) -> Want {
         after_ms: chance.pick(&[0, 0, 3_000, 20_000]).unwrap_or(0),
         place: {
             let tolerant = chance.clone().split().percent(25);
-            let place = if chance.percent(50) { Placement::default() } else { placement(nodes, chance) };
+            let place = if chance.percent(50) { PlacementRules::default() } else { placement(nodes, chance) };
             let tolerate = tolerant.then(|| (word("etl"), None)).into_iter().collect();
-            Placement { tolerate, ..place }
+            PlacementRules { tolerate, ..place }
         },
         deadline: chance.percent(10).then(|| Duration::from_secs(chance.between(1, 60))),
     }
 }
 
-fn placement(nodes: usize, chance: &mut Chance) -> Placement {
-    let mut place = Placement::default();
+fn placement(nodes: usize, chance: &mut RandomSource) -> PlacementRules {
+    let mut place = PlacementRules::default();
     for _ in 0..chance.between(1, 2) {
         one_rule(&mut place, nodes, chance);
     }
     place
 }
 
-fn one_rule(place: &mut Placement, nodes: usize, chance: &mut Chance) {
+fn one_rule(place: &mut PlacementRules, nodes: usize, chance: &mut RandomSource) {
     let count = u64::try_from(nodes).unwrap_or(1);
-    let node = |chance: &mut Chance| word::<NodeId>(&format!("n{}", chance.below(count)));
-    let rack = |chance: &mut Chance| word::<Name>(chance.pick(&["r1", "r2"]).unwrap_or("r1"));
+    let node = |chance: &mut RandomSource| word::<NodeId>(&format!("n{}", chance.below(count)));
+    let rack = |chance: &mut RandomSource| word::<Name>(chance.pick(&["r1", "r2"]).unwrap_or("r1"));
     match chance.below(11) {
         0 => place.nodes = (0..chance.between(1, 2)).map(|_| node(chance)).collect(),
         1 => place.racks = vec![rack(chance)],
@@ -283,47 +283,47 @@ fn one_rule(place: &mut Placement, nodes: usize, chance: &mut Chance) {
         6 => {
             place.prefer_nodes = vec![node(chance)];
             place.relax = match chance.below(3) {
-                0 => Relax::AtOnce,
-                1 => Relax::After(Duration::from_secs(chance.between(1, 20))),
-                _ => Relax::Never,
+                0 => RelaxPolicy::AtOnce,
+                1 => RelaxPolicy::After(Duration::from_secs(chance.between(1, 20))),
+                _ => RelaxPolicy::Never,
             };
         }
         7 => place.labels = [word(chance.pick(&["ssd", "big"]).unwrap_or("ssd"))].into(),
         8 => {
             let values: BTreeSet<String> = ["north".to_owned()].into();
-            let zone = chance.pick(&[Match::Exists, Match::Absent, Match::OneOf(values.clone()), Match::NoneOf(values)]);
+            let zone = chance.pick(&[AttributeCondition::Exists, AttributeCondition::Absent, AttributeCondition::OneOf(values.clone()), AttributeCondition::NoneOf(values)]);
             place.attributes = zone.map(|m| (word("zone"), m)).into_iter().collect();
         }
         9 => {
-            let level = chance.pick(&[Level::Node, Level::Node, Level::Rack]).unwrap_or(Level::Node);
-            place.apart = Some(Apart { from: Vec::new(), level });
+            let level = chance.pick(&[PlacementScope::Node, PlacementScope::Node, PlacementScope::Rack]).unwrap_or(PlacementScope::Node);
+            place.apart = Some(AntiAffinity { from: Vec::new(), level });
         }
-        _ => place.spread = chance.pick(&[Level::Node, Level::Rack]),
+        _ => place.spread = chance.pick(&[PlacementScope::Node, PlacementScope::Rack]),
     }
 }
 
-fn order(chance: &mut Chance, nodes: usize, tenants: usize, trees: usize) -> Order {
-    let place = |chance: &mut Chance, n: usize| usize::try_from(chance.below(u64::try_from(n).unwrap_or(1))).unwrap_or(0);
+fn order(chance: &mut RandomSource, nodes: usize, tenants: usize, trees: usize) -> OperatorAction {
+    let place = |chance: &mut RandomSource, n: usize| usize::try_from(chance.below(u64::try_from(n).unwrap_or(1))).unwrap_or(0);
     let (node, tenant) = (place(chance, nodes), place(chance, tenants));
     match chance.below(20) {
-        0..=7 => Order::Resize { pick: chance.any(), percent: chance.between(20, 220) },
+        0..=7 => OperatorAction::Resize { pick: chance.any(), percent: chance.between(20, 220) },
         8..=9 => {
             let within = chance.percent(70).then(|| Duration::from_secs(chance.between(1, 40)));
             let then = if chance.percent(30) { AfterDrain::Decommission } else { AfterDrain::Stay };
-            Order::Drain { node, within, then }
+            OperatorAction::Drain { node, within, then }
         }
-        10..=11 => Order::Undrain { node },
-        12..=13 => Order::Change {
+        10..=11 => OperatorAction::Undrain { node },
+        12..=13 => OperatorAction::Change {
             tenant,
             queue: chance.percent(60).then(|| trees::leaf(chance)),
             priority: chance.percent(60).then(|| chance.small(0, 5).cast_signed()),
             lifetime: chance.percent(10).then(|| Duration::from_secs(chance.between(20, 200))),
         },
-        14..=16 => Order::Queues { tree: place(chance, trees) },
+        14..=16 => OperatorAction::Queues { tree: place(chance, trees) },
         17..=18 => {
-            let gate = chance.pick(&[Gate::Open, Gate::Paused, Gate::Draining, Gate::Closed]).unwrap_or_default();
-            Order::Gate { queue: trees::leaf(chance), gate }
+            let gate = chance.pick(&[QueueState::Open, QueueState::Paused, QueueState::Draining, QueueState::Closed]).unwrap_or_default();
+            OperatorAction::Gate { queue: trees::leaf(chance), gate }
         }
-        _ => Order::Kill { tenant },
+        _ => OperatorAction::Kill { tenant },
     }
 }

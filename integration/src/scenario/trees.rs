@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::queue::spec::{Amount, Order, Preemptable, QueueSpec, Share, Tree};
+use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueSpec, QueueShare, QueueTree};
 use headroom_types::{Name, QueuePath};
 
 use super::estate::word;
-use crate::world::chance::Chance;
+use crate::world::chance::RandomSource;
 
 /// Leaves below the root, and leaves below `lab`.
 const LEAVES: [&str; 2] = ["etl", "adhoc"];
@@ -26,12 +26,12 @@ enum Mood {
 }
 
 /// Random trees, at least one.
-pub(super) fn any(chance: &mut Chance) -> Vec<Tree> {
+pub(super) fn any(chance: &mut RandomSource) -> Vec<QueueTree> {
     if chance.percent(15) {
         return vec![tree(Mood::Mild, chance)];
     }
     let strict = chance.between(1, 2);
-    let mut trees: Vec<Tree> = (0..strict).map(|_| tree(Mood::Strict, chance)).collect();
+    let mut trees: Vec<QueueTree> = (0..strict).map(|_| tree(Mood::Strict, chance)).collect();
     trees.push(tree(Mood::Mild, chance));
     trees
 }
@@ -44,34 +44,34 @@ pub(super) fn leaves() -> Vec<QueuePath> {
 }
 
 /// A random leaf.
-pub(super) fn leaf(chance: &mut Chance) -> QueuePath {
+pub(super) fn leaf(chance: &mut RandomSource) -> QueuePath {
     chance.pick(&leaves()).unwrap_or_else(QueuePath::default_leaf)
 }
 
-fn tree(mood: Mood, chance: &mut Chance) -> Tree {
+fn tree(mood: Mood, chance: &mut RandomSource) -> QueueTree {
     let named = |name: &&str, spec| (word::<Name>(name), spec);
     let mut children: BTreeMap<Name, QueueSpec> = LEAVES.iter().map(|name| named(name, leaf_spec(mood, 250, chance))).collect();
     let below = LAB.iter().map(|name| named(name, leaf_spec(mood, 500, chance))).collect();
     let lab = QueueSpec { children: below, gate: Default::default(), ..shares(mood, 250, chance) };
     children.extend([named(&"lab", lab), named(&"default", QueueSpec::default())]);
     let root = QueueSpec { children, ..QueueSpec::default() };
-    Tree::new(root).unwrap_or_else(|problems| unreachable!("a scenario with queues that are not right: {problems:?}"))
+    QueueTree::new(root).unwrap_or_else(|problems| unreachable!("a scenario with queues that are not right: {problems:?}"))
 }
 
-fn part(thousandths: u32) -> Share {
-    Share { memory: Some(Amount::Part(thousandths)), ..Share::default() }
+fn part(thousandths: u32) -> QueueShare {
+    QueueShare { memory: Some(Amount::Part(thousandths)), ..QueueShare::default() }
 }
 
 /// The shares of a queue relative to its siblings.
-fn shares(mood: Mood, most: u32, chance: &mut Chance) -> QueueSpec {
-    let guaranteed = if chance.percent(70) { part(chance.small(50, most)) } else { Share::default() };
-    let maximum = if mood == Mood::Strict && chance.percent(40) { part(chance.small(most, 1000)) } else { Share::default() };
+fn shares(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
+    let guaranteed = if chance.percent(70) { part(chance.small(50, most)) } else { QueueShare::default() };
+    let maximum = if mood == Mood::Strict && chance.percent(40) { part(chance.small(most, 1000)) } else { QueueShare::default() };
     let weight = chance.percent(30).then(|| chance.small(1, 5));
     QueueSpec { guaranteed, maximum, weight, priority: chance.small(0, 1).cast_signed(), ..QueueSpec::default() }
 }
 
-fn leaf_spec(mood: Mood, most: u32, chance: &mut Chance) -> QueueSpec {
-    let order = if chance.percent(50) { Order::Fair } else { Order::Fifo };
+fn leaf_spec(mood: Mood, most: u32, chance: &mut RandomSource) -> QueueSpec {
+    let order = if chance.percent(50) { LeafOrder::Fair } else { LeafOrder::Fifo };
     let preemptable = if chance.percent(15) { Preemptable::No } else { Preemptable::Yes };
     let mild = QueueSpec { order, preemptable, ..shares(mood, most, chance) };
     if mood == Mood::Mild {

@@ -9,7 +9,7 @@ use crate::provoke::{Needs, Programs, cases};
 
 /// The expected end of a case's job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ends {
+pub enum TreatmentEnd {
     /// The task succeeds.
     Cured,
     /// The task fails at once with this text in its message.
@@ -20,7 +20,7 @@ pub enum Ends {
 
 /// The condition of a case's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NodeCondition {
     /// No special condition.
     Quiet,
     /// The limit of all containers is below the node's memory.
@@ -34,7 +34,7 @@ pub enum Place {
 
 /// A job with one task.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct TreatmentCase {
     /// Its name in the table.
     pub program: String,
     /// The sub-cause of its failure.
@@ -47,7 +47,7 @@ pub struct Case {
     /// Number of attempts that the treatment implies.
     pub attempts: usize,
     /// The expected end of its job.
-    pub ends: Ends,
+    pub ends: TreatmentEnd,
     /// Memory limit of a task.
     pub limit: Bytes,
     /// Heap of a task, if it has one.
@@ -59,13 +59,13 @@ pub struct Case {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The condition of its node.
-    pub place: Place,
+    pub place: NodeCondition,
 }
 
-impl Case {
+impl TreatmentCase {
     /// The first tool or condition that this machine lacks.
     pub fn missing(&self) -> Option<&'static str> {
-        let guest = (self.place == Place::Starved && !in_guest()).then_some("host to starve, only guests");
+        let guest = (self.place == NodeCondition::Starved && !in_guest()).then_some("host to starve, only guests");
         self.needs.missing().or(guest)
     }
 }
@@ -75,7 +75,7 @@ fn words(all: &[&str]) -> Vec<String> {
 }
 
 /// All cases. The programs may still be uncompiled.
-pub fn all(programs: &Programs) -> Vec<Case> {
+pub fn all(programs: &Programs) -> Vec<TreatmentCase> {
     let mut all = own_limits(programs);
     all.extend(treated(programs));
     all.extend(run_again());
@@ -85,36 +85,36 @@ pub fn all(programs: &Programs) -> Vec<Case> {
     all
 }
 
-fn plain(program: &str, cause: SubCause, needs: Needs, command: Vec<String>) -> Case {
-    Case {
+fn plain(program: &str, cause: SubCause, needs: Needs, command: Vec<String>) -> TreatmentCase {
+    TreatmentCase {
         program: program.to_owned(),
         cause,
         treatment: "",
         needs,
         attempts: 1,
-        ends: Ends::Cured,
+        ends: TreatmentEnd::Cured,
         limit: Bytes::from_mib(64),
         heap: None,
         stage: String::new(),
         rest: String::new(),
         command,
-        place: Place::Quiet,
+        place: NodeCondition::Quiet,
     }
 }
 
-fn python(program: &str, cause: SubCause, code: &str) -> Case {
+fn python(program: &str, cause: SubCause, code: &str) -> TreatmentCase {
     let stage = "runtime = \"python\"".to_owned();
-    Case { stage, ..plain(program, cause, Needs::Python, words(&["python3", "-c", code])) }
+    TreatmentCase { stage, ..plain(program, cause, Needs::Python, words(&["python3", "-c", code])) }
 }
 
 /// A case that fails at once with this text in its message.
-fn failed(case: Case, says: &'static str) -> Case {
-    Case { ends: Ends::Failed(says), limit: Bytes::from_mib(288), ..case }
+fn failed(case: TreatmentCase, says: &'static str) -> TreatmentCase {
+    TreatmentCase { ends: TreatmentEnd::Failed(says), limit: Bytes::from_mib(288), ..case }
 }
 
 /// A case with a heap of 96 MiB.
-fn with_heap(case: Case, runtime: &str) -> Case {
-    Case { heap: Some(Bytes::from_mib(96)), stage: format!("runtime = \"{runtime}\""), ..case }
+fn with_heap(case: TreatmentCase, runtime: &str) -> TreatmentCase {
+    TreatmentCase { heap: Some(Bytes::from_mib(96)), stage: format!("runtime = \"{runtime}\""), ..case }
 }
 
 fn script(text: String) -> Vec<String> {
@@ -122,7 +122,7 @@ fn script(text: String) -> Vec<String> {
 }
 
 /// Cases that fail at once.
-fn own_limits(p: &Programs) -> Vec<Case> {
+fn own_limits(p: &Programs) -> Vec<TreatmentCase> {
     let classes = p.classes.display().to_string();
     let java = |flags: &str, what: &str| words(&["java", "-cp", &classes, flags, "Provoke", what]);
     let own = |program, needs, command| plain(program, SubCause::OwnLimit, needs, command);
@@ -133,8 +133,8 @@ fn own_limits(p: &Programs) -> Vec<Case> {
     let node = words(&["node", "--max-old-space-size=32", &provoke, "heap"]);
     let direct = java("-XX:MaxDirectMemorySize=24m", "direct");
     vec![
-        failed(Case { stage: "runtime = \"python\"".into(), ..own("ulimit-v", Needs::Python, shell) }, "ulimit -v"),
-        failed(Case { stage: "runtime = \"go\"".into(), ..own("go-ulimit-v", Needs::Go, go) }, "RLIMIT_AS"),
+        failed(TreatmentCase { stage: "runtime = \"python\"".into(), ..own("ulimit-v", Needs::Python, shell) }, "ulimit -v"),
+        failed(TreatmentCase { stage: "runtime = \"go\"".into(), ..own("go-ulimit-v", Needs::Go, go) }, "RLIMIT_AS"),
         with_heap(failed(own("xmx-by-hand", Needs::Java, java("-Xmx32m", "live")), "-Xmx"), "jvm"),
         with_heap(failed(own("direct-by-hand", Needs::Java, direct), "MaxDirectMemorySize"), "jvm"),
         with_heap(failed(own("old-space-by-hand", Needs::Node, node), "--max-old-space-size"), "node"),
@@ -143,59 +143,59 @@ fn own_limits(p: &Programs) -> Vec<Case> {
 }
 
 /// Cases that a treatment cures, and a leak.
-fn treated(p: &Programs) -> Vec<Case> {
+fn treated(p: &Programs) -> Vec<TreatmentCase> {
     let native = |program, cause, arguments: &[&str]| {
         let path = p.native.display().to_string();
         let command = std::iter::once(path).chain(words(arguments)).collect();
-        Case { attempts: 2, ..plain(program, cause, Needs::Nothing, command) }
+        TreatmentCase { attempts: 2, ..plain(program, cause, Needs::Nothing, command) }
     };
     let leak = "import time\nk=[]\nwhile True:\n k.append(b'x' * (1 << 20))\n time.sleep(0.05)";
     let data = "import time\nk=[]\nfor n in range(90):\n k.append(b'x' * (1 << 20))\n time.sleep(0.008)";
-    let leak = Case {
+    let leak = TreatmentCase {
         // The sizes are 48, 96, 144 and 288 MiB. The last is more than four times the first.
         attempts: 4,
         treatment: "grow memory",
         limit: Bytes::from_mib(48),
-        ends: Ends::Failed("(leak)"),
+        ends: TreatmentEnd::Failed("(leak)"),
         ..python("leak", SubCause::Leak, leak)
     };
     let arenas = native("idle-arenas", SubCause::NativeArenas, &["idle-arenas"]);
     let files = native("temporary-files", SubCause::Tmpfs, &["temporary", "120"]);
     vec![
         leak,
-        Case { attempts: 2, ..python("larger-data", SubCause::OwnData, data) },
-        Case { stage: "runtime_flags = \"none\"".to_owned(), ..arenas },
+        TreatmentCase { attempts: 2, ..python("larger-data", SubCause::OwnData, data) },
+        TreatmentCase { stage: "runtime_flags = \"none\"".to_owned(), ..arenas },
         native("thread-pool", SubCause::ThreadStacks, &["pool"]),
-        Case { stage: "env = { TMPDIR = \"/dev/shm\" }".to_owned(), ..files },
+        TreatmentCase { stage: "env = { TMPDIR = \"/dev/shm\" }".to_owned(), ..files },
     ]
 }
 
 /// Failures unrelated to the program's memory. The task runs again, elsewhere or on the same node.
-fn run_again() -> Vec<Case> {
+fn run_again() -> Vec<TreatmentCase> {
     let first_ends = |how: &str| script(format!("[ {{attempt}} = 1 ] && {how}; exit 0"));
-    let twice = |program, cause, command| Case { attempts: 2, ..plain(program, cause, Needs::Nothing, command) };
+    let twice = |program, cause, command| TreatmentCase { attempts: 2, ..plain(program, cause, Needs::Nothing, command) };
     let rest = "[retry]\nmax_attempts = 2\n".to_owned();
     let missing = twice("no-such-program", SubCause::NotStarted, words(&["/nowhere/no-such-program"]));
     vec![
         twice("killed-from-outside", SubCause::FromOutside, first_ends("kill -9 $$")),
         twice("exit-137", SubCause::Code137, first_ends("exit 137")),
-        Case { rest, ends: Ends::Failed("there is no such program"), ..missing },
+        TreatmentCase { rest, ends: TreatmentEnd::Failed("there is no such program"), ..missing },
     ]
 }
 
 /// Memory of a JVM beside its heap, threads that the host refuses, and files in memory.
-fn short_of_something(p: &Programs) -> Vec<Case> {
+fn short_of_something(p: &Programs) -> Vec<TreatmentCase> {
     let (classes, file) = (p.classes.display(), p.sources.join("provoke.py").display().to_string());
     let java =
         |flags: &str, what: &str| script(format!("exec java -XX:+ExitOnOutOfMemoryError -cp {classes} {flags} Provoke {what}"));
     let rest = "[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"1GiB\"\n".to_owned();
-    let jvm = |program, cause, mib, command| Case {
+    let jvm = |program, cause, mib, command| TreatmentCase {
         limit: Bytes::from_mib(mib),
         heap: Some(Bytes::from_mib(160)),
         stage: "runtime = \"jvm\"\nruntime_flags = \"none\"".to_owned(),
         rest: rest.clone(),
         attempts: 2,
-        ends: Ends::Treated,
+        ends: TreatmentEnd::Treated,
         ..plain(program, cause, Needs::Java, command)
     };
     let piped = script(format!("[ {{attempt}} = 1 ] || exit 0; exec python3 {file} piped ."));
@@ -203,52 +203,52 @@ fn short_of_something(p: &Programs) -> Vec<Case> {
     vec![
         jvm("idle-heap", SubCause::HeapIdle, 256, java("-Xms160m -Xmx160m -XX:+AlwaysPreTouch -XX:+UseSerialGC", "beside")),
         jvm("too-many-threads", SubCause::ThreadLimit, 640, java("-Xmx160m -XX:+UseSerialGC", "sleepers")),
-        Case { attempts: 2, ..python_program("files-in-pipes", SubCause::PageCache, piped) },
-        Case { attempts: 2, limit: Bytes::from_mib(96), ..python_program("no-room-for-files", SubCause::Thrashing, mapped) },
+        TreatmentCase { attempts: 2, ..python_program("files-in-pipes", SubCause::PageCache, piped) },
+        TreatmentCase { attempts: 2, limit: Bytes::from_mib(96), ..python_program("no-room-for-files", SubCause::Thrashing, mapped) },
     ]
 }
 
-fn python_program(program: &str, cause: SubCause, command: Vec<String>) -> Case {
-    Case { stage: "runtime = \"python\"".to_owned(), ..plain(program, cause, Needs::Python, command) }
+fn python_program(program: &str, cause: SubCause, command: Vec<String>) -> TreatmentCase {
+    TreatmentCase { stage: "runtime = \"python\"".to_owned(), ..plain(program, cause, Needs::Python, command) }
 }
 
 /// Cases in which the first attempt is killed for a limit outside the task.
-fn outer(p: &Programs) -> Vec<Case> {
+fn outer(p: &Programs) -> Vec<TreatmentCase> {
     let fill = script(format!("[ {{attempt}} = 1 ] || exit 0; exec {} own-data", p.native.display()));
-    let on = |program, cause, place| Case {
+    let on = |program, cause, place| TreatmentCase {
         attempts: 2,
         limit: Bytes::from_mib(288),
         place,
         ..plain(program, cause, Needs::Nothing, fill.clone())
     };
     vec![
-        on("outer-limit", SubCause::OuterLimit, Place::Fenced),
-        on("left-in-memory", SubCause::Leftover, Place::Littered),
-        on("host-out-of-memory", SubCause::HostMemory, Place::Starved),
+        on("outer-limit", SubCause::OuterLimit, NodeCondition::Fenced),
+        on("left-in-memory", SubCause::Leftover, NodeCondition::Littered),
+        on("host-out-of-memory", SubCause::HostMemory, NodeCondition::Starved),
     ]
 }
 
 /// The programs of the diagnosis, each as a task with two attempts.
-fn provoked(p: &Programs) -> Vec<Case> {
-    let one = |case: crate::provoke::Case| {
+fn provoked(p: &Programs) -> Vec<TreatmentCase> {
+    let one = |case: crate::provoke::DiagnosisCase| {
         let row = usual(case.expected);
         let fails = row.first == Treatment::Fail;
         let env: Vec<String> = case.env.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
         let stage = format!("runtime = {:?}\nruntime_flags = \"none\"\nenv = {{ {} }}", case.runtime, env.join(", "));
-        Case {
+        TreatmentCase {
             program: case.program.to_owned(),
             cause: case.expected,
             treatment: "",
             needs: case.needs,
             attempts: if fails { 1 } else { 2 },
-            ends: if fails { Ends::Failed("limit") } else { Ends::Treated },
+            ends: if fails { TreatmentEnd::Failed("limit") } else { TreatmentEnd::Treated },
             limit: case.limit,
             heap: case.heap,
             stage,
             // The cap limits the last attempt, because some programs take very long to fill a node.
             rest: format!("[retry]\nmax_attempts = 2\nmemory_attempts = 2\ncap = \"{}B\"\n", case.limit.mul_ratio(2, 1).get()),
             command: (case.command)(p),
-            place: Place::Quiet,
+            place: NodeCondition::Quiet,
         }
     };
     // The locked memory limit of tasks is too low for that program, so it would end differently.

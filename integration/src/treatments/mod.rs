@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, NodeShape};
 use crate::provoke::Programs;
 
-pub use cases::{Case, Ends, Place, all};
+pub use cases::{TreatmentCase, TreatmentEnd, NodeCondition, all};
 
 /// Memory of the node: enough for the second attempt of the largest case, and at most the memory of
 /// a guest.
@@ -26,7 +26,7 @@ const RESERVE: Bytes = Bytes::from_mib(96);
 
 /// One row of the table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Row {
+pub struct TreatmentRow {
     /// The program.
     pub program: String,
     /// The expected sub-cause.
@@ -45,7 +45,7 @@ pub struct Row {
     pub right: bool,
 }
 
-impl Row {
+impl TreatmentRow {
     /// Attempts in excess of those that the treatment implies.
     pub fn wasted(&self) -> usize {
         self.attempts.saturating_sub(self.least)
@@ -54,23 +54,23 @@ impl Row {
 
 /// A cluster that runs failing programs.
 #[derive(Debug)]
-pub struct Ward {
+pub struct TreatmentBench {
     cluster: Cluster,
     /// The programs.
     pub programs: Programs,
 }
 
-impl Ward {
+impl TreatmentBench {
     /// A cluster of one node. `native` is the built program `provoke`.
-    pub fn new(native: &Path) -> Result<Ward> {
+    pub fn new(native: &Path) -> Result<TreatmentBench> {
         let cluster = Cluster::start(&[NodeShape { memory: NODE, cpus: 8, enforcer: None }])?;
         let name = format!("headroom-treatments-{}", std::process::id());
         let programs = Programs::new(native, cluster.dir(), &name);
-        Ok(Ward { cluster, programs })
+        Ok(TreatmentBench { cluster, programs })
     }
 
     /// Runs the job of one case to its end.
-    pub fn run(&self, case: &Case) -> Result<(Row, AppView)> {
+    pub fn run(&self, case: &TreatmentCase) -> Result<(TreatmentRow, AppView)> {
         self.programs.compile(case.needs)?;
         let place = places::make(case.place, &self.cluster, &self.programs)?;
         let app = self.cluster.submit(&job(case))?;
@@ -83,7 +83,7 @@ impl Ward {
 }
 
 /// The job file of a case. Growth is disabled, because a growing task fails less often.
-fn job(case: &Case) -> String {
+fn job(case: &TreatmentCase) -> String {
     let heap = case.heap.unwrap_or(case.limit);
     let overhead = case.limit.saturating_sub(heap);
     let memory = case.limit.saturating_add(RESERVE);
@@ -103,20 +103,20 @@ fn job(case: &Case) -> String {
     )
 }
 
-fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
+fn row(case: &TreatmentCase, end: &AppView, task: &TaskRow) -> TreatmentRow {
     let first = task.attempts.first();
     let failed = match case.ends {
         // The second attempt may fail for another reason. For example, a limit that was set by hand
         // can be below the larger budget.
-        Ends::Treated => first,
-        Ends::Cured | Ends::Failed(_) => task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some()),
+        TreatmentEnd::Treated => first,
+        TreatmentEnd::Cured | TreatmentEnd::Failed(_) => task.attempts.iter().rev().find(|attempt| attempt.treatment.is_some()),
     };
     let named = failed.and_then(|attempt| attempt.diagnosis.first()).map_or(SubCause::Unnamed, |found| found.name);
     let treatment = first.and_then(|attempt| attempt.treatment).map(|treated| treated.to_string()).unwrap_or_default();
     let (ended, outcome) = match case.ends {
-        Ends::Cured => (end.state == AppState::Finished, format!("{:?}", end.state).to_lowercase()),
-        Ends::Failed(says) => (end.state == AppState::Failed && task.note.contains(says), task.note.clone()),
-        Ends::Treated => second(case, task),
+        TreatmentEnd::Cured => (end.state == AppState::Finished, format!("{:?}", end.state).to_lowercase()),
+        TreatmentEnd::Failed(says) => (end.state == AppState::Failed && task.note.contains(says), task.note.clone()),
+        TreatmentEnd::Treated => second(case, task),
     };
     let usual = usual(case.cause);
     let shown = match (case.treatment, usual.remedy) {
@@ -125,7 +125,7 @@ fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
         (other, _) => other.to_owned(),
     };
     let right = ended && named == case.cause && treatment.starts_with(&shown) && task.attempts.len() == case.attempts;
-    Row {
+    TreatmentRow {
         program: case.program.clone(),
         cause: case.cause,
         named,
@@ -138,7 +138,7 @@ fn row(case: &Case, end: &AppView, task: &TaskRow) -> Row {
 }
 
 /// Checks the size and remedies of the second attempt, for a program that never succeeds.
-fn second(case: &Case, task: &TaskRow) -> (bool, String) {
+fn second(case: &TreatmentCase, task: &TaskRow) -> (bool, String) {
     let (Some(first), Some(second)) = (task.attempts.first(), task.attempts.get(1)) else {
         return (false, format!("no second attempt: {}", task.note));
     };

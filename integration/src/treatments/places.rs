@@ -10,7 +10,7 @@ use headroom_types::Bytes;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::Place;
+use super::NodeCondition;
 use crate::cluster::{Cluster, SOON, until};
 use crate::jobs::JobFile;
 use crate::leftovers::HostTmpfs;
@@ -32,21 +32,21 @@ const FILLED: Duration = Duration::from_secs(180);
 
 /// A condition of a node; dropping it restores the node.
 #[derive(Debug)]
-pub(super) enum Made {
+pub(super) enum AppliedCondition {
     Nothing,
     Fence { _limit: Limit, _left: Option<HostTmpfs> },
     Hog { _process: Hog },
 }
 
-pub(super) fn make(place: Place, cluster: &Cluster, programs: &Programs) -> Result<Made> {
+pub(super) fn make(place: NodeCondition, cluster: &Cluster, programs: &Programs) -> Result<AppliedCondition> {
     match place {
-        Place::Quiet => Ok(Made::Nothing),
-        Place::Fenced => Ok(Made::Fence { _limit: Limit::lower(cluster)?, _left: None }),
-        Place::Littered => {
+        NodeCondition::Quiet => Ok(AppliedCondition::Nothing),
+        NodeCondition::Fenced => Ok(AppliedCondition::Fence { _limit: Limit::lower(cluster)?, _left: None }),
+        NodeCondition::Littered => {
             let left = leave(cluster)?;
-            Ok(Made::Fence { _limit: Limit::lower(cluster)?, _left: Some(left) })
+            Ok(AppliedCondition::Fence { _limit: Limit::lower(cluster)?, _left: Some(left) })
         }
-        Place::Starved => Ok(Made::Hog { _process: Hog::fed(&programs.native)? }),
+        NodeCondition::Starved => Ok(AppliedCondition::Hog { _process: Hog::fed(&programs.native)? }),
     }
 }
 

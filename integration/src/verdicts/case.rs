@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use headroom_node_core::{Scope, classify};
+use headroom_node_core::{VerdictScope, classify};
 use headroom_types::{Bytes, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, TaskReport};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
@@ -11,7 +11,7 @@ use super::tools::Tools;
 
 /// One case.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct VerdictCase {
     /// Its name in the table.
     pub name: &'static str,
     /// The enforcers for which it makes sense.
@@ -19,15 +19,15 @@ pub struct Case {
     /// The kind of node that it needs.
     pub stage: Stage,
     /// How often it runs.
-    pub pace: Pace,
+    pub pace: CaseFrequency,
     /// The container's limit. MiB.
     pub mib: u64,
     /// The program.
     pub program: Program,
     /// The action on the container.
-    pub act: Act,
+    pub act: CaseAction,
     /// The right verdict.
-    pub right: Right,
+    pub right: ExpectedVerdict,
 }
 
 /// All three enforcers.
@@ -90,7 +90,7 @@ impl FromStr for Stage {
 
 /// The share of rounds in which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum CaseFrequency {
     /// Each round.
     Every,
     /// One round in ten, because a runtime has to start.
@@ -99,13 +99,13 @@ pub enum Pace {
     Hundredth,
 }
 
-impl Pace {
+impl CaseFrequency {
     /// Number of runs; at least one.
     pub fn times(self, rounds: u32) -> u32 {
         match self {
-            Pace::Every => rounds,
-            Pace::Tenth => rounds.div_ceil(10),
-            Pace::Hundredth => rounds.div_ceil(100),
+            CaseFrequency::Every => rounds,
+            CaseFrequency::Tenth => rounds.div_ceil(10),
+            CaseFrequency::Hundredth => rounds.div_ceil(100),
         }
         .max(1)
     }
@@ -150,7 +150,7 @@ pub enum Runtime {
 
 /// The action on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum CaseAction {
     /// No action.
     None,
     /// Its program is killed when it is ready.
@@ -167,7 +167,7 @@ pub enum Act {
 
 /// The right verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum ExpectedVerdict {
     /// This reason with this dimension.
     Is(ExitReason, Option<Dimension>),
     /// Stop or kill, according to the counters: whichever came first.
@@ -183,7 +183,7 @@ pub enum Right {
     StuckOrDead,
 }
 
-impl Case {
+impl VerdictCase {
     /// The launch of its container; the reason if its runtime is not on this machine.
     pub(super) fn launch(&self, tools: &Tools) -> Result<LaunchSpec, String> {
         tools.launch(&self.program)
@@ -204,35 +204,35 @@ impl Case {
 
     /// Whether the action waits until the program is ready.
     pub fn waits(&self) -> bool {
-        self.act != Act::None
+        self.act != CaseAction::None
     }
 
     /// Checks the verdict. An error describes the difference.
     pub fn judge(&self, report: &ExitReport, codes: &[i32]) -> Result<(), String> {
         let e = &report.evidence;
-        let verdict = classify(e, Scope::Container, codes);
+        let verdict = classify(e, VerdictScope::Container, codes);
         if verdict.reason != report.reason {
             return Err(format!("its evidence speaks of {}", verdict.reason));
         }
         let killed = e.own.events.oom_kill > 0;
         match self.right {
-            Right::Is(reason, dimension) => {
+            ExpectedVerdict::Is(reason, dimension) => {
                 let same = (report.reason, verdict.dimension) == (reason, dimension);
                 same.then_some(()).ok_or_else(|| format!("{} was to be expected", shown(reason, dimension)))
             }
-            Right::StopOrKill => {
+            ExpectedVerdict::StopOrKill => {
                 let stopped = report.reason == ExitReason::Stopped && e.stop_asked == Some(StopCause::Asked);
                 let by_us = e.stop_asked == Some(StopCause::OverLimit);
                 let over = report.reason == ExitReason::OverheadOom && (by_us || e.stop_asked.is_none() && killed);
                 (stopped || over).then_some(()).ok_or_else(|| "neither the stop nor the kill".into())
             }
-            Right::TaskVictim => task_victim(report),
-            Right::TaskOrExecutor if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) => Ok(()),
-            Right::EachTask(..) | Right::TaskOrExecutor => {
+            ExpectedVerdict::TaskVictim => task_victim(report),
+            ExpectedVerdict::TaskOrExecutor if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) => Ok(()),
+            ExpectedVerdict::EachTask(..) | ExpectedVerdict::TaskOrExecutor => {
                 let well = report.reason == (ExitReason::Exit { code: 0 });
                 well.then_some(()).ok_or_else(|| "its executor was to end well".into())
             }
-            Right::StuckOrDead => {
+            ExpectedVerdict::StuckOrDead => {
                 let stuck = report.reason == ExitReason::StalledAtLimit && e.stop_asked == Some(StopCause::Stalled) && !killed;
                 let oom = [ExitReason::HeapOom, ExitReason::OverheadOom].contains(&report.reason);
                 let dead = oom && (killed || e.exit_code == Some(3));
@@ -244,9 +244,9 @@ impl Case {
     /// Checks the executor's verdict on one of its tasks. An error describes the difference.
     pub fn judge_task(&self, report: &TaskReport) -> Result<(), String> {
         let (reason, dimension) = match self.right {
-            Right::EachTask(reason, dimension) => (reason, dimension),
-            Right::TaskOrExecutor => (ExitReason::AncestorOom, None),
-            Right::Is(..) | Right::StopOrKill | Right::TaskVictim | Right::StuckOrDead => {
+            ExpectedVerdict::EachTask(reason, dimension) => (reason, dimension),
+            ExpectedVerdict::TaskOrExecutor => (ExitReason::AncestorOom, None),
+            ExpectedVerdict::Is(..) | ExpectedVerdict::StopOrKill | ExpectedVerdict::TaskVictim | ExpectedVerdict::StuckOrDead => {
                 return Err("it was to have no tasks".into());
             }
         };
@@ -257,12 +257,12 @@ impl Case {
     /// The right verdict as text.
     pub fn expected(&self) -> String {
         match self.right {
-            Right::Is(reason, dimension) => shown(reason, dimension),
-            Right::StopOrKill => "stopped | overhead_oom".into(),
-            Right::TaskVictim => "exit(0), its task task_oom".into(),
-            Right::EachTask(reason, dimension) => shown(reason, dimension),
-            Right::TaskOrExecutor => "ancestor_oom | overhead_oom of its executor".into(),
-            Right::StuckOrDead => "stalled_at_limit | oom".into(),
+            ExpectedVerdict::Is(reason, dimension) => shown(reason, dimension),
+            ExpectedVerdict::StopOrKill => "stopped | overhead_oom".into(),
+            ExpectedVerdict::TaskVictim => "exit(0), its task task_oom".into(),
+            ExpectedVerdict::EachTask(reason, dimension) => shown(reason, dimension),
+            ExpectedVerdict::TaskOrExecutor => "ancestor_oom | overhead_oom of its executor".into(),
+            ExpectedVerdict::StuckOrDead => "stalled_at_limit | oom".into(),
         }
     }
 }
@@ -285,7 +285,7 @@ fn task_victim(report: &ExitReport) -> Result<(), String> {
     let task = report.tasks.first().ok_or("its task is not in the report")?;
     let mut e = Evidence::empty(report.evidence.enforcer);
     (e.signal, e.own) = (Some(9), task.facts.clone());
-    let reason = classify(&e, Scope::Task, &[]).reason;
+    let reason = classify(&e, VerdictScope::Task, &[]).reason;
     if reason == ExitReason::TaskOom { Ok(()) } else { Err(format!("the task's counters speak of {reason}")) }
 }
 

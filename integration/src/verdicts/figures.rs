@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::case::Case;
-use super::play::Played;
-use super::wrong::Wrong;
+use super::case::VerdictCase;
+use super::play::CaseResult;
+use super::wrong::WrongVerdict;
 
 /// The results of a run on one enforcer.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Figures {
+pub struct MatrixResults {
     /// The enforcer.
     pub enforcer: String,
     /// Number of cases.
@@ -28,9 +28,9 @@ pub struct Figures {
     /// The same: 99th percentile. Milliseconds.
     pub kill_to_report_p99_ms: Option<u64>,
     /// Wrong verdicts.
-    pub wrong: Vec<Wrong>,
+    pub wrong: Vec<WrongVerdict>,
     /// One row per case.
-    pub table: Vec<Row>,
+    pub table: Vec<VerdictCaseRow>,
     /// Skipped cases with reasons.
     pub skipped: Vec<String>,
     /// Cgroups that were left at the end, and reports that contradicted an earlier one.
@@ -39,7 +39,7 @@ pub struct Figures {
 
 /// The results of one case.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Row {
+pub struct VerdictCaseRow {
     /// Its name.
     pub case: String,
     /// Number of containers by verdict.
@@ -60,14 +60,14 @@ pub struct Row {
     pub stuck: BTreeMap<u64, u32>,
 }
 
-impl Row {
+impl VerdictCaseRow {
     /// The empty row of a case.
-    pub fn of(case: &Case) -> Row {
-        Row { case: case.name.to_owned(), expected: case.expected(), ..Row::default() }
+    pub fn of(case: &VerdictCase) -> VerdictCaseRow {
+        VerdictCaseRow { case: case.name.to_owned(), expected: case.expected(), ..VerdictCaseRow::default() }
     }
 
     /// Counts one container.
-    pub(super) fn count(&mut self, played: &Played) {
+    pub(super) fn count(&mut self, played: &CaseResult) {
         *self.verdicts.entry(played.verdict.clone()).or_default() += 1;
         self.rounds += 1;
         self.right += u32::from(played.wrong.is_none());
@@ -102,9 +102,9 @@ fn quantile(counts: &BTreeMap<u64, u32>, percent: u64) -> Option<u64> {
     })
 }
 
-impl Figures {
+impl MatrixResults {
     /// Adds a row.
-    pub fn add(&mut self, row: Row, wrong: Vec<Wrong>) {
+    pub fn add(&mut self, row: VerdictCaseRow, wrong: Vec<WrongVerdict>) {
         self.cases += 1;
         self.rounds += row.rounds;
         self.right += row.right;
@@ -120,7 +120,7 @@ impl Figures {
     }
 
     /// Adds the results of another run with the same kind of enforcer.
-    pub fn join(&mut self, other: Figures) {
+    pub fn join(&mut self, other: MatrixResults) {
         for row in other.table {
             self.add(row, Vec::new());
         }
@@ -146,7 +146,7 @@ impl Figures {
                 1 => row.verdicts.keys().cloned().collect(),
                 _ => row.verdicts.iter().map(|(verdict, n)| format!("{verdict} {n}")).collect(),
             };
-            let Row { case, expected, rounds, right, kills, .. } = row;
+            let VerdictCaseRow { case, expected, rounds, right, kills, .. } = row;
             let lives = row.lives();
             let (enforcer, verdicts) = (&self.enforcer, verdicts.join(", "));
             let _ =

@@ -11,7 +11,7 @@ use headroom_types::{Bytes, EnforcerKind};
 
 use super::case::Stage;
 use super::tools::{CLASSES, Tools};
-use super::{Figures, Plan, bin_dir, on_this_kernel};
+use super::{MatrixResults, Plan, bin_dir, on_this_kernel};
 use crate::guest::{Disk, Guest, job};
 
 /// Memory of the guests with memory for a hundred containers.
@@ -32,10 +32,10 @@ const ROUND: Duration = Duration::from_secs(40);
 
 /// Runs the matrix in guests, by starting `program` (this one) with `arguments` in them. The last
 /// line of its output is its results as JSON. An empty `stages` means all.
-pub fn in_guests(rounds: u32, only: &str, stages: &[Stage], program: &Path, arguments: &[&str]) -> Result<Figures> {
+pub fn in_guests(rounds: u32, only: &str, stages: &[Stage], program: &Path, arguments: &[&str]) -> Result<MatrixResults> {
     let classes = tempfile::Builder::new().prefix("headroom-classes-").tempdir().context("a directory for classes")?;
     let tools = Tools::find(classes.path())?;
-    let mut all = Figures { enforcer: EnforcerKind::Cgroup2.to_string(), ..Figures::default() };
+    let mut all = MatrixResults { enforcer: EnforcerKind::Cgroup2.to_string(), ..MatrixResults::default() };
     for together in GUESTS {
         let wanted = |stage: &&Stage| stages.is_empty() || stages.contains(stage);
         let names: Vec<&str> = together.iter().filter(wanted).map(|stage| stage.as_str()).collect();
@@ -62,7 +62,7 @@ pub fn in_guests(rounds: u32, only: &str, stages: &[Stage], program: &Path, argu
 }
 
 /// In a guest: runs the given stages.
-pub fn here(rounds: u32, only: String, stages: Vec<Stage>) -> Result<Figures> {
+pub fn here(rounds: u32, only: String, stages: Vec<Stage>) -> Result<MatrixResults> {
     let scratch = Path::new(job::DISK).join("scratch");
     std::fs::create_dir_all(&scratch)?;
     if stages.contains(&Stage::Swapped) {

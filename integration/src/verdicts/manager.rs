@@ -18,9 +18,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{Bytes, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    Desired, DesiredContainer, Health, NodeRegistered, NodeReport, NodeReportReply, RegisterNode, RunOrder, Want,
+    DesiredStateLine, DesiredContainer, NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, RegisterNode, RunOrder, ContainerDesiredState,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -32,7 +32,7 @@ const CHANGES: usize = 4096;
 
 /// A received exit report.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ReceivedReport {
     /// The report.
     pub(super) report: Box<ExitReport>,
     /// Time of receipt.
@@ -41,7 +41,7 @@ pub(super) struct Told {
 
 /// A fake resource manager.
 #[derive(Clone, Debug)]
-pub(super) struct Manager {
+pub(super) struct MatrixManager {
     /// Its base URL.
     pub(super) url: String,
     book: Arc<Mutex<Book>>,
@@ -50,19 +50,19 @@ pub(super) struct Manager {
 #[derive(Debug, Default)]
 struct Book {
     next: u64,
-    wants: BTreeMap<ContainerId, Want>,
+    wants: BTreeMap<ContainerId, ContainerDesiredState>,
     /// Changes for the connected agent.
     line: Option<mpsc::Sender<DesiredContainer>>,
-    waiting: BTreeMap<ContainerId, oneshot::Sender<Told>>,
+    waiting: BTreeMap<ContainerId, oneshot::Sender<ReceivedReport>>,
     /// Ends that were reported again with another verdict after the acknowledgement.
     contradicted: Vec<ContainerId>,
     told: BTreeMap<ContainerId, String>,
-    health: Option<Health>,
+    health: Option<NodeHealthState>,
 }
 
-impl Manager {
+impl MatrixManager {
     /// Starts one on a free port, within the caller's runtime.
-    pub(super) async fn start() -> Result<Manager> {
+    pub(super) async fn start() -> Result<MatrixManager> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("a free port")?;
         let url = format!("http://{}", listener.local_addr()?);
         let book = Arc::new(Mutex::new(Book::default()));
@@ -72,11 +72,11 @@ impl Manager {
             .route("/v1/nodes/{node}/desired", get(desired))
             .with_state(Arc::clone(&book));
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(Manager { url, book })
+        Ok(MatrixManager { url, book })
     }
 
     /// Orders a container to run. Its report arrives after its end.
-    pub(super) fn run(&self, memory: Bytes, launch: LaunchSpec) -> Result<(ContainerId, oneshot::Receiver<Told>)> {
+    pub(super) fn run(&self, memory: Bytes, launch: LaunchSpec) -> Result<(ContainerId, oneshot::Receiver<ReceivedReport>)> {
         let (ended, end) = oneshot::channel();
         let mut book = locked(&self.book);
         book.next += 1;
@@ -93,7 +93,7 @@ impl Manager {
             token: None,
         };
         book.waiting.insert(id.clone(), ended);
-        book.want(&id, Want::Run(Box::new(order)));
+        book.want(&id, ContainerDesiredState::Run(Box::new(order)));
         Ok((id, end))
     }
 
@@ -102,7 +102,7 @@ impl Manager {
         let mut book = locked(&self.book);
         // A container that ended meanwhile is forgotten; there is nothing to stop.
         if book.wants.contains_key(id) {
-            book.want(id, Want::Stop { cause: StopCause::Asked });
+            book.want(id, ContainerDesiredState::Stop { cause: StopCause::Asked });
         }
     }
 
@@ -112,7 +112,7 @@ impl Manager {
     }
 
     /// The health in the agent's registration; `None` before it.
-    pub(super) fn health(&self) -> Option<Health> {
+    pub(super) fn health(&self) -> Option<NodeHealthState> {
         locked(&self.book).health.clone()
     }
 
@@ -128,11 +128,11 @@ fn locked(book: &Mutex<Book>) -> MutexGuard<'_, Book> {
 }
 
 impl Book {
-    fn want(&mut self, id: &ContainerId, want: Want) {
+    fn want(&mut self, id: &ContainerId, want: ContainerDesiredState) {
         let change = DesiredContainer { container: id.clone(), want: want.clone() };
         match want {
-            Want::Forget => drop(self.wants.remove(id)),
-            Want::Run(_) | Want::Stop { .. } => drop(self.wants.insert(id.clone(), want)),
+            ContainerDesiredState::Forget => drop(self.wants.remove(id)),
+            ContainerDesiredState::Run(_) | ContainerDesiredState::Stop { .. } => drop(self.wants.insert(id.clone(), want)),
         }
         // An agent that is gone or too slow reconnects and receives the full state.
         if self.line.as_ref().is_some_and(|line| line.try_send(change).is_err()) {
@@ -152,9 +152,9 @@ impl Book {
             }
             if let Some(waiting) = self.waiting.remove(&id) {
                 // The receiver may have given up.
-                let _ = waiting.send(Told { report: Box::new(report), at });
+                let _ = waiting.send(ReceivedReport { report: Box::new(report), at });
             }
-            self.want(&id, Want::Forget);
+            self.want(&id, ContainerDesiredState::Forget);
         }
         ids
     }
@@ -169,7 +169,7 @@ async fn register(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<Registe
 
 async fn report(State(book): State<Arc<Mutex<Book>>>, Json(body): Json<NodeReport>) -> Response {
     if body.epoch != EPOCH {
-        return (StatusCode::GONE, Json(Problem::new(Code::HR0410, "another epoch"))).into_response();
+        return (StatusCode::GONE, Json(ProblemDetails::new(ErrorCode::HR0410, "another epoch"))).into_response();
     }
     Json(NodeReportReply { received: locked(&book).take_in(body.exits) }).into_response()
 }
@@ -180,10 +180,10 @@ async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
     let all = {
         let mut book = locked(&book);
         book.line = Some(line);
-        let of = |(id, want): (&ContainerId, &Want)| DesiredContainer { container: id.clone(), want: want.clone() };
+        let of = |(id, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer { container: id.clone(), want: want.clone() };
         book.wants.iter().map(of).collect()
     };
-    let first = Desired { epoch: EPOCH, full: true, containers: all };
+    let first = DesiredStateLine { epoch: EPOCH, full: true, containers: all };
     let lines = futures_util::stream::unfold((Some(first), changes), |(first, mut changes)| async move {
         let next = match first {
             Some(first) => first,
@@ -192,7 +192,7 @@ async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
                 while let Ok(more) = changes.try_recv() {
                     some.push(more);
                 }
-                Desired { epoch: EPOCH, full: false, containers: some }
+                DesiredStateLine { epoch: EPOCH, full: false, containers: some }
             }
         };
         let mut text = serde_json::to_vec(&next).ok()?;

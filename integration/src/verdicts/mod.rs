@@ -29,14 +29,14 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::{guest, programs};
-use case::{Case, Stage};
+use case::{VerdictCase, Stage};
 use node::Node;
-use play::{Played, play};
+use play::{CaseResult, play};
 use tools::Tools;
 
-pub use figures::{Figures, Row};
+pub use figures::{MatrixResults, VerdictCaseRow};
 pub use guests::{here, in_guests};
-pub use wrong::Wrong;
+pub use wrong::WrongVerdict;
 
 /// Number of containers in a burst.
 const HERD: u32 = 100;
@@ -59,8 +59,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn cases(&self, stage: Stage) -> Vec<Case> {
-        let wanted = |case: &Case| {
+    fn cases(&self, stage: Stage) -> Vec<VerdictCase> {
+        let wanted = |case: &VerdictCase| {
             let on_stage = case.stage == stage && (self.stages.is_empty() || self.stages.contains(&stage));
             on_stage && case.on.contains(&self.enforcer) && case.name.contains(&self.only)
         };
@@ -87,14 +87,14 @@ pub fn of_this_kernel() -> EnforcerKind {
 }
 
 /// Runs all cases of the plan on this kernel. `scratch` is a directory on a disk, not in memory.
-pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<Figures> {
+pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<MatrixResults> {
     let tools = Tools::find(scratch)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(perform(plan, &tools))
 }
 
-async fn perform(plan: &Plan, tools: &Tools) -> Result<Figures> {
-    let mut company = Company { plan, tools, figures: Figures { enforcer: plan.enforcer.to_string(), ..Figures::default() } };
+async fn perform(plan: &Plan, tools: &Tools) -> Result<MatrixResults> {
+    let mut company = MatrixRun { plan, tools, figures: MatrixResults { enforcer: plan.enforcer.to_string(), ..MatrixResults::default() } };
     company.roomy().await?;
     company.fenced().await?;
     company.nested().await?;
@@ -103,24 +103,24 @@ async fn perform(plan: &Plan, tools: &Tools) -> Result<Figures> {
     Ok(company.figures)
 }
 
-struct Company<'a> {
+struct MatrixRun<'a> {
     plan: &'a Plan,
     tools: &'a Tools,
-    figures: Figures,
+    figures: MatrixResults,
 }
 
 /// A case with its launch and number of runs.
-struct Booked {
-    case: Case,
+struct ScheduledCase {
+    case: VerdictCase,
     launch: LaunchSpec,
     /// The tasks of its executor.
     tasks: Vec<TaskStart>,
     times: u32,
 }
 
-impl Booked {
+impl ScheduledCase {
     /// Runs it once. An executor returns one result for each of its tasks.
-    async fn play(&self, node: &Node, round: u32) -> Result<Vec<Played>> {
+    async fn play(&self, node: &Node, round: u32) -> Result<Vec<CaseResult>> {
         if self.tasks.is_empty() {
             return Ok(vec![play(node, &self.case, &self.launch, round).await?]);
         }
@@ -128,12 +128,12 @@ impl Booked {
     }
 }
 
-impl Company<'_> {
-    fn booked(&mut self, stage: Stage) -> Vec<Booked> {
+impl MatrixRun<'_> {
+    fn booked(&mut self, stage: Stage) -> Vec<ScheduledCase> {
         let mut booked = Vec::new();
         for case in self.plan.cases(stage) {
             match case.launch(self.tools).and_then(|launch| Ok((launch, case.tasks(self.tools)?))) {
-                Ok((launch, tasks)) => booked.push(Booked { times: case.pace.times(self.plan.rounds), case, launch, tasks }),
+                Ok((launch, tasks)) => booked.push(ScheduledCase { times: case.pace.times(self.plan.rounds), case, launch, tasks }),
                 Err(why) => self.figures.skipped.push(format!("{}: {why}", case.name)),
             }
         }
@@ -148,7 +148,7 @@ impl Company<'_> {
             return Ok(());
         }
         let node = Arc::new(Node::start(self.plan.enforcer, ROOM).await?);
-        let mixed: Vec<Booked> = single.into_iter().chain(swapped).collect();
+        let mixed: Vec<ScheduledCase> = single.into_iter().chain(swapped).collect();
         self.mixed(&node, mixed).await?;
         for booked in herds {
             self.herd(&node, booked).await?;
@@ -158,7 +158,7 @@ impl Company<'_> {
     }
 
     /// Runs all cases in parallel, round by round, with a bounded number of containers.
-    async fn mixed(&mut self, node: &Arc<Node>, booked: Vec<Booked>) -> Result<()> {
+    async fn mixed(&mut self, node: &Arc<Node>, booked: Vec<ScheduledCase>) -> Result<()> {
         let most = booked.iter().map(|b| b.times).max().unwrap_or(0);
         let places = Arc::new(Semaphore::new(self.plan.at_once()));
         let booked = Arc::new(booked);
@@ -178,7 +178,7 @@ impl Company<'_> {
                 });
             }
         }
-        let mut played: BTreeMap<usize, Vec<Played>> = BTreeMap::new();
+        let mut played: BTreeMap<usize, Vec<CaseResult>> = BTreeMap::new();
         while let Some(done) = playing.join_next().await {
             let (n, one) = done.context("a round")??;
             played.entry(n).or_default().extend(one);
@@ -190,7 +190,7 @@ impl Company<'_> {
     }
 
     /// Runs a hundred containers at once, all at their limits, in each round.
-    async fn herd(&mut self, node: &Arc<Node>, booked: Booked) -> Result<()> {
+    async fn herd(&mut self, node: &Arc<Node>, booked: ScheduledCase) -> Result<()> {
         let (booked, mut all) = (Arc::new(booked), Vec::new());
         for round in 0..booked.times {
             let mut playing = JoinSet::new();
@@ -237,7 +237,7 @@ impl Company<'_> {
         Ok(())
     }
 
-    async fn beside_an_innocent(&mut self, node: &Node, booked: &Booked) -> Result<Vec<Played>> {
+    async fn beside_an_innocent(&mut self, node: &Node, booked: &ScheduledCase) -> Result<Vec<CaseResult>> {
         let innocent = cases::innocent();
         let launch = innocent.launch(self.tools).map_err(anyhow::Error::msg)?;
         let mut all = Vec::new();
@@ -288,8 +288,8 @@ impl Company<'_> {
         Ok(())
     }
 
-    fn note(&mut self, booked: &Booked, all: Vec<Played>) {
-        let (mut row, mut wrong) = (Row::of(&booked.case), Vec::new());
+    fn note(&mut self, booked: &ScheduledCase, all: Vec<CaseResult>) {
+        let (mut row, mut wrong) = (VerdictCaseRow::of(&booked.case), Vec::new());
         for played in all {
             row.count(&played);
             wrong.extend(played.wrong);

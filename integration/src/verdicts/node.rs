@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_types::{Bytes, ContainerId, EnforcerKind};
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::manager::Manager;
+use super::manager::MatrixManager;
 use crate::{programs, sweep};
 
 /// Timeout for the start of an agent and for the `ready` line of a program.
@@ -26,7 +26,7 @@ const GLANCE: Duration = Duration::from_millis(3);
 #[derive(Debug)]
 pub(super) struct Node {
     /// Its manager.
-    pub(super) manager: Manager,
+    pub(super) manager: MatrixManager,
     name: String,
     /// The cgroup above the agent's own.
     outer: Option<String>,
@@ -64,11 +64,11 @@ impl Node {
             EnforcerKind::Poll => None,
         };
         let dir = tempfile::Builder::new().prefix("headroom-matrix-").tempdir().context("a directory for the node")?;
-        let manager = Manager::start().await?;
+        let manager = MatrixManager::start().await?;
         let node = Node { manager, name, outer, memory, enforcer, root, dir, child: Mutex::default() };
         node.start_agent()?;
         let healthy = wait("the agent to register", SOON, || node.manager.health()).await.map_err(|e| node.with_log(e))?;
-        ensure!(healthy == Health::Healthy, "the enforcer {enforcer} is not fit: {healthy:?}");
+        ensure!(healthy == NodeHealthState::Healthy, "the enforcer {enforcer} is not fit: {healthy:?}");
         Ok(node)
     }
 

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use headroom_node_core::{Scope, classify};
+use headroom_node_core::{VerdictScope, classify};
 use headroom_types::{ContainerId, TaskReport};
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::task::TaskStart;
 use serde_json::Value;
 
-use super::case::{Act, Case, shown, stuck_ms};
-use super::manager::Told;
+use super::case::{CaseAction, VerdictCase, shown, stuck_ms};
+use super::manager::ReceivedReport;
 use super::master::Master;
 use super::node::Node;
-use super::wrong::Wrong;
+use super::wrong::WrongVerdict;
 
 /// Timeout for an exit report, including the start of a runtime in a guest on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(240);
@@ -23,7 +23,7 @@ const UNTOLD: &str = "no report";
 
 /// The result of one container, or of one task of an executor.
 #[derive(Debug)]
-pub(super) struct Played {
+pub(super) struct CaseResult {
     /// The reported verdict.
     pub(super) verdict: String,
     /// Whether a process of it was killed: by the kernel for memory, by the agent, or by the
@@ -36,11 +36,11 @@ pub(super) struct Played {
     /// Duration of the stall at its limit, if the program reported its begin. Milliseconds.
     pub(super) stuck_ms: Option<u64>,
     /// The difference from the right verdict.
-    pub(super) wrong: Option<Wrong>,
+    pub(super) wrong: Option<WrongVerdict>,
 }
 
 /// Runs `case` once. An error is a failure of this program or of the machine, not a wrong verdict.
-pub(super) async fn play(node: &Node, case: &Case, launch: &LaunchSpec, round: u32) -> Result<Played> {
+pub(super) async fn play(node: &Node, case: &VerdictCase, launch: &LaunchSpec, round: u32) -> Result<CaseResult> {
     let (id, end) = node.manager.run(case.limit(), launch.clone())?;
     if case.waits() {
         node.ready(&id).await.with_context(|| format!("{}, round {round}", case.name))?;
@@ -55,11 +55,11 @@ pub(super) async fn play(node: &Node, case: &Case, launch: &LaunchSpec, round: u
 /// Runs an executor once: its tasks, and its own successful end.
 pub(super) async fn play_tasks(
     node: &Node,
-    case: &Case,
+    case: &VerdictCase,
     launch: &LaunchSpec,
     tasks: &[TaskStart],
     round: u32,
-) -> Result<Vec<Played>> {
+) -> Result<Vec<CaseResult>> {
     let master = Master::open().await?;
     let mut launch = launch.clone();
     launch.env.extend(master.environment(tasks.len()));
@@ -80,8 +80,8 @@ pub(super) async fn play_tasks(
 }
 
 /// A missing report counts as wrong. The state of its container is attached.
-fn untold(node: &Node, case: &Case, id: &ContainerId, round: u32) -> Played {
-    let wrong = Wrong {
+fn untold(node: &Node, case: &VerdictCase, id: &ContainerId, round: u32) -> CaseResult {
+    let wrong = WrongVerdict {
         case: case.name.to_owned(),
         round,
         expected: case.expected(),
@@ -91,13 +91,13 @@ fn untold(node: &Node, case: &Case, id: &ContainerId, round: u32) -> Played {
         log_tail: String::new(),
         agent: node.traces_of(id),
     };
-    Played { verdict: UNTOLD.to_owned(), killed: false, lived_ms: None, told_ms: None, stuck_ms: None, wrong: Some(wrong) }
+    CaseResult { verdict: UNTOLD.to_owned(), killed: false, lived_ms: None, told_ms: None, stuck_ms: None, wrong: Some(wrong) }
 }
 
-fn judge_task(case: &Case, report: &TaskReport, round: u32) -> Played {
+fn judge_task(case: &VerdictCase, report: &TaskReport, round: u32) -> CaseResult {
     let e = &report.evidence;
     let verdict = shown(report.reason, report.dimension);
-    let wrong = case.judge_task(report).err().map(|why| Wrong {
+    let wrong = case.judge_task(report).err().map(|why| WrongVerdict {
         case: case.name.to_owned(),
         round,
         expected: case.expected(),
@@ -108,19 +108,19 @@ fn judge_task(case: &Case, report: &TaskReport, round: u32) -> Played {
         agent: Vec::new(),
     });
     let lived_ms = report.started.and_then(|s| report.ended.0.checked_sub(s.0));
-    Played { verdict, killed: e.own.events.oom_kill > 0 || e.signal == Some(9), lived_ms, told_ms: None, stuck_ms: None, wrong }
+    CaseResult { verdict, killed: e.own.events.oom_kill > 0 || e.signal == Some(9), lived_ms, told_ms: None, stuck_ms: None, wrong }
 }
 
-fn act(node: &Node, act: Act, id: &ContainerId, round: u32) -> Result<()> {
+fn act(node: &Node, act: CaseAction, id: &ContainerId, round: u32) -> Result<()> {
     match act {
-        Act::None => Ok(()),
-        Act::Kill => node.kill_program(id),
-        Act::KillAll => node.kill_group(id),
-        Act::Stop => {
+        CaseAction::None => Ok(()),
+        CaseAction::Kill => node.kill_program(id),
+        CaseAction::KillAll => node.kill_group(id),
+        CaseAction::Stop => {
             node.manager.stop(id);
             Ok(())
         }
-        Act::StopAtGate => {
+        CaseAction::StopAtGate => {
             if round.is_multiple_of(2) {
                 node.open_gate(id)?;
                 pause(round % 13);
@@ -132,7 +132,7 @@ fn act(node: &Node, act: Act, id: &ContainerId, round: u32) -> Result<()> {
                 node.open_gate(id)
             }
         }
-        Act::CrashAtGate => {
+        CaseAction::CrashAtGate => {
             node.open_gate(id)?;
             pause(round % 17);
             node.crash()?;
@@ -147,11 +147,11 @@ fn pause(ms: u32) {
 }
 
 /// Checks one report.
-pub(super) fn judge(node: &Node, case: &Case, told: &Told, codes: &[i32], round: u32) -> Played {
+pub(super) fn judge(node: &Node, case: &VerdictCase, told: &ReceivedReport, codes: &[i32], round: u32) -> CaseResult {
     let report = &told.report;
     let e = &report.evidence;
-    let verdict = shown(report.reason, classify(e, Scope::Container, codes).dimension);
-    let wrong = case.judge(report, codes).err().map(|why| Wrong {
+    let verdict = shown(report.reason, classify(e, VerdictScope::Container, codes).dimension);
+    let wrong = case.judge(report, codes).err().map(|why| WrongVerdict {
         case: case.name.to_owned(),
         round,
         expected: case.expected(),
@@ -163,5 +163,5 @@ pub(super) fn judge(node: &Node, case: &Case, told: &Told, codes: &[i32], round:
     });
     let killed = e.own.events.oom_kill > 0 || e.signal == Some(9);
     let lived_ms = report.started.and_then(|s| report.ended.0.checked_sub(s.0));
-    Played { verdict, killed, lived_ms, told_ms: told.at.0.checked_sub(report.ended.0), stuck_ms: stuck_ms(report), wrong }
+    CaseResult { verdict, killed, lived_ms, told_ms: told.at.0.checked_sub(report.ended.0), stuck_ms: stuck_ms(report), wrong }
 }

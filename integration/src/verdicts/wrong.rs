@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A wrong verdict.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Wrong {
+pub struct WrongVerdict {
     /// The case.
     pub case: String,
     /// The round.

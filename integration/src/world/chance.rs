@@ -2,12 +2,12 @@
 
 /// A deterministic source of random numbers.
 #[derive(Clone, Debug)]
-pub struct Chance(u64);
+pub struct RandomSource(u64);
 
-impl Chance {
+impl RandomSource {
     /// A source with this seed.
     pub fn new(seed: u64) -> Self {
-        Chance(seed ^ 0x6a09_e667_f3bc_c908)
+        RandomSource(seed ^ 0x6a09_e667_f3bc_c908)
     }
     /// The next number.
     pub fn any(&mut self) -> u64 {
@@ -43,8 +43,8 @@ impl Chance {
         from.get(usize::try_from(self.below(n)).unwrap_or(0)).cloned()
     }
     /// A separate source: draws from it do not change the numbers of this one.
-    pub fn split(&mut self) -> Chance {
-        Chance::new(self.any())
+    pub fn split(&mut self) -> RandomSource {
+        RandomSource::new(self.any())
     }
 }
 
@@ -54,10 +54,10 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_numbers_and_another_one_others() {
-        let numbers = |seed| (0..5).map(|_| Chance::new(seed).any()).collect::<Vec<_>>();
+        let numbers = |seed| (0..5).map(|_| RandomSource::new(seed).any()).collect::<Vec<_>>();
         assert_eq!(numbers(1), numbers(1));
         assert_ne!(numbers(1), numbers(2));
-        let mut chance = Chance::new(3);
+        let mut chance = RandomSource::new(3);
         assert!((0..1000).all(|_| (5..=9).contains(&chance.between(5, 9))));
     }
 }

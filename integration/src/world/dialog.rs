@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use headroom_appmaster::event::{Event, SizeRefusal};
+use headroom_appmaster::event::{MasterEvent, SizeRefusal};
 use headroom_client::retry::Backoff;
-use headroom_rm_core::{Answer, Call, How, Refusal, Size, Sync, Verdict};
+use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, CallRefusal, ContainerSize, MasterHeartbeat, RequestVerdict};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
-use headroom_wire::v1::am::{Ask, UpdateKind};
+use headroom_wire::v1::am::{PlacementRequest, ApplicationUpdateKind};
 use headroom_wire::v1::job::JobPatch;
 
-use super::manager::Input;
+use super::manager::SimManagerInput;
 use super::master::outcome_of;
-use super::wire::{Caller, Heard, Line, Reader};
-use super::{World, convert};
-use crate::scenario::Plant;
+use super::wire::{Caller, SimCallResult, Line, Reader};
+use super::{Simulation, convert};
+use crate::scenario::PlantedBug;
 
 /// Usual interval between two sync calls. Milliseconds.
 const HEARTBEAT: u64 = 1_000;
@@ -33,7 +33,7 @@ enum Stage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+enum SessionCall {
     Register,
     Sync,
     Finish,
@@ -59,17 +59,17 @@ enum Stream {
 
 /// The session of one master.
 #[derive(Debug)]
-pub(super) struct Dialog {
+pub(super) struct SimMasterSession {
     attempt: AttemptId,
     stage: Stage,
-    waiting: Option<(u64, Said)>,
+    waiting: Option<(u64, SessionCall)>,
     next: u64,
     backoff: Backoff,
     last_sync: Option<u64>,
     silent_since: u64,
     ever_known: bool,
-    asked: BTreeMap<RequestId, Ask>,
-    asking: Vec<Ask>,
+    asked: BTreeMap<RequestId, PlacementRequest>,
+    asking: Vec<PlacementRequest>,
     owed: BTreeMap<RequestId, u64>,
     acking: u64,
     patch: Option<JobPatch>,
@@ -80,10 +80,10 @@ pub(super) struct Dialog {
     stream_backoff: Backoff,
 }
 
-impl Dialog {
+impl SimMasterSession {
     pub(super) fn new(attempt: AttemptId, now: u64) -> Self {
         use std::time::Duration;
-        Dialog {
+        SimMasterSession {
             attempt,
             stage: Stage::Registering,
             waiting: None,
@@ -134,16 +134,16 @@ fn millis(wait: std::time::Duration) -> u64 {
     u64::try_from(wait.as_millis()).unwrap_or(0)
 }
 
-impl World {
+impl Simulation {
     pub(super) fn dialog_registers(&mut self, pid: u64) {
         let Some(p) = self.processes.get_mut(&pid) else { return };
         p.dialog.stage = Stage::Registering;
         let (attempt, url) = (p.dialog.attempt.clone(), Some(p.url.clone()));
-        let number = self.call(Caller::Process(pid), Input::Call(Box::new(Call::RegisterMaster { attempt, url })));
-        self.dialog_waits_for(pid, number, Said::Register);
+        let number = self.call(Caller::Process(pid), SimManagerInput::Call(Box::new(ClusterCall::RegisterMaster { attempt, url })));
+        self.dialog_waits_for(pid, number, SessionCall::Register);
     }
 
-    fn dialog_waits_for(&mut self, pid: u64, number: u64, said: Said) {
+    fn dialog_waits_for(&mut self, pid: u64, number: u64, said: SessionCall) {
         if let Some(p) = self.processes.get_mut(&pid) {
             p.dialog.waiting = Some((number, said));
         }
@@ -178,13 +178,13 @@ impl World {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let mut asks = p.core.asks(&p.greeting);
-        if self.plant == Plant::ReplacesDrained && !p.core.fleet().drained.is_empty() {
+        if self.plant == PlantedBug::ReplacesDrained && !p.core.fleet().drained.is_empty() {
             asks.iter_mut().filter(|ask| ask.request.as_str().starts_with("set-")).for_each(|ask| ask.count += 1);
         }
         let d = &mut p.dialog;
         d.acking = p.core.acknowledged();
-        let news = |ask: &Ask| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
-        let changed: Vec<Ask> = asks.into_iter().filter(news).collect();
+        let news = |ask: &PlacementRequest| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
+        let changed: Vec<PlacementRequest> = asks.into_iter().filter(news).collect();
         let spent = p.core.spent_requests();
         let withdraw: Vec<RequestId> = spent.into_iter().filter(|r| d.owed.contains_key(r) || d.asked.contains_key(r)).collect();
         withdraw.iter().for_each(|request| {
@@ -194,7 +194,7 @@ impl World {
             d.asked.remove(request);
         });
         changed.iter().for_each(|ask| self.oracle.asked(&p.greeting.token, &ask.request, ask.count));
-        let sync = Sync {
+        let sync = MasterHeartbeat {
             attempt: d.attempt.clone(),
             epoch,
             ack: d.acking,
@@ -205,20 +205,20 @@ impl World {
         d.asking = changed;
         d.last_sync = Some(now);
         d.next = now + HEARTBEAT;
-        let number = self.call(Caller::Process(pid), Input::Call(Box::new(Call::Sync(Box::new(sync)))));
-        self.dialog_waits_for(pid, number, Said::Sync);
+        let number = self.call(Caller::Process(pid), SimManagerInput::Call(Box::new(ClusterCall::Sync(Box::new(sync)))));
+        self.dialog_waits_for(pid, number, SessionCall::Sync);
     }
 
     fn dialog_ends(&mut self, pid: u64) {
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let Some(outcome) = p.outcome.clone() else { return };
         let attempt = p.dialog.attempt.clone();
-        let call = Call::Finish { attempt, outcome: outcome_of(&outcome), diagnostics: outcome.diagnostics };
-        let number = self.call(Caller::Process(pid), Input::Call(Box::new(call)));
-        self.dialog_waits_for(pid, number, Said::Finish);
+        let call = ClusterCall::Finish { attempt, outcome: outcome_of(&outcome), diagnostics: outcome.diagnostics };
+        let number = self.call(Caller::Process(pid), SimManagerInput::Call(Box::new(call)));
+        self.dialog_waits_for(pid, number, SessionCall::Finish);
     }
 
-    pub(super) fn dialog_hears(&mut self, pid: u64, number: u64, heard: Heard) {
+    pub(super) fn dialog_hears(&mut self, pid: u64, number: u64, heard: SimCallResult) {
         let Some(p) = self.processes.get_mut(&pid) else { return };
         if let Stream::Opening { number: waited, stream } = p.dialog.stream
             && waited == number
@@ -227,17 +227,17 @@ impl World {
         }
         if let Some(container) = p.dialog.resizes.remove(&number) {
             let refusal = match heard {
-                Heard::Refused(refusal) => SizeRefusal::Manager(refusal.to_string()),
-                Heard::Lost => SizeRefusal::NoAnswer("nobody answers".to_owned()),
-                Heard::Answer(..) | Heard::Listening | Heard::TooOld => return,
+                SimCallResult::Refused(refusal) => SizeRefusal::Manager(refusal.to_string()),
+                SimCallResult::Lost => SizeRefusal::NoAnswer("nobody answers".to_owned()),
+                SimCallResult::Answer(..) | SimCallResult::Listening | SimCallResult::TooOld => return,
             };
-            return self.core_steps(pid, Event::ResizeRefused { container, refusal });
+            return self.core_steps(pid, MasterEvent::ResizeRefused { container, refusal });
         }
         let Some((_, said)) = p.dialog.waiting.filter(|(waited, _)| *waited == number) else { return };
         match said {
-            Said::Register => self.dialog_registered(pid, heard),
-            Said::Sync => self.dialog_synced(pid, heard),
-            Said::Finish => self.dialog_finished(pid, heard),
+            SessionCall::Register => self.dialog_registered(pid, heard),
+            SessionCall::Sync => self.dialog_synced(pid, heard),
+            SessionCall::Finish => self.dialog_finished(pid, heard),
         }
         if self.processes.get(&pid).is_some_and(|p| p.dialog.stage == Stage::Over) {
             self.process_leaves(pid, 0);
@@ -246,21 +246,21 @@ impl World {
 
     /// Makes a resize call beside the session's other calls.
     pub(super) fn dialog_resizes(&mut self, pid: u64, container: ContainerId, resource: Resource) {
-        let size = Size { resource, heap: None };
-        let call = Call::Resize { container: container.clone(), version: None, size, how: How::Really };
-        let number = self.call(Caller::Process(pid), Input::Call(Box::new(call)));
+        let size = ContainerSize { resource, heap: None };
+        let call = ClusterCall::Resize { container: container.clone(), version: None, size, how: DryRun::Really };
+        let number = self.call(Caller::Process(pid), SimManagerInput::Call(Box::new(call)));
         if let Some(p) = self.processes.get_mut(&pid) {
             p.dialog.resizes.insert(number, container);
         }
     }
 
-    fn dialog_registered(&mut self, pid: u64, heard: Heard) {
+    fn dialog_registered(&mut self, pid: u64, heard: SimCallResult) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let d = &mut p.dialog;
         match heard {
-            Heard::Answer(answer, epoch) => {
-                let Answer::Master { largest, containers, cursor } = *answer else { return };
+            SimCallResult::Answer(answer, epoch) => {
+                let CallAnswer::Master { largest, containers, cursor } = *answer else { return };
                 (d.waiting, d.silent_since, d.ever_known) = (None, now, true);
                 d.backoff.reset();
                 d.stage = Stage::Known(epoch);
@@ -270,30 +270,30 @@ impl World {
                 d.from = (epoch, cursor);
                 d.stream = Stream::Closed { retry_at: now };
                 let containers = containers.into_iter().map(convert::granted).collect();
-                self.core_steps(pid, Event::Registered { epoch, largest, containers, cursor });
+                self.core_steps(pid, MasterEvent::Registered { epoch, largest, containers, cursor });
             }
-            Heard::Refused(refusal) if !may_try_again(&refusal) => {
+            SimCallResult::Refused(refusal) if !may_try_again(&refusal) => {
                 let words = format!("master process {pid} is refused: {refusal}");
                 self.diary.borrow_mut().note(now, &words);
                 self.process_leaves(pid, 1);
             }
-            Heard::Lost if !d.ever_known && now > d.silent_since + FIRST_ANSWER => self.process_leaves(pid, 6),
-            Heard::Refused(_) | Heard::Listening | Heard::TooOld | Heard::Lost => d.again_later(now),
+            SimCallResult::Lost if !d.ever_known && now > d.silent_since + FIRST_ANSWER => self.process_leaves(pid, 6),
+            SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld | SimCallResult::Lost => d.again_later(now),
         }
     }
 
-    fn dialog_synced(&mut self, pid: u64, heard: Heard) {
+    fn dialog_synced(&mut self, pid: u64, heard: SimCallResult) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let d = &mut p.dialog;
         let patch = d.patch.take();
-        let Heard::Answer(answer, _) = heard else {
+        let SimCallResult::Answer(answer, _) = heard else {
             if let Some(patch) = patch {
                 p.core.put_back(patch);
             }
             return self.dialog_sync_failed(pid, &heard);
         };
-        let Answer::Synced { verdicts, stop } = *answer else { return };
+        let CallAnswer::Synced { verdicts, stop } = *answer else { return };
         (d.waiting, d.silent_since) = (None, now);
         d.backoff.reset();
         if d.stage == Stage::Registering {
@@ -303,15 +303,15 @@ impl World {
         d.owed.retain(|_, cursor| *cursor > acked);
         let asking = std::mem::take(&mut d.asking);
         if stop && p.outcome.is_none() {
-            self.core_steps(pid, Event::Stop);
+            self.core_steps(pid, MasterEvent::Stop);
         }
         for ask in asking {
             let verdict = verdicts.iter().find(|(request, _)| *request == ask.request).map(|(_, v)| v.clone());
             match verdict {
-                Some(Verdict::Never { sentence, largest }) => {
-                    self.core_steps(pid, Event::Refused { request: ask.request, sentence, largest });
+                Some(RequestVerdict::Never { sentence, largest }) => {
+                    self.core_steps(pid, MasterEvent::Refused { request: ask.request, sentence, largest });
                 }
-                Some(Verdict::Fits | Verdict::Waits { .. }) | None => {
+                Some(RequestVerdict::Fits | RequestVerdict::Waits { .. }) | None => {
                     if let Some(p) = self.processes.get_mut(&pid) {
                         p.dialog.asked.insert(ask.request.clone(), ask);
                     }
@@ -320,25 +320,25 @@ impl World {
         }
     }
 
-    fn dialog_sync_failed(&mut self, pid: u64, heard: &Heard) {
+    fn dialog_sync_failed(&mut self, pid: u64, heard: &SimCallResult) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let d = &mut p.dialog;
         d.asking.clear();
         match heard {
-            Heard::Refused(refusal) if is_another_life(refusal) => return self.dialog_registers(pid),
-            Heard::Refused(refusal) if !may_try_again(refusal) => {
-                self.core_steps(pid, Event::Stop);
+            SimCallResult::Refused(refusal) if is_another_life(refusal) => return self.dialog_registers(pid),
+            SimCallResult::Refused(refusal) if !may_try_again(refusal) => {
+                self.core_steps(pid, MasterEvent::Stop);
                 if let Some(p) = self.processes.get_mut(&pid) {
                     p.dialog.stage = Stage::Over;
                 }
                 return;
             }
-            Heard::Refused(_) | Heard::Answer(..) | Heard::Listening | Heard::TooOld => {
+            SimCallResult::Refused(_) | SimCallResult::Answer(..) | SimCallResult::Listening | SimCallResult::TooOld => {
                 d.forget_asked();
                 d.again_later(now);
             }
-            Heard::Lost => {
+            SimCallResult::Lost => {
                 d.forget_asked();
                 d.again_later(now);
                 if p.outcome.is_some() && now > d.silent_since + LAST_WORDS {
@@ -351,11 +351,11 @@ impl World {
         }
     }
 
-    fn dialog_finished(&mut self, pid: u64, heard: Heard) {
+    fn dialog_finished(&mut self, pid: u64, heard: SimCallResult) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let d = &mut p.dialog;
-        if let Heard::Answer(..) = heard {
+        if let SimCallResult::Answer(..) = heard {
             d.stage = Stage::Over;
             return;
         }
@@ -363,9 +363,9 @@ impl World {
             p.core.put_back(patch);
         }
         match heard {
-            Heard::Refused(refusal) if is_another_life(&refusal) => self.dialog_registers(pid),
-            Heard::Refused(refusal) if !may_try_again(&refusal) => d.stage = Stage::Over,
-            Heard::Answer(..) | Heard::Refused(_) | Heard::Listening | Heard::TooOld | Heard::Lost => {
+            SimCallResult::Refused(refusal) if is_another_life(&refusal) => self.dialog_registers(pid),
+            SimCallResult::Refused(refusal) if !may_try_again(&refusal) => d.stage = Stage::Over,
+            SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld | SimCallResult::Lost => {
                 if now > d.silent_since + LAST_WORDS {
                     d.stage = Stage::Over;
                 } else {
@@ -380,24 +380,24 @@ impl World {
         let (app, (epoch, cursor)) = (p.app.clone(), p.dialog.from);
         let stream = self.number();
         let number =
-            self.call(Caller::Process(pid), Input::WatchApp { app, epoch, cursor, stream, reader: Reader::Process(pid) });
+            self.call(Caller::Process(pid), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Process(pid) });
         if let Some(p) = self.processes.get_mut(&pid) {
             p.dialog.stream = Stream::Opening { number, stream };
         }
     }
 
-    fn dialog_stream_answered(&mut self, pid: u64, stream: u64, heard: Heard) {
+    fn dialog_stream_answered(&mut self, pid: u64, stream: u64, heard: SimCallResult) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let d = &mut p.dialog;
         let stale = match heard {
-            Heard::Listening => {
+            SimCallResult::Listening => {
                 d.stream = Stream::Open { stream };
                 return;
             }
-            Heard::TooOld => true,
-            Heard::Refused(refusal) => is_another_life(&refusal),
-            Heard::Answer(..) | Heard::Lost => false,
+            SimCallResult::TooOld => true,
+            SimCallResult::Refused(refusal) => is_another_life(&refusal),
+            SimCallResult::Answer(..) | SimCallResult::Lost => false,
         };
         if !stale {
             d.stream = Stream::Closed { retry_at: now + millis(d.stream_backoff.wait()) };
@@ -432,10 +432,10 @@ impl World {
             p.dialog.from.1 = p.dialog.from.1.max(update.cursor);
             if p.dialog.stage == Stage::Known(epoch) {
                 let what = convert::update(update.what);
-                if let UpdateKind::Exited { request, .. } = &what {
+                if let ApplicationUpdateKind::Exited { request, .. } = &what {
                     p.dialog.owed.insert(request.clone(), update.cursor);
                 }
-                self.core_steps(pid, Event::Update { cursor: update.cursor, what });
+                self.core_steps(pid, MasterEvent::Update { cursor: update.cursor, what });
             }
         }
     }
@@ -455,36 +455,36 @@ impl World {
 }
 
 /// True for refusals with HR0410, which require a new registration.
-fn is_another_life(refusal: &Refusal) -> bool {
+fn is_another_life(refusal: &CallRefusal) -> bool {
     match refusal {
-        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => true,
-        Refusal::NoSuchApp(_)
-        | Refusal::NoSuchContainer(_)
-        | Refusal::NoSuchRequest { .. }
-        | Refusal::NoSuchTask { .. }
-        | Refusal::StaleAttempt { .. } => false,
-        Refusal::Recovering(_) | Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => false,
-        Refusal::NeverFits { .. } | Refusal::TooMany { .. } | Refusal::TooManyTags { .. } | Refusal::NotOver { .. } => false,
-        Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
-        Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
-        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) | Refusal::Overtaken { .. } => false,
+        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::MasterNotRegistered(_) => true,
+        CallRefusal::NoSuchApp(_)
+        | CallRefusal::NoSuchContainer(_)
+        | CallRefusal::NoSuchRequest { .. }
+        | CallRefusal::NoSuchTask { .. }
+        | CallRefusal::StaleAttempt { .. } => false,
+        CallRefusal::Recovering(_) | CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } => false,
+        CallRefusal::NeverFits { .. } | CallRefusal::TooMany { .. } | CallRefusal::TooManyTags { .. } | CallRefusal::NotOver { .. } => false,
+        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => false,
+        CallRefusal::QueueClosed { .. } | CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } => false,
+        CallRefusal::NoRoom { .. } | CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => false,
     }
 }
 
 /// True for refusals that a retry can resolve.
-fn may_try_again(refusal: &Refusal) -> bool {
+fn may_try_again(refusal: &CallRefusal) -> bool {
     match refusal {
-        Refusal::Recovering(_) | Refusal::TooMany { .. } => true,
-        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => false,
-        Refusal::NoSuchApp(_)
-        | Refusal::NoSuchContainer(_)
-        | Refusal::NoSuchRequest { .. }
-        | Refusal::NoSuchTask { .. }
-        | Refusal::StaleAttempt { .. } => false,
-        Refusal::NotLaunched(_) | Refusal::AppEnding { .. } | Refusal::NeverFits { .. } | Refusal::TooManyTags { .. } => false,
-        Refusal::NotOver { .. } => false,
-        Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => false,
-        Refusal::QueueClosed { .. } | Refusal::Conflict { .. } | Refusal::NotResizable { .. } => false,
-        Refusal::NoRoom { .. } | Refusal::Decommissioned(_) | Refusal::NotReserved(_) | Refusal::Overtaken { .. } => false,
+        CallRefusal::Recovering(_) | CallRefusal::TooMany { .. } => true,
+        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::MasterNotRegistered(_) => false,
+        CallRefusal::NoSuchApp(_)
+        | CallRefusal::NoSuchContainer(_)
+        | CallRefusal::NoSuchRequest { .. }
+        | CallRefusal::NoSuchTask { .. }
+        | CallRefusal::StaleAttempt { .. } => false,
+        CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } | CallRefusal::NeverFits { .. } | CallRefusal::TooManyTags { .. } => false,
+        CallRefusal::NotOver { .. } => false,
+        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => false,
+        CallRefusal::QueueClosed { .. } | CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } => false,
+        CallRefusal::NoRoom { .. } | CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => false,
     }
 }

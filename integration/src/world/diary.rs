@@ -8,17 +8,17 @@ const KEPT: usize = 40;
 
 /// The trace of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Diary {
+pub(super) struct RunTrace {
     hash: u64,
     count: u64,
     last: VecDeque<String>,
     echo: bool,
 }
 
-impl Diary {
+impl RunTrace {
     pub(super) fn new() -> Self {
         let echo = std::env::var_os("HEADROOM_SIM_ECHO").is_some();
-        Diary { hash: 0xcbf2_9ce4_8422_2325, count: 0, last: VecDeque::new(), echo }
+        RunTrace { hash: 0xcbf2_9ce4_8422_2325, count: 0, last: VecDeque::new(), echo }
     }
     /// Adds a line.
     pub(super) fn note(&mut self, now: u64, what: &str) {

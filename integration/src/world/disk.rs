@@ -3,55 +3,55 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headroom_rm_core::queue::spec::Tree;
-use headroom_rm_core::{Finished, NewApp, NodeMark, NodeTags, Restored, RestoredApp, Save, SavedState};
+use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::{EndedContainer, AppSubmission, NodeMark, NodeTags, Restored, RestoredApp, DurableRecord, SavedState};
 use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
 
 /// The durable state of a resource manager.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
-    apps: BTreeMap<AppId, (Arc<NewApp>, UnixMillis)>,
+    apps: BTreeMap<AppId, (Arc<AppSubmission>, UnixMillis)>,
     states: BTreeMap<AppId, SavedState>,
-    finished: Vec<Finished>,
+    finished: Vec<EndedContainer>,
     nodes: BTreeSet<NodeId>,
     marks: BTreeMap<NodeId, NodeMark>,
     tags: BTreeMap<NodeId, NodeTags>,
-    queues: Option<(u64, Tree)>,
+    queues: Option<(u64, QueueTree)>,
     last_app: u32,
     epoch: Epoch,
 }
 
 impl Disk {
-    pub(super) fn save(&mut self, save: &Save) {
+    pub(super) fn save(&mut self, save: &DurableRecord) {
         match save.clone() {
-            Save::App { app, spec, submitted } => {
+            DurableRecord::App { app, spec, submitted } => {
                 self.last_app = self.last_app.max(app.seq());
                 self.apps.insert(app, (spec, submitted));
             }
-            Save::State { app, state } => {
+            DurableRecord::State { app, state } => {
                 self.states.insert(app, state);
             }
-            Save::AppGone(app) => {
+            DurableRecord::AppGone(app) => {
                 self.apps.remove(&app);
                 self.states.remove(&app);
             }
-            Save::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
-            Save::ContainerGone(id) => self.finished.retain(|f| f.container != id),
-            Save::Node(node) => {
+            DurableRecord::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
+            DurableRecord::ContainerGone(id) => self.finished.retain(|f| f.container != id),
+            DurableRecord::Node(node) => {
                 self.nodes.insert(node);
             }
-            Save::NodeGone(node) => {
+            DurableRecord::NodeGone(node) => {
                 self.nodes.remove(&node);
             }
-            Save::Queues { generation, tree } => self.queues = Some((generation, *tree)),
-            Save::Mark { node, mark } => {
+            DurableRecord::Queues { generation, tree } => self.queues = Some((generation, *tree)),
+            DurableRecord::Mark { node, mark } => {
                 self.marks.insert(node, mark);
             }
-            Save::MarkGone(node) => {
+            DurableRecord::MarkGone(node) => {
                 self.marks.remove(&node);
             }
-            Save::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
-            Save::Tags { node, tags } => drop(self.tags.insert(node, tags)),
+            DurableRecord::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
+            DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, tags)),
         }
     }
     /// The initial state of the next incarnation. Its epoch is durable before it acts.

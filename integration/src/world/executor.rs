@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_executor::results::Results;
-use headroom_executor::slots::{Answer, Slots};
+use headroom_executor::results::UnackedResults;
+use headroom_executor::slots::{StartDecision, Slots};
 use headroom_executor::verdict::not_started;
-use headroom_node_core::{Scope, classify};
+use headroom_node_core::{VerdictScope, classify};
 use headroom_rm_core::RunOrder;
-use headroom_types::exit::{HeapFacts, MemoryEvents};
+use headroom_types::exit::{HeapReport, MemoryEvents};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Evidence, NodeId, StopCause, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage, ToExecutor, VERSION};
 
-use super::host::Ended;
-use super::{Thing as Any, World};
-use crate::oracle::Truth;
-use crate::scenario::{Habit, Plant};
+use super::host::SimProgramEnd;
+use super::{SimulationEvent as Any, Simulation};
+use crate::oracle::RealTaskEnd;
+use crate::scenario::{SimTaskPlan, PlantedBug};
 
 /// Time for which it continues without a master. Milliseconds.
 const WITHOUT_MASTER: u64 = 120_000;
@@ -32,7 +32,7 @@ const OWN_USE: Bytes = Bytes::from_mib(16);
 const GOOD: u64 = 2_000;
 
 #[derive(Debug)]
-pub(super) enum Thing {
+pub(super) enum SimExecutorEvent {
     /// Time to connect to the master.
     Try,
     /// The connection attempt failed.
@@ -91,7 +91,7 @@ struct Task {
 
 /// The end of a task's process.
 #[derive(Clone, Copy, Debug)]
-enum How {
+enum SimTaskEnd {
     Code(i32),
     /// Killed by the kernel at its own limit.
     OutOfMemory,
@@ -107,7 +107,7 @@ pub(super) struct Executor {
     token: String,
     url: String,
     slots: Slots,
-    results: Results,
+    results: UnackedResults,
     running: BTreeMap<TaskAttemptId, Task>,
     phase: Phase,
     line: Option<u64>,
@@ -127,7 +127,7 @@ impl Executor {
             token: said("HEADROOM_APP_TOKEN"),
             url: said("HEADROOM_MASTER_URL"),
             slots: Slots::new(said("HEADROOM_SLOTS").parse().unwrap_or(1)),
-            results: Results::default(),
+            results: UnackedResults::default(),
             running: BTreeMap::new(),
             phase: Phase::Working,
             line: None,
@@ -143,7 +143,7 @@ impl Executor {
     }
 }
 
-impl World {
+impl Simulation {
     /// Starts the program of a container.
     pub(super) fn program_starts(&mut self, node: &NodeId, id: &ContainerId, order: &RunOrder) {
         if order.request.is_none() {
@@ -155,8 +155,8 @@ impl World {
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
         self.executors.insert(id.clone(), Executor::new(node, order, self.now, stubborn));
         let takes = self.chance.between(5, 200);
-        self.later(takes, Any::Executor(id.clone(), Thing::Try));
-        self.later(WITHOUT_MASTER, Any::Executor(id.clone(), Thing::Look));
+        self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Try));
+        self.later(WITHOUT_MASTER, Any::Executor(id.clone(), SimExecutorEvent::Look));
     }
 
     /// Removes the program of a container whose processes ended, for any reason.
@@ -182,31 +182,31 @@ impl World {
         }
     }
 
-    pub(super) fn executor_thing(&mut self, id: &ContainerId, thing: Thing) {
+    pub(super) fn executor_thing(&mut self, id: &ContainerId, thing: SimExecutorEvent) {
         if !self.executors.contains_key(id) {
             return;
         }
         match thing {
-            Thing::Try => self.executor_tries(id),
-            Thing::NoAnswer => self.executor_waits(id),
-            Thing::Up { line } => self.executor_greets(id, line),
-            Thing::Told { line, message } => {
+            SimExecutorEvent::Try => self.executor_tries(id),
+            SimExecutorEvent::NoAnswer => self.executor_waits(id),
+            SimExecutorEvent::Up { line } => self.executor_greets(id, line),
+            SimExecutorEvent::Told { line, message } => {
                 let open = self.wires.connections.contains_key(&line);
                 if let Some(e) = self.executors.get_mut(id).filter(|e| open && e.line == Some(line)) {
                     (e.heard, e.alone_since) = (true, None);
                     self.executor_told(id, *message);
                 }
             }
-            Thing::LineDown { line } => self.executor_line_down(id, line),
-            Thing::Full { attempt } => self.task_full(id, &attempt),
-            Thing::Over { attempt } => self.task_over(id, &attempt),
-            Thing::HoldOver { attempt, limit } => self.hold_over(id, &attempt, limit),
-            Thing::Killed { attempt } => self.task_ends(id, &attempt, How::Killed),
-            Thing::Look => {}
-            Thing::Exit { code } => {
+            SimExecutorEvent::LineDown { line } => self.executor_line_down(id, line),
+            SimExecutorEvent::Full { attempt } => self.task_full(id, &attempt),
+            SimExecutorEvent::Over { attempt } => self.task_over(id, &attempt),
+            SimExecutorEvent::HoldOver { attempt, limit } => self.hold_over(id, &attempt, limit),
+            SimExecutorEvent::Killed { attempt } => self.task_ends(id, &attempt, SimTaskEnd::Killed),
+            SimExecutorEvent::Look => {}
+            SimExecutorEvent::Exit { code } => {
                 let node = self.executors.get(id).map(|e| e.node.clone());
                 if let Some(node) = node {
-                    return self.cell_ends(&node, id, Ended::Code(code));
+                    return self.cell_ends(&node, id, SimProgramEnd::Code(code));
                 }
             }
         }
@@ -226,11 +226,11 @@ impl World {
                     e.line = Some(line);
                 }
                 let takes = self.chance.between(1, 5);
-                self.later(takes, Any::Executor(id.clone(), Thing::Up { line }));
+                self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Up { line }));
             }
             Some(_) | None => {
                 let takes = if self.is_cut(Some(&node)) { 3_000 } else { self.chance.between(1, 5) };
-                self.later(takes, Any::Executor(id.clone(), Thing::NoAnswer));
+                self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::NoAnswer));
             }
         }
     }
@@ -251,7 +251,7 @@ impl World {
                 e.url = url;
             }
         }
-        self.later(wait, Any::Executor(id.clone(), Thing::Try));
+        self.later(wait, Any::Executor(id.clone(), SimExecutorEvent::Try));
     }
 
     fn executor_greets(&mut self, id: &ContainerId, line: u64) {
@@ -283,7 +283,7 @@ impl World {
         }
         if good || e.alone_since.is_none() {
             e.alone_since = Some(now);
-            self.later(WITHOUT_MASTER, Any::Executor(id.clone(), Thing::Look));
+            self.later(WITHOUT_MASTER, Any::Executor(id.clone(), SimExecutorEvent::Look));
         }
         self.executor_waits(id);
     }
@@ -291,8 +291,8 @@ impl World {
     fn executor_told(&mut self, id: &ContainerId, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.executor_starts(id, *start),
-            ToExecutor::Stop { .. } | ToExecutor::LetGo { .. } if self.plant == Plant::NobodyGivesWay => {}
-            ToExecutor::Stop { attempt } => self.task_ends(id, &attempt, How::Stopped),
+            ToExecutor::Stop { .. } | ToExecutor::LetGo { .. } if self.plant == PlantedBug::NobodyGivesWay => {}
+            ToExecutor::Stop { attempt } => self.task_ends(id, &attempt, SimTaskEnd::Stopped),
             ToExecutor::Ack { attempt } => {
                 if let Some(e) = self.executors.get_mut(id) {
                     e.results.ack(&attempt);
@@ -320,9 +320,9 @@ impl World {
         }
         let why = match e.phase {
             Phase::Working => match e.slots.take(&attempt, start.slots) {
-                Answer::Start => None,
-                Answer::Known => return,
-                Answer::Refused(why) => Some(why.to_string()),
+                StartDecision::Start => None,
+                StartDecision::Known => return,
+                StartDecision::Refused(why) => Some(why.to_string()),
             },
             Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Leaving => Some("the executor is ending".to_owned()),
         };
@@ -336,15 +336,15 @@ impl World {
         self.note(|| format!("{attempt} of {} begins in {id} on {node}, idle before: {idle}", id.app));
         self.oracle.task_began(&token, &attempt);
         let runs = self.habit(id, &attempt).runs_ms;
-        self.later(runs / 2, Any::Executor(id.clone(), Thing::Full { attempt: attempt.clone() }));
-        self.later(runs, Any::Executor(id.clone(), Thing::Over { attempt: attempt.clone() }));
+        self.later(runs / 2, Any::Executor(id.clone(), SimExecutorEvent::Full { attempt: attempt.clone() }));
+        self.later(runs, Any::Executor(id.clone(), SimExecutorEvent::Over { attempt: attempt.clone() }));
         let at = self.wall();
         self.executor_says(id, FromExecutor::Started { attempt, at });
     }
 
-    fn habit(&self, id: &ContainerId, attempt: &TaskAttemptId) -> Habit {
+    fn habit(&self, id: &ContainerId, attempt: &TaskAttemptId) -> SimTaskPlan {
         let client = self.clients.iter().find(|c| c.app.as_ref() == Some(&id.app));
-        let none = Habit { heap: Bytes::ZERO, off_heap: Bytes::ZERO, runs_ms: 10, fails: 0 };
+        let none = SimTaskPlan { heap: Bytes::ZERO, off_heap: Bytes::ZERO, runs_ms: 10, fails: 0 };
         client.and_then(|c| c.job.habits.get(&attempt.task)).cloned().unwrap_or(none)
     }
 
@@ -368,8 +368,8 @@ impl World {
         if used > e.memory {
             let (token, node) = (e.token.clone(), e.node.clone());
             let all: Vec<TaskAttemptId> = e.running.keys().cloned().collect();
-            all.iter().for_each(|a| self.oracle.task_ended(&token, a, Truth::WithItsExecutor));
-            self.cell_ends(&node, id, Ended::OutOfMemory);
+            all.iter().for_each(|a| self.oracle.task_ended(&token, a, RealTaskEnd::WithItsExecutor));
+            self.cell_ends(&node, id, SimProgramEnd::OutOfMemory);
         }
     }
 
@@ -380,10 +380,10 @@ impl World {
         let Some(task) = self.executors.get_mut(id).and_then(|e| e.running.get_mut(attempt)) else { return };
         let heap_is_full = task.start.heap.is_some_and(|budget| habit.heap > budget);
         let Some(hold) = task.start.hold_ms.filter(|_| !heap_is_full) else {
-            return self.task_ends(id, attempt, How::OutOfMemory);
+            return self.task_ends(id, attempt, SimTaskEnd::OutOfMemory);
         };
         task.held = Some(now);
-        self.later(hold, Any::Executor(id.clone(), Thing::HoldOver { attempt: attempt.clone(), limit }));
+        self.later(hold, Any::Executor(id.clone(), SimExecutorEvent::HoldOver { attempt: attempt.clone(), limit }));
         self.say_pressure(id, attempt);
     }
 
@@ -412,7 +412,7 @@ impl World {
                 task.late = late;
             }
         } else if late {
-            self.later(habit.runs_ms / 2, Any::Executor(id.clone(), Thing::Over { attempt: attempt.clone() }));
+            self.later(habit.runs_ms / 2, Any::Executor(id.clone(), SimExecutorEvent::Over { attempt: attempt.clone() }));
         }
     }
 
@@ -420,13 +420,13 @@ impl World {
     fn task_let_go(&mut self, id: &ContainerId, attempt: &TaskAttemptId) {
         let held = self.executors.get(id).and_then(|e| e.running.get(attempt)).is_some_and(|task| task.held.is_some());
         if held {
-            self.task_ends(id, attempt, How::OutOfMemory);
+            self.task_ends(id, attempt, SimTaskEnd::OutOfMemory);
         }
     }
 
     fn hold_over(&mut self, id: &ContainerId, attempt: &TaskAttemptId, limit: Bytes) {
         let task = self.executors.get(id).and_then(|e| e.running.get(attempt));
-        let for_ever = self.plant == Plant::NobodyGivesWay;
+        let for_ever = self.plant == PlantedBug::NobodyGivesWay;
         if !for_ever && task.is_some_and(|task| task.held.is_some() && task.start.limit == Some(limit)) {
             self.task_let_go(id, attempt);
         }
@@ -453,25 +453,25 @@ impl World {
         let Some(e) = self.executors.get(id) else { return };
         let failed = self.oracle.plain_failures(&e.token, &attempt.task);
         let code = i32::from(failed < habit.fails);
-        self.task_ends(id, attempt, How::Code(code));
+        self.task_ends(id, attempt, SimTaskEnd::Code(code));
     }
 
-    fn task_ends(&mut self, id: &ContainerId, attempt: &TaskAttemptId, how: How) {
+    fn task_ends(&mut self, id: &ContainerId, attempt: &TaskAttemptId, how: SimTaskEnd) {
         let habit = self.habit(id, attempt);
         let wall = self.wall();
-        let blames = self.plant == Plant::BlamesMemory;
+        let blames = self.plant == PlantedBug::BlamesMemory;
         let Some(e) = self.executors.get_mut(id) else { return };
         let Some(task) = e.running.remove(attempt) else { return };
         e.slots.release(attempt);
         let truth = match how {
-            How::Code(0) => Truth::Success,
-            How::Code(_) => Truth::Plain,
-            How::OutOfMemory => Truth::OwnMemory,
-            How::Killed | How::Stopped => Truth::NotItsFault,
+            SimTaskEnd::Code(0) => RealTaskEnd::Success,
+            SimTaskEnd::Code(_) => RealTaskEnd::Plain,
+            SimTaskEnd::OutOfMemory => RealTaskEnd::OwnMemory,
+            SimTaskEnd::Killed | SimTaskEnd::Stopped => RealTaskEnd::NotItsFault,
         };
         let token = e.token.clone();
-        let evidence = evidence(&task.start, &habit, if blames && matches!(how, How::Killed) { How::OutOfMemory } else { how });
-        let verdict = classify(&evidence, Scope::Task, &task.start.heap_exit_codes);
+        let evidence = evidence(&task.start, &habit, if blames && matches!(how, SimTaskEnd::Killed) { SimTaskEnd::OutOfMemory } else { how });
+        let verdict = classify(&evidence, VerdictScope::Task, &task.start.heap_exit_codes);
         let report = TaskReport {
             attempt: attempt.clone(),
             container: id.clone(),
@@ -511,7 +511,7 @@ impl World {
             Phase::Stopping { .. } | Phase::Leaving => return,
         }
         let running: Vec<TaskAttemptId> = e.running.keys().cloned().collect();
-        running.iter().for_each(|attempt| self.task_ends(id, attempt, How::Stopped));
+        running.iter().for_each(|attempt| self.task_ends(id, attempt, SimTaskEnd::Stopped));
         self.executor_looks(id);
     }
 
@@ -525,7 +525,7 @@ impl World {
             Phase::Draining { idle_since: None } if idle => {
                 e.phase = Phase::Draining { idle_since: Some(now) };
                 let none = e.results.is_empty();
-                self.later(LAST_ACKS, Any::Executor(id.clone(), Thing::Look));
+                self.later(LAST_ACKS, Any::Executor(id.clone(), SimExecutorEvent::Look));
                 none.then_some(0)
             }
             Phase::Draining { idle_since: Some(since) } if e.results.is_empty() || now >= since + LAST_ACKS => Some(0),
@@ -534,7 +534,7 @@ impl World {
         if let (Some(code), Some(e)) = (exit, self.executors.get_mut(id)) {
             e.phase = Phase::Leaving;
             let takes = self.chance.between(10, 100);
-            return self.later(takes, Any::Executor(id.clone(), Thing::Exit { code }));
+            return self.later(takes, Any::Executor(id.clone(), SimExecutorEvent::Exit { code }));
         }
         let lonely = |e: &Executor| e.line.is_none() && e.alone_since.is_some_and(|since| now >= since + WITHOUT_MASTER);
         if self.executors.get(id).is_some_and(lonely) {
@@ -544,7 +544,7 @@ impl World {
 }
 
 /// Whether the task exceeds its own limit.
-fn verdict(habit: &Habit, start: &TaskStart) -> bool {
+fn verdict(habit: &SimTaskPlan, start: &TaskStart) -> bool {
     let Some(limit) = start.limit else { return false };
     match start.heap {
         Some(budget) => habit.heap > budget || habit.off_heap > limit.saturating_sub(budget),
@@ -552,20 +552,20 @@ fn verdict(habit: &Habit, start: &TaskStart) -> bool {
     }
 }
 
-fn evidence(start: &TaskStart, habit: &Habit, how: How) -> Evidence {
+fn evidence(start: &TaskStart, habit: &SimTaskPlan, how: SimTaskEnd) -> Evidence {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.own.limit = start.limit;
     e.own.peak = Some(start.limit.map_or(habit.memory(), |l| l.min(habit.memory())));
     e.heap_budget = start.heap;
     e.heap = start.heap.map(|budget| {
         let used = habit.heap.min(budget);
-        HeapFacts { used, committed: used, max: budget, ..HeapFacts::default() }
+        HeapReport { used, committed: used, max: budget, ..HeapReport::default() }
     });
     match how {
-        How::Code(code) => e.exit_code = Some(code),
-        How::Killed => e.signal = Some(9),
-        How::Stopped => (e.signal, e.stop_asked) = (Some(15), Some(StopCause::Asked)),
-        How::OutOfMemory => {
+        SimTaskEnd::Code(code) => e.exit_code = Some(code),
+        SimTaskEnd::Killed => e.signal = Some(9),
+        SimTaskEnd::Stopped => (e.signal, e.stop_asked) = (Some(15), Some(StopCause::Asked)),
+        SimTaskEnd::OutOfMemory => {
             let moved = MemoryEvents { oom: 1, oom_kill: 1, oom_group_kill: 1, ..MemoryEvents::default() };
             (e.signal, e.own.events, e.own.local) = (Some(9), moved, moved);
         }

@@ -7,26 +7,26 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_node_core::agent::{self, Agent, Extent, Found, Want};
-use headroom_node_core::container::{self, Effect, End, Order};
-use headroom_node_core::fence::{Fence, Patience};
-use headroom_node_core::size::Size;
-use headroom_node_core::{Scope, classify};
-use headroom_rm_core::{self as rm, RunOrder, Traits};
+use headroom_node_core::agent::{self, Agent, Extent, AdoptedState, DesiredState};
+use headroom_node_core::container::{self, ContainerEffect, ContainerEnd, ContainerOrder};
+use headroom_node_core::fence::{Fence, FenceTimeout};
+use headroom_node_core::size::OrderedSize;
+use headroom_node_core::{VerdictScope, classify};
+use headroom_rm_core::{self as rm, RunOrder, NodeProperties};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, Tick, UnixMillis,
 };
 
-use super::link::Link;
-use super::wire::{Heard, Line};
-use super::{Thing as Any, World};
-use crate::scenario::{Estate, Plant};
+use super::link::SimAgentConnection;
+use super::wire::{SimCallResult, Line};
+use super::{SimulationEvent as Any, Simulation};
+use crate::scenario::{ScenarioCluster, PlantedBug};
 
 const USUAL_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
-pub(super) enum Thing {
+pub(super) enum SimHostEvent {
     Start,
     /// A timer may be due.
     Wake {
@@ -35,7 +35,7 @@ pub(super) enum Thing {
     Heard {
         life: u64,
         number: u64,
-        heard: Box<Heard>,
+        heard: Box<SimCallResult>,
     },
     Line {
         life: u64,
@@ -56,7 +56,7 @@ pub(super) enum Thing {
     Fact {
         life: u64,
         id: ContainerId,
-        event: Box<container::Event>,
+        event: Box<container::LifecycleEvent>,
     },
     /// The agent has changed a size or failed to.
     Resized {
@@ -78,8 +78,8 @@ pub(super) enum Job {
     Prepare,
     Spawn,
     Stop(Vec<Step>),
-    Resize(Size),
-    Collect(End),
+    Resize(OrderedSize),
+    Collect(ContainerEnd),
     Forget,
 }
 
@@ -92,7 +92,7 @@ pub(super) enum Step {
 
 /// The end of a cell's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum SimProgramEnd {
     Code(i32),
     Killed,
     /// Killed by the kernel at the container's own limit.
@@ -101,17 +101,17 @@ pub(super) enum Ended {
 
 /// A container as seen by the kernel and the disk.
 #[derive(Debug)]
-pub(super) struct Cell {
+pub(super) struct HostContainer {
     pub(super) order: RunOrder,
     spawned: bool,
     pub(super) alive: bool,
     stop: Option<StopCause>,
-    end: Option<Ended>,
+    end: Option<SimProgramEnd>,
     report: Option<ExitReport>,
     forgotten: bool,
 }
 
-impl Cell {
+impl HostContainer {
     /// Memory use of its program before it exceeds its limit.
     fn used(&self) -> Bytes {
         self.order.resource.memory.mul_ratio(1, 2)
@@ -131,19 +131,19 @@ pub(super) struct Host {
     /// It was reset and is not back.
     off: bool,
     /// Its traits for placement.
-    pub(super) traits: Traits,
+    pub(super) traits: NodeProperties,
     /// Timeout of the self-fence.
-    fence: Patience,
+    fence: FenceTimeout,
     /// It refuses all resizes.
     pub(super) rigid: bool,
     orders: BTreeMap<ContainerId, RunOrder>,
-    pub(super) cells: BTreeMap<ContainerId, Cell>,
-    pub(super) link: Link,
+    pub(super) cells: BTreeMap<ContainerId, HostContainer>,
+    pub(super) link: SimAgentConnection,
     pub(super) wake: Option<u64>,
 }
 
 impl Host {
-    pub(super) fn new(id: NodeId, offers: Resource, estate: &Estate, n: usize) -> Self {
+    pub(super) fn new(id: NodeId, offers: Resource, estate: &ScenarioCluster, n: usize) -> Self {
         let standing = estate.nodes.get(n).cloned().unwrap_or_default();
         Host {
             traits: standing.traits,
@@ -158,7 +158,7 @@ impl Host {
             rigid: standing.rigid,
             orders: BTreeMap::new(),
             cells: BTreeMap::new(),
-            link: Link::default(),
+            link: SimAgentConnection::default(),
             wake: None,
         }
     }
@@ -169,45 +169,45 @@ impl Host {
     }
 }
 
-fn to_core(order: &RunOrder) -> Order {
+fn to_core(order: &RunOrder) -> ContainerOrder {
     let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis);
     let (request, resource) = (order.request.clone(), order.resource.clone());
-    Order { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
+    ContainerOrder { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
 }
 
-impl World {
-    pub(super) fn host_thing(&mut self, node: &NodeId, thing: Thing) {
-        if matches!(thing, Thing::Start) {
+impl Simulation {
+    pub(super) fn host_thing(&mut self, node: &NodeId, thing: SimHostEvent) {
+        if matches!(thing, SimHostEvent::Start) {
             return self.agent_starts(node);
         }
         let Some(host) = self.hosts.get_mut(node).filter(|h| h.up) else { return };
         let current = host.life;
         match thing {
-            Thing::Start => {}
-            Thing::Wake { life } if life == current => {
+            SimHostEvent::Start => {}
+            SimHostEvent::Wake { life } if life == current => {
                 // An earlier timer replaced this one.
                 if host.wake != Some(self.now) {
                     return;
                 }
                 host.wake = None;
-                self.agent_steps(node, agent::Event::Time);
+                self.agent_steps(node, agent::AgentEvent::Time);
             }
-            Thing::Heard { life, number, heard } if life == current => self.link_hears(node, number, *heard),
-            Thing::Line { life, stream, line } if life == current => self.link_line(node, stream, *line),
-            Thing::StreamEnded { life, stream } if life == current => self.link_stream_ended(node, stream),
-            Thing::Job { life, id, job } if life == current => self.agent_does(node, id, job),
-            Thing::Fact { life, id, event } if life == current => {
-                self.agent_steps(node, agent::Event::Container { id, event: *event });
+            SimHostEvent::Heard { life, number, heard } if life == current => self.link_hears(node, number, *heard),
+            SimHostEvent::Line { life, stream, line } if life == current => self.link_line(node, stream, *line),
+            SimHostEvent::StreamEnded { life, stream } if life == current => self.link_stream_ended(node, stream),
+            SimHostEvent::Job { life, id, job } if life == current => self.agent_does(node, id, job),
+            SimHostEvent::Fact { life, id, event } if life == current => {
+                self.agent_steps(node, agent::AgentEvent::Container { id, event: *event });
             }
-            Thing::Vanishes { life, id } if life == current => {
-                let forget = agent::Event::Container { id, event: container::Event::Forget };
+            SimHostEvent::Vanishes { life, id } if life == current => {
+                let forget = agent::AgentEvent::Container { id, event: container::LifecycleEvent::Forget };
                 self.agent_steps(node, forget);
             }
-            Thing::Resized { life, id, version, result } if life == current => {
-                self.agent_steps(node, agent::Event::Resized { id, version, result });
+            SimHostEvent::Resized { life, id, version, result } if life == current => {
+                self.agent_steps(node, agent::AgentEvent::Resized { id, version, result });
             }
-            Thing::Wake { .. } | Thing::Heard { .. } | Thing::Line { .. } | Thing::StreamEnded { .. } => {}
-            Thing::Job { .. } | Thing::Fact { .. } | Thing::Vanishes { .. } | Thing::Resized { .. } => {}
+            SimHostEvent::Wake { .. } | SimHostEvent::Heard { .. } | SimHostEvent::Line { .. } | SimHostEvent::StreamEnded { .. } => {}
+            SimHostEvent::Job { .. } | SimHostEvent::Fact { .. } | SimHostEvent::Vanishes { .. } | SimHostEvent::Resized { .. } => {}
         }
         self.host_tends(node);
     }
@@ -218,14 +218,14 @@ impl World {
         let Some(host) = self.hosts.get_mut(node).filter(|h| !h.up) else { return };
         host.up = true;
         host.off = false;
-        host.link = Link::default();
+        host.link = SimAgentConnection::default();
         host.agent = Agent::new(Fence::new(host.fence, Tick(now)));
         let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
-        let found: Vec<(ContainerId, Order, Found)> = kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
+        let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> = kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
         host.orders = host.cells.iter().filter(|(_, c)| !c.forgotten).map(|(id, c)| (id.clone(), c.order.clone())).collect();
         self.note(|| format!("{node} starts, {} found", found.len()));
         for (id, order, found) in found {
-            self.agent_steps(node, agent::Event::Adopted { id, order, found });
+            self.agent_steps(node, agent::AgentEvent::Adopted { id, order, found });
         }
         self.host_tends(node);
     }
@@ -236,7 +236,7 @@ impl World {
         host.life += 1;
         host.wake = None;
         host.agent = Agent::default();
-        self.later(down_ms, Any::Host(node.clone(), Thing::Start));
+        self.later(down_ms, Any::Host(node.clone(), SimHostEvent::Start));
         // Only the agent's own streams break; a master on the same host continues.
         let mine: Vec<u64> = self.hosts.get(node).and_then(|h| h.link.stream()).into_iter().collect();
         mine.into_iter().for_each(|stream| self.break_stream(stream, false));
@@ -258,7 +258,7 @@ impl World {
         lived.iter().for_each(|id| self.program_gone(id));
     }
 
-    pub(super) fn agent_steps(&mut self, node: &NodeId, event: agent::Event) {
+    pub(super) fn agent_steps(&mut self, node: &NodeId, event: agent::AgentEvent) {
         let Some(host) = self.hosts.get_mut(node) else { return };
         let outcome = host.agent.step(Tick(self.now), event);
         if let Some(silence) = outcome.fenced {
@@ -281,32 +281,32 @@ impl World {
         }
     }
 
-    fn agent_acts(&mut self, node: &NodeId, id: ContainerId, what: Effect) {
+    fn agent_acts(&mut self, node: &NodeId, id: ContainerId, what: ContainerEffect) {
         let now = self.now;
         let Some(host) = self.hosts.get_mut(node) else { return };
         match what {
-            Effect::Prepare => self.agent_job(node, id, Job::Prepare),
-            Effect::Spawn => self.agent_job(node, id, Job::Spawn),
-            Effect::Collect(end) => self.agent_job(node, id, Job::Collect(end)),
-            Effect::Resize(size) => self.agent_job(node, id, Job::Resize(size)),
-            Effect::Changed => host.link.changed(&id),
-            Effect::Tell => {
+            ContainerEffect::Prepare => self.agent_job(node, id, Job::Prepare),
+            ContainerEffect::Spawn => self.agent_job(node, id, Job::Spawn),
+            ContainerEffect::Collect(end) => self.agent_job(node, id, Job::Collect(end)),
+            ContainerEffect::Resize(size) => self.agent_job(node, id, Job::Resize(size)),
+            ContainerEffect::Changed => host.link.changed(&id),
+            ContainerEffect::Tell => {
                 host.link.ended(&id);
-                if self.plant == Plant::EndForgotten && self.chance.percent(10) {
+                if self.plant == PlantedBug::EndForgotten && self.chance.percent(10) {
                     let life = self.hosts.get(node).map_or(0, |h| h.life);
-                    self.at(now, Any::Host(node.clone(), Thing::Vanishes { life, id }));
+                    self.at(now, Any::Host(node.clone(), SimHostEvent::Vanishes { life, id }));
                 }
             }
-            Effect::Forget => self.agent_job(node, id, Job::Forget),
+            ContainerEffect::Forget => self.agent_job(node, id, Job::Forget),
             // The simulation fetches no files.
-            Effect::Abandon | Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
+            ContainerEffect::Abandon | ContainerEffect::RecordStop(_) | ContainerEffect::Terminate | ContainerEffect::Kill => {}
         }
     }
 
     fn agent_job(&mut self, node: &NodeId, id: ContainerId, job: Job) {
         let takes = self.chance.between(1, 30);
         let life = self.hosts.get(node).map_or(0, |h| h.life);
-        self.later(takes, Any::Host(node.clone(), Thing::Job { life, id, job }));
+        self.later(takes, Any::Host(node.clone(), SimHostEvent::Job { life, id, job }));
     }
 
     /// Completes a job.
@@ -329,10 +329,10 @@ impl World {
         let fails = !self.is_calm() && self.chance.per_mille(self.scenario.weather.launch_fails);
         let Some(host) = self.hosts.get_mut(node) else { return };
         let Some(order) = host.orders.get(&id).cloned() else { return };
-        let new = Cell { order, spawned: false, alive: false, stop: None, end: None, report: None, forgotten: false };
+        let new = HostContainer { order, spawned: false, alive: false, stop: None, end: None, report: None, forgotten: false };
         host.cells.entry(id.clone()).or_insert(new);
-        let event = if fails { container::Event::Failed { why: "no cgroup".into() } } else { container::Event::Prepared };
-        self.agent_steps(node, agent::Event::Container { id, event });
+        let event = if fails { container::LifecycleEvent::Failed { why: "no cgroup".into() } } else { container::LifecycleEvent::Prepared };
+        self.agent_steps(node, agent::AgentEvent::Container { id, event });
     }
 
     fn agent_spawns(&mut self, node: &NodeId, id: ContainerId) {
@@ -345,13 +345,13 @@ impl World {
         }
         let takes = self.chance.between(1, 40);
         let life = self.hosts.get(node).map_or(0, |h| h.life);
-        let event = Box::new(container::Event::Started { now: Tick(self.now + takes) });
-        self.later(takes, Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event }));
+        let event = Box::new(container::LifecycleEvent::Started { now: Tick(self.now + takes) });
+        self.later(takes, Any::Host(node.clone(), SimHostEvent::Fact { life, id: id.clone(), event }));
         self.program_starts(node, &id, &order);
     }
 
     /// Changes the limit now. The result arrives later, or never if the agent dies meanwhile.
-    fn agent_resizes(&mut self, node: &NodeId, id: &ContainerId, size: Size) {
+    fn agent_resizes(&mut self, node: &NodeId, id: &ContainerId, size: OrderedSize) {
         let takes = self.chance.between(1, 20);
         let Some(host) = self.hosts.get_mut(node) else { return };
         let (life, rigid) = (host.life, host.rigid);
@@ -371,7 +371,7 @@ impl World {
             self.oracle.lives(node, lives, &offers);
         }
         self.note(|| format!("{node} resizes {id} to version {version}: {result:?}"));
-        self.later(takes, Any::Host(node.clone(), Thing::Resized { life, id: id.clone(), version, result }));
+        self.later(takes, Any::Host(node.clone(), SimHostEvent::Resized { life, id: id.clone(), version, result }));
     }
 
     fn agent_stops(&mut self, node: &NodeId, id: &ContainerId, step: Step) {
@@ -379,12 +379,12 @@ impl World {
         match step {
             Step::Record(cause) => cell.stop = cell.stop.or(Some(cause)),
             Step::Terminate => self.program_terminated(id),
-            Step::Kill => self.cell_ends(node, id, Ended::Killed),
+            Step::Kill => self.cell_ends(node, id, SimProgramEnd::Killed),
         }
     }
 
     /// Handles the end of a container's main process.
-    pub(super) fn cell_ends(&mut self, node: &NodeId, id: &ContainerId, how: Ended) {
+    pub(super) fn cell_ends(&mut self, node: &NodeId, id: &ContainerId, how: SimProgramEnd) {
         let after = self.chance.between(1, 10);
         let Some(host) = self.hosts.get_mut(node) else { return };
         let life = host.life;
@@ -395,13 +395,13 @@ impl World {
         self.program_gone(id);
         self.later(
             after,
-            Any::Host(node.clone(), Thing::Fact { life, id: id.clone(), event: Box::new(container::Event::Ended) }),
+            Any::Host(node.clone(), SimHostEvent::Fact { life, id: id.clone(), event: Box::new(container::LifecycleEvent::Ended) }),
         );
     }
 
-    fn agent_collects(&mut self, node: &NodeId, id: &ContainerId, end: &End) {
+    fn agent_collects(&mut self, node: &NodeId, id: &ContainerId, end: &ContainerEnd) {
         let wall = self.wall();
-        let blames = self.plant == Plant::BlamesMemory;
+        let blames = self.plant == PlantedBug::BlamesMemory;
         let Some(host) = self.hosts.get_mut(node) else { return };
         let cell = host.cells.get_mut(id);
         let mut report = report(id, node, end, cell.as_deref(), wall);
@@ -415,35 +415,35 @@ impl World {
             None => {
                 let order = unknown(id);
                 let report = Some(report.clone());
-                let cell = Cell { order, spawned: false, alive: false, stop: None, end: None, report, forgotten: false };
+                let cell = HostContainer { order, spawned: false, alive: false, stop: None, end: None, report, forgotten: false };
                 host.cells.insert(id.clone(), cell);
             }
         }
         self.note(|| format!("{node} reports {id}: {}", report.reason));
-        let event = container::Event::Reported(Box::new(report));
-        self.agent_steps(node, agent::Event::Container { id: id.clone(), event });
+        let event = container::LifecycleEvent::Reported(Box::new(report));
+        self.agent_steps(node, agent::AgentEvent::Container { id: id.clone(), event });
     }
 
     /// Applies the desired state from the resource manager.
-    pub(super) fn agent_wanted(&mut self, node: &NodeId, full: bool, wants: Vec<(ContainerId, rm::Want)>) {
+    pub(super) fn agent_wanted(&mut self, node: &NodeId, full: bool, wants: Vec<(ContainerId, rm::ContainerCommand)>) {
         let Some(host) = self.hosts.get_mut(node) else { return };
         let extent = if full { Extent::Full } else { Extent::Changes };
         let mut list = Vec::new();
         for (id, want) in wants {
             let want = match want {
-                rm::Want::Run(order) => {
-                    let wanted = Want::Run(to_core(&order));
+                rm::ContainerCommand::Run(order) => {
+                    let wanted = DesiredState::Run(to_core(&order));
                     if host.agent.get(&id).is_none() {
                         host.orders.insert(id.clone(), *order);
                     }
                     wanted
                 }
-                rm::Want::Stop { cause } => Want::Stop(cause),
-                rm::Want::Forget => Want::Forget,
+                rm::ContainerCommand::Stop { cause } => DesiredState::Stop(cause),
+                rm::ContainerCommand::Forget => DesiredState::Forget,
             };
             list.push((id, want));
         }
-        self.agent_steps(node, agent::Event::Desired { extent, wants: list });
+        self.agent_steps(node, agent::AgentEvent::Desired { extent, wants: list });
         if let Some(host) = self.hosts.get_mut(node) {
             let agent = &host.agent;
             host.orders.retain(|id, _| agent.get(id).is_some());
@@ -451,24 +451,24 @@ impl World {
     }
 }
 
-fn step_of(effect: &Effect) -> Option<Step> {
+fn step_of(effect: &ContainerEffect) -> Option<Step> {
     match effect {
-        Effect::RecordStop(cause) => Some(Step::Record(*cause)),
-        Effect::Terminate => Some(Step::Terminate),
-        Effect::Kill => Some(Step::Kill),
-        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Resize(_) => None,
-        Effect::Abandon | Effect::Changed | Effect::Tell | Effect::Forget => None,
+        ContainerEffect::RecordStop(cause) => Some(Step::Record(*cause)),
+        ContainerEffect::Terminate => Some(Step::Terminate),
+        ContainerEffect::Kill => Some(Step::Kill),
+        ContainerEffect::Prepare | ContainerEffect::Spawn | ContainerEffect::Collect(_) | ContainerEffect::Resize(_) => None,
+        ContainerEffect::Abandon | ContainerEffect::Changed | ContainerEffect::Tell | ContainerEffect::Forget => None,
     }
 }
 
-fn found(cell: &Cell) -> Found {
+fn found(cell: &HostContainer) -> AdoptedState {
     if let Some(report) = &cell.report {
-        return Found::Reported(Box::new(report.clone()));
+        return AdoptedState::Reported(Box::new(report.clone()));
     }
     match (cell.alive, cell.spawned) {
-        (true, _) => Found::Alive { asked: cell.stop },
-        (false, true) => Found::Ended { asked: cell.stop },
-        (false, false) => Found::Unstarted,
+        (true, _) => AdoptedState::Alive { asked: cell.stop },
+        (false, true) => AdoptedState::Ended { asked: cell.stop },
+        (false, false) => AdoptedState::Unstarted,
     }
 }
 
@@ -486,22 +486,22 @@ fn unknown(id: &ContainerId) -> RunOrder {
     }
 }
 
-fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall: UnixMillis) -> ExitReport {
+fn report(id: &ContainerId, node: &NodeId, end: &ContainerEnd, cell: Option<&HostContainer>, wall: UnixMillis) -> ExitReport {
     let mut evidence = Evidence::empty(EnforcerKind::Cgroup2);
     let reason = match end {
-        End::Failed { .. } => ExitReason::LaunchFailed,
-        End::Never { cause: StopCause::Preempted } => ExitReason::Preempted,
-        End::Never { cause: StopCause::Timeout } => ExitReason::Timeout,
-        End::Never { cause: StopCause::Fenced } => ExitReason::NodeLost,
-        End::Never { .. } => ExitReason::Stopped,
-        End::Ended { asked } => {
+        ContainerEnd::Failed { .. } => ExitReason::LaunchFailed,
+        ContainerEnd::Never { cause: StopCause::Preempted } => ExitReason::Preempted,
+        ContainerEnd::Never { cause: StopCause::Timeout } => ExitReason::Timeout,
+        ContainerEnd::Never { cause: StopCause::Fenced } => ExitReason::NodeLost,
+        ContainerEnd::Never { .. } => ExitReason::Stopped,
+        ContainerEnd::Ended { asked } => {
             evidence.stop_asked = *asked;
             let limit = cell.map(|c| c.order.resource.memory);
             (evidence.own.limit, evidence.own.peak) = (limit, limit.map(|l| l.mul_ratio(1, 2)));
             match cell.and_then(|c| c.end) {
-                Some(Ended::Code(code)) => evidence.exit_code = Some(code),
-                Some(Ended::Killed) => evidence.signal = Some(9),
-                Some(Ended::OutOfMemory) => {
+                Some(SimProgramEnd::Code(code)) => evidence.exit_code = Some(code),
+                Some(SimProgramEnd::Killed) => evidence.signal = Some(9),
+                Some(SimProgramEnd::OutOfMemory) => {
                     evidence.signal = Some(9);
                     evidence.own.peak = limit;
                     let moved = MemoryEvents { oom: 1, oom_kill: 1, oom_group_kill: 1, ..MemoryEvents::default() };
@@ -509,7 +509,7 @@ fn report(id: &ContainerId, node: &NodeId, end: &End, cell: Option<&Cell>, wall:
                 }
                 None => evidence.missing.push("the record of the end".into()),
             }
-            classify(&evidence, Scope::Container, &[]).reason
+            classify(&evidence, VerdictScope::Container, &[]).reason
         }
     };
     ExitReport {

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_node_core::agent;
-use headroom_node_core::container::State;
-use headroom_node_core::sync::{Due, Scope, Sync};
-use headroom_rm_core::{Answer, Call, Health, Phase as Seen, Refusal, RefusedSize, Registration, Report};
+use headroom_node_core::container::LifecyclePhase;
+use headroom_node_core::sync::{ReportDue, ReportScope, ReportSchedule};
+use headroom_rm_core::{CallAnswer, ClusterCall, NodeHealth, ContainerPhase as Seen, CallRefusal, RefusedSize, NodeRegistration, NodeHeartbeat};
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, Tick};
 
-use super::host::{Host, Thing};
-use super::manager::Input;
-use super::wire::{Caller, Heard, Line};
-use super::{Thing as Any, World};
+use super::host::{Host, SimHostEvent};
+use super::manager::SimManagerInput;
+use super::wire::{Caller, SimCallResult, Line};
+use super::{SimulationEvent as Any, Simulation};
 
 /// Interval of registration attempts of a decommissioned node. Milliseconds.
 const DISMISSED: u64 = 30_000;
@@ -24,7 +24,7 @@ const ENDS_AT_ONCE: usize = 32;
 enum Phase {
     Down { retry_at: u64 },
     Registering { number: u64 },
-    Up { epoch: Epoch, sync: Sync, report: Option<u64>, stream: Stream },
+    Up { epoch: Epoch, sync: ReportSchedule, report: Option<u64>, stream: Stream },
 }
 
 #[derive(Debug)]
@@ -36,21 +36,21 @@ enum Stream {
 
 /// The connection of one agent.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SimAgentConnection {
     phase: Phase,
     backoff: Backoff,
     /// Serial number of the latest registration.
     serial: u64,
 }
 
-impl Default for Link {
+impl Default for SimAgentConnection {
     fn default() -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-        Link { phase: Phase::Down { retry_at: 0 }, backoff, serial: 0 }
+        SimAgentConnection { phase: Phase::Down { retry_at: 0 }, backoff, serial: 0 }
     }
 }
 
-impl Link {
+impl SimAgentConnection {
     pub(super) fn changed(&mut self, id: &ContainerId) {
         if let Phase::Up { sync, .. } = &mut self.phase {
             sync.changed(id);
@@ -72,36 +72,36 @@ impl Link {
     }
 }
 
-enum Wish {
+enum ConnectionAction {
     Register,
     Watch(Epoch),
-    Report(Epoch, Scope),
+    Report(Epoch, ReportScope),
     Nothing(u64),
 }
 
-impl Link {
-    fn due(&mut self, now: u64) -> Wish {
+impl SimAgentConnection {
+    fn due(&mut self, now: u64) -> ConnectionAction {
         match &mut self.phase {
-            Phase::Registering { .. } => Wish::Nothing(now + 1_000),
-            Phase::Down { retry_at } if now < *retry_at => Wish::Nothing(*retry_at),
-            Phase::Down { .. } => Wish::Register,
+            Phase::Registering { .. } => ConnectionAction::Nothing(now + 1_000),
+            Phase::Down { retry_at } if now < *retry_at => ConnectionAction::Nothing(*retry_at),
+            Phase::Down { .. } => ConnectionAction::Register,
             Phase::Up { epoch, sync, stream, .. } => {
                 let again = match stream {
                     Stream::Closed { retry_at } if now < *retry_at => *retry_at,
-                    Stream::Closed { .. } => return Wish::Watch(*epoch),
+                    Stream::Closed { .. } => return ConnectionAction::Watch(*epoch),
                     Stream::Opening { .. } | Stream::Open { .. } => now + 1_000,
                 };
                 match sync.due(Tick(now)) {
-                    Due::Send(scope) => Wish::Report(*epoch, scope),
-                    Due::At(at) => Wish::Nothing(at.0.min(again)),
-                    Due::Wait => Wish::Nothing(again),
+                    ReportDue::Send(scope) => ConnectionAction::Report(*epoch, scope),
+                    ReportDue::At(at) => ConnectionAction::Nothing(at.0.min(again)),
+                    ReportDue::Wait => ConnectionAction::Nothing(again),
                 }
             }
         }
     }
 }
 
-impl World {
+impl Simulation {
     /// Sends due messages and schedules the next wake-up.
     pub(super) fn host_tends(&mut self, node: &NodeId) {
         let now = self.now;
@@ -110,31 +110,31 @@ impl World {
             let caller = Caller::Host(node.clone(), host.life);
             let life = host.life;
             match host.link.due(now) {
-                Wish::Register => {
+                ConnectionAction::Register => {
                     host.link.serial = host.link.serial.saturating_add(1).max(now);
-                    let call = Call::RegisterNode { node: node.clone(), facts: Box::new(registration(host)) };
-                    let number = self.call(caller, Input::Call(Box::new(call)));
+                    let call = ClusterCall::RegisterNode { node: node.clone(), facts: Box::new(registration(host)) };
+                    let number = self.call(caller, SimManagerInput::Call(Box::new(call)));
                     self.link_of(node, |link| link.phase = Phase::Registering { number });
                 }
-                Wish::Watch(epoch) => {
+                ConnectionAction::Watch(epoch) => {
                     let stream = self.number();
-                    let number = self.call(caller, Input::WatchNode { node: node.clone(), epoch, stream, life });
+                    let number = self.call(caller, SimManagerInput::WatchNode { node: node.clone(), epoch, stream, life });
                     self.link_of(node, |link| {
                         if let Phase::Up { stream: slot, .. } = &mut link.phase {
                             *slot = Stream::Opening { number, stream };
                         }
                     });
                 }
-                Wish::Report(epoch, scope) => {
+                ConnectionAction::Report(epoch, scope) => {
                     let report = Box::new(report(host, epoch, &scope));
-                    let number = self.call(caller, Input::Call(Box::new(Call::Report { node: node.clone(), report })));
+                    let number = self.call(caller, SimManagerInput::Call(Box::new(ClusterCall::Report { node: node.clone(), report })));
                     self.link_of(node, |link| {
                         if let Phase::Up { report, .. } = &mut link.phase {
                             *report = Some(number);
                         }
                     });
                 }
-                Wish::Nothing(at) => break host.agent.deadline().map_or(at, |d| d.0.min(at)).max(now + 1),
+                ConnectionAction::Nothing(at) => break host.agent.deadline().map_or(at, |d| d.0.min(at)).max(now + 1),
             }
         };
         if let Some(host) = self.hosts.get_mut(node)
@@ -142,36 +142,36 @@ impl World {
         {
             host.wake = Some(wake);
             let life = host.life;
-            self.at(wake, Any::Host(node.clone(), Thing::Wake { life }));
+            self.at(wake, Any::Host(node.clone(), SimHostEvent::Wake { life }));
         }
     }
 
-    fn link_of(&mut self, node: &NodeId, change: impl FnOnce(&mut Link)) {
+    fn link_of(&mut self, node: &NodeId, change: impl FnOnce(&mut SimAgentConnection)) {
         if let Some(host) = self.hosts.get_mut(node) {
             change(&mut host.link);
         }
     }
 
-    pub(super) fn link_hears(&mut self, node: &NodeId, number: u64, heard: Heard) {
+    pub(super) fn link_hears(&mut self, node: &NodeId, number: u64, heard: SimCallResult) {
         let now = self.now;
         let Some(host) = self.hosts.get_mut(node) else { return };
         let link = &mut host.link;
         match &mut link.phase {
             Phase::Registering { number: waited } if *waited == number => match heard {
-                Heard::Answer(answer, epoch) => {
-                    let Answer::Node { acked } = *answer else { return };
+                SimCallResult::Answer(answer, epoch) => {
+                    let CallAnswer::Node { acked } = *answer else { return };
                     link.backoff.reset();
-                    let (sync, stream) = (Sync::registered(Tick(now)), Stream::Closed { retry_at: now });
+                    let (sync, stream) = (ReportSchedule::registered(Tick(now)), Stream::Closed { retry_at: now });
                     link.phase = Phase::Up { epoch, sync, report: None, stream };
-                    self.agent_steps(node, agent::Event::NewPeer { acked });
+                    self.agent_steps(node, agent::AgentEvent::NewPeer { acked });
                     self.tell_the_rest(node);
                 }
-                Heard::Refused(Refusal::Overtaken { latest, .. }) => {
+                SimCallResult::Refused(CallRefusal::Overtaken { latest, .. }) => {
                     link.serial = link.serial.max(latest);
                     link.phase = Phase::Down { retry_at: now + link.wait() };
                 }
-                Heard::Refused(Refusal::Decommissioned(_)) => link.phase = Phase::Down { retry_at: now + DISMISSED },
-                Heard::Listening | Heard::Refused(_) | Heard::TooOld | Heard::Lost => {
+                SimCallResult::Refused(CallRefusal::Decommissioned(_)) => link.phase = Phase::Down { retry_at: now + DISMISSED },
+                SimCallResult::Listening | SimCallResult::Refused(_) | SimCallResult::TooOld | SimCallResult::Lost => {
                     let wait = link.wait();
                     link.phase = Phase::Down { retry_at: now + wait };
                 }
@@ -181,9 +181,9 @@ impl World {
                 let Stream::Opening { number: waited, stream } = *slot else { return };
                 if waited == number {
                     match heard {
-                        Heard::Listening => *slot = Stream::Open { stream },
-                        Heard::Refused(refusal) if is_stranger(&refusal) => link.phase = Phase::Down { retry_at: now },
-                        Heard::Answer(..) | Heard::Refused(_) | Heard::TooOld | Heard::Lost => {
+                        SimCallResult::Listening => *slot = Stream::Open { stream },
+                        SimCallResult::Refused(refusal) if is_stranger(&refusal) => link.phase = Phase::Down { retry_at: now },
+                        SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::TooOld | SimCallResult::Lost => {
                             let wait = link.backoff.wait().as_millis();
                             *slot = Stream::Closed { retry_at: now + u64::try_from(wait).unwrap_or(0) };
                         }
@@ -194,25 +194,25 @@ impl World {
         }
     }
 
-    fn link_reported(&mut self, node: &NodeId, heard: Heard) {
+    fn link_reported(&mut self, node: &NodeId, heard: SimCallResult) {
         let now = self.now;
         let Some(host) = self.hosts.get_mut(node) else { return };
         let link = &mut host.link;
         let Phase::Up { sync, report, .. } = &mut link.phase else { return };
         *report = None;
         match heard {
-            Heard::Answer(answer, _) => {
-                let Answer::Received { received } = *answer else { return };
+            SimCallResult::Answer(answer, _) => {
+                let CallAnswer::Received { received } = *answer else { return };
                 link.backoff.reset();
                 sync.answered();
                 let progress = !received.is_empty();
-                self.agent_steps(node, agent::Event::Received(received));
+                self.agent_steps(node, agent::AgentEvent::Received(received));
                 if progress {
                     self.tell_the_rest(node);
                 }
             }
-            Heard::Refused(refusal) if is_stranger(&refusal) => link.phase = Phase::Down { retry_at: now },
-            Heard::Listening | Heard::Refused(_) | Heard::TooOld | Heard::Lost => {
+            SimCallResult::Refused(refusal) if is_stranger(&refusal) => link.phase = Phase::Down { retry_at: now },
+            SimCallResult::Listening | SimCallResult::Refused(_) | SimCallResult::TooOld | SimCallResult::Lost => {
                 sync.failed(Tick(now), link.backoff.wait());
             }
         }
@@ -266,22 +266,22 @@ impl World {
 }
 
 /// True if the resource manager does not know this node or epoch.
-fn is_stranger(refusal: &Refusal) -> bool {
+fn is_stranger(refusal: &CallRefusal) -> bool {
     matches!(
         refusal,
-        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_)
+        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::NoSuchApp(_) | CallRefusal::NoSuchContainer(_)
     )
 }
 
-fn registration(host: &Host) -> Registration {
+fn registration(host: &Host) -> NodeRegistration {
     let exits = host.agent.containers().filter_map(|(_, c)| report_of(&c.state)).take(ENDS_AT_ONCE).cloned().collect();
-    Registration {
+    NodeRegistration {
         offers: host.offers.clone(),
         enforcer: EnforcerKind::Cgroup2,
         url: format!("http://{}:1", host.id),
         version: "simulated".into(),
         traits: host.traits.clone(),
-        health: Health::Healthy,
+        health: NodeHealth::Healthy,
         seen: host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
         exits,
         serial: host.link.serial,
@@ -289,25 +289,25 @@ fn registration(host: &Host) -> Registration {
     }
 }
 
-fn report(host: &Host, epoch: Epoch, scope: &Scope) -> Report {
+fn report(host: &Host, epoch: Epoch, scope: &ReportScope) -> NodeHeartbeat {
     let seen = match scope {
-        Scope::All => host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
-        Scope::Changed(ids) => ids.iter().filter_map(|id| seen(id, host.agent.get(id)?)).collect(),
+        ReportScope::All => host.agent.containers().filter_map(|(id, c)| seen(id, c)).collect(),
+        ReportScope::Changed(ids) => ids.iter().filter_map(|id| seen(id, host.agent.get(id)?)).collect(),
     };
     let exits = host.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect();
-    Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy, unattributed: Unattributed::default() }
+    NodeHeartbeat { epoch, seen, exits, host_used: Bytes::ZERO, health: NodeHealth::Healthy, unattributed: Unattributed::default() }
 }
 
-fn seen(id: &ContainerId, c: &agent::Container) -> Option<headroom_rm_core::Seen> {
+fn seen(id: &ContainerId, c: &agent::AgentContainer) -> Option<headroom_rm_core::ReportedContainer> {
     let phase = match &c.state {
-        State::New | State::Preparing { .. } => Seen::Preparing,
-        State::Starting { .. } => Seen::Starting,
-        State::Running => Seen::Running,
-        State::Stopping { .. } => Seen::Stopping,
-        State::Exited { .. } => Seen::Exited,
-        State::Acked => return None,
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } => Seen::Preparing,
+        LifecyclePhase::Starting { .. } => Seen::Starting,
+        LifecyclePhase::Running => Seen::Running,
+        LifecyclePhase::Stopping { .. } => Seen::Stopping,
+        LifecyclePhase::Exited { .. } => Seen::Exited,
+        LifecyclePhase::Acked => return None,
     };
-    Some(headroom_rm_core::Seen {
+    Some(headroom_rm_core::ReportedContainer {
         container: id.clone(),
         request: c.order.request.clone(),
         attempt: c.order.attempt,
@@ -320,10 +320,10 @@ fn seen(id: &ContainerId, c: &agent::Container) -> Option<headroom_rm_core::Seen
     })
 }
 
-fn report_of(state: &State) -> Option<&ExitReport> {
+fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     match state {
-        State::Exited { report, .. } => Some(report),
-        State::New | State::Preparing { .. } | State::Starting { .. } | State::Running => None,
-        State::Stopping { .. } | State::Acked => None,
+        LifecyclePhase::Exited { report, .. } => Some(report),
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => None,
+        LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
     }
 }

@@ -3,26 +3,26 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_rm_core::{Call, CallId, Cluster, Effect, Event, Refusal, Save, Settings, Want};
+use headroom_rm_core::{ClusterCall, CallId, Cluster, Effect, ClusterEvent, CallRefusal, DurableRecord, Settings, ContainerCommand};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
 use super::disk::Disk;
 use super::shares;
-use super::wire::{Caller, Heard, Line, Reader};
-use super::{Thing as Any, UNIX_AT_ZERO, World};
+use super::wire::{Caller, SimCallResult, Line, Reader};
+use super::{SimulationEvent as Any, UNIX_AT_ZERO, Simulation};
 use crate::fault::{Fault, LastWrite};
-use crate::scenario::Plant;
+use crate::scenario::PlantedBug;
 
 /// Maximum number of inputs in one batch.
 const BATCH: usize = 64;
 
 #[derive(Debug)]
-pub(super) enum Thing {
+pub(super) enum SimManagerEvent {
     Start,
     Call {
         caller: Caller,
         number: u64,
-        input: Box<Input>,
+        input: Box<SimManagerInput>,
         /// The only incarnation that receives it.
         life: Option<u64>,
     },
@@ -38,23 +38,23 @@ pub(super) enum Thing {
 
 /// An input of the daemon.
 #[derive(Clone, Debug)]
-pub(super) enum Input {
-    Call(Box<Call>),
+pub(super) enum SimManagerInput {
+    Call(Box<ClusterCall>),
     WatchNode { node: NodeId, epoch: Epoch, stream: u64, life: u64 },
     WatchApp { app: AppId, epoch: Epoch, cursor: u64, stream: u64, reader: Reader },
 }
 
 /// The simulated daemon.
 #[derive(Debug, Default)]
-pub(super) struct Manager {
+pub(super) struct SimManager {
     pub(super) cluster: Option<Cluster>,
     pub(super) life: u64,
     started: u64,
     disk: Disk,
-    inbox: VecDeque<(Caller, u64, Input)>,
+    inbox: VecDeque<(Caller, u64, SimManagerInput)>,
     writing: bool,
     effects: Vec<Effect>,
-    later: Vec<(Caller, u64, Input)>,
+    later: Vec<(Caller, u64, SimManagerInput)>,
     open: BTreeMap<CallId, (Caller, u64)>,
     calls: u64,
     nodes: BTreeMap<NodeId, u64>,
@@ -64,7 +64,7 @@ pub(super) struct Manager {
     pub(super) doom: Option<Fault>,
 }
 
-impl Manager {
+impl SimManager {
     pub(super) fn is_over(&self, app: &AppId) -> bool {
         self.cluster.as_ref().and_then(|c| c.app(app)).is_some_and(|a| a.state.is_over())
     }
@@ -73,25 +73,25 @@ impl Manager {
     }
 }
 
-impl World {
-    pub(super) fn manager_thing(&mut self, thing: Thing) {
+impl Simulation {
+    pub(super) fn manager_thing(&mut self, thing: SimManagerEvent) {
         match thing {
-            Thing::Start => self.manager_starts(),
-            Thing::Call { caller, number, input, life } => {
+            SimManagerEvent::Start => self.manager_starts(),
+            SimManagerEvent::Call { caller, number, input, life } => {
                 if self.manager.cluster.is_none() || life.is_some_and(|life| life != self.manager.life) {
-                    return self.reply(caller, number, Heard::Lost);
+                    return self.reply(caller, number, SimCallResult::Lost);
                 }
                 self.manager.inbox.push_back((caller, number, *input));
                 self.manager_turn();
             }
-            Thing::Durable { life } if life == self.manager.life => {
+            SimManagerEvent::Durable { life } if life == self.manager.life => {
                 self.manager.writing = false;
                 self.manager_written();
                 self.manager_carries_out();
                 self.manager_turn();
             }
-            Thing::Due { life } if life == self.manager.life => self.manager_turn(),
-            Thing::Durable { .. } | Thing::Due { .. } => {}
+            SimManagerEvent::Due { life } if life == self.manager.life => self.manager_turn(),
+            SimManagerEvent::Durable { .. } | SimManagerEvent::Due { .. } => {}
         }
     }
 
@@ -106,7 +106,7 @@ impl World {
         self.manager.started = self.now;
         self.manager.due = None;
         self.manager.cluster = Some(Cluster::new(settings, restored, Tick(0)));
-        self.manager_steps(Event::Time);
+        self.manager_steps(ClusterEvent::Time);
         self.manager_settles();
     }
 
@@ -127,7 +127,7 @@ impl World {
         let mut waiting: Vec<(Caller, u64)> = std::mem::take(&mut m.open).into_values().collect();
         waiting.extend(m.inbox.drain(..).chain(m.later.drain(..)).map(|(caller, number, _)| (caller, number)));
         for (caller, number) in waiting {
-            self.reply(caller, number, Heard::Lost);
+            self.reply(caller, number, SimCallResult::Lost);
         }
         for stream in self.streams_of(None) {
             self.break_stream(stream, false);
@@ -142,27 +142,27 @@ impl World {
         for _ in 0..BATCH {
             let Some((caller, number, input)) = self.manager.inbox.pop_front() else { break };
             match input {
-                Input::Call(what) => {
+                SimManagerInput::Call(what) => {
                     self.manager.calls += 1;
                     let call = CallId(self.manager.calls);
                     self.manager.open.insert(call, (caller, number));
-                    self.manager_steps(Event::Call { call, what: *what });
+                    self.manager_steps(ClusterEvent::Call { call, what: *what });
                 }
-                Input::WatchNode { .. } | Input::WatchApp { .. } => self.manager.later.push((caller, number, input)),
+                SimManagerInput::WatchNode { .. } | SimManagerInput::WatchApp { .. } => self.manager.later.push((caller, number, input)),
             }
         }
         let now = self.manager.now(self.now);
         if self.manager.cluster.as_ref().and_then(Cluster::next_deadline).is_some_and(|due| due <= now) {
-            self.manager_steps(Event::Time);
+            self.manager_steps(ClusterEvent::Time);
         }
         self.manager_settles();
     }
 
-    fn manager_steps(&mut self, event: Event) {
+    fn manager_steps(&mut self, event: ClusterEvent) {
         let now = self.manager.now(self.now);
         let Some(cluster) = &mut self.manager.cluster else { return };
         let first = self.manager.effects.len();
-        if let Event::Call { what, .. } = &event {
+        if let ClusterEvent::Call { what, .. } = &event {
             let words = call_words(what);
             self.diary.borrow_mut().note(self.now, &words);
         }
@@ -179,7 +179,7 @@ impl World {
                     self.oracle.logged(line);
                 }
                 Effect::Illegal { what } => self.oracle.fail(format!("illegal in the resource manager: {what}")),
-                Effect::Tell { node, want: Want::Run(_), .. } => {
+                Effect::Tell { node, want: ContainerCommand::Run(_), .. } => {
                     let account = cluster.ledger().node(node);
                     if account.is_none_or(|a| !a.allocated.fits(&a.offers)) {
                         self.oracle.fail(format!("{node} is given more than it offers"));
@@ -199,11 +199,11 @@ impl World {
             if let Some(doom) = self.manager.doom.take().filter(|_| !self.is_calm()) {
                 self.later(takes / 2, Any::Strike(doom));
             }
-            if self.plant == Plant::AnswersBeforeWrite {
+            if self.plant == PlantedBug::AnswersBeforeWrite {
                 self.manager_answers_too_early();
             }
             let life = self.manager.life;
-            return self.later(takes, Any::Manager(Thing::Durable { life }));
+            return self.later(takes, Any::Manager(SimManagerEvent::Durable { life }));
         }
         self.manager_carries_out();
     }
@@ -221,7 +221,7 @@ impl World {
         for effect in &m.effects {
             if let Effect::Save(save) = effect {
                 m.disk.save(save);
-                if let Save::State { app, .. } = &**save {
+                if let DurableRecord::State { app, .. } = &**save {
                     self.oracle.saved(app);
                 }
             }
@@ -229,15 +229,15 @@ impl World {
     }
 
     fn manager_carries_out(&mut self) {
-        let mut to_nodes: BTreeMap<NodeId, Vec<(ContainerId, Want)>> = BTreeMap::new();
-        let mut to_apps: BTreeMap<AppId, Vec<headroom_rm_core::Update>> = BTreeMap::new();
+        let mut to_nodes: BTreeMap<NodeId, Vec<(ContainerId, ContainerCommand)>> = BTreeMap::new();
+        let mut to_apps: BTreeMap<AppId, Vec<headroom_rm_core::MasterUpdate>> = BTreeMap::new();
         for effect in std::mem::take(&mut self.manager.effects) {
             match effect {
                 Effect::Save(_) | Effect::Log(_) | Effect::Illegal { .. } => {}
                 Effect::Answer { call, answer } => {
                     let epoch = self.manager.cluster.as_ref().map(Cluster::epoch).unwrap_or_default();
                     if let Some((caller, number)) = self.manager.open.remove(&call) {
-                        let heard = answer.map_or_else(Heard::Refused, |a| Heard::Answer(Box::new(a), epoch));
+                        let heard = answer.map_or_else(SimCallResult::Refused, |a| SimCallResult::Answer(Box::new(a), epoch));
                         self.reply(caller, number, heard);
                     }
                 }
@@ -266,12 +266,12 @@ impl World {
         self.manager_waits();
     }
 
-    fn order_to_two(&mut self, epoch: Epoch, node: &NodeId, wants: &[(ContainerId, Want)]) {
-        if self.plant != Plant::OrderToTwoNodes {
+    fn order_to_two(&mut self, epoch: Epoch, node: &NodeId, wants: &[(ContainerId, ContainerCommand)]) {
+        if self.plant != PlantedBug::OrderToTwoNodes {
             return;
         }
         let other = self.manager.nodes.iter().find(|(n, _)| *n != node).map(|(_, stream)| *stream);
-        let runs: Vec<_> = wants.iter().filter(|(_, w)| matches!(w, Want::Run(_))).cloned().collect();
+        let runs: Vec<_> = wants.iter().filter(|(_, w)| matches!(w, ContainerCommand::Run(_))).cloned().collect();
         if let (Some(stream), false) = (other, runs.is_empty()) {
             self.send_line(stream, Line::Desired { epoch, full: false, wants: runs });
         }
@@ -283,15 +283,15 @@ impl World {
             let Some(cluster) = &self.manager.cluster else { return };
             let current = cluster.epoch();
             match input {
-                Input::Call(_) => {}
-                Input::WatchNode { node, epoch, stream, life } => {
+                SimManagerInput::Call(_) => {}
+                SimManagerInput::WatchNode { node, epoch, stream, life } => {
                     let member = cluster.node(&node).is_some_and(|n| n.state.is_member());
                     let heard = match (epoch == current, member) {
-                        (false, _) => Heard::Refused(Refusal::StaleEpoch { given: epoch, current }),
-                        (true, false) => Heard::Refused(Refusal::NodeNotRegistered(node.clone())),
-                        (true, true) => Heard::Listening,
+                        (false, _) => SimCallResult::Refused(CallRefusal::StaleEpoch { given: epoch, current }),
+                        (true, false) => SimCallResult::Refused(CallRefusal::NodeNotRegistered(node.clone())),
+                        (true, true) => SimCallResult::Listening,
                     };
-                    if let (Heard::Listening, false) = (&heard, caller == Caller::Nobody) {
+                    if let (SimCallResult::Listening, false) = (&heard, caller == Caller::Nobody) {
                         let wants = cluster.desired(&node);
                         self.open_stream(stream, Reader::Host(node.clone(), life));
                         if let Some(before) = self.manager.nodes.insert(node, stream) {
@@ -301,7 +301,7 @@ impl World {
                     }
                     self.reply(caller, number, heard);
                 }
-                Input::WatchApp { app, epoch, cursor, stream, reader } => {
+                SimManagerInput::WatchApp { app, epoch, cursor, stream, reader } => {
                     let missed = missed(cluster, &app, epoch, cursor);
                     let heard = match missed {
                         Ok(updates) if caller != Caller::Nobody => {
@@ -310,9 +310,9 @@ impl World {
                                 self.break_stream(before, false);
                             }
                             self.send_line(stream, Line::Updates { epoch, updates });
-                            Heard::Listening
+                            SimCallResult::Listening
                         }
-                        Ok(_) => Heard::Listening,
+                        Ok(_) => SimCallResult::Listening,
                         Err(heard) => heard,
                     };
                     self.reply(caller, number, heard);
@@ -327,54 +327,54 @@ impl World {
             self.manager.due = due;
             let (life, started) = (self.manager.life, self.manager.started);
             if let Some(due) = due {
-                self.at(started.saturating_add(due.0), Any::Manager(Thing::Due { life }));
+                self.at(started.saturating_add(due.0), Any::Manager(SimManagerEvent::Due { life }));
             }
         }
     }
 }
 
-fn missed(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<headroom_rm_core::Update>, Heard> {
-    let Some(found) = cluster.app(app) else { return Err(Heard::Refused(Refusal::NoSuchApp(app.clone()))) };
+fn missed(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<headroom_rm_core::MasterUpdate>, SimCallResult> {
+    let Some(found) = cluster.app(app) else { return Err(SimCallResult::Refused(CallRefusal::NoSuchApp(app.clone()))) };
     if epoch != cluster.epoch() {
-        return Err(Heard::Refused(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() }));
+        return Err(SimCallResult::Refused(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() }));
     }
     if found.state.is_over() {
-        return Err(Heard::Refused(Refusal::AppEnding { app: app.clone(), state: found.state.as_str() }));
+        return Err(SimCallResult::Refused(CallRefusal::AppEnding { app: app.clone(), state: found.state.as_str() }));
     }
-    cluster.updates(app, cursor).ok_or(Heard::TooOld)
+    cluster.updates(app, cursor).ok_or(SimCallResult::TooOld)
 }
 
-fn call_words(call: &Call) -> String {
+fn call_words(call: &ClusterCall) -> String {
     match call {
-        Call::Submit(new) => format!("-> submit {}", new.name),
-        Call::Reserve => "-> reserve a number".to_owned(),
-        Call::SubmitAs { number, app } => format!("-> submit {} as {number}", app.name),
-        Call::Kill { app, .. } => format!("-> kill {app}"),
-        Call::Purge { app, how } => format!("-> purge {app} {how:?}"),
-        Call::RegisterMaster { attempt, .. } => format!("-> register master {attempt}"),
-        Call::Sync(sync) => {
+        ClusterCall::Submit(new) => format!("-> submit {}", new.name),
+        ClusterCall::Reserve => "-> reserve a number".to_owned(),
+        ClusterCall::SubmitAs { number, app } => format!("-> submit {} as {number}", app.name),
+        ClusterCall::Kill { app, .. } => format!("-> kill {app}"),
+        ClusterCall::Purge { app, how } => format!("-> purge {app} {how:?}"),
+        ClusterCall::RegisterMaster { attempt, .. } => format!("-> register master {attempt}"),
+        ClusterCall::Sync(sync) => {
             let asks: Vec<String> = sync.asks.iter().map(|a| format!("{} {}/{}", a.request, a.settled, a.count)).collect();
             let release: Vec<String> = sync.release.iter().map(ToString::to_string).collect();
             format!("-> sync {} epoch {} ack {} asks {asks:?} release {release:?}", sync.attempt, sync.epoch, sync.ack)
         }
-        Call::Ask { app, ask, how } => format!("-> ask {app} {} {how:?}", ask.request),
-        Call::Resize { container, version, size, how } => format!("-> resize {container} {version:?} {} {how:?}", size.resource),
-        Call::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
-        Call::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
-        Call::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
-        Call::Order { app, order } => format!("-> order {app} {order:?}"),
-        Call::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
-        Call::Undrain { node } => format!("-> undrain {node}"),
-        Call::Tag { node, change, how } => format!("-> tag {node} {change:?} {how:?}"),
-        Call::Configure(_) => "-> configure".to_owned(),
-        Call::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
-        Call::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),
-        Call::Stop { container } => format!("-> stop {container}"),
-        Call::RegisterNode { node, facts } => {
+        ClusterCall::Ask { app, ask, how } => format!("-> ask {app} {} {how:?}", ask.request),
+        ClusterCall::Resize { container, version, size, how } => format!("-> resize {container} {version:?} {} {how:?}", size.resource),
+        ClusterCall::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
+        ClusterCall::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
+        ClusterCall::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
+        ClusterCall::Order { app, order } => format!("-> order {app} {order:?}"),
+        ClusterCall::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
+        ClusterCall::Undrain { node } => format!("-> undrain {node}"),
+        ClusterCall::Tag { node, change, how } => format!("-> tag {node} {change:?} {how:?}"),
+        ClusterCall::Configure(_) => "-> configure".to_owned(),
+        ClusterCall::Withdraw { app, request } => format!("-> withdraw {app} {request}"),
+        ClusterCall::Finish { attempt, outcome, .. } => format!("-> finish {attempt} {outcome:?}"),
+        ClusterCall::Stop { container } => format!("-> stop {container}"),
+        ClusterCall::RegisterNode { node, facts } => {
             let seen: Vec<String> = facts.seen.iter().map(|s| format!("{} {:?}", s.container, s.phase)).collect();
             format!("-> register node {node} {seen:?}")
         }
-        Call::Report { node, report } => {
+        ClusterCall::Report { node, report } => {
             let seen: Vec<String> = report.seen.iter().map(|s| format!("{} {:?}", s.container, s.phase)).collect();
             let ends: Vec<String> = report.exits.iter().map(|e| format!("{} {}", e.container, e.reason)).collect();
             format!("-> report {node} {seen:?} ends {ends:?}")

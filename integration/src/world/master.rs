@@ -5,33 +5,33 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_appmaster::event::{Effect, Ending, Event, Hello, LimitSet, Now, Outcome};
-use headroom_appmaster::record::{self, Begin, Record};
-use headroom_appmaster::spec::Greeting;
+use headroom_appmaster::event::{MasterEffect, JobEndKind, MasterEvent, ExecutorHello, LimitSet, EventTimestamp, JobOutcome};
+use headroom_appmaster::record::{self, JournalHeader, Record};
+use headroom_appmaster::spec::ExecutorEnvironment;
 use headroom_appmaster::taskset::TaskKey;
-use headroom_appmaster::{Core, Setup};
-use headroom_rm_core::{self as rm, Answer, Call, RunOrder};
+use headroom_appmaster::{Core, MasterSetup};
+use headroom_rm_core::{self as rm, CallAnswer, ClusterCall, RunOrder};
 use headroom_types::exit::Unattributed;
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Cpus, NodeId, Resource, TaskAttemptId, Tick};
 use headroom_wire::v1::task::FromExecutor;
 
-use super::dialog::Dialog;
-use super::host::Ended;
-use super::manager::Input;
-use super::wire::{Caller, Heard, Line};
-use super::{Thing as Any, World};
+use super::dialog::SimMasterSession;
+use super::host::SimProgramEnd;
+use super::manager::SimManagerInput;
+use super::wire::{Caller, SimCallResult, Line};
+use super::{SimulationEvent as Any, Simulation};
 use crate::fault::{Fault, LastWrite};
-use crate::scenario::{Job, Plant};
+use crate::scenario::{ScenarioJob, PlantedBug};
 
 /// Duration of a rename in the file system. Milliseconds.
 const COMMITTED_AFTER: u64 = 3;
 
 #[derive(Debug)]
-pub(super) enum ClientThing {
+pub(super) enum SimClientEvent {
     Submit,
     Heard {
         number: u64,
-        heard: Box<Heard>,
+        heard: Box<SimCallResult>,
     },
     /// The client starts an unmanaged master.
     Master,
@@ -39,10 +39,10 @@ pub(super) enum ClientThing {
 }
 
 #[derive(Debug)]
-pub(super) enum Thing {
+pub(super) enum SimMasterEvent {
     Heard {
         number: u64,
-        heard: Box<Heard>,
+        heard: Box<SimCallResult>,
     },
     Line {
         stream: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Journal {
 /// The user of one job.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) job: Job,
+    pub(crate) job: ScenarioJob,
     pub(crate) app: Option<AppId>,
     /// A user has killed it.
     pub(crate) killed: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Client {
     /// By node; `None` for an unmanaged master.
     pub(crate) journals: BTreeMap<Option<NodeId>, Journal>,
     /// Outcome as seen by the last master that exited by itself.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<JobOutcome>,
     left: bool,
     /// A fault that occurs during the next write of its master.
     pub(super) doom: Option<Fault>,
@@ -101,7 +101,7 @@ enum Asked {
 }
 
 impl Client {
-    pub(super) fn new(job: Job) -> Self {
+    pub(super) fn new(job: ScenarioJob) -> Self {
         Client { job, app: None, killed: false, call: None, journals: BTreeMap::new(), outcome: None, left: false, doom: None }
     }
 }
@@ -116,38 +116,38 @@ pub(super) struct Process {
     pub(super) container: Option<ContainerId>,
     pub(super) url: String,
     pub(super) core: Core,
-    pub(super) greeting: Greeting,
+    pub(super) greeting: ExecutorEnvironment,
     started: u64,
     writing: bool,
-    inbox: VecDeque<Thing>,
-    pub(super) effects: Vec<Effect>,
+    inbox: VecDeque<SimMasterEvent>,
+    pub(super) effects: Vec<MasterEffect>,
     lines: BTreeMap<ContainerId, u64>,
-    pub(super) dialog: Dialog,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) dialog: SimMasterSession,
+    pub(super) outcome: Option<JobOutcome>,
     wake: Option<u64>,
 }
 
-impl World {
-    pub(super) fn client_thing(&mut self, job: usize, thing: ClientThing) {
+impl Simulation {
+    pub(super) fn client_thing(&mut self, job: usize, thing: SimClientEvent) {
         let Some(client) = self.clients.get_mut(job) else { return };
         match thing {
-            ClientThing::Submit => {
-                let call = Call::Submit(Box::new(submission(&client.job)));
-                let number = self.call(Caller::Client(job), Input::Call(Box::new(call)));
+            SimClientEvent::Submit => {
+                let call = ClusterCall::Submit(Box::new(submission(&client.job)));
+                let number = self.call(Caller::Client(job), SimManagerInput::Call(Box::new(call)));
                 self.clients[job].call = Some((number, Asked::Submit));
             }
-            ClientThing::Kill => {
+            SimClientEvent::Kill => {
                 let Some(app) = client.app.clone() else { return };
                 client.killed = true;
-                let call = Call::Kill { app, reason: None };
-                let number = self.call(Caller::Client(job), Input::Call(Box::new(call)));
+                let call = ClusterCall::Kill { app, reason: None };
+                let number = self.call(Caller::Client(job), SimManagerInput::Call(Box::new(call)));
                 self.clients[job].call = Some((number, Asked::Kill));
             }
-            ClientThing::Heard { number, heard } => match client.call {
+            SimClientEvent::Heard { number, heard } => match client.call {
                 Some((waited, asked)) if waited == number => self.client_hears(job, asked, *heard),
                 Some(_) | None => {}
             },
-            ClientThing::Master => {
+            SimClientEvent::Master => {
                 let running = self.processes.values().any(|p| p.job == job);
                 let client = &self.clients[job];
                 if let (Some(app), false, false) = (client.app.clone(), running, client.left) {
@@ -158,27 +158,27 @@ impl World {
         }
     }
 
-    fn client_hears(&mut self, job: usize, asked: Asked, heard: Heard) {
+    fn client_hears(&mut self, job: usize, asked: Asked, heard: SimCallResult) {
         let client = &mut self.clients[job];
         client.call = None;
         let again = match asked {
-            Asked::Submit => ClientThing::Submit,
-            Asked::Kill => ClientThing::Kill,
+            Asked::Submit => SimClientEvent::Submit,
+            Asked::Kill => SimClientEvent::Kill,
         };
         match heard {
-            Heard::Answer(answer, _) => {
-                if let Answer::Submitted { app, .. } = *answer {
+            SimCallResult::Answer(answer, _) => {
+                if let CallAnswer::Submitted { app, .. } = *answer {
                     self.oracle.accepted(&app);
                     client.app = Some(app);
                     if client.job.managed.is_none() {
-                        self.later(20, Any::Client(job, ClientThing::Master));
+                        self.later(20, Any::Client(job, SimClientEvent::Master));
                     }
                 }
             }
-            Heard::Lost => self.later(200, Any::Client(job, again)),
+            SimCallResult::Lost => self.later(200, Any::Client(job, again)),
             // A managed master may fit no present node; the client retries.
-            Heard::Refused(_) if asked == Asked::Submit => self.later(1_000, Any::Client(job, again)),
-            Heard::Refused(_) | Heard::Listening | Heard::TooOld => {}
+            SimCallResult::Refused(_) if asked == Asked::Submit => self.later(1_000, Any::Client(job, again)),
+            SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld => {}
         }
     }
 
@@ -201,11 +201,11 @@ impl World {
         let spec = client.job.spec.clone();
         let journal = client.journals.entry(node.clone()).or_default();
         let master_memory = client.job.managed.unwrap_or(Bytes::ZERO);
-        let setup = Setup { base_dir: None, master_memory, attempt: attempt.attempt, ..Setup::default() };
+        let setup = MasterSetup { base_dir: None, master_memory, attempt: attempt.attempt, ..MasterSetup::default() };
         let core = if journal.records.is_empty() {
             journal.token = format!("j{pid}");
             let (app, token) = (attempt.app.to_string(), journal.token.clone());
-            let begin = Begin { version: record::VERSION, job: record::fingerprint(&spec), app, token, port: 1 };
+            let begin = JournalHeader { version: record::VERSION, job: record::fingerprint(&spec), app, token, port: 1 };
             journal.records.push(Record::Begin(begin));
             Core::new(spec, setup)
         } else {
@@ -213,7 +213,7 @@ impl World {
         };
         core.assert_invariants();
         self.oracle.master_begins(&journal.token, job);
-        let greeting = Greeting { master_url: url.clone(), token: journal.token.clone() };
+        let greeting = ExecutorEnvironment { master_url: url.clone(), token: journal.token.clone() };
         let records = journal.records.len();
         self.note(|| format!("master {attempt} starts as process {pid} on {node:?}, {records} records"));
         let process = Process {
@@ -230,7 +230,7 @@ impl World {
             inbox: VecDeque::new(),
             effects: Vec::new(),
             lines: BTreeMap::new(),
-            dialog: Dialog::new(attempt, self.now),
+            dialog: SimMasterSession::new(attempt, self.now),
             wake: None,
         };
         self.processes.insert(pid, process);
@@ -251,7 +251,7 @@ impl World {
         client.left = process.container.is_none();
         client.outcome = process.outcome;
         if let (Some(node), Some(container)) = (process.node, process.container) {
-            self.cell_ends(&node, &container, Ended::Code(code));
+            self.cell_ends(&node, &container, SimProgramEnd::Code(code));
         }
     }
 
@@ -284,17 +284,17 @@ impl World {
         found.is_some()
     }
 
-    pub(super) fn process_thing(&mut self, pid: u64, thing: Thing) {
+    pub(super) fn process_thing(&mut self, pid: u64, thing: SimMasterEvent) {
         let Some(p) = self.processes.get_mut(&pid) else { return };
-        if matches!(thing, Thing::Wake) {
+        if matches!(thing, SimMasterEvent::Wake) {
             // An earlier timer replaced this one.
             if p.wake != Some(self.now) {
                 return;
             }
             p.wake = None;
         }
-        if p.writing && !matches!(thing, Thing::Durable) {
-            if !matches!(thing, Thing::Wake) {
+        if p.writing && !matches!(thing, SimMasterEvent::Durable) {
+            if !matches!(thing, SimMasterEvent::Wake) {
                 p.inbox.push_back(thing);
             }
             return;
@@ -308,30 +308,30 @@ impl World {
         self.process_waits(pid);
     }
 
-    fn process_takes(&mut self, pid: u64, thing: Thing) {
+    fn process_takes(&mut self, pid: u64, thing: SimMasterEvent) {
         let Some(p) = self.processes.get_mut(&pid) else { return };
         match thing {
-            Thing::Durable => {
+            SimMasterEvent::Durable => {
                 p.writing = false;
                 self.process_written(pid);
             }
-            Thing::Wake => {
+            SimMasterEvent::Wake => {
                 let now = self.now - p.started;
                 if p.core.next_timer().is_some_and(|t| t.0 <= now) {
-                    self.core_steps(pid, Event::Timer);
+                    self.core_steps(pid, MasterEvent::Timer);
                     self.timer_has_moved(pid);
                 }
                 self.dialog_wakes(pid);
             }
-            Thing::Heard { number, heard } => self.dialog_hears(pid, number, *heard),
-            Thing::Line { stream, line } => self.dialog_line(pid, stream, *line),
-            Thing::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
-            Thing::Said { line, container, message } => self.process_hears(pid, line, container, *message),
-            Thing::Committed { task, attempt } => self.core_steps(pid, Event::Committed { task, attempt, error: None }),
-            Thing::LineDown { line, container } => {
+            SimMasterEvent::Heard { number, heard } => self.dialog_hears(pid, number, *heard),
+            SimMasterEvent::Line { stream, line } => self.dialog_line(pid, stream, *line),
+            SimMasterEvent::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
+            SimMasterEvent::Said { line, container, message } => self.process_hears(pid, line, container, *message),
+            SimMasterEvent::Committed { task, attempt } => self.core_steps(pid, MasterEvent::Committed { task, attempt, error: None }),
+            SimMasterEvent::LineDown { line, container } => {
                 if p.lines.get(&container) == Some(&line) {
                     p.lines.remove(&container);
-                    self.core_steps(pid, Event::LineDown { container });
+                    self.core_steps(pid, MasterEvent::LineDown { container });
                 }
             }
         }
@@ -348,7 +348,7 @@ impl World {
                     return self.break_connection(line, false);
                 }
                 p.lines.insert(container.clone(), line);
-                self.core_steps(pid, Event::Hello(Hello { container, slots, task_groups, running, unacked }));
+                self.core_steps(pid, MasterEvent::Hello(ExecutorHello { container, slots, task_groups, running, unacked }));
             }
             FromExecutor::Started { .. }
             | FromExecutor::Usage { .. }
@@ -358,42 +358,42 @@ impl World {
             | FromExecutor::Leftover { .. }
             | FromExecutor::Alive
                 if p.lines.get(&container) != Some(&line) => {}
-            FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, Event::Started { container, attempt }),
-            FromExecutor::Usage { tasks } => self.core_steps(pid, Event::Usage { container, tasks }),
+            FromExecutor::Started { attempt, at: _ } => self.core_steps(pid, MasterEvent::Started { container, attempt }),
+            FromExecutor::Usage { tasks } => self.core_steps(pid, MasterEvent::Usage { container, tasks }),
             FromExecutor::Ended { report } => {
                 self.oracle.task_heard(&p.greeting.token, &report.attempt);
-                self.core_steps(pid, Event::Ended { container, report });
+                self.core_steps(pid, MasterEvent::Ended { container, report });
             }
             FromExecutor::Pressure { attempt, limit, current: _ } => {
-                self.core_steps(pid, Event::Pressure { container, attempt, limit });
+                self.core_steps(pid, MasterEvent::Pressure { container, attempt, limit });
             }
             FromExecutor::Resized { attempt, limit, held_us, error } => {
                 let set = Box::new(LimitSet { attempt, limit, held_us, error });
-                self.core_steps(pid, Event::LimitSet { container, set });
+                self.core_steps(pid, MasterEvent::LimitSet { container, set });
             }
             FromExecutor::Leftover { memory, left_by } => {
                 let left = Unattributed { memory, left_by };
-                self.core_steps(pid, Event::Leftover { container, left });
+                self.core_steps(pid, MasterEvent::Leftover { container, left });
             }
             FromExecutor::Alive => {}
         }
     }
 
-    pub(super) fn core_steps(&mut self, pid: u64, event: Event) {
+    pub(super) fn core_steps(&mut self, pid: u64, event: MasterEvent) {
         let unix = self.wall();
         let Some(p) = self.processes.get_mut(&pid) else { return };
         let words = format!("process {pid} takes {}", event_words(&event));
         self.diary.borrow_mut().note(self.now, &words);
         match &event {
-            Event::Registered { largest, .. } | Event::Refused { largest, .. } => {
+            MasterEvent::Registered { largest, .. } | MasterEvent::Refused { largest, .. } => {
                 self.oracle.told_largest(&p.greeting.token, largest.memory);
             }
-            Event::Update { .. } | Event::Hello(_) | Event::Started { .. } | Event::Usage { .. } | Event::Ended { .. } => {}
-            Event::Pressure { .. } | Event::LimitSet { .. } | Event::ResizeRefused { .. } | Event::Committed { .. } => {}
-            Event::Known(_) | Event::Inputs { .. } | Event::Leftover { .. } => {}
-            Event::LineDown { .. } | Event::Stop | Event::Timer => {}
+            MasterEvent::Update { .. } | MasterEvent::Hello(_) | MasterEvent::Started { .. } | MasterEvent::Usage { .. } | MasterEvent::Ended { .. } => {}
+            MasterEvent::Pressure { .. } | MasterEvent::LimitSet { .. } | MasterEvent::ResizeRefused { .. } | MasterEvent::Committed { .. } => {}
+            MasterEvent::Known(_) | MasterEvent::Inputs { .. } | MasterEvent::Leftover { .. } => {}
+            MasterEvent::LineDown { .. } | MasterEvent::Stop | MasterEvent::Timer => {}
         }
-        let now = Now { tick: Tick(self.now - p.started), unix };
+        let now = EventTimestamp { tick: Tick(self.now - p.started), unix };
         p.core.step(now, event, &mut p.effects);
         p.core.assert_invariants();
     }
@@ -416,9 +416,9 @@ impl World {
     fn process_carries_out(&mut self, pid: u64) {
         let plant = self.plant;
         let Some(p) = self.processes.get_mut(&pid).filter(|p| !p.writing) else { return };
-        if p.effects.iter().any(|e| matches!(e, Effect::Record(_))) {
+        if p.effects.iter().any(|e| matches!(e, MasterEffect::Record(_))) {
             p.writing = true;
-            if plant == Plant::StartsBeforeJournal {
+            if plant == PlantedBug::StartsBeforeJournal {
                 self.process_sends(pid);
             }
             let takes = self.chance.between(0, 5);
@@ -427,7 +427,7 @@ impl World {
             if let Some(doom) = doom.filter(|_| !self.is_calm()) {
                 self.later(takes / 2, Any::Strike(doom));
             }
-            return self.later(takes, Any::Process(pid, Thing::Durable));
+            return self.later(takes, Any::Process(pid, SimMasterEvent::Durable));
         }
         self.process_sends(pid);
     }
@@ -443,33 +443,33 @@ impl World {
     fn process_writes(&mut self, process: &mut Process) {
         let journal = self.clients[process.job].journals.entry(process.node.clone()).or_default();
         for effect in &process.effects {
-            if let Effect::Record(record) = effect {
+            if let MasterEffect::Record(record) = effect {
                 self.oracle.recorded(&journal.token, record, self.now);
                 journal.records.push((**record).clone());
             }
         }
-        process.effects.retain(|e| !matches!(e, Effect::Record(_)));
+        process.effects.retain(|e| !matches!(e, MasterEffect::Record(_)));
     }
 
     fn process_sends(&mut self, pid: u64) {
         let now = self.now;
         let unix = self.wall();
         let Some(p) = self.processes.get_mut(&pid) else { return };
-        let (records, rest): (Vec<Effect>, Vec<Effect>) =
-            std::mem::take(&mut p.effects).into_iter().partition(|e| matches!(e, Effect::Record(_)));
+        let (records, rest): (Vec<MasterEffect>, Vec<MasterEffect>) =
+            std::mem::take(&mut p.effects).into_iter().partition(|e| matches!(e, MasterEffect::Record(_)));
         p.effects = records;
         let (mut messages, mut resizes, mut commits) = (Vec::new(), Vec::new(), Vec::new());
         for effect in rest {
             match effect {
-                Effect::Record(_) => {}
-                Effect::Send { container, message } => messages.extend(p.lines.get(&container).map(|line| (*line, *message))),
-                Effect::Commit { task, attempt, commit: _ } => commits.push(Thing::Committed { task, attempt }),
-                Effect::Resize { container, resource } => resizes.push((container, resource)),
+                MasterEffect::Record(_) => {}
+                MasterEffect::Send { container, message } => messages.extend(p.lines.get(&container).map(|line| (*line, *message))),
+                MasterEffect::Commit { task, attempt, commit: _ } => commits.push(SimMasterEvent::Committed { task, attempt }),
+                MasterEffect::Resize { container, resource } => resizes.push((container, resource)),
                 // Jobs of the simulation name no inputs.
-                Effect::Measure { .. } => {}
-                Effect::Sync => p.dialog.hurry(now),
-                Effect::Finish(outcome) => {
-                    p.core.tell_finished(Now { tick: Tick(now - p.started), unix }, &outcome);
+                MasterEffect::Measure { .. } => {}
+                MasterEffect::Sync => p.dialog.hurry(now),
+                MasterEffect::Finish(outcome) => {
+                    p.core.tell_finished(EventTimestamp { tick: Tick(now - p.started), unix }, &outcome);
                     p.outcome = Some(outcome);
                     p.dialog.hurry(now);
                 }
@@ -491,16 +491,16 @@ impl World {
         let wake = timer.into_iter().chain(p.dialog.due()).min().map(|at| at.max(now + 1));
         if let Some(at) = wake.filter(|at| p.wake.is_none_or(|w| *at < w)) {
             p.wake = Some(at);
-            self.at(at, Any::Process(pid, Thing::Wake));
+            self.at(at, Any::Process(pid, SimMasterEvent::Wake));
         }
     }
 }
 
 /// The outcome in the resource manager's terms.
-pub(super) fn outcome_of(outcome: &Outcome) -> rm::Outcome {
+pub(super) fn outcome_of(outcome: &JobOutcome) -> rm::Outcome {
     match outcome.ending {
-        Ending::Succeeded => rm::Outcome::Succeeded,
-        Ending::Failed | Ending::MemoryExhausted | Ending::Stopped => rm::Outcome::Failed,
+        JobEndKind::Succeeded => rm::Outcome::Succeeded,
+        JobEndKind::Failed | JobEndKind::MemoryExhausted | JobEndKind::Stopped => rm::Outcome::Failed,
     }
 }
 
@@ -513,54 +513,54 @@ fn reread(records: &[Record]) -> Vec<Record> {
     records.iter().map(again).collect()
 }
 
-fn submission(job: &Job) -> rm::NewApp {
-    let launch = rm::Launch { command: vec!["appmaster".into()], ..rm::Launch::default() };
+fn submission(job: &ScenarioJob) -> rm::AppSubmission {
+    let launch = rm::ContainerLaunch { command: vec!["appmaster".into()], ..rm::ContainerLaunch::default() };
     let master = match job.managed {
-        None => rm::Master::Unmanaged,
+        None => rm::MasterKind::Unmanaged,
         Some(memory) => {
             let resource = Resource::new(memory, Cpus::from_milli(100));
-            rm::Master::Managed { resource, launch: std::sync::Arc::new(launch), max_attempts: 4 }
+            rm::MasterKind::Managed { resource, launch: std::sync::Arc::new(launch), max_attempts: 4 }
         }
     };
     let (name, queue) = (job.spec.name.clone(), headroom_types::QueuePath::default_leaf());
-    rm::NewApp { key: Some(name.to_string()), name, queue, priority: 0, user: "somebody".into(), lifetime: None, master }
+    rm::AppSubmission { key: Some(name.to_string()), name, queue, priority: 0, user: "somebody".into(), lifetime: None, master }
 }
 
-fn event_words(event: &Event) -> String {
+fn event_words(event: &MasterEvent) -> String {
     match event {
-        Event::Registered { epoch, containers, cursor, .. } => {
+        MasterEvent::Registered { epoch, containers, cursor, .. } => {
             format!("registered, epoch {epoch}, {} containers, cursor {cursor}", containers.len())
         }
-        Event::Update { cursor, what } => {
-            use headroom_wire::v1::am::UpdateKind;
+        MasterEvent::Update { cursor, what } => {
+            use headroom_wire::v1::am::ApplicationUpdateKind;
             match what {
-                UpdateKind::Allocated(g) => format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node),
-                UpdateKind::Running { container } => format!("update {cursor}: {container} runs"),
-                UpdateKind::Exited { report, .. } => format!("update {cursor}: {} ended: {}", report.container, report.reason),
-                UpdateKind::Resized { container, version, .. } => format!("update {cursor}: {container} has size {version}"),
-                UpdateKind::ResizeFailed { container, why, .. } => format!("update {cursor}: {container} keeps its size: {why}"),
-                UpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be taken"),
-                UpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is being emptied"),
-                UpdateKind::Scale(order) => format!("update {cursor}: {} executors of {:?}", order.count, order.executors),
-                UpdateKind::Order(order) => format!("update {cursor}: {:?} for {}", order.wish, order.task),
-                UpdateKind::Expired { request, .. } => format!("update {cursor}: {request} has waited too long"),
-                UpdateKind::Alive => "update: alive".into(),
+                ApplicationUpdateKind::Allocated(g) => format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node),
+                ApplicationUpdateKind::Running { container } => format!("update {cursor}: {container} runs"),
+                ApplicationUpdateKind::Exited { report, .. } => format!("update {cursor}: {} ended: {}", report.container, report.reason),
+                ApplicationUpdateKind::Resized { container, version, .. } => format!("update {cursor}: {container} has size {version}"),
+                ApplicationUpdateKind::ResizeFailed { container, why, .. } => format!("update {cursor}: {container} keeps its size: {why}"),
+                ApplicationUpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be taken"),
+                ApplicationUpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is being emptied"),
+                ApplicationUpdateKind::Scale(order) => format!("update {cursor}: {} executors of {:?}", order.count, order.executors),
+                ApplicationUpdateKind::Order(order) => format!("update {cursor}: {:?} for {}", order.wish, order.task),
+                ApplicationUpdateKind::Expired { request, .. } => format!("update {cursor}: {request} has waited too long"),
+                ApplicationUpdateKind::Alive => "update: alive".into(),
             }
         }
-        Event::Known(family) => format!("what {} runs of its family have needed", family.runs),
-        Event::Refused { request, sentence, .. } => format!("refusal of {request}: {sentence}"),
-        Event::Hello(h) => format!("hello of {}, {} run, {} unacknowledged", h.container, h.running.len(), h.unacked.len()),
-        Event::Started { container, attempt } => format!("{attempt} runs in {container}"),
-        Event::Usage { container, .. } => format!("usage of {container}"),
-        Event::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
-        Event::Committed { attempt, error, .. } => format!("the output of {attempt} is in its place, or not: {error:?}"),
-        Event::Leftover { container, left } => format!("{} of ended tasks in {container}", left.memory),
-        Event::Pressure { attempt, limit, .. } => format!("{attempt} is held near {limit}"),
-        Event::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
-        Event::ResizeRefused { container, refusal } => format!("{container} keeps its size: {refusal:?}"),
-        Event::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
-        Event::LineDown { container } => format!("line down of {container}"),
-        Event::Stop => "stop".into(),
-        Event::Timer => "timer".into(),
+        MasterEvent::Known(family) => format!("what {} runs of its family have needed", family.runs),
+        MasterEvent::Refused { request, sentence, .. } => format!("refusal of {request}: {sentence}"),
+        MasterEvent::Hello(h) => format!("hello of {}, {} run, {} unacknowledged", h.container, h.running.len(), h.unacked.len()),
+        MasterEvent::Started { container, attempt } => format!("{attempt} runs in {container}"),
+        MasterEvent::Usage { container, .. } => format!("usage of {container}"),
+        MasterEvent::Ended { container, report } => format!("{} ended in {container}: {}", report.attempt, report.reason),
+        MasterEvent::Committed { attempt, error, .. } => format!("the output of {attempt} is in its place, or not: {error:?}"),
+        MasterEvent::Leftover { container, left } => format!("{} of ended tasks in {container}", left.memory),
+        MasterEvent::Pressure { attempt, limit, .. } => format!("{attempt} is held near {limit}"),
+        MasterEvent::LimitSet { set, .. } => format!("{} has {}", set.attempt, set.limit),
+        MasterEvent::ResizeRefused { container, refusal } => format!("{container} keeps its size: {refusal:?}"),
+        MasterEvent::Inputs { stage, .. } => format!("the inputs of stage {stage} were measured"),
+        MasterEvent::LineDown { container } => format!("line down of {container}"),
+        MasterEvent::Stop => "stop".into(),
+        MasterEvent::Timer => "timer".into(),
     }
 }

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use headroom_rm_core::queue::spec::{Gate, Preemptable};
-use headroom_rm_core::{Cluster, Effect, QueueView, Want};
+use headroom_rm_core::queue::spec::{QueueState, Preemptable};
+use headroom_rm_core::{Cluster, Effect, QueueView, ContainerCommand};
 use headroom_types::{Bytes, QueuePath};
 
-use super::World;
+use super::Simulation;
 
 /// The first queue that exceeds its maximum by a grant among these effects.
 pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<String> {
     let granted = effects.iter().filter_map(|effect| match effect {
-        Effect::Tell { container, want: Want::Run(order), .. } if order.version == 1 => cluster.app(&container.app),
+        Effect::Tell { container, want: ContainerCommand::Run(order), .. } if order.version == 1 => cluster.app(&container.app),
         Effect::Tell { .. } | Effect::Save(_) | Effect::Answer { .. } | Effect::Update { .. } => None,
         Effect::UpdatesEnd { .. } | Effect::Log(_) | Effect::Illegal { .. } => None,
     });
@@ -29,7 +29,7 @@ pub(super) fn beyond_maximum(cluster: &Cluster, effects: &[Effect]) -> Option<St
     Some(format!("queue {} was given {} and may have {}", over.path, over.used, over.maximum))
 }
 
-impl World {
+impl Simulation {
     /// Queues below their guarantee with a request that fits into the free memory plus the memory
     /// that others hold beyond their guarantees. Each is named with its number of granted
     /// containers, so that a queue with a new grant differs.
@@ -39,7 +39,7 @@ impl World {
         let leaves: Vec<&QueueView<'_>> =
             views.iter().filter(|v| v.children.is_empty() && v.path.to_string().matches('.').count() == 1).collect();
         let mut found = BTreeSet::new();
-        for view in leaves.iter().filter(|v| v.below_guarantee && v.gate == Gate::Open) {
+        for view in leaves.iter().filter(|v| v.below_guarantee && v.gate == QueueState::Open) {
             let mine = || cluster.apps().filter(|app| app.queue == *view.path);
             let fits = |size: &headroom_types::Resource| {
                 view.used.memory.saturating_add(size.memory) <= view.guaranteed.memory
@@ -49,7 +49,7 @@ impl World {
             let asks = waits.filter_map(|(app, request)| app.requests.get(request));
             let owed = asks.filter(|r| r.ask.place == Default::default()).any(|r| fits(&r.ask.resource));
             if owed {
-                let given: u32 = mine().flat_map(|app| app.tallies.values()).map(headroom_rm_core::ask::Tally::granted).sum();
+                let given: u32 = mine().flat_map(|app| app.tallies.values()).map(headroom_rm_core::ask::GrantCounts::granted).sum();
                 found.insert(format!("queue {} waits below its guarantee, with {given} containers given so far", view.path));
             }
         }

@@ -1,26 +1,26 @@
 //! The program in a tenant's container: it works for a fixed time and succeeds, or ends on request.
 
-use headroom_rm_core::ask::{Apart, Level, Match, Placement, Relax};
-use headroom_rm_core::{Exclusive, RunOrder, Traits};
+use headroom_rm_core::ask::{AntiAffinity, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
+use headroom_rm_core::{Exclusive, RunOrder, NodeProperties};
 use headroom_types::{ContainerId, NodeId, UnixMillis};
 
-use super::host::Ended;
+use super::host::SimProgramEnd;
 use super::tenant::RUNS_MS;
-use super::{Thing as Any, World};
-use crate::scenario::estate::{self, Word};
+use super::{SimulationEvent as Any, Simulation};
+use crate::scenario::estate::{self, OperatorMark};
 
 /// A running program of a tenant.
 #[derive(Clone, Debug)]
-pub(super) struct Sitter {
+pub(super) struct TenantProgram {
     stubborn: bool,
 }
 
-impl World {
+impl Simulation {
     /// Starts the program if the container belongs to a tenant, and returns whether it does.
     pub(super) fn sitter_starts(&mut self, node: &NodeId, id: &ContainerId, order: &RunOrder) -> bool {
         let Some(runs) = order.launch.env.get(RUNS_MS).and_then(|ms| ms.parse::<u64>().ok()) else { return false };
         let stubborn = self.chance.percent(self.scenario.weather.stubborn);
-        self.sitters.insert(id.clone(), Sitter { stubborn });
+        self.sitters.insert(id.clone(), TenantProgram { stubborn });
         self.later(runs, Any::Sitter(node.clone(), id.clone()));
         self.is_placed_right(node, id, order.granted);
         true
@@ -29,7 +29,7 @@ impl World {
     /// Ends a program that has completed its work.
     pub(super) fn sitter_done(&mut self, node: &NodeId, id: &ContainerId) {
         if self.sitters.contains_key(id) {
-            self.cell_ends(node, id, Ended::Code(0));
+            self.cell_ends(node, id, SimProgramEnd::Code(0));
         }
     }
 
@@ -38,18 +38,18 @@ impl World {
         let Some(sitter) = self.sitters.get(id) else { return false };
         let node = self.hosts.values().find(|h| h.cells.contains_key(id)).map(|h| h.id.clone());
         if let (Some(node), false) = (node, sitter.stubborn) {
-            self.cell_ends(&node, id, Ended::Code(0));
+            self.cell_ends(&node, id, SimProgramEnd::Code(0));
         }
         true
     }
 
-    fn traits_of(&self, node: &NodeId) -> Option<&Traits> {
+    fn traits_of(&self, node: &NodeId) -> Option<&NodeProperties> {
         let place = self.hosts.keys().position(|n| n == node)?;
         self.scenario.estate.nodes.get(place).map(|standing| &standing.traits)
     }
 
     /// A node that can hold one container of this request if it has no others.
-    pub(super) fn could_hold(&self, want: &estate::Want) -> Option<NodeId> {
+    pub(super) fn could_hold(&self, want: &estate::TenantRequest) -> Option<NodeId> {
         let fits = |node: &&NodeId| {
             let offers = self.hosts.get(*node).map(|h| &h.offers);
             offers.is_some_and(|o| want.size.fits(o)) && self.traits_of(node).is_some_and(|t| self.may_go(node, t, &want.place))
@@ -58,7 +58,7 @@ impl World {
     }
 
     /// Whether a node satisfies all hard rules of a placement.
-    fn may_go(&self, node: &NodeId, traits: &Traits, place: &Placement) -> bool {
+    fn may_go(&self, node: &NodeId, traits: &NodeProperties, place: &PlacementRules) -> bool {
         let rack_in = |racks: &[headroom_types::Name]| traits.rack.as_ref().is_some_and(|r| racks.contains(r));
         let named = place.nodes.is_empty() || place.nodes.contains(node);
         let in_rack = place.racks.is_empty() || rack_in(&place.racks);
@@ -69,13 +69,13 @@ impl World {
         let compares = place.attributes.iter().all(|(name, wanted)| {
             let value = traits.attributes.get(name);
             match wanted {
-                Match::Exists => value.is_some(),
-                Match::Absent => value.is_none(),
-                Match::OneOf(values) => value.is_some_and(|v| values.contains(v)),
-                Match::NoneOf(values) => value.is_none_or(|v| !values.contains(v)),
+                AttributeCondition::Exists => value.is_some(),
+                AttributeCondition::Absent => value.is_none(),
+                AttributeCondition::OneOf(values) => value.is_some_and(|v| values.contains(v)),
+                AttributeCondition::NoneOf(values) => value.is_none_or(|v| !values.contains(v)),
             }
         });
-        named && in_rack && open && labelled && compares && (preferred || !prefers || place.relax != Relax::Never)
+        named && in_rack && open && labelled && compares && (preferred || !prefers || place.relax != RelaxPolicy::Never)
     }
 
     fn is_placed_right(&mut self, node: &NodeId, id: &ContainerId, granted: UnixMillis) {
@@ -85,10 +85,10 @@ impl World {
         if self.operator.may_have_labelled(node) {
             traits.labels.insert(estate::word("ssd"));
         }
-        if self.operator.has_said(node, Word::Cordon, granted) {
+        if self.operator.has_said(node, OperatorMark::Cordon, granted) {
             return self.oracle.fail(format!("{id} was granted on {node}, which is cordoned"));
         }
-        if self.operator.has_said(node, Word::Taint, granted) && want.place.tolerate.is_empty() {
+        if self.operator.has_said(node, OperatorMark::Taint, granted) && want.place.tolerate.is_empty() {
             return self.oracle.fail(format!("{id} was granted on {node}, and does not tolerate its taint"));
         }
         if !self.may_go(node, &traits, &want.place) {
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    fn want_of(&self, node: &NodeId, id: &ContainerId) -> Option<estate::Want> {
+    fn want_of(&self, node: &NodeId, id: &ContainerId) -> Option<estate::TenantRequest> {
         let tenant = self.tenants.iter().find(|t| t.app.as_ref() == Some(&id.app))?;
         let request = self.hosts.get(node)?.cells.get(id)?.order.request.clone()?;
         tenant.plan.wants.iter().find(|w| w.request == request).cloned()
@@ -112,11 +112,11 @@ impl World {
 
     /// Live containers of the same application in the same node or rack that violate the
     /// anti-affinity of this one.
-    fn beside(&self, node: &NodeId, id: &ContainerId, want: &estate::Want, apart: &Apart) -> Vec<ContainerId> {
+    fn beside(&self, node: &NodeId, id: &ContainerId, want: &estate::TenantRequest, apart: &AntiAffinity) -> Vec<ContainerId> {
         let rack = |n: &NodeId| self.traits_of(n).and_then(|t| t.rack.clone());
         let same_place = |n: &NodeId| match apart.level {
-            Level::Node => n == node,
-            Level::Rack => n == node || (rack(n).is_some() && rack(n) == rack(node)),
+            PlacementScope::Node => n == node,
+            PlacementScope::Rack => n == node || (rack(n).is_some() && rack(n) == rack(node)),
         };
         let own = std::slice::from_ref(&want.request);
         let from = if apart.from.is_empty() { own } else { &apart.from };

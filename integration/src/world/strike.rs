@@ -3,40 +3,40 @@
 use headroom_types::NodeId;
 
 use super::executor;
-use super::host::Ended;
-use super::{Thing, World, manager, master};
-use crate::fault::{Fault, Moment};
+use super::host::SimProgramEnd;
+use super::{SimulationEvent, Simulation, manager, master};
+use crate::fault::{Fault, FaultMoment};
 
-impl World {
+impl Simulation {
     pub(super) fn strike(&mut self, fault: Fault) {
         self.note(|| format!("!! {fault:?}"));
         match fault {
-            Fault::ManagerDies { down_ms, write, moment: Moment::InNextWrite } => {
-                self.manager.doom = Some(Fault::ManagerDies { down_ms, write, moment: Moment::Now });
+            Fault::ManagerDies { down_ms, write, moment: FaultMoment::InNextWrite } => {
+                self.manager.doom = Some(Fault::ManagerDies { down_ms, write, moment: FaultMoment::Now });
             }
-            Fault::ManagerDies { down_ms, write, moment: Moment::Now } => {
+            Fault::ManagerDies { down_ms, write, moment: FaultMoment::Now } => {
                 self.manager_dies(write);
-                self.later(down_ms, Thing::Manager(manager::Thing::Start));
+                self.later(down_ms, SimulationEvent::Manager(manager::SimManagerEvent::Start));
             }
             Fault::AgentDies { node, down_ms } => self.with_node(node, |w, n| w.agent_dies(n, down_ms)),
             Fault::HostResets { node, down_ms } => self.with_node(node, |w, n| w.host_resets(n, down_ms)),
             Fault::HostCutOff { node, for_ms } => self.with_node(node, |w, n| w.host_cut_off(n, for_ms)),
-            Fault::MasterDies { job, down_ms, write, moment: Moment::InNextWrite } => {
+            Fault::MasterDies { job, down_ms, write, moment: FaultMoment::InNextWrite } => {
                 if let Some(client) = self.clients.get_mut(job) {
-                    client.doom = Some(Fault::MasterDies { job, down_ms, write, moment: Moment::Now });
+                    client.doom = Some(Fault::MasterDies { job, down_ms, write, moment: FaultMoment::Now });
                 }
             }
-            Fault::MasterDies { job, down_ms, write, moment: Moment::Now } => {
+            Fault::MasterDies { job, down_ms, write, moment: FaultMoment::Now } => {
                 let found = self.processes.iter().find(|(_, p)| p.job == job).map(|(pid, p)| (*pid, p.container.clone()));
                 match found {
                     Some((pid, None)) => {
                         self.process_dies(pid, write);
-                        self.later(down_ms, Thing::Client(job, master::ClientThing::Master));
+                        self.later(down_ms, SimulationEvent::Client(job, master::SimClientEvent::Master));
                     }
                     Some((pid, Some(container))) => {
                         let node = self.processes.get(&pid).and_then(|p| p.node.clone());
                         self.process_dies(pid, write);
-                        node.into_iter().for_each(|node| self.cell_ends(&node, &container, Ended::Killed));
+                        node.into_iter().for_each(|node| self.cell_ends(&node, &container, SimProgramEnd::Killed));
                     }
                     None => {}
                 }
@@ -44,13 +44,13 @@ impl World {
             Fault::ContainerKilled { pick } => {
                 let all: Vec<_> = self.hosts.values().flat_map(|h| alive(h).map(|id| (h.id.clone(), id.clone()))).collect();
                 if let Some((node, id)) = nth(&all, pick) {
-                    self.cell_ends(&node, &id, Ended::Killed);
+                    self.cell_ends(&node, &id, SimProgramEnd::Killed);
                 }
             }
             Fault::TaskKilled { pick } => {
                 let all: Vec<_> = self.executors.iter().flat_map(|(id, e)| e.tasks().map(|a| (id.clone(), a.clone()))).collect();
                 if let Some((id, attempt)) = nth(&all, pick) {
-                    self.executor_thing(&id, executor::Thing::Killed { attempt });
+                    self.executor_thing(&id, executor::SimExecutorEvent::Killed { attempt });
                 }
             }
             Fault::LineBreaks { pick } => {
@@ -61,11 +61,11 @@ impl World {
                 let all = self.streams_of(None);
                 nth(&all, pick).into_iter().for_each(|stream| self.break_stream(stream, pick % 2 == 0));
             }
-            Fault::AppKilled { job } => self.later(0, Thing::Client(job, master::ClientThing::Kill)),
+            Fault::AppKilled { job } => self.later(0, SimulationEvent::Client(job, master::SimClientEvent::Kill)),
         }
     }
 
-    fn with_node(&mut self, n: usize, what: impl FnOnce(&mut World, &NodeId)) {
+    fn with_node(&mut self, n: usize, what: impl FnOnce(&mut Simulation, &NodeId)) {
         if let Some(node) = self.hosts.keys().nth(n).cloned() {
             what(self, &node);
         }
@@ -77,7 +77,7 @@ impl World {
         for stream in self.streams_of(Some(node)) {
             self.break_stream(stream, true);
         }
-        let there = |w: &World, c: &super::wire::Connection| {
+        let there = |w: &Simulation, c: &super::wire::Connection| {
             let executors = w.executors.get(&c.container).map(|e| e.node.clone());
             let masters = w.processes.get(&c.pid).and_then(|p| p.node.clone());
             (executors, masters)
@@ -87,7 +87,7 @@ impl World {
             one != other && (one.as_ref() == Some(node) || other.as_ref() == Some(node))
         });
         lines.into_iter().for_each(|line| self.break_connection(line, true));
-        self.later(for_ms, Thing::Mended(node.clone()));
+        self.later(for_ms, SimulationEvent::Mended(node.clone()));
     }
 
     pub(super) fn mended(&mut self, node: &NodeId) {

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use headroom_rm_core::ask::Ask;
-use headroom_rm_core::{Answer, Call, Launch, Master, NewApp, Outcome, Refusal, Sync, Update, UpdateKind, Verdict};
+use headroom_rm_core::ask::ContainerRequest;
+use headroom_rm_core::{CallAnswer, ClusterCall, ContainerLaunch, MasterKind, AppSubmission, Outcome, CallRefusal, MasterHeartbeat, MasterUpdate, UpdateKind, RequestVerdict};
 use headroom_types::{AppId, AttemptId, ContainerId, Epoch, ExitReason, NodeId, RequestId, Resource};
 
-use super::manager::Input;
-use super::wire::{Caller, Heard, Line, Reader};
-use super::{Thing as Any, World};
+use super::manager::SimManagerInput;
+use super::wire::{Caller, SimCallResult, Line, Reader};
+use super::{SimulationEvent as Any, Simulation};
 use crate::scenario::estate;
 
 /// Usual interval between two calls. Milliseconds.
@@ -22,8 +22,8 @@ const NEVER_AGAIN: u64 = 5_000;
 pub(super) const RUNS_MS: &str = "RUNS_MS";
 
 #[derive(Debug)]
-pub(super) enum Thing {
-    Heard { number: u64, heard: Box<Heard> },
+pub(super) enum SimTenantEvent {
+    Heard { number: u64, heard: Box<SimCallResult> },
     Line { stream: u64, line: Box<Line> },
     StreamEnded { stream: u64 },
     Tick,
@@ -54,7 +54,7 @@ enum Stream {
 
 /// A container as known by its tenant.
 #[derive(Clone, Debug)]
-pub(super) struct Lease {
+pub(super) struct TenantContainer {
     pub(super) request: RequestId,
     pub(super) node: NodeId,
     pub(super) resource: Resource,
@@ -64,7 +64,7 @@ pub(super) struct Lease {
 
 /// The progress of one request.
 #[derive(Clone, Debug, Default)]
-struct Book {
+struct RequestProgress {
     done: u32,
     ended: BTreeSet<ContainerId>,
     /// Its deadline expired.
@@ -75,24 +75,24 @@ struct Book {
 
 /// A simulated tenant.
 #[derive(Debug)]
-pub(super) struct Tenant {
-    pub(super) plan: estate::Tenant,
+pub(super) struct SimTenant {
+    pub(super) plan: estate::TenantPlan,
     pub(super) app: Option<AppId>,
     stage: Stage,
     waiting: Option<(u64, Said)>,
     next: u64,
     since: u64,
-    books: BTreeMap<RequestId, Book>,
-    pub(super) live: BTreeMap<ContainerId, Lease>,
+    books: BTreeMap<RequestId, RequestProgress>,
+    pub(super) live: BTreeMap<ContainerId, TenantContainer>,
     release: BTreeSet<ContainerId>,
     heard: u64,
     stream: Stream,
 }
 
-impl Tenant {
-    pub(super) fn new(plan: estate::Tenant) -> Self {
-        let books = plan.wants.iter().map(|w| (w.request.clone(), Book::default())).collect();
-        Tenant {
+impl SimTenant {
+    pub(super) fn new(plan: estate::TenantPlan) -> Self {
+        let books = plan.wants.iter().map(|w| (w.request.clone(), RequestProgress::default())).collect();
+        SimTenant {
             plan,
             app: None,
             stage: Stage::Outside,
@@ -126,28 +126,28 @@ impl Tenant {
         format!("tenant {}", self.plan.name)
     }
     /// Number of containers that still have to complete their work.
-    fn owed(&self, want: &estate::Want) -> u32 {
+    fn owed(&self, want: &estate::TenantRequest) -> u32 {
         self.books.get(&want.request).filter(|b| !b.expired).map_or(0, |b| want.count.saturating_sub(b.done))
     }
     fn is_done(&self) -> bool {
         self.live.is_empty() && self.plan.wants.iter().all(|w| self.owed(w) == 0)
     }
 
-    fn asks(&self, now: u64) -> Vec<Ask> {
-        let due = |w: &&estate::Want| {
+    fn asks(&self, now: u64) -> Vec<ContainerRequest> {
+        let due = |w: &&estate::TenantRequest| {
             let never = self.books.get(&w.request).and_then(|b| b.never);
             now >= self.since + w.after_ms && never.is_none_or(|again| now >= again)
         };
         self.plan.wants.iter().filter(due).map(|w| self.ask(w)).collect()
     }
 
-    fn ask(&self, want: &estate::Want) -> Ask {
+    fn ask(&self, want: &estate::TenantRequest) -> ContainerRequest {
         let ended = self.books.get(&want.request).map_or(0, |b| b.ended.len());
         let ended = u32::try_from(ended).unwrap_or(u32::MAX);
         let env = [(RUNS_MS, want.runs_ms.to_string()), ("HEADROOM_APP_TOKEN", self.token())];
         let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        let launch = Launch { command: vec!["sit".into()], env, ..Launch::default() };
-        Ask {
+        let launch = ContainerLaunch { command: vec!["sit".into()], env, ..ContainerLaunch::default() };
+        ContainerRequest {
             request: want.request.clone(),
             resource: want.size.clone(),
             count: ended.saturating_add(self.owed(want)),
@@ -164,7 +164,7 @@ impl Tenant {
         match what {
             UpdateKind::Allocated(g) => {
                 self.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
-                let lease = Lease { request: g.request, node: g.node, resource: g.resource, version: Some(1) };
+                let lease = TenantContainer { request: g.request, node: g.node, resource: g.resource, version: Some(1) };
                 self.live.insert(g.container, lease);
             }
             UpdateKind::Exited { request, report } => {
@@ -187,36 +187,36 @@ impl Tenant {
         }
     }
 
-    fn submission(&self) -> NewApp {
+    fn submission(&self) -> AppSubmission {
         let plan = &self.plan;
-        NewApp {
+        AppSubmission {
             name: plan.name.clone(),
             queue: plan.queue.clone(),
             priority: plan.priority,
             user: plan.user.clone(),
             lifetime: plan.lifetime,
-            master: Master::Unmanaged,
+            master: MasterKind::Unmanaged,
             key: Some(plan.name.to_string()),
         }
     }
 }
 
-impl World {
-    pub(super) fn tenant_thing(&mut self, n: usize, thing: Thing) {
+impl Simulation {
+    pub(super) fn tenant_thing(&mut self, n: usize, thing: SimTenantEvent) {
         let now = self.now;
         let Some(t) = self.tenants.get_mut(n).filter(|t| !t.is_over()) else { return };
         match thing {
-            Thing::Tick => {
+            SimTenantEvent::Tick => {
                 if now < t.next || t.waiting.is_some() {
                     return;
                 }
             }
-            Thing::Heard { number, heard } => self.tenant_hears(n, number, *heard),
-            Thing::Line { stream, line } => {
+            SimTenantEvent::Heard { number, heard } => self.tenant_hears(n, number, *heard),
+            SimTenantEvent::Line { stream, line } => {
                 let open = self.is_open(stream);
                 self.tenant_line(n, stream, open, *line);
             }
-            Thing::StreamEnded { stream } => {
+            SimTenantEvent::StreamEnded { stream } => {
                 let mine = matches!(t.stream, Stream::Open { stream: s } | Stream::Opening { stream: s, .. } if s == stream);
                 if mine {
                     t.stream = Stream::None;
@@ -233,79 +233,79 @@ impl World {
         let Some(t) = self.tenants.get_mut(n).filter(|t| t.waiting.is_none() && !t.is_over()) else { return };
         if now < t.next {
             let at = t.next;
-            return self.at(at, Any::Tenant(n, Thing::Tick));
+            return self.at(at, Any::Tenant(n, SimTenantEvent::Tick));
         }
         let (said, call) = match (t.stage, t.app.clone()) {
-            (Stage::Outside, _) => (Said::Submit, Call::Submit(Box::new(t.submission()))),
+            (Stage::Outside, _) => (Said::Submit, ClusterCall::Submit(Box::new(t.submission()))),
             (Stage::Registering, Some(app)) => {
                 let attempt = AttemptId { app, attempt: 1 };
-                (Said::Register, Call::RegisterMaster { attempt, url: None })
+                (Said::Register, ClusterCall::RegisterMaster { attempt, url: None })
             }
             (Stage::Known(_), Some(app)) if t.is_done() => {
                 let attempt = AttemptId { app, attempt: 1 };
-                (Said::Finish, Call::Finish { attempt, outcome: Outcome::Succeeded, diagnostics: String::new() })
+                (Said::Finish, ClusterCall::Finish { attempt, outcome: Outcome::Succeeded, diagnostics: String::new() })
             }
             (Stage::Known(epoch), Some(app)) => {
                 let asks = t.asks(now);
                 let (token, release) = (t.token(), t.release.iter().cloned().collect());
                 let sync =
-                    Sync { attempt: AttemptId { app, attempt: 1 }, epoch, ack: t.heard, asks, withdraw: Vec::new(), release };
+                    MasterHeartbeat { attempt: AttemptId { app, attempt: 1 }, epoch, ack: t.heard, asks, withdraw: Vec::new(), release };
                 sync.asks.iter().for_each(|ask| self.oracle.asked(&token, &ask.request, ask.count));
-                (Said::Sync, Call::Sync(Box::new(sync)))
+                (Said::Sync, ClusterCall::Sync(Box::new(sync)))
             }
             (Stage::Registering | Stage::Known(_) | Stage::Over, _) => return,
         };
-        let number = self.call(Caller::Tenant(n), Input::Call(Box::new(call)));
+        let number = self.call(Caller::Tenant(n), SimManagerInput::Call(Box::new(call)));
         if let Some(t) = self.tenants.get_mut(n) {
             t.waiting = Some((number, said));
             t.next = now + HEARTBEAT;
         }
     }
 
-    fn tenant_hears(&mut self, n: usize, number: u64, heard: Heard) {
+    fn tenant_hears(&mut self, n: usize, number: u64, heard: SimCallResult) {
         let now = self.now;
         let Some(t) = self.tenants.get_mut(n) else { return };
         if let Stream::Opening { number: waited, stream } = t.stream
             && waited == number
         {
             t.stream = match heard {
-                Heard::Listening => Stream::Open { stream },
-                Heard::TooOld => {
+                SimCallResult::Listening => Stream::Open { stream },
+                SimCallResult::TooOld => {
                     t.stage = Stage::Registering;
                     Stream::None
                 }
-                Heard::Answer(..) | Heard::Refused(_) | Heard::Lost => Stream::None,
+                SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::Lost => Stream::None,
             };
             return;
         }
         let Some((_, said)) = t.waiting.filter(|(waited, _)| *waited == number) else { return };
         t.waiting = None;
         match heard {
-            Heard::Answer(answer, epoch) => self.tenant_answered(n, said, *answer, epoch),
-            Heard::Refused(refusal) => t.refused(said, &refusal),
-            Heard::Lost | Heard::Listening | Heard::TooOld => t.next = now + HEARTBEAT,
+            SimCallResult::Answer(answer, epoch) => self.tenant_answered(n, said, *answer, epoch),
+            SimCallResult::Refused(refusal) => t.refused(said, &refusal),
+            SimCallResult::Lost | SimCallResult::Listening | SimCallResult::TooOld => t.next = now + HEARTBEAT,
         }
-        let over = self.tenants.get(n).is_some_and(Tenant::is_over);
+        let over = self.tenants.get(n).is_some_and(SimTenant::is_over);
         if over {
             self.note(|| format!("tenant {n} is over"));
         }
     }
 
-    fn tenant_answered(&mut self, n: usize, said: Said, answer: Answer, epoch: Epoch) {
+    fn tenant_answered(&mut self, n: usize, said: Said, answer: CallAnswer, epoch: Epoch) {
         let now = self.now;
         let Some(t) = self.tenants.get_mut(n) else { return };
         match (said, answer) {
-            (Said::Submit, Answer::Submitted { app, .. }) => {
+            (Said::Submit, CallAnswer::Submitted { app, .. }) => {
                 self.oracle.accepted(&app);
                 (t.app, t.stage, t.since, t.next) = (Some(app), Stage::Registering, now, now);
             }
-            (Said::Register, Answer::Master { containers, cursor, .. }) => {
+            (Said::Register, CallAnswer::Master { containers, cursor, .. }) => {
                 (t.stage, t.heard, t.stream, t.next) = (Stage::Known(epoch), cursor, Stream::None, now);
                 let mut before = std::mem::take(&mut t.live);
                 for g in containers {
                     t.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
                     let version = before.remove(&g.container).filter(|l| l.resource == g.resource).and_then(|l| l.version);
-                    t.live.insert(g.container, Lease { request: g.request, node: g.node, resource: g.resource, version });
+                    t.live.insert(g.container, TenantContainer { request: g.request, node: g.node, resource: g.resource, version });
                 }
                 // Containers that are not listed have ended: the grant was lost with the resource
                 // manager, or the end will be reported soon.
@@ -314,10 +314,10 @@ impl World {
                 }
                 self.tenant_listens(n);
             }
-            (Said::Sync, Answer::Synced { verdicts, stop }) => {
+            (Said::Sync, CallAnswer::Synced { verdicts, stop }) => {
                 for (request, verdict) in verdicts {
                     let book = t.books.entry(request).or_default();
-                    book.never = matches!(verdict, Verdict::Never { .. }).then_some(now + NEVER_AGAIN);
+                    book.never = matches!(verdict, RequestVerdict::Never { .. }).then_some(now + NEVER_AGAIN);
                 }
                 if stop {
                     t.stage = Stage::Over;
@@ -339,8 +339,8 @@ impl World {
         }
         let Some(t) = self.tenants.get(n) else { return };
         let open = t.plan.wants.iter().filter(|w| t.owed(w) > 0);
-        let said = |w: &estate::Want| t.books.get(&w.request).is_some_and(|b| b.never.is_some());
-        let open: Vec<(estate::Want, bool)> = open.map(|w| (w.clone(), said(w))).collect();
+        let said = |w: &estate::TenantRequest| t.books.get(&w.request).is_some_and(|b| b.never.is_some());
+        let open: Vec<(estate::TenantRequest, bool)> = open.map(|w| (w.clone(), said(w))).collect();
         for (want, never) in open {
             let request = &want.request;
             match self.could_hold(&want) {
@@ -361,7 +361,7 @@ impl World {
         let Some(t) = self.tenants.get(n) else { return };
         let (Some(app), Stage::Known(epoch)) = (t.app.clone(), t.stage) else { return };
         let (cursor, stream) = (t.heard, self.number());
-        let number = self.call(Caller::Tenant(n), Input::WatchApp { app, epoch, cursor, stream, reader: Reader::Tenant(n) });
+        let number = self.call(Caller::Tenant(n), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Tenant(n) });
         if let Some(t) = self.tenants.get_mut(n) {
             t.stream = Stream::Opening { number, stream };
         }
@@ -375,7 +375,7 @@ impl World {
             return;
         }
         t.stream = Stream::Open { stream: number };
-        for Update { cursor, what } in updates {
+        for MasterUpdate { cursor, what } in updates {
             if cursor > t.heard {
                 if cursor != t.heard + 1 {
                     self.oracle.fail(format!("tenant {n} hears update {cursor} after {}", t.heard));
@@ -387,25 +387,25 @@ impl World {
     }
 }
 
-impl Tenant {
-    fn refused(&mut self, said: Said, refusal: &Refusal) {
+impl SimTenant {
+    fn refused(&mut self, said: Said, refusal: &CallRefusal) {
         match refusal {
-            Refusal::StaleEpoch { .. } | Refusal::MasterNotRegistered(_) | Refusal::NodeNotRegistered(_) => {
+            CallRefusal::StaleEpoch { .. } | CallRefusal::MasterNotRegistered(_) | CallRefusal::NodeNotRegistered(_) => {
                 self.stage = Stage::Registering;
             }
-            Refusal::NoSuchApp(_) | Refusal::AppEnding { .. } | Refusal::StaleAttempt { .. } if said != Said::Submit => {
+            CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. } if said != Said::Submit => {
                 self.stage = Stage::Over;
             }
-            Refusal::NoSuchApp(_) | Refusal::AppEnding { .. } | Refusal::StaleAttempt { .. } => {}
-            Refusal::TooManyTags { .. } | Refusal::NotOver { .. } => {}
-            Refusal::Recovering(_) | Refusal::TooMany { .. } | Refusal::QueueClosed { .. } | Refusal::NotLaunched(_) => {}
-            Refusal::NoSuchContainer(_)
-            | Refusal::NoSuchRequest { .. }
-            | Refusal::NoSuchTask { .. }
-            | Refusal::NeverFits { .. } => {}
-            Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) | Refusal::NotALeaf { .. } | Refusal::BadQueues(_) => {}
-            Refusal::Conflict { .. } | Refusal::NotResizable { .. } | Refusal::NoRoom { .. } => {}
-            Refusal::Decommissioned(_) | Refusal::NotReserved(_) | Refusal::Overtaken { .. } => {}
+            CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. } => {}
+            CallRefusal::TooManyTags { .. } | CallRefusal::NotOver { .. } => {}
+            CallRefusal::Recovering(_) | CallRefusal::TooMany { .. } | CallRefusal::QueueClosed { .. } | CallRefusal::NotLaunched(_) => {}
+            CallRefusal::NoSuchContainer(_)
+            | CallRefusal::NoSuchRequest { .. }
+            | CallRefusal::NoSuchTask { .. }
+            | CallRefusal::NeverFits { .. } => {}
+            CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => {}
+            CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } | CallRefusal::NoRoom { .. } => {}
+            CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => {}
         }
     }
 }

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use headroom_node_core::container::State as Held;
-use headroom_rm_core::container::State;
+use headroom_node_core::container::LifecyclePhase as Held;
+use headroom_rm_core::container::ContainerState;
 use headroom_rm_core::{Cluster, size};
 
-use super::{Thing as Any, World};
+use super::{SimulationEvent as Any, Simulation};
 
 /// Time of the first check after the last fault. Milliseconds.
 const FIRST: u64 = 100_000;
@@ -19,29 +19,29 @@ const LATER: u64 = 8_000;
 const EVERY: u64 = 60_000;
 
 #[derive(Debug)]
-pub(super) enum Thing {
+pub(super) enum ConsistencyCheck {
     Look,
     LookAgain(BTreeSet<String>),
 }
 
-impl World {
+impl Simulation {
     pub(super) fn views_plan(&mut self) {
         let at = self.scenario.calm_ms + FIRST;
-        self.at(at, Any::Views(Thing::Look));
+        self.at(at, Any::Views(ConsistencyCheck::Look));
     }
 
-    pub(super) fn views_thing(&mut self, thing: Thing) {
+    pub(super) fn views_thing(&mut self, thing: ConsistencyCheck) {
         let now = self.differences();
         match thing {
-            Thing::Look => {
+            ConsistencyCheck::Look => {
                 self.look_at_shares();
-                self.later(LATER, Any::Views(Thing::LookAgain(now)));
+                self.later(LATER, Any::Views(ConsistencyCheck::LookAgain(now)));
             }
-            Thing::LookAgain(before) => {
+            ConsistencyCheck::LookAgain(before) => {
                 if let Some(still) = before.intersection(&now).next() {
                     return self.oracle.fail(format!("all is quiet, and still {still}"));
                 }
-                self.later(EVERY, Any::Views(Thing::Look));
+                self.later(EVERY, Any::Views(ConsistencyCheck::Look));
             }
         }
     }
@@ -72,19 +72,19 @@ impl World {
             let held = self.hosts.get(&c.node).and_then(|h| h.agent.get(&c.id));
             let there = held.map_or("not there", |h| h.state.name());
             let same = match &c.state {
-                State::Allocated => false,
-                State::Launching => matches!(there, "preparing" | "starting"),
-                State::Running => there == "running",
-                State::Stopping { .. } => there == "stopping",
-                State::Exited { .. } | State::Done { .. } => there == "exited",
+                ContainerState::Allocated => false,
+                ContainerState::Launching => matches!(there, "preparing" | "starting"),
+                ContainerState::Running => there == "running",
+                ContainerState::Stopping { .. } => there == "stopping",
+                ContainerState::Exited { .. } | ContainerState::Done { .. } => there == "exited",
             };
             if !same {
                 found.insert(format!("{} is {} for the resource manager and {there} on {}", c.id, c.state.as_str(), c.node));
             }
-            if c.sizing != size::State::Settled && c.state.is_alive() {
+            if c.sizing != size::ResizeState::Settled && c.state.is_alive() {
                 found.insert(format!("{} waits for a size: {:?}", c.id, c.sizing));
             }
-            let running = held.filter(|h| h.state == Held::Running && c.state == State::Running);
+            let running = held.filter(|h| h.state == Held::Running && c.state == ContainerState::Running);
             if let Some(h) = running.filter(|h| (&h.order.resource, h.order.version) != (&c.resource, c.version)) {
                 let (told, is) = (format!("{} v{}", c.resource, c.version), format!("{} v{}", h.order.resource, h.order.version));
                 found.insert(format!("{} has {told} for the resource manager and {is} on {}", c.id, c.node));

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::{Answer, Call, Refusal, Update, Want};
+use headroom_rm_core::{CallAnswer, ClusterCall, CallRefusal, MasterUpdate, ContainerCommand};
 use headroom_types::{ContainerId, Epoch, NodeId};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 
-use super::manager::Input;
-use super::{Thing, World, executor, host, manager, master, operator, tenant};
+use super::manager::SimManagerInput;
+use super::{SimulationEvent, Simulation, executor, host, manager, master, operator, tenant};
 
 /// Timeout of a call. Milliseconds.
 const CALL: u64 = 10_000;
@@ -31,11 +31,11 @@ pub(super) enum Caller {
 
 /// The result of a call for its caller.
 #[derive(Clone, Debug)]
-pub(super) enum Heard {
-    Answer(Box<Answer>, Epoch),
+pub(super) enum SimCallResult {
+    Answer(Box<CallAnswer>, Epoch),
     /// The stream is open.
     Listening,
-    Refused(Refusal),
+    Refused(CallRefusal),
     /// The requested updates are no longer kept.
     TooOld,
     /// No response.
@@ -45,8 +45,8 @@ pub(super) enum Heard {
 /// A line of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Line {
-    Desired { epoch: Epoch, full: bool, wants: Vec<(ContainerId, Want)> },
-    Updates { epoch: Epoch, updates: Vec<Update> },
+    Desired { epoch: Epoch, full: bool, wants: Vec<(ContainerId, ContainerCommand)> },
+    Updates { epoch: Epoch, updates: Vec<MasterUpdate> },
 }
 
 /// The reader of a stream.
@@ -79,7 +79,7 @@ pub(super) struct Wires {
     pub(super) connections: BTreeMap<u64, Connection>,
 }
 
-impl World {
+impl Simulation {
     fn delay(&mut self) -> u64 {
         let weather = &self.scenario.weather;
         let (low, high) = weather.delay_ms;
@@ -106,31 +106,31 @@ impl World {
     }
 
     /// Calls the resource manager. The response contains the returned number.
-    pub(super) fn call(&mut self, caller: Caller, input: Input) -> u64 {
+    pub(super) fn call(&mut self, caller: Caller, input: SimManagerInput) -> u64 {
         let number = self.number();
         let there = self.delay();
         let node = self.host_of(&caller);
-        self.reply_after(CALL, caller.clone(), number, Heard::Lost);
+        self.reply_after(CALL, caller.clone(), number, SimCallResult::Lost);
         if self.is_cut(node.as_ref()) || self.is_lost() {
             return number;
         }
         // Serial numbers of registrations are known to one incarnation of the resource manager, and
         // so is their connection. No incarnation receives a registration that was sent to an
         // earlier one.
-        let registration = matches!(&input, Input::Call(call) if matches!(**call, Call::RegisterNode { .. }));
+        let registration = matches!(&input, SimManagerInput::Call(call) if matches!(**call, ClusterCall::RegisterNode { .. }));
         let life = registration.then_some(self.manager.life);
         let twice = self.scenario.weather.twice;
         if !self.is_calm() && self.chance.per_mille(twice) {
             let again = there + self.chance.between(1, 4_000);
             let (caller, input) = (Caller::Nobody, Box::new(input.clone()));
-            self.later(again, Thing::Manager(manager::Thing::Call { caller, number: 0, input, life }));
+            self.later(again, SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number: 0, input, life }));
         }
-        self.later(there, Thing::Manager(manager::Thing::Call { caller, number, input: Box::new(input), life }));
+        self.later(there, SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number, input: Box::new(input), life }));
         number
     }
 
     /// Sends the response to a call, unless it is lost.
-    pub(super) fn reply(&mut self, caller: Caller, number: u64, heard: Heard) {
+    pub(super) fn reply(&mut self, caller: Caller, number: u64, heard: SimCallResult) {
         let back = self.delay();
         let node = self.host_of(&caller);
         if self.is_cut(node.as_ref()) || self.is_lost() {
@@ -139,14 +139,14 @@ impl World {
         self.reply_after(back, caller, number, heard);
     }
 
-    fn reply_after(&mut self, after: u64, caller: Caller, number: u64, heard: Heard) {
+    fn reply_after(&mut self, after: u64, caller: Caller, number: u64, heard: SimCallResult) {
         let heard = Box::new(heard);
         let thing = match caller {
-            Caller::Host(node, life) => Thing::Host(node, host::Thing::Heard { life, number, heard }),
-            Caller::Process(pid) => Thing::Process(pid, master::Thing::Heard { number, heard }),
-            Caller::Client(job) => Thing::Client(job, master::ClientThing::Heard { number, heard }),
-            Caller::Tenant(n) => Thing::Tenant(n, tenant::Thing::Heard { number, heard }),
-            Caller::Operator => Thing::Operator(operator::Thing::Heard { number, heard }),
+            Caller::Host(node, life) => SimulationEvent::Host(node, host::SimHostEvent::Heard { life, number, heard }),
+            Caller::Process(pid) => SimulationEvent::Process(pid, master::SimMasterEvent::Heard { number, heard }),
+            Caller::Client(job) => SimulationEvent::Client(job, master::SimClientEvent::Heard { number, heard }),
+            Caller::Tenant(n) => SimulationEvent::Tenant(n, tenant::SimTenantEvent::Heard { number, heard }),
+            Caller::Operator => SimulationEvent::Operator(operator::SimOperatorEvent::Heard { number, heard }),
             Caller::Nobody => return,
         };
         self.later(after, thing);
@@ -165,9 +165,9 @@ impl World {
         stream.ready = at;
         let line = Box::new(line);
         let thing = match &stream.reader {
-            Reader::Host(node, life) => Thing::Host(node.clone(), host::Thing::Line { life: *life, stream: number, line }),
-            Reader::Process(pid) => Thing::Process(*pid, master::Thing::Line { stream: number, line }),
-            Reader::Tenant(n) => Thing::Tenant(*n, tenant::Thing::Line { stream: number, line }),
+            Reader::Host(node, life) => SimulationEvent::Host(node.clone(), host::SimHostEvent::Line { life: *life, stream: number, line }),
+            Reader::Process(pid) => SimulationEvent::Process(*pid, master::SimMasterEvent::Line { stream: number, line }),
+            Reader::Tenant(n) => SimulationEvent::Tenant(*n, tenant::SimTenantEvent::Line { stream: number, line }),
         };
         self.at(at, thing);
     }
@@ -180,9 +180,9 @@ impl World {
         let Some(stream) = self.wires.streams.remove(&number) else { return };
         let after = if quiet { self.chance.between(1_000, SILENCE) } else { self.delay() };
         let thing = match stream.reader {
-            Reader::Host(node, life) => Thing::Host(node, host::Thing::StreamEnded { life, stream: number }),
-            Reader::Process(pid) => Thing::Process(pid, master::Thing::StreamEnded { stream: number }),
-            Reader::Tenant(n) => Thing::Tenant(n, tenant::Thing::StreamEnded { stream: number }),
+            Reader::Host(node, life) => SimulationEvent::Host(node, host::SimHostEvent::StreamEnded { life, stream: number }),
+            Reader::Process(pid) => SimulationEvent::Process(pid, master::SimMasterEvent::StreamEnded { stream: number }),
+            Reader::Tenant(n) => SimulationEvent::Tenant(n, tenant::SimTenantEvent::StreamEnded { stream: number }),
         };
         self.later(after, thing);
     }
@@ -210,7 +210,7 @@ impl World {
         let at = (self.now + delay).max(c.up_ready);
         c.up_ready = at;
         let (pid, container) = (c.pid, c.container.clone());
-        self.at(at, Thing::Process(pid, master::Thing::Said { line, container, message: Box::new(message) }));
+        self.at(at, SimulationEvent::Process(pid, master::SimMasterEvent::Said { line, container, message: Box::new(message) }));
     }
     pub(super) fn say_to_executor(&mut self, line: u64, message: ToExecutor) {
         let delay = self.delay();
@@ -218,7 +218,7 @@ impl World {
         let at = (self.now + delay).max(c.down_ready);
         c.down_ready = at;
         let container = c.container.clone();
-        self.at(at, Thing::Executor(container, executor::Thing::Told { line, message: Box::new(message) }));
+        self.at(at, SimulationEvent::Executor(container, executor::SimExecutorEvent::Told { line, message: Box::new(message) }));
     }
     /// Breaks a connection; messages in flight are lost. Both sides detect it later.
     pub(super) fn break_connection(&mut self, line: u64, quiet: bool) {
@@ -228,16 +228,16 @@ impl World {
         } else {
             (self.delay(), self.delay())
         };
-        self.later(one, Thing::Process(c.pid, master::Thing::LineDown { line, container: c.container.clone() }));
-        self.later(other, Thing::Executor(c.container, executor::Thing::LineDown { line }));
+        self.later(one, SimulationEvent::Process(c.pid, master::SimMasterEvent::LineDown { line, container: c.container.clone() }));
+        self.later(other, SimulationEvent::Executor(c.container, executor::SimExecutorEvent::LineDown { line }));
     }
     /// Closes a connection after all sent messages have arrived.
     pub(super) fn close_connection(&mut self, line: u64) {
         let Some(c) = self.wires.connections.get(&line) else { return };
         let (down, up) = (c.down_ready + 1, c.up_ready + 1);
         let (pid, container) = (c.pid, c.container.clone());
-        self.at(up, Thing::Process(pid, master::Thing::LineDown { line, container: container.clone() }));
-        self.at(down, Thing::Executor(container, executor::Thing::LineDown { line }));
+        self.at(up, SimulationEvent::Process(pid, master::SimMasterEvent::LineDown { line, container: container.clone() }));
+        self.at(down, SimulationEvent::Executor(container, executor::SimExecutorEvent::LineDown { line }));
     }
     pub(super) fn connections_of(&self, wanted: impl Fn(&Connection) -> bool) -> Vec<u64> {
         self.wires.connections.iter().filter(|(_, c)| wanted(c)).map(|(n, _)| *n).collect()

@@ -8,10 +8,10 @@ use std::fs;
 use std::io;
 use std::sync::Arc;
 
-use headroom_container_shim::record::{self, ExitRecord, Identity};
+use headroom_container_shim::record::{self, ExitRecord, ProcessIdentity};
 use headroom_node_cgroup::Group;
-use headroom_node_core::agent::Found;
-use headroom_node_exec::Watched;
+use headroom_node_core::agent::AdoptedState;
+use headroom_node_exec::WatchedProcess;
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
 
@@ -19,25 +19,25 @@ use crate::collect;
 use crate::disk::OrderRecord;
 use crate::exec;
 use crate::resize;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// One adopted container.
 #[derive(Debug)]
-pub(crate) struct Adopted {
+pub(crate) struct AdoptedContainer {
     /// The container id.
     pub(crate) id: ContainerId,
     /// The order. `None` if only a report is left.
     pub(crate) order: Option<RunOrder>,
     /// The state in which the container was found.
-    pub(crate) found: Found,
+    pub(crate) found: AdoptedState,
     /// The group of the container, if the kernel still has it.
     pub(crate) group: Option<Arc<Group>>,
     /// The shim of the container, if it lives.
-    pub(crate) shim: Option<Watched>,
+    pub(crate) shim: Option<WatchedProcess>,
 }
 
 /// Reads the state directory and the kernel's groups.
-pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
+pub(crate) fn adopt(site: &NodeContext) -> io::Result<Vec<AdoptedContainer>> {
     let mut adopted = Vec::new();
     for id in site.layout.list()? {
         if !site.layout.is_forgotten(&id)
@@ -50,7 +50,7 @@ pub(crate) fn adopt(site: &Site) -> io::Result<Vec<Adopted>> {
     Ok(adopted)
 }
 
-fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
+fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
     site.layout.clear_temporary(&id);
     let group = open_group(site, &id);
     exec::clear(site, &id, group.as_deref());
@@ -66,7 +66,7 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
         if let Some(group) = &group {
             collect::remove_group(site, &id, group);
         }
-        return Some(Adopted { id, order, found: Found::Reported(Box::new(report)), group: None, shim: None });
+        return Some(AdoptedContainer { id, order, found: AdoptedState::Reported(Box::new(report)), group: None, shim: None });
     }
     let untouched = site.layout.was_never_started(&id);
     if order.is_none() && untouched {
@@ -82,22 +82,22 @@ fn look_at(site: &Site, id: ContainerId) -> Option<Adopted> {
     let shim = shim(site, &id);
     let has_record = fs::read(site.layout.container(&id).join(record::file::EXIT)).is_ok_and(|r| ExitRecord::decode(&r).is_ok());
     let found = match (&shim, has_record) {
-        (Some(_), false) => Found::Alive { asked },
-        (Some(_) | None, true) => Found::Ended { asked },
-        (None, false) if untouched && resumable => Found::Unstarted,
+        (Some(_), false) => AdoptedState::Alive { asked },
+        (Some(_) | None, true) => AdoptedState::Ended { asked },
+        (None, false) if untouched && resumable => AdoptedState::Unstarted,
         // The shim was lost, before or after the start of the program, or the host rebooted. The
         // exit cannot be determined.
-        (None, false) => Found::Ended { asked },
+        (None, false) => AdoptedState::Ended { asked },
     };
     // Without the program's pid, the shim is the best known root of the process tree.
-    let root = program.map(|p| p.pid).or(shim.as_ref().map(Watched::pid));
+    let root = program.map(|p| p.pid).or(shim.as_ref().map(WatchedProcess::pid));
     if let (Some(group), Some(root)) = (&group, root) {
         group.set_root_pid(root);
     }
-    Some(Adopted { id, order, found, group, shim })
+    Some(AdoptedContainer { id, order, found, group, shim })
 }
 
-fn open_group(site: &Site, id: &ContainerId) -> Option<Arc<Group>> {
+fn open_group(site: &NodeContext, id: &ContainerId) -> Option<Arc<Group>> {
     match site.enforcer.open(&id.to_string()) {
         Ok(group) => group.map(Arc::new),
         Err(error) => {
@@ -107,24 +107,24 @@ fn open_group(site: &Site, id: &ContainerId) -> Option<Arc<Group>> {
     }
 }
 
-fn identity(site: &Site, id: &ContainerId, name: &str) -> Option<Identity> {
-    Identity::decode(&fs::read_to_string(site.layout.container(id).join(name)).ok()?)
+fn identity(site: &NodeContext, id: &ContainerId, name: &str) -> Option<ProcessIdentity> {
+    ProcessIdentity::decode(&fs::read_to_string(site.layout.container(id).join(name)).ok()?)
 }
 
 /// The shim that a container's directory names, if it lives.
-pub(crate) fn named_shim(site: &Site, id: &ContainerId) -> Option<Watched> {
+pub(crate) fn named_shim(site: &NodeContext, id: &ContainerId) -> Option<WatchedProcess> {
     let known = identity(site, id, record::file::SHIM_PID)?;
-    Watched::open(known.pid, known.starttime).ok()?.filter(Watched::is_alive)
+    WatchedProcess::open(known.pid, known.starttime).ok()?.filter(WatchedProcess::is_alive)
 }
 
 /// The shim by its recorded identity. If the agent was killed between the start and the record, by
 /// its command line.
-fn shim(site: &Site, id: &ContainerId) -> Option<Watched> {
+fn shim(site: &NodeContext, id: &ContainerId) -> Option<WatchedProcess> {
     let known = identity(site, id, record::file::SHIM_PID).or_else(|| by_command_line(site, id))?;
-    Watched::open(known.pid, known.starttime).ok()?.filter(Watched::is_alive)
+    WatchedProcess::open(known.pid, known.starttime).ok()?.filter(WatchedProcess::is_alive)
 }
 
-fn by_command_line(site: &Site, id: &ContainerId) -> Option<Identity> {
+fn by_command_line(site: &NodeContext, id: &ContainerId) -> Option<ProcessIdentity> {
     let dir = site.layout.container(id).into_os_string().into_encoded_bytes();
     for entry in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
@@ -133,7 +133,7 @@ fn by_command_line(site: &Site, id: &ContainerId) -> Option<Identity> {
         let is_shim = words.next().is_some_and(|program| program.ends_with(b"container-shim"));
         if is_shim && words.next() == Some(dir.as_slice()) {
             let starttime = headroom_node_exec::pidfd::starttime_of(pid).ok()??;
-            return Some(Identity { pid, starttime });
+            return Some(ProcessIdentity { pid, starttime });
         }
     }
     None
@@ -141,7 +141,7 @@ fn by_command_line(site: &Site, id: &ContainerId) -> Option<Identity> {
 
 /// Ends groups below the agent's root that belong to no known container. No other code would remove
 /// them.
-fn end_strangers(site: &Site, adopted: &[Adopted]) {
+fn end_strangers(site: &NodeContext, adopted: &[AdoptedContainer]) {
     let names = match site.enforcer.list() {
         Ok(names) => names,
         Err(error) => {

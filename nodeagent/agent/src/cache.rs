@@ -42,7 +42,7 @@ impl Key {
 
 /// The cache of one node.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct NodeFileCache {
     dir: PathBuf,
     most: u64,
     state: Mutex<State>,
@@ -61,15 +61,15 @@ struct State {
 /// An entry that is not evicted while this value exists.
 #[derive(Debug)]
 pub(crate) struct Pinned<'a> {
-    cache: &'a Cache,
+    cache: &'a NodeFileCache,
     key: Key,
     /// Its content.
     pub(crate) content: PathBuf,
 }
 
-impl Cache {
+impl NodeFileCache {
     /// The cache in `dir`, which is created. Unfinished entries of an earlier agent are removed.
-    pub(crate) fn open(dir: PathBuf, most: u64) -> anyhow::Result<Cache> {
+    pub(crate) fn open(dir: PathBuf, most: u64) -> anyhow::Result<NodeFileCache> {
         fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))
             .with_context(|| format!("cannot close {}", dir.display()))?;
@@ -79,7 +79,7 @@ impl Cache {
                 fs::remove_dir_all(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
             }
         }
-        Ok(Cache { dir, most, state: Mutex::default(), changed: Condvar::new() })
+        Ok(NodeFileCache { dir, most, state: Mutex::default(), changed: Condvar::new() })
     }
 
     /// The entry of that key. If it does not exist, `make` creates its content at the given path
@@ -243,7 +243,7 @@ mod tests {
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
-    fn put<'c>(cache: &'c Cache, n: u8, size: usize) -> Pinned<'c> {
+    fn put<'c>(cache: &'c NodeFileCache, n: u8, size: usize) -> Pinned<'c> {
         let make = |path: &Path| {
             fs::write(path, vec![n; size])?;
             Ok(size as u64)
@@ -254,10 +254,10 @@ mod tests {
     #[test]
     fn what_is_there_is_not_made_again_also_by_another_agent() {
         let dir = tempfile::tempdir().expect("dir");
-        let cache = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         assert_eq!(fs::read(&put(&cache, 1, 10).content).expect("reads").len(), 10);
         fs::create_dir(dir.path().join("cache/unfinished-7")).expect("makes");
-        let later = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        let later = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         assert!(!dir.path().join("cache/unfinished-7").exists());
         later.get(&key(1), soon(), &|| Ok(()), |_| bail!("made again")).expect("is there");
         assert!(later.get(&key(2), soon(), &|| Ok(()), |_| bail!("no")).is_err());
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn the_longest_unused_goes_first_and_what_is_used_stays() {
         let dir = tempfile::tempdir().expect("dir");
-        let cache = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         let kept = dir.path().join("a container's name for it");
         for n in 1..=3 {
             let pinned = put(&cache, n, 40);
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn many_who_want_the_same_make_it_once() {
         let dir = tempfile::tempdir().expect("dir");
-        let cache = Cache::open(dir.path().join("cache"), 100).expect("opens");
+        let cache = NodeFileCache::open(dir.path().join("cache"), 100).expect("opens");
         let made = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_container_shim::record::{self, ExitRecord, How};
+use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
 use headroom_node_cgroup::Group;
-use headroom_node_core::container::End;
-use headroom_node_core::{Scope, Verdict, classify, diagnose, gclog, timeline};
-use headroom_types::exit::{GroupFacts, MemoryEvents, OuterLevel, TaskGroupFacts, Unattributed, Victim};
+use headroom_node_core::container::ContainerEnd;
+use headroom_node_core::{VerdictScope, Verdict, classify, diagnose, gclog, timeline};
+use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, TaskGroupStats, Unattributed, VictimProcess};
 use headroom_types::{
     Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, SubCause,
     UnixMillis,
@@ -27,8 +27,8 @@ use crate::exec;
 use crate::launch;
 use crate::leftover;
 use crate::logs;
-use crate::sample::{self, Measured, SharedMeter};
-use crate::site::Site;
+use crate::sample::{self, ContainerMeasurements, SharedSampler};
+use crate::site::NodeContext;
 
 /// Maximum time until a group is empty and removed.
 const REMOVAL: Duration = Duration::from_secs(5);
@@ -39,25 +39,25 @@ const GC_LOG: u64 = 64 << 10;
 
 /// An ended container before its report.
 #[derive(Debug)]
-pub(crate) struct Remains {
+pub(crate) struct ContainerRemains {
     /// The container id.
     pub(crate) id: ContainerId,
     /// The end, as the core knows it.
-    pub(crate) end: End,
+    pub(crate) end: ContainerEnd,
     /// The group of the container, if known.
     pub(crate) group: Option<Arc<Group>>,
     /// The sampler with its measurements.
-    pub(crate) meter: Option<SharedMeter>,
+    pub(crate) meter: Option<SharedSampler>,
 }
 
 /// Collects all evidence, classifies it, and makes the report durable.
-pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
+pub(crate) fn collect(site: &NodeContext, remains: ContainerRemains) -> Box<ExitReport> {
     let id = remains.id.clone();
     let group = remains.group.clone().or_else(|| site.enforcer.open(&id.to_string()).ok().flatten().map(Arc::new));
     let report = Box::new(match &remains.end {
-        End::Ended { asked } => ended(site, &remains, group.as_ref(), *asked),
-        End::Failed { why } => failed(site, &id, group.as_ref(), why),
-        End::Never { cause } => never(site, &id, *cause),
+        ContainerEnd::Ended { asked } => ended(site, &remains, group.as_ref(), *asked),
+        ContainerEnd::Failed { why } => failed(site, &id, group.as_ref(), why),
+        ContainerEnd::Never { cause } => never(site, &id, *cause),
     });
     crash::at("rest-ended");
     if let Err(error) = site.layout.write_report(&report) {
@@ -73,13 +73,13 @@ pub(crate) fn collect(site: &Site, remains: Remains) -> Box<ExitReport> {
 
 /// Ends the remaining processes of a container's group and removes it. Its counters must already be
 /// read.
-pub(crate) fn remove_group(site: &Site, id: &ContainerId, group: &Group) {
+pub(crate) fn remove_group(site: &NodeContext, id: &ContainerId, group: &Group) {
     end_the_rest(id, group);
     take_away(site, id, group);
 }
 
 /// Removes a group whose processes have ended or were killed.
-fn take_away(site: &Site, id: &ContainerId, group: &Group) {
+fn take_away(site: &NodeContext, id: &ContainerId, group: &Group) {
     // No process runs in it any more: memory that reclaim cannot free now stays charged to the
     // node.
     if let Ok(Some(charged)) = group.charged() {
@@ -97,12 +97,12 @@ fn end_the_rest(id: &ContainerId, group: &Group) {
     }
 }
 
-fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Option<StopCause>) -> ExitReport {
+fn ended(site: &NodeContext, remains: &ContainerRemains, group: Option<&Arc<Group>>, asked: Option<StopCause>) -> ExitReport {
     let id = &remains.id;
     let dir = site.layout.container(id);
     let mut missing = Vec::new();
     let record = exit_record(site, id, &mut missing);
-    if let Some(ExitRecord { how: How::Failed { step, errno, what }, .. }) = &record {
+    if let Some(ExitRecord { how: ProgramEnd::Failed { step, errno, what }, .. }) = &record {
         return failed(site, id, group, &refusal(step, *errno, what));
     }
     if record.is_none() && !dir.join(record::file::PID).exists() {
@@ -149,18 +149,18 @@ fn ended(site: &Site, remains: &Remains, group: Option<&Arc<Group>>, asked: Opti
     }
     e.missing = missing;
     let codes = order.map(|o| o.launch.heap_exit_codes.clone()).unwrap_or_default();
-    let verdict = classify(&e, Scope::Container, &codes);
+    let verdict = classify(&e, VerdictScope::Container, &codes);
     finish(site, id, e, &verdict, record.as_ref(), measured, tasks)
 }
 
 fn finish(
-    site: &Site,
+    site: &NodeContext,
     id: &ContainerId,
     evidence: Evidence,
     verdict: &Verdict,
     record: Option<&ExitRecord>,
-    measured: Measured,
-    tasks: Vec<TaskGroupFacts>,
+    measured: ContainerMeasurements,
+    tasks: Vec<TaskGroupStats>,
 ) -> ExitReport {
     let mut points = measured.timeline;
     timeline::mark_end(&mut points, verdict.reason, &evidence);
@@ -178,7 +178,7 @@ fn finish(
     }
 }
 
-fn exit_record(site: &Site, id: &ContainerId, missing: &mut Vec<String>) -> Option<ExitRecord> {
+fn exit_record(site: &NodeContext, id: &ContainerId, missing: &mut Vec<String>) -> Option<ExitRecord> {
     let path = site.layout.container(id).join(record::file::EXIT);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -194,7 +194,7 @@ fn exit_record(site: &Site, id: &ContainerId, missing: &mut Vec<String>) -> Opti
 
 /// The current counters of the group. If the group cannot be read, the ones that the shim read
 /// right after the end.
-fn own_facts(site: &Site, group: Option<&Arc<Group>>, record: Option<&ExitRecord>, missing: &mut Vec<String>) -> GroupFacts {
+fn own_facts(site: &NodeContext, group: Option<&Arc<Group>>, record: Option<&ExitRecord>, missing: &mut Vec<String>) -> CgroupStats {
     let why = match group.map(|g| g.facts()) {
         Some(Ok(facts)) => return facts,
         Some(Err(error)) => error.to_string(),
@@ -205,19 +205,19 @@ fn own_facts(site: &Site, group: Option<&Arc<Group>>, record: Option<&ExitRecord
         .unwrap_or_default();
     Group::facts_from_texts(site.kind(), &texts).unwrap_or_else(|| {
         missing.push(format!("memory counters: {why}"));
-        GroupFacts::default()
+        CgroupStats::default()
     })
 }
 
-fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupFacts> {
+fn task_facts(group: Option<&Arc<Group>>) -> Vec<TaskGroupStats> {
     let tasks = group.and_then(|g| g.tasks().ok()).unwrap_or_default();
     let tasks = tasks.into_iter().filter(|(name, _)| !crate::exec::is_ours(name));
-    tasks.filter_map(|(name, task)| Some(TaskGroupFacts { name, facts: task.facts().ok()? })).collect()
+    tasks.filter_map(|(name, task)| Some(TaskGroupStats { name, facts: task.facts().ok()? })).collect()
 }
 
 /// Increase of the enclosing levels' counters since the launch. After a kill, also the memory that
 /// ended containers had left there.
-fn outer(site: &Site, baselines: &Baselines, killed: bool, missing: &mut Vec<String>) -> Vec<OuterLevel> {
+fn outer(site: &NodeContext, baselines: &Baselines, killed: bool, missing: &mut Vec<String>) -> Vec<OuterLevel> {
     let mut levels = Vec::new();
     if site.kind() != EnforcerKind::Poll {
         match (site.enforcer.fence_level(), baselines.fence) {
@@ -243,7 +243,7 @@ fn outer(site: &Site, baselines: &Baselines, killed: bool, missing: &mut Vec<Str
 
 /// Memory that ended containers left on the node: the larger of the current and the last reported
 /// value.
-fn left(site: &Site) -> Option<Unattributed> {
+fn left(site: &NodeContext) -> Option<Unattributed> {
     let reported = site.leftovers.now();
     let now = site.enforcer.unattributed(MIN_LEFTOVER).ok().flatten().unwrap_or_default();
     let memory = now.max(reported.memory);
@@ -252,13 +252,13 @@ fn left(site: &Site) -> Option<Unattributed> {
 
 fn add_end(e: &mut Evidence, record: Option<&ExitRecord>) {
     match record.map(|r| &r.how) {
-        Some(How::Code(code)) => e.exit_code = Some(*code),
-        Some(How::Signal { signal, .. }) => e.signal = Some(*signal),
-        Some(How::Failed { .. }) | None => {}
+        Some(ProgramEnd::Code(code)) => e.exit_code = Some(*code),
+        Some(ProgramEnd::Signal { signal, .. }) => e.signal = Some(*signal),
+        Some(ProgramEnd::Failed { .. }) | None => {}
     }
 }
 
-fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &Measured, missing: &mut Vec<String>) {
+fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &ContainerMeasurements, missing: &mut Vec<String>) {
     let Some(order) = order else {
         missing.push("what was ordered".into());
         return;
@@ -276,7 +276,7 @@ fn add_order(e: &mut Evidence, order: Option<&RunOrder>, measured: &Measured, mi
 }
 
 /// After the end a group is empty. Its contents are known from the sample with the largest use.
-fn add_measured(e: &mut Evidence, measured: &Measured, record: Option<&ExitRecord>, order: Option<&RunOrder>) {
+fn add_measured(e: &mut Evidence, measured: &ContainerMeasurements, record: Option<&ExitRecord>, order: Option<&RunOrder>) {
     let refaults = e.own.stat.workingset_refault_file;
     if let Some(fullest) = measured.fullest {
         e.own.stat = fullest;
@@ -307,13 +307,13 @@ fn add_gc_log(e: &mut Evidence, dir: &Path) {
 
 /// The main process as the victim, if it grew faster than the sampling interval. Its parent, the
 /// shim, recorded its largest size.
-fn main_as_victim(record: Option<&ExitRecord>, order: Option<&RunOrder>) -> Option<Victim> {
+fn main_as_victim(record: Option<&ExitRecord>, order: Option<&RunOrder>) -> Option<VictimProcess> {
     let program = order?.launch.command.first()?;
     let name = program.rsplit('/').next().unwrap_or(program);
-    Some(Victim { pid: 0, name: name.chars().take(15).collect(), rss: Bytes::new(record?.max_rss) })
+    Some(VictimProcess { pid: 0, name: name.chars().take(15).collect(), rss: Bytes::new(record?.max_rss) })
 }
 
-fn log_tail(site: &Site, id: &ContainerId) -> String {
+fn log_tail(site: &NodeContext, id: &ContainerId) -> String {
     logs::tail(&site.layout.container(id), file::STDERR, logs::REPORTED).unwrap_or_default()
 }
 
@@ -324,14 +324,14 @@ pub(crate) fn refusal(step: &str, errno: i32, what: &str) -> String {
     format!("the program could not be started: {step}{about}: {why}")
 }
 
-fn without_program(site: &Site, id: &ContainerId, reason: ExitReason) -> ExitReport {
+fn without_program(site: &NodeContext, id: &ContainerId, reason: ExitReason) -> ExitReport {
     let verdict = Verdict { reason, dimension: None::<Dimension> };
-    let mut report = finish(site, id, Evidence::empty(site.kind()), &verdict, None, Measured::default(), Vec::new());
+    let mut report = finish(site, id, Evidence::empty(site.kind()), &verdict, None, ContainerMeasurements::default(), Vec::new());
     report.evidence.missing.push("everything: the program never ran".into());
     report
 }
 
-fn failed(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, why: &str) -> ExitReport {
+fn failed(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, why: &str) -> ExitReport {
     if let Some(group) = group {
         end_the_rest(id, group);
     }
@@ -340,7 +340,7 @@ fn failed(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, why: &str) 
     report
 }
 
-fn never(site: &Site, id: &ContainerId, cause: StopCause) -> ExitReport {
+fn never(site: &NodeContext, id: &ContainerId, cause: StopCause) -> ExitReport {
     let reason = match cause {
         StopCause::Asked | StopCause::OverLimit | StopCause::Stalled => ExitReason::Stopped,
         StopCause::Preempted => ExitReason::Preempted,

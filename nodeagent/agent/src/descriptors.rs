@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use headroom_node_exec::{Limit, Rlimit};
+use headroom_node_exec::{RlimitKind, Rlimit};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// The limit with which this process was started.
@@ -17,7 +17,7 @@ static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 pub(crate) fn raise() {
     let was = getrlimit(Resource::Nofile);
     let number = |n: Option<u64>| n.unwrap_or(u64::MAX);
-    ORIGINAL.get_or_init(|| Rlimit { limit: Limit::OpenFiles, soft: number(was.current), hard: number(was.maximum) });
+    ORIGINAL.get_or_init(|| Rlimit { limit: RlimitKind::OpenFiles, soft: number(was.current), hard: number(was.maximum) });
     if let Err(error) = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: was.maximum, ..was }) {
         tracing::debug!(%error, "the limit of open files cannot be raised, ignoring");
     }

@@ -58,7 +58,7 @@ pub(crate) mod file {
 
 /// The state directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct StateLayout {
     state: PathBuf,
     /// Forgotten containers whose directories are kept, oldest first. Filled on first use.
     kept: Arc<Mutex<Option<VecDeque<ContainerId>>>>,
@@ -148,14 +148,14 @@ struct ReportRecord {
     report: ExitReport,
 }
 
-impl Layout {
+impl StateLayout {
     /// The files below `state`. Creates the directories; an existing directory keeps its mode.
     pub(crate) fn open(state: &Path) -> anyhow::Result<Self> {
         for dir in [state.to_owned(), state.join("containers"), state.join("apps")] {
             fs::create_dir_all(&dir).with_context(|| format!("cannot make {}; choose another --state", dir.display()))?;
         }
         let state = state.canonicalize().with_context(|| format!("cannot resolve {}", state.display()))?;
-        Ok(Layout { state, kept: Arc::default() })
+        Ok(StateLayout { state, kept: Arc::default() })
     }
 
     /// Takes the lock of this directory. The lock is held as long as the file is open.
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn two_agents_cannot_share_a_directory() {
         let dir = tempfile::tempdir().expect("dir");
-        let layout = Layout::open(dir.path()).expect("opens");
+        let layout = StateLayout::open(dir.path()).expect("opens");
         let held = layout.lock().expect("first");
         let second = format!("{:#}", layout.lock().expect_err("second"));
         assert!(second.contains("another node agent works in"), "{second}");
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn a_torn_or_strange_record_is_no_record() {
         let dir = tempfile::tempdir().expect("dir");
-        let layout = Layout::open(dir.path()).expect("opens");
+        let layout = StateLayout::open(dir.path()).expect("opens");
         fs::create_dir_all(layout.container(&id(1))).expect("dir");
         let path = layout.container(&id(1)).join(file::STOP);
         let record = StopRecord::new(StopCause::Asked, UnixMillis(7), false);
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn ended_containers_are_kept_for_their_logs_up_to_a_number() {
         let dir = tempfile::tempdir().expect("dir");
-        let layout = Layout::open(dir.path()).expect("opens");
+        let layout = StateLayout::open(dir.path()).expect("opens");
         for n in 0..KEPT + 5 {
             fs::create_dir_all(layout.container(&id(n))).expect("dir");
             layout.forget(&id(n)).expect("forgets");

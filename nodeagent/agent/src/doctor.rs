@@ -15,8 +15,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use headroom_config::IpcScope;
-use headroom_node_cgroup::{Group, Offers};
-use headroom_node_exec::offers::{self, Call};
+use headroom_node_cgroup::{Group, CgroupFeatures};
+use headroom_node_exec::offers::{self, KernelCall};
 use headroom_types::{Bytes, EnforcerKind};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::health;
 use crate::host;
-use crate::site::Rights;
+use crate::site::AgentPrivileges;
 use crate::unattributed;
 
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum CheckResult {
     /// As required.
     Ok,
     /// The agent works, but a feature is limited or missing.
@@ -41,11 +41,11 @@ pub enum Standing {
 
 /// One finding of the doctor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct DoctorFinding {
     /// Code of the check. Its meaning never changes.
     pub code: Cow<'static, str>,
     /// The result.
-    pub state: Standing,
+    pub state: CheckResult,
     /// The purpose of the checked feature.
     pub what: Cow<'static, str>,
     /// The state that was found.
@@ -56,7 +56,7 @@ pub struct Finding {
 
 /// Settings of a node agent that the checks need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DoctorSettings {
     /// State directory. It need not exist.
     pub state: PathBuf,
     /// Configured cgroup directory.
@@ -70,34 +70,34 @@ pub struct Place {
 }
 
 /// Runs all checks. Findings are in reading order.
-pub fn examine(place: &Place) -> Vec<Finding> {
-    judge::all(&Facts::read(place), place)
+pub fn examine(place: &DoctorSettings) -> Vec<DoctorFinding> {
+    judge::all(&DoctorFacts::read(place), place)
 }
 
 /// The worst result of all findings.
-pub fn worst(findings: &[Finding]) -> Standing {
-    findings.iter().map(|f| f.state).max().unwrap_or(Standing::Ok)
+pub fn worst(findings: &[DoctorFinding]) -> CheckResult {
+    findings.iter().map(|f| f.state).max().unwrap_or(CheckResult::Ok)
 }
 
 /// Logs the findings at the start of an agent.
-pub(crate) fn tell(findings: &[Finding]) {
-    for Finding { code, state, found, fix, .. } in findings {
+pub(crate) fn tell(findings: &[DoctorFinding]) {
+    for DoctorFinding { code, state, found, fix, .. } in findings {
         let fix = fix.as_deref().unwrap_or_default();
         let code = code.as_ref();
         match state {
-            Standing::Ok => tracing::debug!(code, found, "this host"),
-            Standing::Warn => tracing::info!(code, found, fix, "this host could be better"),
-            Standing::Fail => tracing::warn!(code, found, fix, "this host cannot do its work"),
+            CheckResult::Ok => tracing::debug!(code, found, "this host"),
+            CheckResult::Warn => tracing::info!(code, found, fix, "this host could be better"),
+            CheckResult::Fail => tracing::warn!(code, found, fix, "this host cannot do its work"),
         }
     }
 }
 
 /// The facts about the host, before any judgement.
 #[derive(Clone, Debug)]
-struct Facts {
+struct DoctorFacts {
     kernel: String,
-    cgroup: Offers,
-    calls: [(Call, bool); 3],
+    cgroup: CgroupFeatures,
+    calls: [(KernelCall, bool); 3],
     /// Whether `/proc/pressure/memory` can be read.
     psi: bool,
     memory: Bytes,
@@ -112,7 +112,7 @@ struct Facts {
     disk: Disk,
     /// Whether the kernel clock is synchronised, and the year of the clock.
     clock: (Option<bool>, u64),
-    rights: Rights,
+    rights: AgentPrivileges,
     user_namespaces: u64,
     /// Memory that ended containers left on the node, and the limit of all containers. `None` if no
     /// agent has created cgroups.
@@ -129,15 +129,15 @@ struct Disk {
     writable: bool,
 }
 
-impl Facts {
-    fn read(place: &Place) -> Facts {
+impl DoctorFacts {
+    fn read(place: &DoctorSettings) -> DoctorFacts {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let first_process = text("/proc/1/comm").trim().to_owned();
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
-        Facts {
+        DoctorFacts {
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             cgroup: headroom_node_cgroup::offers(place.cgroup_root.as_deref()),
-            calls: [Call::PidfdOpen, Call::Openat2, Call::Clone3].map(|call| (call, offers::has(call))),
+            calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, offers::has(call))),
             psi: fs::read_to_string("/proc/pressure/memory").is_ok(),
             memory: host::memory().total,
             swap: host::swap(),
@@ -148,7 +148,7 @@ impl Facts {
             disk: Disk::of(&place.state),
             // Years of 365.25 days are precise enough to detect a clock that was never set.
             clock: (offers::clock_is_set(), 1970 + clock / 31_557_600),
-            rights: Rights::own(),
+            rights: AgentPrivileges::own(),
             user_namespaces: text("/proc/sys/user/max_user_namespaces").trim().parse().unwrap_or(0),
             left: left_on(&place.state),
         }

@@ -35,57 +35,57 @@ type Caller = Client<HttpsConnector<HttpConnector>, Empty<axum::body::Bytes>>;
 
 /// Downloads URLs.
 #[derive(Debug)]
-pub(crate) struct Web {
+pub(crate) struct FileDownloader {
     ca_file: Option<PathBuf>,
     caller: OnceLock<Caller>,
 }
 
 /// The cause of a failed download.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum DownloadError {
     /// A network error; a retry may help.
     Net(anyhow::Error),
     /// An error that a retry cannot fix.
     Final(anyhow::Error),
 }
 
-impl Web {
+impl FileDownloader {
     /// A downloader that also trusts the authorities in `ca_file`.
-    pub(crate) fn new(ca_file: Option<PathBuf>) -> Web {
-        Web { ca_file, caller: OnceLock::new() }
+    pub(crate) fn new(ca_file: Option<PathBuf>) -> FileDownloader {
+        FileDownloader { ca_file, caller: OnceLock::new() }
     }
 
     /// Appends the content of `from` to `file`, at most `most` bytes.
-    pub(crate) async fn fetch(&self, from: &str, most: Bytes, file: &mut File) -> Result<(), Trouble> {
+    pub(crate) async fn fetch(&self, from: &str, most: Bytes, file: &mut File) -> Result<(), DownloadError> {
         let mut body = self.find(from).await?.into_body();
         let mut here = 0u64;
         while let Some(frame) = in_time(body.frame()).await? {
             let Ok(piece) = frame.map_err(|e| failed(&e))?.into_data() else { continue };
             here += piece.len() as u64;
             if here > most.get() {
-                return Err(Trouble::Final(anyhow!("it is larger than {most}")));
+                return Err(DownloadError::Final(anyhow!("it is larger than {most}")));
             }
-            file.write_all(&piece).context("cannot be kept here").map_err(Trouble::Final)?;
+            file.write_all(&piece).context("cannot be kept here").map_err(DownloadError::Final)?;
         }
         Ok(())
     }
 
     /// The successful response, after all redirects.
-    async fn find(&self, from: &str) -> Result<Response<hyper::body::Incoming>, Trouble> {
-        let caller = self.caller().map_err(Trouble::Final)?;
-        let mut place: Url = from.parse().context("not an address").map_err(Trouble::Final)?;
+    async fn find(&self, from: &str) -> Result<Response<hyper::body::Incoming>, DownloadError> {
+        let caller = self.caller().map_err(DownloadError::Final)?;
+        let mut place: Url = from.parse().context("not an address").map_err(DownloadError::Final)?;
         for _ in 0..=HOPS {
-            let uri: Uri = place.as_str().parse().context("not an address").map_err(Trouble::Final)?;
+            let uri: Uri = place.as_str().parse().context("not an address").map_err(DownloadError::Final)?;
             let answer = in_time(caller.get(uri)).await?.map_err(|e| failed(&e))?;
             if answer.status().is_success() {
                 return Ok(answer);
             }
             let next = answer.headers().get(header::LOCATION).filter(|_| answer.status().is_redirection());
             let Some(next) = next else { return Err(refused(answer.status())) };
-            let next = next.to_str().context("it leads to no address").map_err(Trouble::Final)?;
-            place = led(&place, next).map_err(Trouble::Final)?;
+            let next = next.to_str().context("it leads to no address").map_err(DownloadError::Final)?;
+            place = led(&place, next).map_err(DownloadError::Final)?;
         }
-        Err(Trouble::Final(anyhow!("it leads from one address to the next more than {HOPS} times")))
+        Err(DownloadError::Final(anyhow!("it leads from one address to the next more than {HOPS} times")))
     }
 
     fn caller(&self) -> anyhow::Result<&Caller> {
@@ -123,13 +123,13 @@ fn caller(ca_file: Option<&Path>) -> anyhow::Result<Caller> {
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-async fn in_time<F: Future>(wait: F) -> Result<F::Output, Trouble> {
-    let silent = || Trouble::Net(anyhow!("the server was silent for {} s", SILENCE.as_secs()));
+async fn in_time<F: Future>(wait: F) -> Result<F::Output, DownloadError> {
+    let silent = || DownloadError::Net(anyhow!("the server was silent for {} s", SILENCE.as_secs()));
     tokio::time::timeout(SILENCE, wait).await.map_err(|_| silent())
 }
 
-fn refused(status: StatusCode) -> Trouble {
-    Trouble::Final(anyhow!("the server answers {status}"))
+fn refused(status: StatusCode) -> DownloadError {
+    DownloadError::Final(anyhow!("the server answers {status}"))
 }
 
 /// The target of a redirect from `place` to `next`: a URL, or a path of the same server.
@@ -141,7 +141,7 @@ fn led(place: &Url, next: &str) -> anyhow::Result<Url> {
 }
 
 /// Classifies a client error. An untrusted certificate is final; all other errors may pass.
-fn failed(error: &(dyn StdError + 'static)) -> Trouble {
+fn failed(error: &(dyn StdError + 'static)) -> DownloadError {
     let mut words = error.to_string();
     let mut cause = error.source();
     let mut distrust = false;
@@ -151,9 +151,9 @@ fn failed(error: &(dyn StdError + 'static)) -> Trouble {
         cause = e.source();
     }
     if distrust {
-        return Trouble::Final(anyhow!("its certificate is not trusted ({words})"));
+        return DownloadError::Final(anyhow!("its certificate is not trusted ({words})"));
     }
-    Trouble::Net(anyhow!("{words}"))
+    DownloadError::Net(anyhow!("{words}"))
 }
 
 /// Whether an error is an invalid certificate. An `io::Error` does not return its inner error as

@@ -17,13 +17,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use headroom_container_shim::record::{self, Answer, ExitRecord, How, Identity};
-use headroom_node_cgroup::{Group, Limits, OomGroup};
-use headroom_node_exec::{Child, Watched};
+use headroom_container_shim::record::{self, StartResult, ExitRecord, ProgramEnd, ProcessIdentity};
+use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{ContainerId, EnforcerKind};
 use headroom_wire::v1::nodes::RunOrder;
-use headroom_wire::v1::reach::{ExecEnd, MOST_OUTPUT};
+use headroom_wire::v1::reach::{ExecExitStatus, MOST_OUTPUT};
 use std::io::Write as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -33,9 +33,9 @@ use tokio::time::Instant;
 
 use crate::collect;
 use crate::disk;
-use crate::jobs::{self, Said};
+use crate::jobs::{self, ShimLineResult};
 use crate::launch;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// Maximum number of such programs at once on one node.
 pub(crate) const AT_ONCE: usize = 16;
@@ -56,7 +56,7 @@ const REMOVAL: Duration = Duration::from_secs(5);
 
 /// A request to run a program in a container.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct ExecRequest {
     pub(crate) id: ContainerId,
     pub(crate) order: RunOrder,
     /// The group of the container.
@@ -70,10 +70,10 @@ pub(crate) struct Wish {
 
 /// An output piece or the end of the program. The end comes last.
 #[derive(Debug)]
-pub(crate) enum Word {
+pub(crate) enum ExecOutput {
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
-    Ended(ExecEnd),
+    Ended(ExecExitStatus),
 }
 
 /// Whether a group below a container's group belongs to such a program.
@@ -83,14 +83,14 @@ pub(crate) fn is_ours(group: &str) -> bool {
 
 /// One program after the start of its shim.
 #[derive(Debug)]
-struct Running {
-    site: Arc<Site>,
+struct RunningExec {
+    site: Arc<NodeContext>,
     id: ContainerId,
     dir: PathBuf,
     group: Group,
     /// The group of the container, shared with the loop.
     around: Arc<Group>,
-    shim: Arc<Child>,
+    shim: Arc<ChildProcess>,
 }
 
 /// The pipes of both outputs.
@@ -101,7 +101,7 @@ struct Pipes {
 }
 
 /// Starts a program. Output and end arrive on the channel. Dropping the receiver ends the program.
-pub(crate) async fn run(site: Arc<Site>, wish: Wish, seat: OwnedSemaphorePermit) -> anyhow::Result<mpsc::Receiver<Word>> {
+pub(crate) async fn run(site: Arc<NodeContext>, wish: ExecRequest, seat: OwnedSemaphorePermit) -> anyhow::Result<mpsc::Receiver<ExecOutput>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let dir = site.layout.container(&wish.id).join(FOLDER).join(&name);
@@ -142,11 +142,11 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 
 /// Creates the group and the specification, and starts the shim. On error, removes the parts
 /// created so far.
-fn begin(site: Arc<Site>, wish: Wish, dir: PathBuf, name: &str) -> anyhow::Result<(Running, std::os::fd::OwnedFd)> {
+fn begin(site: Arc<NodeContext>, wish: ExecRequest, dir: PathBuf, name: &str) -> anyhow::Result<(RunningExec, std::os::fd::OwnedFd)> {
     // A separate handle: kills that the kernel counts in this group must not enter the container's
     // verdict.
     let opened = site.enforcer.open(&wish.id.to_string()).ok().flatten().map(Arc::new);
-    let limits = Limits {
+    let limits = GroupLimits {
         memory: None,
         processes: Some(launch::processes(&wish.order)),
         cpu_weight: None,
@@ -163,7 +163,7 @@ fn begin(site: Arc<Site>, wish: Wish, dir: PathBuf, name: &str) -> anyhow::Resul
     };
     match shim(&site, &wish, &dir, &group) {
         Ok((shim, line)) => {
-            let running = Running { site, id: wish.id, dir, group, around: wish.group, shim: Arc::new(shim) };
+            let running = RunningExec { site, id: wish.id, dir, group, around: wish.group, shim: Arc::new(shim) };
             Ok((running, line))
         }
         Err(error) => {
@@ -173,7 +173,7 @@ fn begin(site: Arc<Site>, wish: Wish, dir: PathBuf, name: &str) -> anyhow::Resul
     }
 }
 
-fn shim(site: &Site, wish: &Wish, dir: &Path, group: &Group) -> anyhow::Result<(Child, std::os::fd::OwnedFd)> {
+fn shim(site: &NodeContext, wish: &ExecRequest, dir: &Path, group: &Group) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
     let mut spec = launch::beside(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
     (spec.procs_files, spec.counters) = (group.procs_files(), Vec::new());
     (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));
@@ -188,26 +188,26 @@ fn shim(site: &Site, wish: &Wish, dir: &Path, group: &Group) -> anyhow::Result<(
 }
 
 /// The reason to end a program early.
-enum Cut {
+enum ExecAbortCause {
     /// The reader disconnected.
     Alone,
-    With(ExecEnd),
+    With(ExecExitStatus),
 }
 
-impl Running {
-    async fn live(self, mut pipes: Pipes, line: std::os::fd::OwnedFd, deadline: Instant, tell: &mpsc::Sender<Word>) {
-        if let Said::Line(Answer::Started { pid }) = jobs::listen(line).await {
+impl RunningExec {
+    async fn live(self, mut pipes: Pipes, line: std::os::fd::OwnedFd, deadline: Instant, tell: &mpsc::Sender<ExecOutput>) {
+        if let ShimLineResult::Line(StartResult::Started { pid }) = jobs::listen(line).await {
             // If groups are process trees, this separate tree counts in the container's.
             self.group.set_root_pid(pid);
             self.around.also(pid);
         }
         let shim = Arc::clone(&self.shim);
-        let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<Child>| shim.wait().map(drop)));
+        let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<ChildProcess>| shim.wait().map(drop)));
         let mut printed = 0;
         let cut = tokio::select! {
             cut = pass_on(&mut pipes, tell, &mut printed) => Some(cut),
-            () = tokio::time::sleep_until(deadline) => Some(Cut::With(ExecEnd::Timeout)),
-            () = tell.closed() => Some(Cut::Alone),
+            () = tokio::time::sleep_until(deadline) => Some(ExecAbortCause::With(ExecExitStatus::Timeout)),
+            () = tell.closed() => Some(ExecAbortCause::Alone),
             _ = &mut ended => None,
         };
         // Also ends processes that the program left behind.
@@ -224,8 +224,8 @@ impl Running {
                 let job = Arc::clone(&running);
                 spawn_blocking(move || how(&job.dir)).await.ok()
             }
-            Some(Cut::With(end)) => Some(end),
-            Some(Cut::Alone) => None,
+            Some(ExecAbortCause::With(end)) => Some(end),
+            Some(ExecAbortCause::Alone) => None,
         };
         spawn_blocking(move || {
             note_kills(&running.site, &running.id, &running.group);
@@ -234,7 +234,7 @@ impl Running {
         .await
         .ok();
         if let Some(end) = end {
-            tell.send(Word::Ended(end)).await.ok();
+            tell.send(ExecOutput::Ended(end)).await.ok();
         }
     }
 
@@ -247,41 +247,41 @@ impl Running {
 }
 
 /// Forwards output until the program must be ended.
-async fn pass_on(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, printed: &mut u64) -> Cut {
+async fn pass_on(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, printed: &mut u64) -> ExecAbortCause {
     let (mut out, mut err) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
         // Reserve first: if this future is dropped, no bytes may have been read and then lost.
-        let Ok(room) = tell.reserve().await else { return Cut::Alone };
+        let Ok(room) = tell.reserve().await else { return ExecAbortCause::Alone };
         let word = tokio::select! {
-            read = pipes.out.read(&mut out) => read.map(|n| Word::Stdout(out.get(..n).unwrap_or_default().to_vec())),
-            read = pipes.err.read(&mut err) => read.map(|n| Word::Stderr(err.get(..n).unwrap_or_default().to_vec())),
+            read = pipes.out.read(&mut out) => read.map(|n| ExecOutput::Stdout(out.get(..n).unwrap_or_default().to_vec())),
+            read = pipes.err.read(&mut err) => read.map(|n| ExecOutput::Stderr(err.get(..n).unwrap_or_default().to_vec())),
         };
         // A pipe that cannot be read has no more output.
-        let Ok(word) = word else { return Cut::Alone };
+        let Ok(word) = word else { return ExecAbortCause::Alone };
         if is_too_much(&word, printed) {
-            return Cut::With(ExecEnd::TooMuchOutput);
+            return ExecAbortCause::With(ExecExitStatus::TooMuchOutput);
         }
         room.send(word);
     }
 }
 
-fn is_too_much(word: &Word, printed: &mut u64) -> bool {
+fn is_too_much(word: &ExecOutput, printed: &mut u64) -> bool {
     *printed += match word {
-        Word::Stdout(bytes) | Word::Stderr(bytes) => bytes.len() as u64,
-        Word::Ended(_) => 0,
+        ExecOutput::Stdout(bytes) | ExecOutput::Stderr(bytes) => bytes.len() as u64,
+        ExecOutput::Ended(_) => 0,
     };
     *printed > MOST_OUTPUT
 }
 
 /// Forwards the rest in the pipes of an ended program.
-async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, deadline: Instant) {
+async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Instant) {
     let mut room = vec![0; PIECE];
     loop {
         let read = |pipe: &pipe::Receiver, room: &mut [u8]| pipe.try_read(room).ok().filter(|n| *n > 0);
         let word = match read(&pipes.out, &mut room) {
-            Some(n) => Word::Stdout(room.get(..n).unwrap_or_default().to_vec()),
+            Some(n) => ExecOutput::Stdout(room.get(..n).unwrap_or_default().to_vec()),
             None => match read(&pipes.err, &mut room) {
-                Some(n) => Word::Stderr(room.get(..n).unwrap_or_default().to_vec()),
+                Some(n) => ExecOutput::Stderr(room.get(..n).unwrap_or_default().to_vec()),
                 None => return,
             },
         };
@@ -294,23 +294,23 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<Word>, deadline: Instant) 
 }
 
 /// The end of the program, from its shim's record.
-fn how(dir: &Path) -> ExecEnd {
+fn how(dir: &Path) -> ExecExitStatus {
     let record = fs::read(dir.join(record::file::EXIT)).ok().and_then(|text| ExitRecord::decode(&text).ok());
     match record.map(|record| record.how) {
-        Some(How::Code(code)) => ExecEnd::Exit { code },
-        Some(How::Signal { signal, .. }) => ExecEnd::Signal { signal },
-        Some(How::Failed { step, errno, what }) => {
+        Some(ProgramEnd::Code(code)) => ExecExitStatus::Exit { code },
+        Some(ProgramEnd::Signal { signal, .. }) => ExecExitStatus::Signal { signal },
+        Some(ProgramEnd::Failed { step, errno, what }) => {
             let why = collect::refusal(&step, errno, &what);
             let missing = step == "exec" && io::Error::from_raw_os_error(errno).kind() == io::ErrorKind::NotFound;
-            if missing { ExecEnd::NotFound { why } } else { ExecEnd::NotStarted { why } }
+            if missing { ExecExitStatus::NotFound { why } } else { ExecExitStatus::NotStarted { why } }
         }
-        None => ExecEnd::NotStarted { why: "its shim was lost before it wrote how it ended".to_owned() },
+        None => ExecExitStatus::NotStarted { why: "its shim was lost before it wrote how it ended".to_owned() },
     }
 }
 
 /// Records the kills in the group of such a program. On cgroup v2 the container's counters include
 /// them after the group is removed.
-fn note_kills(site: &Site, id: &ContainerId, group: &Group) {
+fn note_kills(site: &NodeContext, id: &ContainerId, group: &Group) {
     let Some(MemoryEvents { oom_kill, oom_group_kill, .. }) = group.facts().ok().map(|facts| facts.events) else { return };
     if site.kind() != EnforcerKind::Cgroup2 || oom_kill + oom_group_kill == 0 {
         return;
@@ -349,12 +349,12 @@ fn forget(dir: &Path) {
 
 /// Ends and removes the programs that an earlier agent left in a container, because their readers
 /// are gone. Blocking.
-pub(crate) fn clear(site: &Site, id: &ContainerId, group: Option<&Group>) {
+pub(crate) fn clear(site: &NodeContext, id: &ContainerId, group: Option<&Group>) {
     let folder = site.layout.container(id).join(FOLDER);
     let Ok(entries) = fs::read_dir(&folder) else { return };
     for entry in entries.flatten() {
         let text = fs::read_to_string(entry.path().join(record::file::PID)).unwrap_or_default();
-        let program = Identity::decode(&text).and_then(|p| Watched::open(p.pid, p.starttime).ok().flatten());
+        let program = ProcessIdentity::decode(&text).and_then(|p| WatchedProcess::open(p.pid, p.starttime).ok().flatten());
         if let Some(Err(error)) = program.map(|program| program.signal(9)) {
             tracing::warn!(container_id = %id, %error, "a program that was run in it cannot be ended");
         }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::reach::{EntryKind, FileRow};
+use headroom_wire::v1::reach::{FileEntryKind, ContainerFileEntry};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat, openat2, readlinkat, statat};
 use rustix::io::Errno;
 
@@ -32,9 +32,9 @@ const TRIES: u32 = 64;
 
 /// A path below a container's directory, as components without `..`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place(Vec<String>);
+pub(crate) struct ContainerPath(Vec<String>);
 
-impl FromStr for Place {
+impl FromStr for ContainerPath {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -52,12 +52,12 @@ impl FromStr for Place {
             Some(first) if !SHOWN.contains(&first.as_str()) => {
                 Err(format!("{first:?} is not there; there are {}", SHOWN.join(", ")))
             }
-            Some(_) | None => Ok(Place(words)),
+            Some(_) | None => Ok(ContainerPath(words)),
         }
     }
 }
 
-impl Place {
+impl ContainerPath {
     fn path(&self) -> String {
         self.0.join("/")
     }
@@ -65,7 +65,7 @@ impl Place {
 
 /// The entries of a directory, or the one row of a file, sorted by name. More than [`MOST_ENTRIES`]
 /// are `FileTooLarge`.
-pub(crate) fn list(dir: &Path, place: &Place) -> io::Result<Vec<FileRow>> {
+pub(crate) fn list(dir: &Path, place: &ContainerPath) -> io::Result<Vec<ContainerFileEntry>> {
     let Some(found) = find(dir, place)? else { return shown(dir) };
     let facts = rustix::fs::fstat(&found)?;
     if FileType::from_raw_mode(facts.st_mode) != FileType::Directory {
@@ -91,7 +91,7 @@ pub(crate) fn list(dir: &Path, place: &Place) -> io::Result<Vec<FileRow>> {
 
 /// Opens a file for reading. Returns it with its length. Directories, and files that could block a
 /// reader, are refused.
-pub(crate) fn open(dir: &Path, place: &Place) -> io::Result<(File, u64)> {
+pub(crate) fn open(dir: &Path, place: &ContainerPath) -> io::Result<(File, u64)> {
     let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned());
     let Some(found) = find(dir, place)? else { return Err(refused("it is a directory")) };
     let file = File::from(found);
@@ -113,14 +113,14 @@ pub(crate) fn open(dir: &Path, place: &Place) -> io::Result<(File, u64)> {
 }
 
 /// The visible entries of the container's directory itself.
-fn shown(dir: &Path) -> io::Result<Vec<FileRow>> {
+fn shown(dir: &Path) -> io::Result<Vec<ContainerFileEntry>> {
     let dir = directory(dir)?;
     let facts = |name: &&str| statat(&dir, *name, AtFlags::SYMLINK_NOFOLLOW).ok().map(|facts| ((*name).to_owned(), facts));
     Ok(SHOWN.iter().filter_map(facts).map(|(name, facts)| row(&dir, name, &facts, None)).collect())
 }
 
 /// Resolves a path to an `O_PATH` descriptor. `None` for the container's directory itself.
-fn find(dir: &Path, place: &Place) -> io::Result<Option<OwnedFd>> {
+fn find(dir: &Path, place: &ContainerPath) -> io::Result<Option<OwnedFd>> {
     let Some((first, rest)) = place.0.split_first() else { return Ok(None) };
     // The first component is a fixed name and never a link. Links below it may lead to other paths
     // below it.
@@ -168,19 +168,19 @@ fn again(found: &OwnedFd, kind: OFlags) -> io::Result<OwnedFd> {
     Ok(openat(CWD, own, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | kind, Mode::empty())?)
 }
 
-fn row(dir: &OwnedFd, path: String, facts: &Stat, name: Option<&std::ffi::CStr>) -> FileRow {
+fn row(dir: &OwnedFd, path: String, facts: &Stat, name: Option<&std::ffi::CStr>) -> ContainerFileEntry {
     let kind = match FileType::from_raw_mode(facts.st_mode) {
-        FileType::RegularFile => EntryKind::File,
-        FileType::Directory => EntryKind::Directory,
-        FileType::Symlink => EntryKind::Link,
+        FileType::RegularFile => FileEntryKind::File,
+        FileType::Directory => FileEntryKind::Directory,
+        FileType::Symlink => FileEntryKind::Link,
         FileType::Fifo | FileType::Socket | FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
-            EntryKind::Other
+            FileEntryKind::Other
         }
     };
-    let link = name.filter(|_| kind == EntryKind::Link).and_then(|name| readlinkat(dir, name, Vec::new()).ok());
+    let link = name.filter(|_| kind == FileEntryKind::Link).and_then(|name| readlinkat(dir, name, Vec::new()).ok());
     let target = link.map(|to| String::from_utf8_lossy(std::ffi::OsStr::from_bytes(to.to_bytes()).as_bytes()).into_owned());
     let seconds = u64::try_from(facts.st_mtime).unwrap_or(0);
-    FileRow {
+    ContainerFileEntry {
         path,
         kind,
         bytes: u64::try_from(facts.st_size).unwrap_or(0),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
-fn place(text: &str) -> Place {
+fn place(text: &str) -> ContainerPath {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -36,11 +36,11 @@ fn text(dir: &Path, at: &str) -> io::Result<String> {
 #[test]
 fn a_place_is_below_and_belongs_to_the_program() {
     for wrong in ["/etc/passwd", "..", "work/../spec", "spec", "order.json", "work/..", "work/\0", "pid"] {
-        assert!(wrong.parse::<Place>().is_err(), "{wrong:?}");
+        assert!(wrong.parse::<ContainerPath>().is_err(), "{wrong:?}");
     }
-    assert_eq!((place(""), place("./")), (Place::default(), Place::default()));
+    assert_eq!((place(""), place("./")), (ContainerPath::default(), ContainerPath::default()));
     assert_eq!(place("work//./deep/"), place("work/deep"));
-    assert!("x".repeat(5000).parse::<Place>().is_err());
+    assert!("x".repeat(5000).parse::<ContainerPath>().is_err());
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn what_is_there_is_listed_and_read() {
     let rows = list(&dir, &place("work")).expect("lists");
     let seen: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.kind, r.target.as_deref())).collect();
     let expected =
-        [("work/a", EntryKind::File, None), ("work/deep", EntryKind::Directory, None), ("work/last", EntryKind::Link, Some("a"))];
+        [("work/a", FileEntryKind::File, None), ("work/deep", FileEntryKind::Directory, None), ("work/last", FileEntryKind::Link, Some("a"))];
     assert_eq!(seen, expected);
     assert_eq!(rows[0].bytes, 5);
-    let top: Vec<String> = list(&dir, &Place::default()).expect("lists").into_iter().map(|row| row.path).collect();
+    let top: Vec<String> = list(&dir, &ContainerPath::default()).expect("lists").into_iter().map(|row| row.path).collect();
     assert_eq!(top, ["stdout", "work"], "the records beside them are not shown");
     assert_eq!(list(&dir, &place("work/deep/b")).expect("one row").len(), 1);
     assert_eq!(text(&dir, "work/deep/b").expect("reads"), "beta");
@@ -80,7 +80,7 @@ fn no_link_leads_out() {
     fs::rename(dir.join("work"), dir.join("elsewhere")).expect("renames");
     symlink("../other", dir.join("work")).expect("links");
     assert!(text(&dir, "work/b").is_err(), "nor does the first step");
-    assert_eq!(list(&dir, &place("work")).expect("the link itself").first().map(|row| row.kind), Some(EntryKind::Link));
+    assert_eq!(list(&dir, &place("work")).expect("the link itself").first().map(|row| row.kind), Some(FileEntryKind::Link));
 }
 
 #[test]

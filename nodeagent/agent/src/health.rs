@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use headroom_config::HealthChecks;
-use headroom_node_exec::{Child, Command, Ended, spawn};
+use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
 use tokio::sync::{mpsc, watch};
 
-use crate::run::Input;
+use crate::run::AgentInput;
 
 /// Maximum output of the script that is read. Bytes.
 const SAID: u64 = 64 << 10;
@@ -29,7 +29,7 @@ pub(crate) async fn watch(
     state: PathBuf,
     mut wanted: watch::Receiver<HealthChecks>,
     found: Vec<String>,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<AgentInput>,
 ) {
     let mut checks = wanted.borrow_and_update().clone();
     let mut disk_ticks = ticks(checks.every);
@@ -60,7 +60,7 @@ pub(crate) async fn watch(
         let ills: Vec<String> = disk_ills.iter().chain(&script_ills).cloned().collect();
         if ills != told {
             told.clone_from(&ills);
-            if inputs.send(Input::Health(ills)).await.is_err() {
+            if inputs.send(AgentInput::Health(ills)).await.is_err() {
                 return;
             }
         }
@@ -165,7 +165,7 @@ fn said_by(program: &Path, state: &Path, most: Duration) -> io::Result<Option<St
 
 /// Waits for the end of the child. `None` if the time is over; the child is then killed. It is
 /// reaped in both cases.
-pub(crate) fn end_within(child: &Child, most: Duration) -> io::Result<Option<Ended>> {
+pub(crate) fn end_within(child: &ChildProcess, most: Duration) -> io::Result<Option<ProcessEnd>> {
     let deadline = Instant::now() + most;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use headroom_config::{CpuBound, IpcScope, Isolation, RunAs};
-use headroom_container_shim::record::{Privileges, Rlimit, Spec, User as ShimUser, UserNamespace};
+use headroom_container_shim::record::{Privileges, Rlimit, ProgramSpec, ProgramUser as ShimUser, UserNamespace};
 use headroom_node_cgroup::{Group, shares};
-use headroom_node_exec::{Limit, Privilege, User};
+use headroom_node_exec::{RlimitKind, Privilege, User};
 use headroom_types::{Bytes, Cpus};
 use headroom_wire::v1::nodes::RunOrder;
 
 use crate::disk::file;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// The user of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ContainerUser {
     /// `None` means the agent's own user.
     pub(crate) user: Option<User>,
     /// User name, for the environment.
@@ -30,9 +30,9 @@ pub(crate) struct Identity {
 }
 
 /// The user of a program of `submitter` on this node.
-pub(crate) fn identity(site: &Site, submitter: Option<&str>) -> anyhow::Result<Identity> {
+pub(crate) fn identity(site: &NodeContext, submitter: Option<&str>) -> anyhow::Result<ContainerUser> {
     if !site.is_root() {
-        return Ok(Identity { user: None, name: None });
+        return Ok(ContainerUser { user: None, name: None });
     }
     choose(&site.isolation, submitter, User::by_name)
 }
@@ -42,7 +42,7 @@ fn choose(
     policy: &Isolation,
     submitter: Option<&str>,
     look_up: impl Fn(&str) -> io::Result<Option<User>>,
-) -> anyhow::Result<Identity> {
+) -> anyhow::Result<ContainerUser> {
     let (name, named) = match (&policy.run_as, submitter) {
         (RunAs::Agent, _) => ("root", false),
         (RunAs::User(name), _) => (name.as_str(), true),
@@ -61,15 +61,15 @@ fn choose(
         bail!("the user {name:?} has the number {}, below the node's min_uid of {}", user.uid, policy.min_uid);
     }
     let user = if policy.run_as == RunAs::Agent { None } else { Some(user) };
-    Ok(Identity { user, name: Some(name.to_owned()) })
+    Ok(ContainerUser { user, name: Some(name.to_owned()) })
 }
 
 /// Adds the restrictions of a program to its specification.
-pub(crate) fn restrain(site: &Site, identity: &Identity, order: &RunOrder, dir: &Path, app: &Path, spec: &mut Spec) {
+pub(crate) fn restrain(site: &NodeContext, identity: &ContainerUser, order: &RunOrder, dir: &Path, app: &Path, spec: &mut ProgramSpec) {
     spec.user = identity.user.as_ref().map(|u| ShimUser { uid: u.uid, gid: u.gid, groups: u.groups.clone() });
     spec.umask = Some(site.isolation.umask);
     spec.privileges = Privileges::Drop;
-    spec.rlimits = vec![open_files(site), Rlimit { resource: Limit::Core.kernel_number(), soft: 0, hard: 0 }];
+    spec.rlimits = vec![open_files(site), Rlimit { resource: RlimitKind::Core.kernel_number(), soft: 0, hard: 0 }];
     if site.has_private_tmp() {
         spec.private_tmp = Some(dir.join(file::TMP));
         spec.tmp_size = site.isolation.tmp_size.map(|size| size.min(order.resource.memory).get());
@@ -79,14 +79,14 @@ pub(crate) fn restrain(site: &Site, identity: &Identity, order: &RunOrder, dir: 
 }
 
 /// Size limit of the container's `/dev/shm`. Bytes.
-fn shm_size(site: &Site, order: &RunOrder) -> Bytes {
+fn shm_size(site: &NodeContext, order: &RunOrder) -> Bytes {
     let memory = order.resource.memory;
     site.isolation.shm_size.map_or(memory, |size| size.min(memory))
 }
 
 /// Gives the container its own IPC namespace and `/dev/shm`, and its executor the means to do the
 /// same for each task.
-fn give_ipc_namespace(site: &Site, identity: &Identity, order: &RunOrder, spec: &mut Spec) {
+fn give_ipc_namespace(site: &NodeContext, identity: &ContainerUser, order: &RunOrder, spec: &mut ProgramSpec) {
     let Some(privilege) = site.ipc_privilege() else { return };
     let size = shm_size(site, order).get();
     let for_tasks = site.isolation.ipc == IpcScope::Task && order.launch.task_groups;
@@ -105,15 +105,15 @@ fn give_ipc_namespace(site: &Site, identity: &Identity, order: &RunOrder, spec: 
 }
 
 /// The limit of open files: at most the agent's own, unless the agent may raise limits.
-fn open_files(site: &Site) -> Rlimit {
+fn open_files(site: &NodeContext) -> Rlimit {
     let wanted = u64::from(site.isolation.open_files);
     let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
     let most = if site.rights.limits { wanted } else { wanted.min(own) };
-    Rlimit { resource: Limit::OpenFiles.kernel_number(), soft: most, hard: most }
+    Rlimit { resource: RlimitKind::OpenFiles.kernel_number(), soft: most, hard: most }
 }
 
 /// Creates a secret file that only its user can read and remove.
-pub(crate) fn give_secret(identity: &Identity, path: &Path, text: &str) -> anyhow::Result<()> {
+pub(crate) fn give_secret(identity: &ContainerUser, path: &Path, text: &str) -> anyhow::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())?;
     if let Some(user) = &identity.user {
@@ -124,7 +124,7 @@ pub(crate) fn give_secret(identity: &Identity, path: &Path, text: &str) -> anyho
 
 /// Gives the container's user its own files: the working directory with its contents, its task
 /// logs, its `/tmp`, and the directory of its application.
-pub(crate) fn hand_over(identity: &Identity, dir: &Path, app: &Path) -> anyhow::Result<()> {
+pub(crate) fn hand_over(identity: &ContainerUser, dir: &Path, app: &Path) -> anyhow::Result<()> {
     let tmp = dir.join(file::TMP);
     let Some(user) = &identity.user else { return Ok(()) };
     let give = |path: &Path| {
@@ -148,7 +148,7 @@ pub(crate) fn hand_over(identity: &Identity, dir: &Path, app: &Path) -> anyhow::
 
 /// Lets the container's user create groups for tasks below its own group. The limits of the
 /// container itself stay the agent's.
-pub(crate) fn delegate(identity: &Identity, group: &Group) -> anyhow::Result<()> {
+pub(crate) fn delegate(identity: &ContainerUser, group: &Group) -> anyhow::Result<()> {
     let Some(user) = &identity.user else { return Ok(()) };
     let mut dirs: Vec<PathBuf> = group.path().map(Path::to_owned).into_iter().collect();
     dirs.extend(group.procs_files().iter().filter_map(|f| f.parent()).map(Path::to_owned));
@@ -169,7 +169,7 @@ pub(crate) fn delegate(identity: &Identity, group: &Group) -> anyhow::Result<()>
 }
 
 /// Sets processor bandwidth and disk weight. An unavailable control is only logged.
-pub(crate) fn share(site: &Site, group: &Group, cpus: Cpus) {
+pub(crate) fn share(site: &NodeContext, group: &Group, cpus: Cpus) {
     let wanted = shares::Shares {
         cpu_max: match site.isolation.cpu {
             CpuBound::Share => None,

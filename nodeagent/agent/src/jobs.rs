@@ -7,11 +7,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_container_shim::birth::Word;
-use headroom_container_shim::record::Answer;
+use headroom_container_shim::birth::LauncherPacket;
+use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
-use headroom_node_core::size::Size;
-use headroom_node_exec::{Child, Watched};
+use headroom_node_core::size::OrderedSize;
+use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::ContainerId;
 use headroom_wire::v1::nodes::RunOrder;
 use rustix::process::{Signal, pidfd_send_signal};
@@ -24,14 +24,14 @@ use tracing::{error, warn};
 
 use crate::adopt;
 use crate::clock::Clock;
-use crate::collect::{self, Remains};
+use crate::collect::{self, ContainerRemains};
 use crate::crash;
-use crate::launch::{self, Start};
-use crate::launcher::{Conversation, Handle};
+use crate::launch::{self, StartedShim};
+use crate::launcher::{Conversation, ShimDescriptor};
 use crate::resize;
-use crate::run::Input;
-use crate::sample::{self, SharedMeter};
-use crate::site::Site;
+use crate::run::AgentInput;
+use crate::sample::{self, SharedSampler};
+use crate::site::NodeContext;
 use crate::stop;
 
 /// Maximum time until a shim reports whether its program runs. It is long for heavily loaded hosts.
@@ -49,17 +49,17 @@ const LINE: u64 = 256;
 
 /// A shim, by the process that started it.
 #[derive(Debug)]
-pub(crate) enum Shim {
+pub(crate) enum ShimProcess {
     /// A child of the agent.
-    Own(Arc<Child>),
+    Own(Arc<ChildProcess>),
     /// A child of the launcher, which reaps it. The descriptor is readable after the end.
     Launched(OwnedFd),
     /// A child of an earlier agent, or of a launcher that is gone.
-    Found(Watched),
+    Found(WatchedProcess),
 }
 
 /// Result of a launch through the launcher.
-enum Told {
+enum LaunchOutcome {
     /// The result is sent.
     All,
     /// No shim was forked.
@@ -69,16 +69,16 @@ enum Told {
 /// Starts jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobs {
-    site: Arc<Site>,
+    site: Arc<NodeContext>,
     clock: Clock,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<AgentInput>,
     /// Permits to start a shim.
     starting: Arc<Semaphore>,
 }
 
 impl Jobs {
     /// Jobs that send their results to `inputs`.
-    pub(crate) fn new(site: Arc<Site>, clock: Clock, inputs: mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(site: Arc<NodeContext>, clock: Clock, inputs: mpsc::Sender<AgentInput>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Jobs { site, clock, inputs, starting: Arc::new(Semaphore::new(processors.saturating_mul(STARTING))) }
     }
@@ -90,7 +90,7 @@ impl Jobs {
         let job = move || {
             jobs.blocking(move |site| {
                 let result = launch::prepare(site, &id, &order).map_err(|error| format!("{error:#}"));
-                Some(Input::Prepared(id, result))
+                Some(AgentInput::Prepared(id, result))
             })
         };
         if !has_files {
@@ -128,38 +128,38 @@ impl Jobs {
                     Err(_) => Err("starting the shim failed inside the agent, see its log".to_owned()),
                 };
                 match started {
-                    Ok(Start::Own(child, line)) => return jobs.listen_to_own(id, child, line).await,
-                    Ok(Start::Asked(conversation)) => match jobs.listen(&id, conversation).await {
-                        Told::All => return,
-                        Told::Nothing => warn!(container_id = %id, "the launcher was lost before it made the shim; asked again"),
+                    Ok(StartedShim::Own(child, line)) => return jobs.listen_to_own(id, child, line).await,
+                    Ok(StartedShim::Asked(conversation)) => match jobs.listen(&id, conversation).await {
+                        LaunchOutcome::All => return,
+                        LaunchOutcome::Nothing => warn!(container_id = %id, "the launcher was lost before it made the shim; asked again"),
                     },
-                    Err(why) => return jobs.send(Input::ShimStarted(id, Err(why))).await,
+                    Err(why) => return jobs.send(AgentInput::ShimStarted(id, Err(why))).await,
                 }
             }
-            jobs.send(Input::ShimStarted(id, Err("three launchers were lost before they made the shim".into()))).await;
+            jobs.send(AgentInput::ShimStarted(id, Err("three launchers were lost before they made the shim".into()))).await;
         });
     }
 
-    async fn listen_to_own(&self, id: ContainerId, child: Child, line: OwnedFd) {
+    async fn listen_to_own(&self, id: ContainerId, child: ChildProcess, line: OwnedFd) {
         let child = Arc::new(child);
-        self.send(Input::ShimStarted(id.clone(), Ok(Shim::Own(Arc::clone(&child))))).await;
+        self.send(AgentInput::ShimStarted(id.clone(), Ok(ShimProcess::Own(Arc::clone(&child))))).await;
         match listen(line).await {
-            Said::Line(answer) => self.send(Input::Answered(id, answer)).await,
-            Said::Silence => {
+            ShimLineResult::Line(answer) => self.send(AgentInput::Answered(id, answer)).await,
+            ShimLineResult::Silence => {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Err(error) = child.signal(KILL) {
                     warn!(container_id = %id, %error, "a silent shim cannot be ended");
                 }
-                self.send(Input::Silent(id)).await;
+                self.send(AgentInput::Silent(id)).await;
             }
             // The end of the shim is a separate input and arrives through its descriptor.
-            Said::Nothing => {}
+            ShimLineResult::Nothing => {}
         }
     }
 
     /// Receives the packets of the launcher and the shim until both have answered.
-    async fn listen(&self, id: &ContainerId, socket: OwnedFd) -> Told {
-        let Ok(conversation) = Conversation::new(socket) else { return Told::Nothing };
+    async fn listen(&self, id: &ContainerId, socket: OwnedFd) -> LaunchOutcome {
+        let Ok(conversation) = Conversation::new(socket) else { return LaunchOutcome::Nothing };
         let (mut born, mut answered, mut shim) = (false, false, None);
         while !(born && answered) {
             let Ok(word) = tokio::time::timeout(ANSWER, conversation.next()).await else {
@@ -167,51 +167,51 @@ impl Jobs {
                 if let Some(Err(error)) = shim.as_ref().map(|shim| pidfd_send_signal(shim, Signal::KILL)) {
                     warn!(container_id = %id, %error, "a silent shim cannot be ended");
                 }
-                self.send(Input::Silent(id.clone())).await;
-                return Told::All;
+                self.send(AgentInput::Silent(id.clone())).await;
+                return LaunchOutcome::All;
             };
             match word {
-                Some((Word::Born, Some(pidfd))) => {
+                Some((LauncherPacket::Born, Some(pidfd))) => {
                     born = true;
                     shim = pidfd.try_clone().ok();
-                    self.send(Input::ShimStarted(id.clone(), Ok(Shim::Launched(pidfd)))).await;
+                    self.send(AgentInput::ShimStarted(id.clone(), Ok(ShimProcess::Launched(pidfd)))).await;
                 }
-                Some((Word::Answer(answer), _)) => {
+                Some((LauncherPacket::Answer(answer), _)) => {
                     answered = true;
-                    self.send(Input::Answered(id.clone(), answer)).await;
+                    self.send(AgentInput::Answered(id.clone(), answer)).await;
                 }
-                Some((Word::Refused { errno }, _)) => {
+                Some((LauncherPacket::Refused { errno }, _)) => {
                     let why = format!("a process for the shim: {}", io::Error::from_raw_os_error(errno));
-                    self.send(Input::ShimStarted(id.clone(), Err(why))).await;
-                    return Told::All;
+                    self.send(AgentInput::ShimStarted(id.clone(), Err(why))).await;
+                    return LaunchOutcome::All;
                 }
                 // Launcher and shim have closed the socket. Without a fork packet the launcher was
                 // lost, before or after the fork.
-                Some((Word::Born, None)) | None if born => return Told::All,
-                Some((Word::Born, None)) | None => return self.look_for(id).await,
+                Some((LauncherPacket::Born, None)) | None if born => return LaunchOutcome::All,
+                Some((LauncherPacket::Born, None)) | None => return self.look_for(id).await,
             }
         }
-        Told::All
+        LaunchOutcome::All
     }
 
     /// Looks for a shim that was forked but not reported.
-    async fn look_for(&self, id: &ContainerId) -> Told {
+    async fn look_for(&self, id: &ContainerId) -> LaunchOutcome {
         if self.site.layout.was_never_started(id) {
-            return Told::Nothing;
+            return LaunchOutcome::Nothing;
         }
         match adopt::named_shim(&self.site, id) {
-            Some(shim) => self.send(Input::ShimStarted(id.clone(), Ok(Shim::Found(shim)))).await,
-            None => self.send(Input::ShimEnded(id.clone())).await,
+            Some(shim) => self.send(AgentInput::ShimStarted(id.clone(), Ok(ShimProcess::Found(shim)))).await,
+            None => self.send(AgentInput::ShimEnded(id.clone())).await,
         }
-        Told::All
+        LaunchOutcome::All
     }
 
     /// Waits for the end of a shim. Reaps it if it is a child of this agent.
-    pub(crate) fn watch_shim(&self, id: ContainerId, shim: Shim) {
+    pub(crate) fn watch_shim(&self, id: ContainerId, shim: ShimProcess) {
         match shim {
-            Shim::Own(child) => self.watch(id, child, |shim| shim.wait().map(drop)),
-            Shim::Launched(pidfd) => self.watch(id, Handle(pidfd), |_| Ok(())),
-            Shim::Found(shim) => self.watch(id, shim, |_| Ok(())),
+            ShimProcess::Own(child) => self.watch(id, child, |shim| shim.wait().map(drop)),
+            ShimProcess::Launched(pidfd) => self.watch(id, ShimDescriptor(pidfd), |_| Ok(())),
+            ShimProcess::Found(shim) => self.watch(id, shim, |_| Ok(())),
         }
     }
 
@@ -221,7 +221,7 @@ impl Jobs {
             if let Err(error) = ended(shim, reap).await {
                 warn!(container_id = %id, %error, "the shim cannot be watched; taken as ended");
             }
-            jobs.send(Input::ShimEnded(id)).await;
+            jobs.send(AgentInput::ShimEnded(id)).await;
         });
     }
 
@@ -234,10 +234,10 @@ impl Jobs {
     }
 
     /// Changes the size of a container.
-    pub(crate) fn resize(&self, id: ContainerId, group: Option<Arc<Group>>, size: Size) {
+    pub(crate) fn resize(&self, id: ContainerId, group: Option<Arc<Group>>, size: OrderedSize) {
         self.blocking(move |site| {
             let result = resize::resize(site, &id, group.as_deref(), &size);
-            Some(Input::Resized(id, size, result))
+            Some(AgentInput::Resized(id, size, result))
         });
     }
 
@@ -250,8 +250,8 @@ impl Jobs {
     }
 
     /// Writes the report.
-    pub(crate) fn collect(&self, remains: Remains) {
-        self.blocking(move |site| Some(Input::Collected(collect::collect(site, remains))));
+    pub(crate) fn collect(&self, remains: ContainerRemains) {
+        self.blocking(move |site| Some(AgentInput::Collected(collect::collect(site, remains))));
     }
 
     /// Ends the processes that a silent and killed shim may have started.
@@ -275,12 +275,12 @@ impl Jobs {
     }
 
     /// Measures all containers.
-    pub(crate) fn sample(&self, meters: Vec<(ContainerId, SharedMeter)>) {
+    pub(crate) fn sample(&self, meters: Vec<(ContainerId, SharedSampler)>) {
         let now = self.clock.now();
-        self.blocking(move |_| Some(Input::Sampled(sample::look_at_all(now, &meters))));
+        self.blocking(move |_| Some(AgentInput::Sampled(sample::look_at_all(now, &meters))));
     }
 
-    fn blocking(&self, job: impl FnOnce(&Site) -> Option<Input> + Send + 'static) -> JoinHandle<()> {
+    fn blocking(&self, job: impl FnOnce(&NodeContext) -> Option<AgentInput> + Send + 'static) -> JoinHandle<()> {
         let (site, inputs) = (Arc::clone(&self.site), self.inputs.clone());
         tokio::task::spawn_blocking(move || {
             if let Some(input) = job(&site) {
@@ -291,7 +291,7 @@ impl Jobs {
         })
     }
 
-    fn send(&self, input: Input) -> impl Future<Output = ()> + '_ {
+    fn send(&self, input: AgentInput) -> impl Future<Output = ()> + '_ {
         let sent = self.inputs.send(input);
         async move { drop(sent.await) }
     }
@@ -309,9 +309,9 @@ pub(crate) async fn ended<F: AsRawFd>(process: F, reap: fn(&F) -> io::Result<()>
 }
 
 /// The result of reading the shim's pipe.
-pub(crate) enum Said {
+pub(crate) enum ShimLineResult {
     /// The line arrived.
-    Line(Answer),
+    Line(StartResult),
     /// The shim ended without a line.
     Nothing,
     /// The timeout ended.
@@ -319,12 +319,12 @@ pub(crate) enum Said {
 }
 
 /// Waits for the single line of a shim.
-pub(crate) async fn listen(line: OwnedFd) -> Said {
-    let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else { return Said::Nothing };
+pub(crate) async fn listen(line: OwnedFd) -> ShimLineResult {
+    let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else { return ShimLineResult::Nothing };
     let mut text = String::new();
     let mut reader = BufReader::new(pipe.take(LINE));
     match tokio::time::timeout(ANSWER, reader.read_line(&mut text)).await {
-        Ok(_) => Answer::decode(&text).map_or(Said::Nothing, Said::Line),
-        Err(_) => Said::Silence,
+        Ok(_) => StartResult::decode(&text).map_or(ShimLineResult::Nothing, ShimLineResult::Line),
+        Err(_) => ShimLineResult::Silence,
     }
 }

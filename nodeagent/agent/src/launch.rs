@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use headroom_container_shim::record::{self, Spec, UserNamespace};
-use headroom_node_cgroup::{Group, Limits, OomGroup};
-use headroom_node_exec::{Child, Command, spawn};
+use headroom_container_shim::record::{self, ProgramSpec, UserNamespace};
+use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_exec::{ChildProcess, Command, spawn};
 use headroom_types::{Bytes, ContainerId, Cpus, RequestId};
 use headroom_wire::v1::convert::check_launch;
 use headroom_wire::v1::nodes::RunOrder;
@@ -27,7 +27,7 @@ use crate::crash;
 use crate::descriptors;
 use crate::disk::{self, Baselines, OrderRecord, file};
 use crate::isolation;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// Default limit of processes and threads of a container.
 const PROCESSES: u32 = 4096;
@@ -43,7 +43,7 @@ const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbi
 
 /// Creates all files and groups that the program needs. After an error they are removed with the
 /// container.
-pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow::Result<Arc<Group>> {
+pub(crate) fn prepare(site: &NodeContext, id: &ContainerId, order: &RunOrder) -> anyhow::Result<Arc<Group>> {
     check_launch(&order.launch).map_err(|problem| anyhow::anyhow!(problem.detail))?;
     let dir = site.layout.container(id);
     match fs::create_dir(&dir) {
@@ -86,7 +86,7 @@ pub(crate) fn prepare(site: &Site, id: &ContainerId, order: &RunOrder) -> anyhow
     Ok(Arc::new(group))
 }
 
-fn name_user(spec: &mut Spec, name: Option<String>) {
+fn name_user(spec: &mut ProgramSpec, name: Option<String>) {
     if let Some(name) = name {
         set(&mut spec.env, "USER", name.clone().into());
         set(&mut spec.env, "LOGNAME", name.into());
@@ -95,7 +95,7 @@ fn name_user(spec: &mut Spec, name: Option<String>) {
 
 /// The specification of a second program in a container: like the first one, with another command.
 /// The caller sets output files and groups.
-pub(crate) fn beside(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, command: &[String]) -> anyhow::Result<Spec> {
+pub(crate) fn beside(site: &NodeContext, id: &ContainerId, order: &RunOrder, group: &Group, command: &[String]) -> anyhow::Result<ProgramSpec> {
     let (dir, app) = (site.layout.container(id), site.layout.app(&order.app));
     let identity = isolation::identity(site, order.user.as_deref())?;
     let work = dir.join(file::WORK);
@@ -120,7 +120,7 @@ pub(crate) fn processes(order: &RunOrder) -> u32 {
 
 /// Cleans up after an agent that was killed during the preparation: removes the incomplete group
 /// and working directory. The files are written again.
-fn clear(site: &Site, id: &ContainerId) -> anyhow::Result<()> {
+fn clear(site: &NodeContext, id: &ContainerId) -> anyhow::Result<()> {
     tracing::info!(container_id = %id, "an earlier agent had begun to prepare it; begun again");
     match fs::remove_dir_all(site.layout.container(id).join(file::WORK)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).context("the half-made files cannot be removed"),
@@ -131,23 +131,23 @@ fn clear(site: &Site, id: &ContainerId) -> anyhow::Result<()> {
 }
 
 /// A started shim.
-pub(crate) enum Start {
+pub(crate) enum StartedShim {
     /// As a separate program. Its line arrives through the pipe.
-    Own(Child, OwnedFd),
+    Own(ChildProcess, OwnedFd),
     /// By the launcher. All packets arrive through the socket.
     Asked(OwnedFd),
 }
 
 /// Starts the shim of a prepared container.
-pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<Start> {
+pub(crate) fn start_shim(site: &NodeContext, id: &ContainerId) -> anyhow::Result<StartedShim> {
     let dir = site.layout.container(id);
     let words = File::create(dir.join("shim.err")).context("cannot make shim.err")?;
     crash::at("shim-wanted");
     let start = match site.launcher.ask(site, &dir, &words)? {
-        Some(conversation) => Start::Asked(conversation),
+        Some(conversation) => StartedShim::Asked(conversation),
         None => {
             let (child, line) = as_program(site, &dir, &words)?;
-            Start::Own(child, line)
+            StartedShim::Own(child, line)
         }
     };
     crash::at("shim-started");
@@ -156,7 +156,7 @@ pub(crate) fn start_shim(site: &Site, id: &ContainerId) -> anyhow::Result<Start>
 
 /// Starts the shim for the specification in `dir` as a separate program. Returns it with the pipe
 /// of its line.
-pub(crate) fn as_program(site: &Site, dir: &Path, words: &File) -> anyhow::Result<(Child, OwnedFd)> {
+pub(crate) fn as_program(site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<(ChildProcess, OwnedFd)> {
     let shim = site.bin_dir.join("container-shim");
     let (reader, writer) = io::pipe().context("cannot make a pipe")?;
     let (args, procs) = ([dir.to_owned().into_os_string()], site.enforcer.shim_procs_files());
@@ -214,13 +214,13 @@ pub(crate) fn advice(why: &str) -> &'static str {
     known.iter().find(|(words, _)| why.contains(words)).map_or("see the log of the node agent at that time", |(_, fix)| fix)
 }
 
-fn baselines(site: &Site) -> Baselines {
+fn baselines(site: &NodeContext) -> Baselines {
     let fence = site.enforcer.fence_level().ok().map(|(_, local)| local);
     Baselines { fence, host_oom_kills: site.enforcer.host_oom_kills(), above: site.enforcer.above() }
 }
 
-fn limits(order: &RunOrder) -> Limits {
-    Limits {
+fn limits(order: &RunOrder) -> GroupLimits {
+    GroupLimits {
         memory: Some(order.resource.memory),
         processes: Some(processes(order)),
         cpu_weight: Some(weight(order.resource.cpus)),
@@ -236,7 +236,7 @@ pub(crate) fn weight(cpus: Cpus) -> u32 {
     if cpus.milli() == 0 { 100 } else { (cpus.milli() / 10).clamp(1, 10_000) }
 }
 
-fn files(site: &Site, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
+fn files(site: &NodeContext, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
     let (work, tmp) = (dir.join(file::WORK), dir.join(file::TMP));
     for made in [&work, &dir.join(file::TASKS), &tmp, &site.layout.app(&order.app)] {
         let mode = if *made == tmp { 0o700 } else { 0o755 };
@@ -260,11 +260,11 @@ fn files(site: &Site, order: &RunOrder, dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(work)
 }
 
-fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, work: &Path) -> anyhow::Result<Spec> {
+fn specification(site: &NodeContext, id: &ContainerId, order: &RunOrder, group: &Group, work: &Path) -> anyhow::Result<ProgramSpec> {
     let dir = site.layout.container(id);
     let words = Words::new(site, id, order);
     let env = environment(site, id, order, group, &words);
-    Ok(Spec {
+    Ok(ProgramSpec {
         argv: arguments(site, order.launch.command.iter().map(|w| words.fill(w).into()).collect(), work),
         env,
         cwd: work.to_owned(),
@@ -273,7 +273,7 @@ fn specification(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group,
         procs_files: group.procs_files(),
         counters: group.counter_files(),
         oom_score_adj: Some(oom_score(order.request.as_ref(), own_oom_score())),
-        ..Spec::default()
+        ..ProgramSpec::default()
     })
 }
 
@@ -288,7 +288,7 @@ fn own_oom_score() -> i32 {
 }
 
 /// The command with the resolved path of the program.
-fn arguments(site: &Site, mut words: Vec<OsString>, work: &Path) -> Vec<OsString> {
+fn arguments(site: &NodeContext, mut words: Vec<OsString>, work: &Path) -> Vec<OsString> {
     if let Some(program) = words.first_mut()
         && let Some(path) = beside_or_on_path(site, Path::new(&program), work)
     {
@@ -299,7 +299,7 @@ fn arguments(site: &Site, mut words: Vec<OsString>, work: &Path) -> Vec<OsString
 
 /// Resolves a program. A bare name is searched in the directory of the agent, then on the agent's
 /// PATH. `None` leaves it unchanged, for the launch's own PATH.
-fn beside_or_on_path(site: &Site, program: &Path, work: &Path) -> Option<PathBuf> {
+fn beside_or_on_path(site: &NodeContext, program: &Path, work: &Path) -> Option<PathBuf> {
     if program.is_absolute() {
         return None;
     }
@@ -315,7 +315,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-fn environment(site: &Site, id: &ContainerId, order: &RunOrder, group: &Group, words: &Words) -> Vec<(OsString, OsString)> {
+fn environment(site: &NodeContext, id: &ContainerId, order: &RunOrder, group: &Group, words: &Words) -> Vec<(OsString, OsString)> {
     let dir = site.layout.container(id);
     let inherited = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     let mut path = site.bin_dir.clone().into_os_string();
@@ -374,7 +374,7 @@ pub(crate) fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsStri
 struct Words([(&'static str, String); 4]);
 
 impl Words {
-    fn new(site: &Site, id: &ContainerId, order: &RunOrder) -> Self {
+    fn new(site: &NodeContext, id: &ContainerId, order: &RunOrder) -> Self {
         Words([
             ("{memory}", order.resource.memory.get().to_string()),
             ("{heap}", jvm_size(order.launch.heap.unwrap_or(order.resource.memory))),

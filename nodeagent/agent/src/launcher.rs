@@ -13,15 +13,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use headroom_container_shim::birth::{self, Word};
-use headroom_node_exec::{Child, Command, passing, spawn};
+use headroom_container_shim::birth::{self, LauncherPacket};
+use headroom_node_exec::{ChildProcess, Command, passing, spawn};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::unix::AsyncFd;
 use tracing::{debug, info};
 
 use crate::descriptors;
 use crate::jobs;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// Maximum time until a launcher is ready.
 const START: Duration = Duration::from_secs(20);
@@ -43,11 +43,11 @@ pub(crate) struct Launcher {
 struct State {
     /// The lock that the launcher must hold. `None` after the agent begins to end.
     lock: Option<File>,
-    line: Line,
+    line: LauncherState,
 }
 
 #[derive(Clone, Debug)]
-enum Line {
+enum LauncherState {
     /// Not started, or gone.
     Down,
     /// Running, with its socket.
@@ -59,11 +59,11 @@ enum Line {
 impl Launcher {
     /// A launcher that is not started, with the lock of the agent's state directory.
     pub(crate) fn new(lock: File) -> Self {
-        Launcher { state: Mutex::new(State { lock: Some(lock), line: Line::Down }) }
+        Launcher { state: Mutex::new(State { lock: Some(lock), line: LauncherState::Down }) }
     }
 
     /// Starts the launcher, so that the first container need not wait. Blocking.
-    pub(crate) fn start(&self, site: &Site) {
+    pub(crate) fn start(&self, site: &NodeContext) {
         if let Err(error) = self.line(site) {
             tracing::warn!(
                 error = format!("{error:#}"),
@@ -76,12 +76,12 @@ impl Launcher {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.lock = None;
-        state.line = Line::Down;
+        state.line = LauncherState::Down;
     }
 
     /// Requests a shim for the container in `dir`. Returns the socket for its packets, or `None` if
     /// the shim must be started as a program. Blocking.
-    pub(crate) fn ask(&self, site: &Site, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
+    pub(crate) fn ask(&self, site: &NodeContext, dir: &Path, words: &File) -> anyhow::Result<Option<OwnedFd>> {
         for _ in 0..TRIES {
             let Some(line) = self.line(site)? else { return Ok(None) };
             let (ours, theirs) = passing::pair().context("cannot make a socket")?;
@@ -96,23 +96,23 @@ impl Launcher {
         bail!("three launchers in a row were gone before they could be asked");
     }
 
-    fn line(&self, site: &Site) -> anyhow::Result<Option<Arc<OwnedFd>>> {
+    fn line(&self, site: &NodeContext) -> anyhow::Result<Option<Arc<OwnedFd>>> {
         let mut state = self.state();
-        if let Line::Down = state.line {
+        if let LauncherState::Down = state.line {
             let Some(lock) = &state.lock else { bail!("the agent is ending") };
             state.line = start(site, lock)?;
         }
         Ok(match &state.line {
-            Line::Up(line) => Some(Arc::clone(line)),
-            Line::Down | Line::Unknown => None,
+            LauncherState::Up(line) => Some(Arc::clone(line)),
+            LauncherState::Down | LauncherState::Unknown => None,
         })
     }
 
     /// Drops a broken socket, unless another launcher already replaced it.
     fn lost(&self, line: &Arc<OwnedFd>) {
         let mut state = self.state();
-        if matches!(&state.line, Line::Up(now) if Arc::ptr_eq(now, line)) {
-            state.line = Line::Down;
+        if matches!(&state.line, LauncherState::Up(now) if Arc::ptr_eq(now, line)) {
+            state.line = LauncherState::Down;
         }
     }
 
@@ -121,7 +121,7 @@ impl Launcher {
     }
 }
 
-fn start(site: &Site, lock: &File) -> anyhow::Result<Line> {
+fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     let program = site.bin_dir.join("container-shim");
     let (ours, theirs) = passing::pair().context("cannot make a socket")?;
     let theirs = File::from(theirs);
@@ -144,17 +144,17 @@ fn start(site: &Site, lock: &File) -> anyhow::Result<Line> {
         debug!(?ready, "no launcher");
         end(&child).context("a launcher that said nothing cannot be ended")?;
         info!("this container-shim has no launcher; each shim is started as a program");
-        return Ok(Line::Unknown);
+        return Ok(LauncherState::Unknown);
     }
     passing::send(&ours, birth::LOCK, &[lock.as_fd()]).context("the launcher is gone")?;
     tokio::spawn(async move {
         // A launcher that cannot be watched is reaped when the agent ends.
-        jobs::ended(child, |child: &Child| child.wait().map(drop)).await.ok();
+        jobs::ended(child, |child: &ChildProcess| child.wait().map(drop)).await.ok();
     });
-    Ok(Line::Up(Arc::new(ours)))
+    Ok(LauncherState::Up(Arc::new(ours)))
 }
 
-fn end(child: &Child) -> io::Result<()> {
+fn end(child: &ChildProcess) -> io::Result<()> {
     child.signal(9)?;
     child.wait().map(drop)
 }
@@ -187,21 +187,21 @@ impl Conversation {
 
     /// The next packet, with the shim's pidfd if it carries one. `None` at end of file, or for an
     /// unknown packet.
-    pub(crate) async fn next(&self) -> Option<(Word, Option<OwnedFd>)> {
+    pub(crate) async fn next(&self) -> Option<(LauncherPacket, Option<OwnedFd>)> {
         let mut room = [0; birth::LONGEST];
         loop {
             let mut ready = self.0.readable().await.ok()?;
             let Ok(received) = ready.try_io(|socket| passing::receive(socket.get_ref(), &mut room)) else { continue };
             let (length, files) = received.ok().filter(|(length, _)| *length > 0)?;
-            return Some((Word::decode(room.get(..length).unwrap_or_default())?, files.into_iter().next()));
+            return Some((LauncherPacket::decode(room.get(..length).unwrap_or_default())?, files.into_iter().next()));
         }
     }
 }
 
 /// The pidfd of a shim, readable after its end. The launcher reaps the shim.
 #[derive(Debug)]
-pub(crate) struct Handle(pub(crate) OwnedFd);
-impl AsRawFd for Handle {
+pub(crate) struct ShimDescriptor(pub(crate) OwnedFd);
+impl AsRawFd for ShimDescriptor {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
         self.0.as_raw_fd()
     }

@@ -11,13 +11,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use headroom_container_shim::record;
-use headroom_node_core::leftover::{Decision, Found, Lifetime, Object, Outsiders, decide};
+use headroom_node_core::leftover::{LeftoverDecision, FoundIpcObject, Lifetime, IpcObject, OutsideProcesses, decide};
 use headroom_node_exec::ipc::{self, SysV};
 use headroom_types::{Bytes, ContainerId, UnixMillis};
 
 use crate::clock;
 use crate::isolation;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// Directories of shared memory and queues of all users.
 const SHARED: [&str; 2] = ["/dev/shm", "/dev/mqueue"];
@@ -25,11 +25,11 @@ const SHARED: [&str; 2] = ["/dev/shm", "/dev/mqueue"];
 const MAX_ENTRIES: usize = 8192;
 
 /// Removes objects that certainly belong to the container, and logs those that may.
-pub(crate) fn sweep(site: &Site, id: &ContainerId, started: Option<UnixMillis>) {
+pub(crate) fn sweep(site: &NodeContext, id: &ContainerId, started: Option<UnixMillis>) {
     let Some(container) = lifetime(site, id, started) else { return };
-    let ours: Vec<Found> = found(container.uid)
+    let ours: Vec<FoundIpcObject> = found(container.uid)
         .into_iter()
-        .filter(|found| decide(found, &container, &[], Outsiders::None) != Decision::Ignore)
+        .filter(|found| decide(found, &container, &[], OutsideProcesses::None) != LeftoverDecision::Ignore)
         .collect();
     if ours.is_empty() {
         return;
@@ -39,13 +39,13 @@ pub(crate) fn sweep(site: &Site, id: &ContainerId, started: Option<UnixMillis>) 
     let others: Vec<Lifetime> = others.into_iter().map(|other| Lifetime { to: None, ..other }).collect();
     let processes = Processes::of(container.uid, site.layout.state());
     for one in ours {
-        let one = Found { in_use: one.in_use || processes.uses(&one.object), ..one };
+        let one = FoundIpcObject { in_use: one.in_use || processes.uses(&one.object), ..one };
         match decide(&one, &container, &others, processes.outsiders) {
-            Decision::Ignore => {}
-            Decision::Keep(why) => {
+            LeftoverDecision::Ignore => {}
+            LeftoverDecision::Keep(why) => {
                 tracing::warn!(container_id = %id, object = ?one.object, bytes = one.bytes.get(), why, "memory was left behind and is kept");
             }
-            Decision::Remove => match remove(&one.object) {
+            LeftoverDecision::Remove => match remove(&one.object) {
                 Ok(()) => {
                     tracing::info!(container_id = %id, object = ?one.object, bytes = one.bytes.get(), "memory was left behind and is removed");
                 }
@@ -57,16 +57,16 @@ pub(crate) fn sweep(site: &Site, id: &ContainerId, started: Option<UnixMillis>) 
     }
 }
 
-fn remove(object: &Object) -> std::io::Result<()> {
+fn remove(object: &IpcObject) -> std::io::Result<()> {
     match object {
-        Object::Segment(id) => ipc::remove(SysV::Segment, *id),
-        Object::Semaphores(id) => ipc::remove(SysV::Semaphores, *id),
-        Object::Queue(id) => ipc::remove(SysV::Queue, *id),
-        Object::File(path) => fs::remove_file(path),
+        IpcObject::Segment(id) => ipc::remove(SysV::Segment, *id),
+        IpcObject::Semaphores(id) => ipc::remove(SysV::Semaphores, *id),
+        IpcObject::Queue(id) => ipc::remove(SysV::Queue, *id),
+        IpcObject::File(path) => fs::remove_file(path),
     }
 }
 
-fn lifetime(site: &Site, id: &ContainerId, started: Option<UnixMillis>) -> Option<Lifetime> {
+fn lifetime(site: &NodeContext, id: &ContainerId, started: Option<UnixMillis>) -> Option<Lifetime> {
     let order = site.layout.order(id)?.order;
     let user = isolation::identity(site, order.user.as_deref()).ok()?.user;
     let uid = user.map_or_else(|| rustix::process::geteuid().as_raw(), |user| user.uid);
@@ -74,7 +74,7 @@ fn lifetime(site: &Site, id: &ContainerId, started: Option<UnixMillis>) -> Optio
 }
 
 /// Containers whose program has not ended: their shim has written no exit record.
-fn living(site: &Site, ended: &ContainerId) -> Vec<ContainerId> {
+fn living(site: &NodeContext, ended: &ContainerId) -> Vec<ContainerId> {
     let all = site.layout.list().unwrap_or_default();
     let has_ended =
         |id: &ContainerId| site.layout.container(id).join(record::file::EXIT).exists() || site.layout.report(id).is_some();
@@ -83,11 +83,11 @@ fn living(site: &Site, ended: &ContainerId) -> Vec<ContainerId> {
 }
 
 /// All objects of a user.
-fn found(uid: u32) -> Vec<Found> {
+fn found(uid: u32) -> Vec<FoundIpcObject> {
     let table = |name: &str| fs::read_to_string(Path::new("/proc/sysvipc").join(name)).unwrap_or_default();
-    let mut all = sysv(&table("shm"), Object::Segment);
-    all.extend(sysv(&table("sem"), Object::Semaphores));
-    all.extend(sysv(&table("msg"), Object::Queue));
+    let mut all = sysv(&table("shm"), IpcObject::Segment);
+    all.extend(sysv(&table("sem"), IpcObject::Semaphores));
+    all.extend(sysv(&table("msg"), IpcObject::Queue));
     all.extend(SHARED.iter().flat_map(|dir| files(Path::new(dir))));
     all.retain(|found| found.uid == uid);
     all
@@ -95,7 +95,7 @@ fn found(uid: u32) -> Vec<Found> {
 
 /// The objects of a table of `/proc/sysvipc`, by the column names in its first line. An object is
 /// in use while it is attached or its creator lives.
-fn sysv(text: &str, object: fn(i32) -> Object) -> Vec<Found> {
+fn sysv(text: &str, object: fn(i32) -> IpcObject) -> Vec<FoundIpcObject> {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
     let row = |line: &str| {
@@ -105,7 +105,7 @@ fn sysv(text: &str, object: fn(i32) -> Object) -> Vec<Found> {
         let attached = get("nattch").is_some_and(|n| n > 0);
         let creator = get("cpid").is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists());
         let bytes = get("rss").or_else(|| get("cbytes")).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-        Some(Found {
+        Some(FoundIpcObject {
             object: object(i32::try_from(id).ok()?),
             uid: u32::try_from(get("uid")?).ok()?,
             made: UnixMillis(u64::try_from(get("ctime")?).ok()?.saturating_mul(1000)),
@@ -116,13 +116,13 @@ fn sysv(text: &str, object: fn(i32) -> Object) -> Vec<Found> {
     lines.take(MAX_ENTRIES).filter_map(row).collect()
 }
 
-fn files(dir: &Path) -> Vec<Found> {
+fn files(dir: &Path) -> Vec<FoundIpcObject> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_ENTRIES);
     let one = |entry: fs::DirEntry| {
         let facts = entry.metadata().ok().filter(fs::Metadata::is_file)?;
         let made = facts.created().or_else(|_| facts.modified()).ok()?;
-        Some(Found {
-            object: Object::File(entry.path().to_str()?.to_owned()),
+        Some(FoundIpcObject {
+            object: IpcObject::File(entry.path().to_str()?.to_owned()),
             uid: facts.uid(),
             made: clock::unix_of(made),
             bytes: Bytes::new(facts.blocks().saturating_mul(512)),
@@ -135,12 +135,12 @@ fn files(dir: &Path) -> Vec<Found> {
 /// Shared files that processes have open, and whether the user has processes outside of containers.
 struct Processes {
     open: BTreeSet<PathBuf>,
-    outsiders: Outsiders,
+    outsiders: OutsideProcesses,
 }
 
 impl Processes {
     fn of(uid: u32, state: &Path) -> Processes {
-        let mut all = Processes { open: BTreeSet::new(), outsiders: Outsiders::None };
+        let mut all = Processes { open: BTreeSet::new(), outsiders: OutsideProcesses::None };
         let own = std::process::id();
         let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -149,7 +149,7 @@ impl Processes {
             all.look(&dir);
             let runs = fs::metadata(&dir).is_ok_and(|facts| facts.uid() == uid);
             if runs && pid != own && !is_of_agent(&dir, state) {
-                all.outsiders = Outsiders::Some;
+                all.outsiders = OutsideProcesses::Some;
             }
         }
         all
@@ -164,10 +164,10 @@ impl Processes {
         self.open.extend(mapped.filter(|path| shared(path)));
     }
 
-    fn uses(&self, object: &Object) -> bool {
+    fn uses(&self, object: &IpcObject) -> bool {
         match object {
-            Object::File(path) => self.open.contains(Path::new(path)),
-            Object::Segment(_) | Object::Semaphores(_) | Object::Queue(_) => false,
+            IpcObject::File(path) => self.open.contains(Path::new(path)),
+            IpcObject::Segment(_) | IpcObject::Semaphores(_) | IpcObject::Queue(_) => false,
         }
     }
 }
@@ -193,16 +193,16 @@ mod tests {
     fn a_table_of_segments_is_read_by_its_names() {
         let text = "       key      shmid perms                  size  cpid  lpid nattch   uid   gid  cuid  cgid      atime      dtime      ctime                   rss                  swap\n\
                     \x20  5678         42   600               1048576 4194304     0      0    65534 65534 65534 65534          0          0 1700000000               1048576                     0\n";
-        let all = sysv(text, Object::Segment);
-        let wanted = Found {
-            object: Object::Segment(42),
+        let all = sysv(text, IpcObject::Segment);
+        let wanted = FoundIpcObject {
+            object: IpcObject::Segment(42),
             uid: 65534,
             made: UnixMillis(1_700_000_000_000),
             bytes: Bytes::from_mib(1),
             in_use: false,
         };
         assert_eq!(all, [wanted]);
-        let attached = sysv(&text.replace("     0      0    65534", "     0      2    65534"), Object::Segment);
+        let attached = sysv(&text.replace("     0      0    65534", "     0      2    65534"), IpcObject::Segment);
         assert!(attached[0].in_use);
     }
 
@@ -210,9 +210,9 @@ mod tests {
     fn semaphores_and_queues_have_no_creator() {
         let sem =
             "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime\n 1 3 600 100 9 9 9 9 0 17\n";
-        assert_eq!(sysv(sem, Object::Semaphores)[0].made, UnixMillis(17_000));
+        assert_eq!(sysv(sem, IpcObject::Semaphores)[0].made, UnixMillis(17_000));
         let msg = "       key      msqid perms      cbytes       qnum lspid lrpid   uid   gid  cuid  cgid      stime      rtime      ctime\n\
                    2 5 600 4096 1 0 0 9 9 9 9 0 0 18\n";
-        assert_eq!(sysv(msg, Object::Queue)[0].bytes, Bytes::new(4096));
+        assert_eq!(sysv(msg, IpcObject::Queue)[0].bytes, Bytes::new(4096));
     }
 }

@@ -46,6 +46,6 @@ mod unpack;
 mod upkeep;
 mod view;
 
-pub use headroom_config::{Cache, Cardinality, HealthChecks, Isolation, Logs, RunAs, Telemetry};
-pub use headroom_node_core::fence::Patience;
-pub use start::{Containers, Options, Running, start};
+pub use headroom_config::{FileCacheLimits, MetricsGranularity, HealthChecks, Isolation, LogRetention, RunAs, Telemetry};
+pub use headroom_node_core::fence::FenceTimeout;
+pub use start::{ShutdownContainers, AgentOptions, RunningAgent, start};

@@ -14,17 +14,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use headroom_config::Cache as Bounds;
-use headroom_node_exec::{Command, Ended, Limit, Rlimit, spawn};
+use headroom_config::FileCacheLimits as Bounds;
+use headroom_node_exec::{Command, ProcessEnd, RlimitKind, Rlimit, spawn};
 use headroom_types::{Bytes, ContainerId, FetchedFile, FileKind, Sha256};
 use sha2::Digest as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cache, Key};
-use crate::download::{Trouble, Web};
+use crate::cache::{NodeFileCache, Key};
+use crate::download::{DownloadError, FileDownloader};
 use crate::health::end_within;
-use crate::isolation::Identity;
+use crate::isolation::ContainerUser;
 use crate::proof::ends_within;
 use crate::unpack;
 
@@ -41,20 +41,20 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// Localizes files for all containers of a node.
 #[derive(Debug)]
 pub(crate) struct Localizer {
-    cache: Cache,
+    cache: NodeFileCache,
     bounds: Bounds,
-    web: Web,
+    web: FileDownloader,
     turns: Arc<Semaphore>,
     /// Containers that fetch or wait for a permit, each with the token that cancels its fetches.
     under_way: Mutex<BTreeMap<ContainerId, CancellationToken>>,
 }
 
 /// One fetch of one file.
-struct Errand<'a> {
+struct ContainerFetch<'a> {
     of: &'a Localizer,
     id: &'a ContainerId,
     file: &'a FetchedFile,
-    identity: &'a Identity,
+    identity: &'a ContainerUser,
     deadline: Instant,
     given_up: &'a CancellationToken,
 }
@@ -63,8 +63,8 @@ impl Localizer {
     /// A localizer with its cache in `state`.
     pub(crate) fn open(state: &Path, bounds: Bounds) -> anyhow::Result<Localizer> {
         Ok(Localizer {
-            cache: Cache::open(state.join("cache"), bounds.size.get())?,
-            web: Web::new(bounds.ca_file.clone()),
+            cache: NodeFileCache::open(state.join("cache"), bounds.size.get())?,
+            web: FileDownloader::new(bounds.ca_file.clone()),
             bounds,
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             under_way: Mutex::default(),
@@ -93,13 +93,13 @@ impl Localizer {
     }
 
     /// Localizes all of `files` into `work`.
-    pub(crate) fn bring(&self, id: &ContainerId, files: &[FetchedFile], work: &Path, identity: &Identity) -> anyhow::Result<()> {
+    pub(crate) fn bring(&self, id: &ContainerId, files: &[FetchedFile], work: &Path, identity: &ContainerUser) -> anyhow::Result<()> {
         if files.is_empty() {
             return Ok(());
         }
         let (deadline, given_up) = (Instant::now() + self.bounds.deadline, self.expect(id));
         files.iter().try_for_each(|file| {
-            let errand = Errand { of: self, id, file, identity, deadline, given_up: &given_up };
+            let errand = ContainerFetch { of: self, id, file, identity, deadline, given_up: &given_up };
             errand.run(&work.join(&file.name)).with_context(|| format!("fetching {} from {}", file.name, file.from))
         })
     }
@@ -110,7 +110,7 @@ impl Localizer {
     }
 }
 
-impl Errand<'_> {
+impl ContainerFetch<'_> {
     /// Returns an error after the container was abandoned.
     fn still_wanted(&self) -> anyhow::Result<()> {
         ensure!(!self.given_up.is_cancelled(), "it was stopped before its files were here");
@@ -173,12 +173,12 @@ impl Errand<'_> {
                 file.set_len(0)?;
                 file.rewind()?;
                 match self.of.web.fetch(from, most, file).await {
-                    Err(Trouble::Net(error)) if tries < TRIES => {
+                    Err(DownloadError::Net(error)) if tries < TRIES => {
                         tracing::info!(container_id = %self.id, from, %error, "trying again");
                         tries += 1;
                         tokio::time::sleep(PAUSE).await;
                     }
-                    Err(Trouble::Net(error) | Trouble::Final(error)) => return Err(error),
+                    Err(DownloadError::Net(error) | DownloadError::Final(error)) => return Err(error),
                     Ok(()) => return Ok(()),
                 }
             }
@@ -201,7 +201,7 @@ impl Errand<'_> {
         fs::remove_file(raw.with_extension("err"))?;
         let (args, limits) = (
             ["--".into(), self.file.from.clone().into()],
-            [Rlimit { limit: Limit::FileSize, soft: most.get(), hard: most.get() }],
+            [Rlimit { limit: RlimitKind::FileSize, soft: most.get(), hard: most.get() }],
         );
         let env = [("PATH".into(), "/usr/bin:/bin".into())];
         let command = Command {
@@ -220,9 +220,9 @@ impl Errand<'_> {
         let left =
             if self.given_up.is_cancelled() { Duration::ZERO } else { self.deadline.saturating_duration_since(Instant::now()) };
         match end_within(&child, left)? {
-            Some(Ended::Code(0)) => Ok(()),
-            Some(Ended::Signal(_)) => bail!("it is larger than {most}"),
-            Some(Ended::Code(_)) => {
+            Some(ProcessEnd::Code(0)) => Ok(()),
+            Some(ProcessEnd::Signal(_)) => bail!("it is larger than {most}"),
+            Some(ProcessEnd::Code(_)) => {
                 let (mut text, mut words) = (String::new(), words);
                 words.rewind()?;
                 words.take(500).read_to_string(&mut text)?;

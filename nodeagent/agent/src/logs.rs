@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use headroom_config::Logs;
+use headroom_config::LogRetention;
 use headroom_node_core::marker;
 use headroom_types::Bytes;
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, fallocate, openat, openat2, seek};
@@ -40,7 +40,7 @@ const BLOCK: u64 = 64 << 10;
 
 /// An open log.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct ContainerLog {
     file: File,
     /// Position of the first kept byte.
     pub(crate) start: u64,
@@ -48,15 +48,15 @@ pub(crate) struct Log {
     pub(crate) end: u64,
 }
 
-impl Log {
+impl ContainerLog {
     /// Opens the log with that public name in a container's directory. An unknown name is
     /// `InvalidInput`.
-    pub(crate) fn open(dir: &Path, name: &str) -> io::Result<Log> {
+    pub(crate) fn open(dir: &Path, name: &str) -> io::Result<ContainerLog> {
         let path = place(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no log has such a name"))?;
-        Log::of(open_inside(dir, &path, OFlags::RDONLY)?)
+        ContainerLog::of(open_inside(dir, &path, OFlags::RDONLY)?)
     }
 
-    fn of(file: File) -> io::Result<Log> {
+    fn of(file: File) -> io::Result<ContainerLog> {
         let end = file.metadata()?.len();
         // A file system that cannot report holes has not returned any space either. ENXIO: the file
         // is a single hole.
@@ -65,7 +65,7 @@ impl Log {
             Err(rustix::io::Errno::NXIO) => end,
             Err(_) => 0,
         };
-        Ok(Log { file, start, end })
+        Ok(ContainerLog { file, start, end })
     }
 
     /// Reads kept bytes from position `from` on, at most `most`. Returns them with the position of
@@ -95,14 +95,14 @@ impl Log {
 
 /// The last `most` bytes of a log, as text. Invalid bytes become `U+FFFD`.
 pub(crate) fn tail(dir: &Path, name: &str, most: u64) -> io::Result<String> {
-    let (_, bytes) = Log::open(dir, name)?.last(most)?;
+    let (_, bytes) = ContainerLog::open(dir, name)?.last(most)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A part of a log: `size` bytes from its beginning, or from its end if `size` is negative. `None`
 /// returns the end.
 pub(crate) fn part(dir: &Path, name: &str, size: Option<i64>) -> io::Result<Vec<u8>> {
-    let log = Log::open(dir, name)?;
+    let log = ContainerLog::open(dir, name)?;
     let most = size.map_or(SERVED, i64::unsigned_abs);
     let (_, bytes) = if size.is_none_or(i64::is_negative) { log.last(most)? } else { log.read(0, most)? };
     Ok(bytes)
@@ -127,7 +127,7 @@ fn all_names(dir: &Path) -> Vec<String> {
 
 /// The cache size that the program in `dir` reported last.
 pub(crate) fn cached(dir: &Path) -> Option<Bytes> {
-    let log = open_inside(dir, &Path::new(file::TASKS).join(file::CACHED), OFlags::RDONLY).and_then(Log::of).ok()?;
+    let log = open_inside(dir, &Path::new(file::TASKS).join(file::CACHED), OFlags::RDONLY).and_then(ContainerLog::of).ok()?;
     let (_, bytes) = log.read(0, MARKER_LINE).ok()?;
     marker::cached(&String::from_utf8_lossy(&bytes))
 }
@@ -135,7 +135,7 @@ pub(crate) fn cached(dir: &Path) -> Option<Bytes> {
 /// The line by which the program in `dir` reported a full heap: from its marker file, otherwise
 /// from its last output.
 pub(crate) fn heap_marker(dir: &Path) -> Option<String> {
-    let marker = open_inside(dir, &Path::new(file::TASKS).join(file::MARKER), OFlags::RDONLY).and_then(Log::of);
+    let marker = open_inside(dir, &Path::new(file::TASKS).join(file::MARKER), OFlags::RDONLY).and_then(ContainerLog::of);
     if let Ok((_, bytes)) = marker.and_then(|log| log.read(0, MARKER_LINE)) {
         let text = String::from_utf8_lossy(&bytes);
         let line = text.lines().map(str::trim).find(|l| !l.is_empty());
@@ -190,7 +190,7 @@ fn open_inside(dir: &Path, path: &Path, access: OFlags) -> io::Result<File> {
 /// A log as its directory entry describes it. Thousands of tasks leave thousands of logs, most of
 /// them empty.
 #[derive(Debug)]
-struct Told {
+struct LogDirEntry {
     name: String,
     /// Whether the log is the container's own. These are shortened last.
     own: bool,
@@ -201,22 +201,22 @@ struct Told {
 }
 
 /// The logs of a container that occupy disk space.
-fn told(dir: &Path) -> Vec<Told> {
+fn told(dir: &Path) -> Vec<LogDirEntry> {
     let facts = |name: String| {
         let path = place(&name)?;
         let facts = fs::symlink_metadata(dir.join(&path)).ok().filter(|facts| facts.is_file() && facts.len() > 0)?;
         let own = path.components().count() == 1;
-        Some(Told { name, own, modified: facts.mtime(), taken: facts.blocks() * 512, end: facts.len() })
+        Some(LogDirEntry { name, own, modified: facts.mtime(), taken: facts.blocks() * 512, end: facts.len() })
     };
     all_names(dir).into_iter().filter_map(facts).collect()
 }
 
 /// Keeps the logs of one container within their limits. Returns the space returned to the disk.
 /// Bytes.
-pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
+pub(crate) fn keep_within(dir: &Path, bounds: &LogRetention) -> u64 {
     let mut logs = told(dir);
     // Opened one at a time, and only to be shortened.
-    let open = |log: &Told| open_inside(dir, &place(&log.name)?, OFlags::RDWR).and_then(Log::of).ok();
+    let open = |log: &LogDirEntry| open_inside(dir, &place(&log.name)?, OFlags::RDWR).and_then(ContainerLog::of).ok();
     let mut freed = 0;
     for told in &mut logs {
         let kept = first_kept(told.end, bounds);
@@ -245,13 +245,13 @@ pub(crate) fn keep_within(dir: &Path, bounds: &Logs) -> u64 {
 }
 
 /// Start of the oldest segment that is kept.
-fn first_kept(end: u64, bounds: &Logs) -> u64 {
+fn first_kept(end: u64, bounds: &LogRetention) -> u64 {
     let size = bounds.size.get().next_multiple_of(BLOCK);
     (end / size).saturating_sub(u64::from(bounds.count) - 1) * size
 }
 
 /// Returns the space before `to` to the disk.
-fn give_back(log: &Log, to: u64) -> u64 {
+fn give_back(log: &ContainerLog, to: u64) -> u64 {
     if to <= log.start {
         return 0;
     }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn the_oldest_segments_go_and_positions_stay() {
         let dir = container();
-        let bounds = Logs { size: Bytes::from_kib(64), count: 2, ..Logs::default() };
+        let bounds = LogRetention { size: Bytes::from_kib(64), count: 2, ..LogRetention::default() };
         let mut file = File::options().append(true).create(true).open(dir.path().join("stdout")).expect("opens");
         for n in 0..40_000 {
             writeln!(file, "{n:09}").expect("writes");
@@ -350,7 +350,7 @@ mod tests {
             }
         }
         keep_within(dir.path(), &bounds);
-        let log = Log::open(dir.path(), "stdout").expect("opens");
+        let log = ContainerLog::open(dir.path(), "stdout").expect("opens");
         let taken = file.metadata().expect("facts").blocks() * 512;
         assert_eq!((log.end, log.start), (400_000, 5 * 65_536), "the newest two of seven segments");
         assert!(taken <= 2 * 65_536 + 4096, "{taken} bytes on the disk");
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn all_logs_of_a_container_together_are_bounded() {
         let dir = container();
-        let bounds = Logs { container: Bytes::from_kib(256), ..Logs::default() };
+        let bounds = LogRetention { container: Bytes::from_kib(256), ..LogRetention::default() };
         for name in ["tasks/a.out", "tasks/b.out", "tasks/c.out", "stdout"] {
             fs::write(dir.path().join(name), vec![b'x'; 200 << 10]).expect("writes");
         }

@@ -11,10 +11,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use headroom_config::{NodeAgentConfig, Problem, SelfFence};
+use headroom_config::{NodeAgentConfig, FileProblem, SelfFence};
 use headroom_nodeagent::doctor;
-use headroom_nodeagent::{Containers, Isolation, Options, Patience, RunAs, Running, start};
-use headroom_transport::attached::Parent;
+use headroom_nodeagent::{ShutdownContainers, Isolation, AgentOptions, FenceTimeout, RunAs, RunningAgent, start};
+use headroom_transport::attached::ParentProcess;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
 use headroom_wire::v1::attached::{NodeReady, StartReport};
 use headroom_wire::v1::nodes::NodeTraits;
@@ -119,18 +119,18 @@ fn enforcer(text: &str) -> Result<EnforcerKind, String> {
 }
 
 impl Args {
-    fn read(&self) -> Result<NodeAgentConfig, Vec<Problem>> {
+    fn read(&self) -> Result<NodeAgentConfig, Vec<FileProblem>> {
         self.config.as_ref().map_or_else(|| Ok(NodeAgentConfig::default()), |path| headroom_config::load_nodeagent(path))
     }
 
-    fn over(self, c: NodeAgentConfig) -> Options {
+    fn over(self, c: NodeAgentConfig) -> AgentOptions {
         let isolation = Isolation {
             run_as: self.run_as.unwrap_or(c.isolation.run_as),
             allow_root: self.allow_root || c.isolation.allow_root,
             private_tmp: c.isolation.private_tmp && !self.shared_tmp,
             ..c.isolation
         };
-        Options {
+        AgentOptions {
             rm: self.rm.unwrap_or(c.rm),
             name: self.name.or(c.name),
             state: self.state.unwrap_or(c.state),
@@ -152,8 +152,8 @@ impl Args {
                 taints: Default::default(), // an operator sets these
             },
             self_fence: match self.self_fence.unwrap_or(c.self_fence) {
-                SelfFence::Never => Patience::Endless,
-                SelfFence::After(silence) => Patience::For(silence),
+                SelfFence::Never => FenceTimeout::Endless,
+                SelfFence::After(silence) => FenceTimeout::For(silence),
             },
             isolation,
             logs: c.logs,
@@ -194,8 +194,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn examine(options: &Options) -> ExitCode {
-    let place = doctor::Place {
+fn examine(options: &AgentOptions) -> ExitCode {
+    let place = doctor::DoctorSettings {
         state: options.state.clone(),
         cgroup_root: options.cgroup_root.clone(),
         disk_full: options.health.disk_full,
@@ -209,7 +209,7 @@ fn examine(options: &Options) -> ExitCode {
             Err(error) => eprintln!("nodeagent: {}: {error}", finding.code),
         }
     }
-    if doctor::worst(&findings) == doctor::Standing::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if doctor::worst(&findings) == doctor::CheckResult::Fail { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode> {
@@ -217,7 +217,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
     let mut hangup = signal(SignalKind::hangup())?;
     let started = start(args.clone().over(config.clone())).await;
     let mut parent =
-        if args.attached { Parent::told(&report(&started)?).context("the start cannot be reported")? } else { Parent::nobody() };
+        if args.attached { ParentProcess::told(&report(&started)?).context("the start cannot be reported")? } else { ParentProcess::nobody() };
     let mut agent = match started {
         Ok(agent) => agent,
         Err(_) if args.attached => return Ok(ExitCode::FAILURE),
@@ -229,7 +229,7 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
             _ = term.recv() => break,
             _ = int.recv() => break,
             () = parent.ended() => {
-                agent.shutdown(Containers::Kill).await;
+                agent.shutdown(ShutdownContainers::Kill).await;
                 return Ok(ExitCode::SUCCESS);
             }
             _ = hangup.recv() => agent.reload(&mut config, args.read()).await,
@@ -237,12 +237,12 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
         }
     }
     tracing::info!("ending; containers run on and are adopted by the next agent");
-    agent.shutdown(Containers::Keep).await;
+    agent.shutdown(ShutdownContainers::Keep).await;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The result of the start as one line, for the parent process.
-fn report(started: &anyhow::Result<Running>) -> serde_json::Result<String> {
+fn report(started: &anyhow::Result<RunningAgent>) -> serde_json::Result<String> {
     serde_json::to_string(&match started {
         Ok(agent) => StartReport::Ready(NodeReady {
             url: agent.url.clone(),

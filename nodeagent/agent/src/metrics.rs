@@ -6,16 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_config::Cardinality;
-use headroom_node_core::container::State;
+use headroom_config::MetricsGranularity;
+use headroom_node_core::container::LifecyclePhase;
 use headroom_telemetry::histogram::{LONG, PARTS, SHORT};
 use headroom_telemetry::names::*;
 use headroom_telemetry::page::{MOST_VALUES, OTHER};
-use headroom_telemetry::{Histogram, Page};
+use headroom_telemetry::{Histogram, MetricsPage};
 use headroom_types::{Bytes, ContainerId, ExitReason, ExitReport, RequestId, UnixMillis};
 
-use crate::rm_link::Standing;
-use crate::run::Loop;
+use crate::rm_link::NodeMembership;
+use crate::run::NodeAgentLoop;
 use crate::{host, sample};
 
 /// Memory use, in per cent of the limit, from which a container counts as near its limit.
@@ -43,7 +43,7 @@ pub(crate) enum Failed {
 
 /// All counters of the loop.
 #[derive(Debug)]
-pub(crate) struct Counts {
+pub(crate) struct AgentMetrics {
     profiles: BTreeSet<String>,
     started: BTreeMap<String, u64>,
     /// By profile and reason.
@@ -56,11 +56,11 @@ pub(crate) struct Counts {
     failed: BTreeMap<Failed, u64>,
 }
 
-impl Counts {
+impl AgentMetrics {
     pub(crate) fn new() -> Self {
         let (detect, prepare, start) = (Histogram::new(SHORT), Histogram::new(SHORT), Histogram::new(SHORT));
         let (started, exited, peaks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Counts {
+        AgentMetrics {
             profiles: BTreeSet::new(),
             started,
             exited,
@@ -121,7 +121,7 @@ impl Counts {
         profile.to_owned()
     }
 
-    fn put(&self, page: &mut Page) {
+    fn put(&self, page: &mut MetricsPage) {
         for (profile, count) in &self.started {
             page.count(&NODE_STARTED, &[profile], *count);
         }
@@ -170,12 +170,12 @@ fn part(peak: Bytes, limit: Bytes) -> f64 {
     peak.get() as f64 / limit.get() as f64
 }
 
-impl Loop {
+impl NodeAgentLoop {
     /// A page with all metrics of the loop.
-    pub(crate) fn page(&self) -> Page {
-        let mut page = Page::new();
+    pub(crate) fn page(&self) -> MetricsPage {
+        let mut page = MetricsPage::new();
         page.count(&NODE_BUILD_INFO, &[env!("CARGO_PKG_VERSION"), self.facts.site.kind().as_str()], 1);
-        page.count(&NODE_REGISTERED, &[], u64::from(self.link.standing() == Standing::Registered));
+        page.count(&NODE_REGISTERED, &[], u64::from(self.link.standing() == NodeMembership::Registered));
         page.count(&NODE_MEMORY_ALLOCATABLE, &[], self.facts.offers.memory.get());
         page.count(&NODE_UNATTRIBUTED, &[], self.unattributed.memory.get());
         for state in ["preparing", "starting", "running", "stopping", "exited"] {
@@ -194,14 +194,14 @@ impl Loop {
     }
 
     /// Adds the memory of a running container. Returns whether it is near its limit.
-    fn put_memory(&self, page: &mut Page, id: &ContainerId, request: Option<&RequestId>, size: Bytes) -> bool {
+    fn put_memory(&self, page: &mut MetricsPage, id: &ContainerId, request: Option<&RequestId>, size: Bytes) -> bool {
         let meter = self.live.get(id).and_then(|live| live.meter.as_ref());
         let Some(last) = meter.and_then(|meter| sample::locked(meter).last()) else { return false };
         let app = id.app.to_string();
         let (job, task) = match self.facts.cardinality {
-            Cardinality::Profile => ("", ""),
-            Cardinality::Job => (app.as_str(), ""),
-            Cardinality::Task => (app.as_str(), request.map_or("master", RequestId::as_str)),
+            MetricsGranularity::Profile => ("", ""),
+            MetricsGranularity::Job => (app.as_str(), ""),
+            MetricsGranularity::Task => (app.as_str(), request.map_or("master", RequestId::as_str)),
         };
         let (anon, file) = (last.anon.unwrap_or_default(), last.file.unwrap_or_default());
         let other = last.current.saturating_sub(anon).saturating_sub(file);
@@ -214,20 +214,20 @@ impl Loop {
     }
 }
 
-fn state(state: &State) -> Option<&'static str> {
+fn state(state: &LifecyclePhase) -> Option<&'static str> {
     Some(match state {
-        State::New | State::Preparing { .. } => "preparing",
-        State::Starting { .. } => "starting",
-        State::Running => "running",
-        State::Stopping { .. } => "stopping",
-        State::Exited { .. } => "exited",
-        State::Acked => return None,
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } => "preparing",
+        LifecyclePhase::Starting { .. } => "starting",
+        LifecyclePhase::Running => "running",
+        LifecyclePhase::Stopping { .. } => "stopping",
+        LifecyclePhase::Exited { .. } => "exited",
+        LifecyclePhase::Acked => return None,
     })
 }
 
 /// Adds the metrics of the host. Blocking, for as long as the kernel needs to write three small
 /// files.
-pub(crate) fn put_host(page: &mut Page) {
+pub(crate) fn put_host(page: &mut MetricsPage) {
     page.count(&NODE_HOST_MEMORY_USED, &[], host::memory().used.get());
     let pressure = std::fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
     for (kind, seconds) in stalled(&pressure) {
@@ -260,11 +260,11 @@ mod tests {
 
     #[test]
     fn profiles_are_bounded_and_pressure_is_read() {
-        let mut counts = Counts::new();
+        let mut counts = AgentMetrics::new();
         for n in 0..500 {
             counts.started(Some(&format!("r{n}").parse().expect("id")));
         }
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         counts.put(&mut page);
         let text = page.write(Format::Text);
         assert!(text.contains("headroom_node_containers_started_total{profile=\"other\"} 300.0"), "{text}");

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use headroom_node_cgroup::{Group, Limits, OomGroup};
-use headroom_node_core::{Scope, classify};
-use headroom_node_exec::{Child, Command, Ended, spawn};
+use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
+use headroom_node_core::{VerdictScope, classify};
+use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
 use headroom_types::{Bytes, EnforcerKind, Evidence, ExitReason, StopCause};
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// Memory limit of the child.
 const LIMIT: Bytes = Bytes::from_mib(16);
@@ -29,16 +29,16 @@ const LOOK: Duration = Duration::from_millis(20);
 const GREEDY: &str = "x=0123456789abcdef; n=0; while [ $n -lt 22 ]; do x=$x$x; n=$((n+1)); done; sleep 3; exit 0";
 
 /// Runs the proof. The reason is one sentence.
-pub(crate) fn examine(site: &Site) -> Health {
+pub(crate) fn examine(site: &NodeContext) -> NodeHealthState {
     match prove(site) {
-        Ok(()) => Health::Healthy,
-        Err(error) => Health::Unhealthy { reason: format!("the {} enforcer failed its proof: {error:#}", site.kind()) },
+        Ok(()) => NodeHealthState::Healthy,
+        Err(error) => NodeHealthState::Unhealthy { reason: format!("the {} enforcer failed its proof: {error:#}", site.kind()) },
     }
 }
 
-fn prove(site: &Site) -> anyhow::Result<()> {
+fn prove(site: &NodeContext) -> anyhow::Result<()> {
     let name = format!("doctor-{}", std::process::id());
-    let limits = Limits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes, low: None };
+    let limits = GroupLimits { memory: Some(LIMIT), processes: Some(64), cpu_weight: None, oom_group: OomGroup::Yes, low: None };
     let group = site.enforcer.create(&name, &limits).context("a test group could not be made")?;
     let verdict = over_allocate(site, &group);
     let killed = group.kill();
@@ -48,7 +48,7 @@ fn prove(site: &Site) -> anyhow::Result<()> {
     removed.context("the test group could not be removed")
 }
 
-fn over_allocate(site: &Site, group: &Group) -> anyhow::Result<()> {
+fn over_allocate(site: &NodeContext, group: &Group) -> anyhow::Result<()> {
     let shell = Path::new("/bin/sh");
     let (args, procs) = (["-c".into(), GREEDY.into()], group.procs_files());
     let env = [("PATH".into(), "/usr/bin:/bin".into())];
@@ -59,12 +59,12 @@ fn over_allocate(site: &Site, group: &Group) -> anyhow::Result<()> {
     let stopped = end_of(group, &child)?;
     let mut e = Evidence::empty(site.kind());
     match child.wait().context("the test child could not be waited for")? {
-        Ended::Code(code) => e.exit_code = Some(code),
-        Ended::Signal(signal) => e.signal = Some(signal),
+        ProcessEnd::Code(code) => e.exit_code = Some(code),
+        ProcessEnd::Signal(signal) => e.signal = Some(signal),
     }
     e.stop_asked = stopped;
     e.own = group.facts().context("its counters could not be read")?;
-    let verdict = classify(&e, Scope::Container, &[]);
+    let verdict = classify(&e, VerdictScope::Container, &[]);
     ensure!(e.exit_code != Some(0), "a child took 64 MiB in a group limited to {LIMIT} and nobody stopped it");
     ensure!(
         verdict.reason == ExitReason::OverheadOom,
@@ -78,7 +78,7 @@ fn over_allocate(site: &Site, group: &Group) -> anyhow::Result<()> {
 
 /// Waits for the child's end. The `poll` enforcer has no kernel support, so this function samples
 /// and kills in its place.
-fn end_of(group: &Group, child: &Child) -> anyhow::Result<Option<StopCause>> {
+fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCause>> {
     let deadline = Instant::now() + PATIENCE;
     let mut stopped = None;
     while !ends_within(child, LOOK)? {
@@ -96,7 +96,7 @@ fn end_of(group: &Group, child: &Child) -> anyhow::Result<Option<StopCause>> {
 }
 
 /// Whether the child ends within `wait`. It is not reaped.
-pub(crate) fn ends_within(child: &Child, wait: Duration) -> anyhow::Result<bool> {
+pub(crate) fn ends_within(child: &ChildProcess, wait: Duration) -> anyhow::Result<bool> {
     let mut fds = [PollFd::new(child, PollFlags::IN)];
     let wait = Timespec::try_from(wait).context("a wait that is too long")?;
     match poll(&mut fds, Some(&wait)) {

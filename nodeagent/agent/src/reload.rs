@@ -4,19 +4,19 @@
 //! for the resource manager and its containers, and need a restart, which affects no container.
 //! Each reload names the keys that wait for a restart.
 
-use headroom_config::reference::{self, Takes};
-use headroom_config::{NodeAgentConfig, Problem, render};
-use headroom_wire::v1::nodes::Reload;
+use headroom_config::reference::{self, TakesEffect};
+use headroom_config::{NodeAgentConfig, FileProblem, render};
+use headroom_wire::v1::nodes::ConfigReload;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::run::Input;
-use crate::start::Running;
+use crate::run::AgentInput;
+use crate::start::RunningAgent;
 
-impl Running {
+impl RunningAgent {
     /// Applies the reloadable keys of a configuration. Logs the result and reports it to the
     /// resource manager. `before` is the effective configuration and is updated.
-    pub async fn reload(&self, before: &mut NodeAgentConfig, read: Result<NodeAgentConfig, Vec<Problem>>) {
+    pub async fn reload(&self, before: &mut NodeAgentConfig, read: Result<NodeAgentConfig, Vec<FileProblem>>) {
         let (refused, message) = match read {
             Ok(new) => {
                 let words = words(before, &new);
@@ -31,7 +31,7 @@ impl Running {
                 (true, format!("nothing has changed: {}", in_one_line(&problems)))
             }
         };
-        let told = Input::Reloaded(Reload { at: clock::unix_now(), refused, message });
+        let told = AgentInput::Reloaded(ConfigReload { at: clock::unix_now(), refused, message });
         // The loop may be gone; then no report is needed.
         self.inputs.send(told).await.ok();
     }
@@ -42,8 +42,8 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
     let (mut parts, mut waits) = (Vec::new(), Vec::new());
     for (key, was, is) in reference::changes(reference::AGENT, before, now) {
         match key.takes {
-            Takes::Reload => parts.push(format!("{}: {was} → {is}", key.name)),
-            Takes::Restart => waits.push(key.name),
+            TakesEffect::Reload => parts.push(format!("{}: {was} → {is}", key.name)),
+            TakesEffect::Restart => waits.push(key.name),
         }
     }
     if !waits.is_empty() {
@@ -53,7 +53,7 @@ fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
 }
 
 /// The first error, and the number of others.
-fn in_one_line(problems: &[Problem]) -> String {
+fn in_one_line(problems: &[FileProblem]) -> String {
     let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
     let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
     let more = if problems.len() > 1 { format!(" ({} more in the log)", problems.len() - 1) } else { String::new() };

@@ -8,15 +8,15 @@
 //! The program receives no message: its environment and arguments keep the values of its launch.
 
 use headroom_node_cgroup::Group;
-use headroom_node_core::size::Size;
+use headroom_node_core::size::OrderedSize;
 use headroom_types::{Bytes, ContainerId, Resource};
 
 use crate::disk::{OrderRecord, Resizing};
 use crate::launch::weight;
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// Gives `id` the size. On error the container keeps its old size. The error is a text for users.
-pub(crate) fn resize(site: &Site, id: &ContainerId, group: Option<&Group>, size: &Size) -> Result<(), String> {
+pub(crate) fn resize(site: &NodeContext, id: &ContainerId, group: Option<&Group>, size: &OrderedSize) -> Result<(), String> {
     let group = group.ok_or("its group is not known to the node agent")?;
     let mut record = site.layout.order(id).ok_or("the record of its order cannot be read on the node")?;
     record.resizing = Some(Resizing { version: size.version, resource: size.resource.clone() });
@@ -29,7 +29,7 @@ pub(crate) fn resize(site: &Site, id: &ContainerId, group: Option<&Group>, size:
 /// After a restart: finishes a change that was in progress. The kernel's limit decides whether it
 /// happened. Without a kernel limit the old size holds until the resource manager orders the new
 /// one again.
-pub(crate) fn settle(site: &Site, record: &mut OrderRecord, group: Option<&Group>) {
+pub(crate) fn settle(site: &NodeContext, record: &mut OrderRecord, group: Option<&Group>) {
     let limit = group.and_then(|g| g.facts().ok()).and_then(|facts| facts.limit);
     if let Some(to) = record.resizing.clone() {
         let happened = limit.is_some_and(|limit| is(limit, to.resource.memory));
@@ -55,7 +55,7 @@ fn change(group: &Group, from: &Resource, to: &Resource) -> Result<(), String> {
     })
 }
 
-fn conclude(site: &Site, record: &mut OrderRecord, happened: bool) {
+fn conclude(site: &NodeContext, record: &mut OrderRecord, happened: bool) {
     if let Some(to) = record.resizing.take().filter(|_| happened) {
         (record.order.version, record.order.resource) = (to.version, to.resource);
     }

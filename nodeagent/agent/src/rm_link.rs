@@ -18,16 +18,16 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientError};
-use headroom_node_core::sync::{Due, Scope, Sync};
+use headroom_node_core::sync::{ReportDue, ReportScope, ReportSchedule};
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
-use headroom_wire::v1::error::Code;
-use headroom_wire::v1::nodes::{Desired, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::nodes::{DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use crate::run::Input;
+use crate::run::AgentInput;
 
 /// Maximum wait between attempts to contact a lost resource manager.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ const DISMISSED: Duration = Duration::from_secs(30);
 /// Membership of the node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Standing {
+pub(crate) enum NodeMembership {
     /// The node is registered.
     Registered,
     /// The node is registering, or the resource manager does not answer.
@@ -49,11 +49,11 @@ pub(crate) enum Standing {
 
 /// A result of a call to the resource manager.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum NodeLinkEvent {
     /// Answer to a registration.
     Registered(Result<NodeRegistered, ClientError>),
     /// One message of the desired-state stream.
-    Line(Generation, Desired),
+    Line(Generation, DesiredStateLine),
     /// The desired-state stream ended.
     StreamEnded(Generation, Option<ClientError>),
     /// Answer to a report.
@@ -66,23 +66,23 @@ pub(crate) struct Generation(u64);
 
 /// The message that the link needs next.
 #[derive(Debug)]
-pub(crate) enum Want {
+pub(crate) enum NodeLinkRequest {
     /// A registration.
     Registration,
     /// A report.
-    Report(Epoch, Scope),
+    Report(Epoch, ReportScope),
     /// Nothing until that time, or until an input arrives.
     Nothing(Option<Tick>),
 }
 
 /// News for the core.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum NodeLinkNews {
     /// The link registered: with another incarnation of the resource manager, or with the same one
     /// after a gap.
     Peer(NodeRegistered),
     /// Desired state.
-    Desired(Desired),
+    Desired(DesiredStateLine),
     /// Exit reports that the resource manager has received.
     Received(Vec<ContainerId>),
     /// Nothing for the core.
@@ -91,10 +91,10 @@ pub(crate) enum News {
 
 /// The link.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ResourceManagerLink {
     client: Client,
     node: NodeId,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<AgentInput>,
     phase: Phase,
     generation: Generation,
     backoff: Backoff,
@@ -110,7 +110,7 @@ pub(crate) struct Link {
 enum Phase {
     Down { retry_at: Tick },
     Registering,
-    Up { epoch: Epoch, sync: Sync, stream: Stream },
+    Up { epoch: Epoch, sync: ReportSchedule, stream: Stream },
 }
 
 #[derive(Debug)]
@@ -119,20 +119,20 @@ enum Stream {
     Closed { retry_at: Tick },
 }
 
-impl Link {
+impl ResourceManagerLink {
     /// A link that is down.
-    pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<AgentInput>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
         let phase = Phase::Down { retry_at: Tick(0) };
-        Link { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false, serial: 0 }
+        ResourceManagerLink { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false, serial: 0 }
     }
 
     /// The membership of the node.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> NodeMembership {
         match &self.phase {
-            Phase::Up { .. } => Standing::Registered,
-            Phase::Down { .. } | Phase::Registering if self.dismissed => Standing::Decommissioned,
-            Phase::Down { .. } | Phase::Registering => Standing::Searching,
+            Phase::Up { .. } => NodeMembership::Registered,
+            Phase::Down { .. } | Phase::Registering if self.dismissed => NodeMembership::Decommissioned,
+            Phase::Down { .. } | Phase::Registering => NodeMembership::Searching,
         }
     }
 
@@ -158,13 +158,13 @@ impl Link {
     }
 
     /// The message that is due now. Opens the stream first if it is due.
-    pub(crate) fn due(&mut self, now: Tick) -> Want {
+    pub(crate) fn due(&mut self, now: Tick) -> NodeLinkRequest {
         match &mut self.phase {
-            Phase::Registering => Want::Nothing(None),
-            Phase::Down { retry_at } if now < *retry_at => Want::Nothing(Some(*retry_at)),
+            Phase::Registering => NodeLinkRequest::Nothing(None),
+            Phase::Down { retry_at } if now < *retry_at => NodeLinkRequest::Nothing(Some(*retry_at)),
             Phase::Down { .. } => {
                 self.phase = Phase::Registering;
-                Want::Registration
+                NodeLinkRequest::Registration
             }
             Phase::Up { epoch, sync, stream } => {
                 let epoch = *epoch;
@@ -178,9 +178,9 @@ impl Link {
                     }
                 };
                 match sync.due(now) {
-                    Due::Send(scope) => Want::Report(epoch, scope),
-                    Due::At(at) => Want::Nothing(Some(stream_at.map_or(at, |s| s.min(at)))),
-                    Due::Wait => Want::Nothing(stream_at),
+                    ReportDue::Send(scope) => NodeLinkRequest::Report(epoch, scope),
+                    ReportDue::At(at) => NodeLinkRequest::Nothing(Some(stream_at.map_or(at, |s| s.min(at)))),
+                    ReportDue::Wait => NodeLinkRequest::Nothing(stream_at),
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Link {
         let (client, node, inputs) = (self.client.clone(), self.node.clone(), self.inputs.clone());
         tokio::spawn(async move {
             let answer = client.register_node(&node, &body).await;
-            inputs.send(Input::Link(Event::Registered(answer))).await.ok();
+            inputs.send(AgentInput::Link(NodeLinkEvent::Registered(answer))).await.ok();
         });
     }
 
@@ -203,59 +203,59 @@ impl Link {
         let (client, node, inputs, generation) = (self.client.clone(), self.node.clone(), self.inputs.clone(), self.generation);
         tokio::spawn(async move {
             let answer = client.report(&node, &body).await;
-            inputs.send(Input::Link(Event::Reported(generation, answer))).await.ok();
+            inputs.send(AgentInput::Link(NodeLinkEvent::Reported(generation, answer))).await.ok();
         });
     }
 
     /// Processes a result.
-    pub(crate) fn take(&mut self, now: Tick, event: Event) -> News {
+    pub(crate) fn take(&mut self, now: Tick, event: NodeLinkEvent) -> NodeLinkNews {
         match event {
-            Event::Registered(Ok(answer)) => self.registered(now, answer),
-            Event::Registered(Err(error)) if is_dismissal(&error) => {
+            NodeLinkEvent::Registered(Ok(answer)) => self.registered(now, answer),
+            NodeLinkEvent::Registered(Err(error)) if is_dismissal(&error) => {
                 if !self.dismissed {
                     warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; asking again every 30 s");
                 }
                 self.dismissed = true;
                 self.phase = Phase::Down { retry_at: now.plus(DISMISSED) };
-                News::Nothing
+                NodeLinkNews::Nothing
             }
-            Event::Registered(Err(error)) => {
+            NodeLinkEvent::Registered(Err(error)) => {
                 // The clock was set back, or another agent uses this node's name.
                 self.serial = self.serial.max(above(&error));
                 let retry_at = now.plus(self.failed("registration", &error));
                 self.phase = Phase::Down { retry_at };
-                News::Nothing
+                NodeLinkNews::Nothing
             }
-            Event::Line(generation, desired) if generation == self.generation => self.line(now, desired),
-            Event::StreamEnded(generation, error) if generation == self.generation => {
+            NodeLinkEvent::Line(generation, desired) if generation == self.generation => self.line(now, desired),
+            NodeLinkEvent::StreamEnded(generation, error) if generation == self.generation => {
                 self.stream_ended(now, error.as_ref());
-                News::Nothing
+                NodeLinkNews::Nothing
             }
-            Event::Reported(generation, answer) if generation == self.generation => self.reported(now, answer),
-            Event::Line(..) | Event::StreamEnded(..) | Event::Reported(..) => News::Nothing,
+            NodeLinkEvent::Reported(generation, answer) if generation == self.generation => self.reported(now, answer),
+            NodeLinkEvent::Line(..) | NodeLinkEvent::StreamEnded(..) | NodeLinkEvent::Reported(..) => NodeLinkNews::Nothing,
         }
     }
 
-    fn registered(&mut self, now: Tick, answer: NodeRegistered) -> News {
+    fn registered(&mut self, now: Tick, answer: NodeRegistered) -> NodeLinkNews {
         info!(epoch = %answer.epoch, rm = self.client.base(), "registered with the resource manager");
         self.well = true;
         self.dismissed = false;
         self.backoff.reset();
         self.generation = Generation(self.generation.0 + 1);
-        self.phase = Phase::Up { epoch: answer.epoch, sync: Sync::registered(now), stream: Stream::Closed { retry_at: now } };
-        News::Peer(answer)
+        self.phase = Phase::Up { epoch: answer.epoch, sync: ReportSchedule::registered(now), stream: Stream::Closed { retry_at: now } };
+        NodeLinkNews::Peer(answer)
     }
 
-    fn line(&mut self, now: Tick, desired: Desired) -> News {
+    fn line(&mut self, now: Tick, desired: DesiredStateLine) -> NodeLinkNews {
         self.went_well();
         match &self.phase {
-            Phase::Up { epoch, .. } if *epoch == desired.epoch => News::Desired(desired),
+            Phase::Up { epoch, .. } if *epoch == desired.epoch => NodeLinkNews::Desired(desired),
             // Another incarnation of the resource manager answers now.
             Phase::Up { .. } => {
                 self.phase = Phase::Down { retry_at: now };
-                News::Nothing
+                NodeLinkNews::Nothing
             }
-            Phase::Down { .. } | Phase::Registering => News::Nothing,
+            Phase::Down { .. } | Phase::Registering => NodeLinkNews::Nothing,
         }
     }
 
@@ -273,26 +273,26 @@ impl Link {
         }
     }
 
-    fn reported(&mut self, now: Tick, answer: Result<NodeReportReply, ClientError>) -> News {
+    fn reported(&mut self, now: Tick, answer: Result<NodeReportReply, ClientError>) -> NodeLinkNews {
         match answer {
             Ok(reply) => {
                 self.went_well();
                 if let Phase::Up { sync, .. } = &mut self.phase {
                     sync.answered();
                 }
-                News::Received(reply.received)
+                NodeLinkNews::Received(reply.received)
             }
             Err(error) if is_stranger(&error) => {
                 info!(%error, "the resource manager does not know this node any more, registering again");
                 self.phase = Phase::Down { retry_at: now };
-                News::Nothing
+                NodeLinkNews::Nothing
             }
             Err(error) => {
                 let wait = self.failed("report", &error);
                 if let Phase::Up { sync, .. } = &mut self.phase {
                     sync.failed(now, wait);
                 }
-                News::Nothing
+                NodeLinkNews::Nothing
             }
         }
     }
@@ -320,14 +320,14 @@ impl Link {
 
 /// Whether the resource manager does not know this node or this epoch.
 fn is_stranger(error: &ClientError) -> bool {
-    matches!(error.code(), Some(Code::HR0410 | Code::HR0404))
+    matches!(error.code(), Some(ErrorCode::HR0410 | ErrorCode::HR0404))
 }
 
 /// Whether the resource manager refuses the node as decommissioned. Other conflicts at registration
 /// are faults.
 fn is_dismissal(error: &ClientError) -> bool {
     match error {
-        ClientError::Problem(problem) => problem.code == Code::HR0409 && problem.detail.contains("decommissioned"),
+        ClientError::Problem(problem) => problem.code == ErrorCode::HR0409 && problem.detail.contains("decommissioned"),
         ClientError::Address { .. }
         | ClientError::Trust { .. }
         | ClientError::Unreachable { .. }
@@ -353,7 +353,7 @@ fn listen(
     node: NodeId,
     epoch: Epoch,
     generation: Generation,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<AgentInput>,
 ) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         let error = match client.desired(&node, epoch).await {
@@ -363,13 +363,13 @@ fn listen(
                     None => break None,
                     Some(Err(error)) => break Some(error),
                     Some(Ok(desired)) => {
-                        if inputs.send(Input::Link(Event::Line(generation, desired))).await.is_err() {
+                        if inputs.send(AgentInput::Link(NodeLinkEvent::Line(generation, desired))).await.is_err() {
                             return;
                         }
                     }
                 }
             },
         };
-        inputs.send(Input::Link(Event::StreamEnded(generation, error))).await.ok();
+        inputs.send(AgentInput::Link(NodeLinkEvent::StreamEnded(generation, error))).await.ok();
     }))
 }

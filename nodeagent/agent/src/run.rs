@@ -9,32 +9,32 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_config::Cardinality;
-use headroom_container_shim::record::Answer;
+use headroom_config::MetricsGranularity;
+use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
-use headroom_node_core::agent::{self, Agent, Extent, Outcome, Want};
-use headroom_node_core::container::{self, Effect, Order, State};
-use headroom_node_core::fence::{Fence, Patience};
-use headroom_node_core::size::Size;
+use headroom_node_core::agent::{self, Agent, Extent, AgentOutcome, DesiredState};
+use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
+use headroom_node_core::fence::{Fence, FenceTimeout};
+use headroom_node_core::size::OrderedSize;
 use headroom_types::unattributed::owners;
 use headroom_types::{Charge, ContainerId, ExitReport, Resource, StopCause, Tick, UnixMillis};
-use headroom_wire::v1::nodes::{self, Desired, Health, NodeTraits, RunOrder};
+use headroom_wire::v1::nodes::{self, DesiredStateLine, NodeHealthState, NodeTraits, RunOrder};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use crate::adopt::Adopted;
+use crate::adopt::AdoptedContainer;
 use crate::clock::{self, Clock};
 use crate::crash;
-use crate::http::Question;
-use crate::jobs::{Jobs, Shim};
-use crate::metrics::{Counts, Failed, Stage};
+use crate::http::AgentQuery;
+use crate::jobs::{Jobs, ShimProcess};
+use crate::metrics::{AgentMetrics, Failed, Stage};
 use crate::notify::{self, Watchdog};
-use crate::rm_link::{self, Link, News};
-use crate::sample::{self, Finding, Meter, SharedMeter, Subject};
-use crate::site::Site;
-use crate::start::Containers;
+use crate::rm_link::{self, ResourceManagerLink, NodeLinkNews};
+use crate::sample::{self, SamplerAction, ContainerSampler, SharedSampler, SampledContainer};
+use crate::site::NodeContext;
+use crate::start::ShutdownContainers;
 use crate::stop;
-use crate::unattributed::Found;
+use crate::unattributed::UnattributedFinding;
 
 /// Time between SIGTERM and SIGKILL if the launch sets none.
 const USUAL_GRACE: Duration = Duration::from_secs(2);
@@ -47,85 +47,85 @@ const TELLING: Duration = Duration::from_secs(1);
 
 /// An input of the loop.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum AgentInput {
     /// The files and the cgroup of a container are ready, or an error.
     Prepared(ContainerId, Result<Arc<Group>, String>),
     /// The shim of a container was started, or an error.
-    ShimStarted(ContainerId, Result<Shim, String>),
+    ShimStarted(ContainerId, Result<ShimProcess, String>),
     /// The single line of the shim arrived.
-    Answered(ContainerId, Answer),
+    Answered(ContainerId, StartResult),
     /// The shim did not report in time whether its program runs.
     Silent(ContainerId),
     /// The shim ended.
     ShimEnded(ContainerId),
     /// The container has another size, or the error that kept the old one.
-    Resized(ContainerId, Size, Result<(), String>),
+    Resized(ContainerId, OrderedSize, Result<(), String>),
     /// The exit report of a container is written.
     Collected(Box<ExitReport>),
     /// All containers were sampled.
-    Sampled(Vec<(ContainerId, Finding)>),
+    Sampled(Vec<(ContainerId, SamplerAction)>),
     /// From the link to the resource manager.
-    Link(rm_link::Event),
+    Link(rm_link::NodeLinkEvent),
     /// All current problems of this host.
     Health(Vec<String>),
     /// Memory that ended containers left on the node.
-    Unattributed(Found),
+    Unattributed(UnattributedFinding),
     /// A query from an HTTP handler.
-    Question(Question),
+    Question(AgentQuery),
     /// The configuration was reloaded.
-    Reloaded(nodes::Reload),
+    Reloaded(nodes::ConfigReload),
     /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
     Kill(ContainerId, oneshot::Sender<bool>),
     /// The agent must end.
-    Shutdown(Containers, oneshot::Sender<()>),
+    Shutdown(ShutdownContainers, oneshot::Sender<()>),
 }
 
 /// Data of the loop about one container, in addition to the core's state.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveContainer {
     pub(crate) order: Option<RunOrder>,
     pub(crate) group: Option<Arc<Group>>,
-    pub(crate) meter: Option<SharedMeter>,
+    pub(crate) meter: Option<SharedSampler>,
     /// Start of the current launch step.
     step: Option<Tick>,
 }
 
 /// Data that does not change while the loop runs.
 #[derive(Debug)]
-pub(crate) struct Facts {
-    pub(crate) site: Arc<Site>,
+pub(crate) struct AgentSetup {
+    pub(crate) site: Arc<NodeContext>,
     pub(crate) offers: Resource,
     pub(crate) url: String,
-    pub(crate) health: Health,
+    pub(crate) health: NodeHealthState,
     pub(crate) notes: Vec<String>,
     /// Findings about the host at the start of the agent.
-    pub(crate) host: Vec<crate::doctor::Finding>,
+    pub(crate) host: Vec<crate::doctor::DoctorFinding>,
     pub(crate) traits: NodeTraits,
     /// The key that the resource manager sends with each container access.
     pub(crate) key: String,
     /// Detail level of the metric series.
-    pub(crate) cardinality: Cardinality,
+    pub(crate) cardinality: MetricsGranularity,
 }
 
 /// The agent.
 #[derive(Debug)]
-pub(crate) struct Loop {
-    pub(crate) facts: Facts,
+pub(crate) struct NodeAgentLoop {
+    pub(crate) facts: AgentSetup,
     clock: Clock,
     pub(crate) agent: Agent,
-    pub(crate) live: BTreeMap<ContainerId, Live>,
-    pub(crate) counts: Counts,
-    pub(crate) link: Link,
+    pub(crate) live: BTreeMap<ContainerId, LiveContainer>,
+    pub(crate) counts: AgentMetrics,
+    pub(crate) link: ResourceManagerLink,
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
     /// Current problems of the host.
     pub(crate) ills: Vec<String>,
     /// Memory that ended containers left on the node.
-    pub(crate) unattributed: Found,
-    pub(crate) closing: Option<Closing>,
+    pub(crate) unattributed: UnattributedFinding,
+    pub(crate) closing: Option<AgentShutdown>,
     /// The result of a configuration reload that the resource manager has not received yet.
-    pub(crate) reload: Option<nodes::Reload>,
+    pub(crate) reload: Option<nodes::ConfigReload>,
     /// Time of the reload that the current report contains.
     telling: Option<UnixMillis>,
     /// The container that is killed without grace.
@@ -136,28 +136,28 @@ pub(crate) struct Loop {
 
 /// A shutdown in progress.
 #[derive(Debug)]
-pub(crate) struct Closing {
+pub(crate) struct AgentShutdown {
     give_up_at: Tick,
     told_by: Option<Tick>,
     done: oneshot::Sender<()>,
 }
 
-impl Loop {
+impl NodeAgentLoop {
     /// A loop without containers.
-    pub(crate) fn new(facts: Facts, patience: Patience, clock: Clock, link: Link, inputs: mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(facts: AgentSetup, patience: FenceTimeout, clock: Clock, link: ResourceManagerLink, inputs: mpsc::Sender<AgentInput>) -> Self {
         let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
-        Loop {
+        NodeAgentLoop {
             facts,
             clock,
             agent: Agent::new(Fence::new(patience, clock.now())),
             live: BTreeMap::new(),
-            counts: Counts::new(),
+            counts: AgentMetrics::new(),
             link,
             jobs,
             watchdog: Watchdog::from_environment(),
             sampling: false,
             ills: Vec::new(),
-            unattributed: Found::default(),
+            unattributed: UnattributedFinding::default(),
             closing: None,
             reload: None,
             telling: None,
@@ -167,22 +167,22 @@ impl Loop {
     }
 
     /// Takes over the containers of an earlier agent.
-    pub(crate) fn adopt(&mut self, found: Vec<Adopted>) {
+    pub(crate) fn adopt(&mut self, found: Vec<AdoptedContainer>) {
         for a in found {
             info!(container_id = %a.id, found = ?a.found, "adopted a container of an earlier agent");
-            let order = a.order.as_ref().map_or_else(Order::unknown, to_core);
+            let order = a.order.as_ref().map_or_else(ContainerOrder::unknown, to_core);
             let live = self.live.entry(a.id.clone()).or_default();
-            *live = Live { order: a.order, group: a.group, ..Live::default() };
+            *live = LiveContainer { order: a.order, group: a.group, ..LiveContainer::default() };
             if let Some(shim) = a.shim {
-                self.jobs.watch_shim(a.id.clone(), Shim::Found(shim));
+                self.jobs.watch_shim(a.id.clone(), ShimProcess::Found(shim));
                 self.start_meter(&a.id);
             }
-            self.step(agent::Event::Adopted { id: a.id, order, found: a.found });
+            self.step(agent::AgentEvent::Adopted { id: a.id, order, found: a.found });
         }
     }
 
     /// Runs until shutdown.
-    pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
+    pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<AgentInput>) {
         let mut sampler = tokio::time::interval(sample::EVERY);
         sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
@@ -197,7 +197,7 @@ impl Loop {
                 },
                 _ = sampler.tick() => self.sample(),
                 () = tokio::time::sleep_until(wake) => {
-                    self.step(agent::Event::Time);
+                    self.step(agent::AgentEvent::Time);
                 }
             }
             self.watchdog.feed(self.clock.now());
@@ -213,12 +213,12 @@ impl Loop {
         let mut wake = now.plus(Duration::from_secs(1));
         loop {
             match self.link.due(now) {
-                rm_link::Want::Registration => self.link.register(self.registration(), clock::unix_now()),
-                rm_link::Want::Report(epoch, scope) => {
+                rm_link::NodeLinkRequest::Registration => self.link.register(self.registration(), clock::unix_now()),
+                rm_link::NodeLinkRequest::Report(epoch, scope) => {
                     self.telling = self.reload.as_ref().map(|reload| reload.at);
                     self.link.report(self.report(epoch, &scope));
                 }
-                rm_link::Want::Nothing(at) => {
+                rm_link::NodeLinkRequest::Nothing(at) => {
                     wake = at.map_or(wake, |at| at.min(wake));
                     break;
                 }
@@ -227,36 +227,36 @@ impl Loop {
         self.agent.deadline().map_or(wake, |at| at.min(wake))
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: AgentInput) {
         match input {
-            Input::Prepared(id, Ok(group)) => {
+            AgentInput::Prepared(id, Ok(group)) => {
                 self.timed(&id, Stage::Prepare);
                 self.live.entry(id.clone()).or_default().group = Some(group);
-                self.feed(id, container::Event::Prepared);
+                self.feed(id, container::LifecycleEvent::Prepared);
             }
-            Input::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
-            Input::ShimStarted(id, Err(why)) => self.not_launched(id, Failed::Start, why),
-            Input::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
-            Input::Answered(id, answer) => self.answered(id, answer),
-            Input::Silent(id) => {
+            AgentInput::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
+            AgentInput::ShimStarted(id, Err(why)) => self.not_launched(id, Failed::Start, why),
+            AgentInput::ShimStarted(id, Ok(shim)) => self.jobs.watch_shim(id, shim),
+            AgentInput::Answered(id, answer) => self.answered(id, answer),
+            AgentInput::Silent(id) => {
                 warn!(container_id = %id, "the shim said nothing about the program");
                 self.jobs.abort_launch(id.clone(), self.group(&id));
-                self.feed(id, container::Event::Failed { why: "the shim said nothing about the program".into() });
+                self.feed(id, container::LifecycleEvent::Failed { why: "the shim said nothing about the program".into() });
             }
-            Input::ShimEnded(id) => {
+            AgentInput::ShimEnded(id) => {
                 crash::at("shim-ended");
-                self.feed(id, container::Event::Ended);
+                self.feed(id, container::LifecycleEvent::Ended);
             }
-            Input::Resized(id, size, result) => self.resized(id, size, result),
-            Input::Collected(report) => self.collected(report),
-            Input::Sampled(findings) => self.sampled(findings),
-            Input::Link(event) => self.linked(event),
-            Input::Health(ills) => self.felt(ills),
-            Input::Unattributed(found) => self.left_behind(found),
-            Input::Question(question) => self.reply(question),
-            Input::Reloaded(reload) => self.reload = Some(reload),
-            Input::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
-            Input::Shutdown(containers, done) => self.shut_down(containers, done),
+            AgentInput::Resized(id, size, result) => self.resized(id, size, result),
+            AgentInput::Collected(report) => self.collected(report),
+            AgentInput::Sampled(findings) => self.sampled(findings),
+            AgentInput::Link(event) => self.linked(event),
+            AgentInput::Health(ills) => self.felt(ills),
+            AgentInput::Unattributed(found) => self.left_behind(found),
+            AgentInput::Question(question) => self.reply(question),
+            AgentInput::Reloaded(reload) => self.reload = Some(reload),
+            AgentInput::Kill(id, reply) => drop(reply.send(self.kill_now(id))),
+            AgentInput::Shutdown(containers, done) => self.shut_down(containers, done),
         }
     }
 
@@ -264,17 +264,17 @@ impl Loop {
     fn kill_now(&mut self, id: ContainerId) -> bool {
         let now = self.clock.now();
         match self.agent.get(&id).map(|c| &c.state) {
-            Some(State::Running) => {
+            Some(LifecyclePhase::Running) => {
                 self.at_once = Some(id.clone());
-                self.feed(id, container::Event::Stop { cause: StopCause::Asked, now });
+                self.feed(id, container::LifecycleEvent::Stop { cause: StopCause::Asked, now });
                 self.at_once = None;
                 true
             }
-            Some(State::Stopping { .. }) => {
+            Some(LifecyclePhase::Stopping { .. }) => {
                 self.jobs.kill(id.clone(), self.group(&id));
                 true
             }
-            Some(State::New | State::Preparing { .. } | State::Starting { .. } | State::Exited { .. } | State::Acked) | None => {
+            Some(LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Exited { .. } | LifecyclePhase::Acked) | None => {
                 false
             }
         }
@@ -289,7 +289,7 @@ impl Loop {
         }
         warn!(container_id = %id, why, "the container could not be launched");
         self.counts.failed(step);
-        self.feed(id, container::Event::Failed { why });
+        self.feed(id, container::LifecycleEvent::Failed { why });
     }
 
     /// Records the duration of a finished launch step and starts the next one.
@@ -310,7 +310,7 @@ impl Loop {
     }
 
     /// Reports the memory at once, because the resource manager counts it as allocated.
-    fn left_behind(&mut self, found: Found) {
+    fn left_behind(&mut self, found: UnattributedFinding) {
         let bytes = found.memory.get();
         match &found.ill {
             Some(ill) => warn!(name: "node-unhealthy", ill, bytes, "this host takes no work until that memory is freed"),
@@ -321,9 +321,9 @@ impl Loop {
         self.link.node_changed();
     }
 
-    fn answered(&mut self, id: ContainerId, answer: Answer) {
+    fn answered(&mut self, id: ContainerId, answer: StartResult) {
         match answer {
-            Answer::Started { pid } => {
+            StartResult::Started { pid } => {
                 crash::at("answered");
                 info!(container_id = %id, pid, "the container runs");
                 if let Some(group) = self.live.get(&id).and_then(|live| live.group.as_ref()) {
@@ -334,11 +334,11 @@ impl Loop {
                 self.counts.started(order.and_then(|order| order.request.as_ref()));
                 self.start_meter(&id);
                 let now = self.clock.now();
-                self.feed(id, container::Event::Started { now });
+                self.feed(id, container::LifecycleEvent::Started { now });
             }
             // The exit record of a shim that could not start its program has more detail than its
             // line. The end of that shim follows as an input.
-            Answer::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
+            StartResult::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
         }
     }
 
@@ -353,10 +353,10 @@ impl Loop {
             live.group = None;
             live.meter = None;
         }
-        self.feed(id, container::Event::Reported(report));
+        self.feed(id, container::LifecycleEvent::Reported(report));
     }
 
-    fn resized(&mut self, id: ContainerId, size: Size, result: Result<(), String>) {
+    fn resized(&mut self, id: ContainerId, size: OrderedSize, result: Result<(), String>) {
         let version = size.version;
         if result.is_err() {
             self.counts.failed(Failed::Resize);
@@ -375,25 +375,25 @@ impl Loop {
             }
             Err(why) => info!(container_id = %id, version, size = %size.resource, why, "the container keeps its size"),
         }
-        self.step(agent::Event::Resized { id, version, result });
+        self.step(agent::AgentEvent::Resized { id, version, result });
     }
 
     fn start_meter(&mut self, id: &ContainerId) {
         let now = self.clock.now();
         let Some(live) = self.live.get_mut(id) else { return };
         if let (Some(group), Some(order)) = (&live.group, &live.order) {
-            let subject = Subject {
+            let subject = SampledContainer {
                 group: Arc::clone(group),
                 limit: order.resource.memory,
                 has_heap: order.launch.heap.is_some(),
                 task_groups: order.launch.task_groups,
             };
-            live.meter = Some(Meter::new(subject, now));
+            live.meter = Some(ContainerSampler::new(subject, now));
         }
     }
 
     fn sample(&mut self) {
-        let meters: Vec<(ContainerId, SharedMeter)> =
+        let meters: Vec<(ContainerId, SharedSampler)> =
             self.live.iter().filter_map(|(id, live)| Some((id.clone(), Arc::clone(live.meter.as_ref()?)))).collect();
         if meters.is_empty() || self.sampling {
             return;
@@ -402,29 +402,29 @@ impl Loop {
         self.jobs.sample(meters);
     }
 
-    fn sampled(&mut self, findings: Vec<(ContainerId, Finding)>) {
+    fn sampled(&mut self, findings: Vec<(ContainerId, SamplerAction)>) {
         self.sampling = false;
         let now = self.clock.now();
         for (id, finding) in findings {
             match finding {
-                Finding::Stop(cause) => {
+                SamplerAction::Stop(cause) => {
                     info!(container_id = %id, ?cause, "the agent ends it");
-                    self.feed(id, container::Event::Stop { cause, now });
+                    self.feed(id, container::LifecycleEvent::Stop { cause, now });
                 }
-                Finding::FinishOff => self.jobs.kill(id.clone(), self.group(&id)),
+                SamplerAction::FinishOff => self.jobs.kill(id.clone(), self.group(&id)),
             }
         }
     }
 
-    fn linked(&mut self, event: rm_link::Event) {
+    fn linked(&mut self, event: rm_link::NodeLinkEvent) {
         let now = self.clock.now();
         match self.link.take(now, event) {
-            News::Peer(answer) => {
-                self.step(agent::Event::NewPeer { acked: answer.acked });
+            NodeLinkNews::Peer(answer) => {
+                self.step(agent::AgentEvent::NewPeer { acked: answer.acked });
                 self.tell_the_rest();
             }
-            News::Desired(desired) => self.desired(desired),
-            News::Received(ids) => {
+            NodeLinkNews::Desired(desired) => self.desired(desired),
+            NodeLinkNews::Received(ids) => {
                 if self.reload.as_ref().map(|reload| reload.at) == self.telling {
                     self.reload = None;
                 }
@@ -432,13 +432,13 @@ impl Loop {
                 if progress {
                     crash::at("received");
                 }
-                self.step(agent::Event::Received(ids));
+                self.step(agent::AgentEvent::Received(ids));
                 // Without progress the next heartbeat is soon enough.
                 if progress {
                     self.tell_the_rest();
                 }
             }
-            News::Nothing => {}
+            NodeLinkNews::Nothing => {}
         }
     }
 
@@ -450,7 +450,7 @@ impl Loop {
         }
     }
 
-    fn desired(&mut self, desired: Desired) {
+    fn desired(&mut self, desired: DesiredStateLine) {
         // A closing node takes no work and has already stopped all of its containers.
         if self.closing.is_some() {
             return;
@@ -459,33 +459,33 @@ impl Loop {
         let mut wants = Vec::new();
         for d in desired.containers {
             let want = match d.want {
-                nodes::Want::Run(order) => {
-                    let wanted = Want::Run(to_core(&order));
+                nodes::ContainerDesiredState::Run(order) => {
+                    let wanted = DesiredState::Run(to_core(&order));
                     if self.agent.get(&d.container).is_none() {
                         self.live.insert(
                             d.container.clone(),
-                            Live { order: Some(*order), step: Some(self.clock.now()), ..Live::default() },
+                            LiveContainer { order: Some(*order), step: Some(self.clock.now()), ..LiveContainer::default() },
                         );
                     }
                     wanted
                 }
-                nodes::Want::Stop { cause } => Want::Stop(cause),
-                nodes::Want::Forget => Want::Forget,
+                nodes::ContainerDesiredState::Stop { cause } => DesiredState::Stop(cause),
+                nodes::ContainerDesiredState::Forget => DesiredState::Forget,
             };
             wants.push((d.container, want));
         }
-        self.step(agent::Event::Desired { extent, wants });
+        self.step(agent::AgentEvent::Desired { extent, wants });
         // The core ignores an order for a container that it already knows. Such an order leaves no
         // entry.
         self.live.retain(|id, _| self.agent.get(id).is_some());
     }
 
-    fn feed(&mut self, id: ContainerId, event: container::Event) {
-        self.step(agent::Event::Container { id, event });
+    fn feed(&mut self, id: ContainerId, event: container::LifecycleEvent) {
+        self.step(agent::AgentEvent::Container { id, event });
     }
 
-    fn step(&mut self, event: agent::Event) {
-        let Outcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
+    fn step(&mut self, event: agent::AgentEvent) {
+        let AgentOutcome { actions, refused, fenced } = self.agent.step(self.clock.now(), event);
         if let Some(silence) = fenced {
             let seconds = silence.as_secs();
             error!(name: "self-fenced", seconds, "nothing was heard of the resource manager for too long; all containers are ended");
@@ -513,27 +513,27 @@ impl Loop {
         }
     }
 
-    fn act(&mut self, id: ContainerId, what: Effect) {
+    fn act(&mut self, id: ContainerId, what: ContainerEffect) {
         match what {
-            Effect::Prepare => match self.live.get(&id).and_then(|l| l.order.clone()) {
+            ContainerEffect::Prepare => match self.live.get(&id).and_then(|l| l.order.clone()) {
                 Some(order) => self.jobs.prepare(id, order),
                 None => error!(container_id = %id, "an order without a launch, ignoring"),
             },
-            Effect::Abandon => self.facts.site.localizer.abandon(&id),
-            Effect::Spawn => self.jobs.start_shim(id),
-            Effect::Collect(end) => {
+            ContainerEffect::Abandon => self.facts.site.localizer.abandon(&id),
+            ContainerEffect::Spawn => self.jobs.start_shim(id),
+            ContainerEffect::Collect(end) => {
                 let (group, meter) = self.live.get(&id).map(|l| (l.group.clone(), l.meter.clone())).unwrap_or_default();
-                self.jobs.collect(crate::collect::Remains { id, end, group, meter });
+                self.jobs.collect(crate::collect::ContainerRemains { id, end, group, meter });
             }
-            Effect::Resize(size) => self.jobs.resize(id.clone(), self.group(&id), size),
-            Effect::Changed => self.link.changed(&id),
-            Effect::Tell => self.link.ended(&id),
-            Effect::Forget => {
+            ContainerEffect::Resize(size) => self.jobs.resize(id.clone(), self.group(&id), size),
+            ContainerEffect::Changed => self.link.changed(&id),
+            ContainerEffect::Tell => self.link.ended(&id),
+            ContainerEffect::Forget => {
                 self.live.remove(&id);
                 self.jobs.forget(id);
             }
             // Gathered by `step`.
-            Effect::RecordStop(_) | Effect::Terminate | Effect::Kill => {}
+            ContainerEffect::RecordStop(_) | ContainerEffect::Terminate | ContainerEffect::Kill => {}
         }
     }
 
@@ -541,18 +541,18 @@ impl Loop {
         self.live.get(id)?.group.clone()
     }
 
-    fn shut_down(&mut self, containers: Containers, done: oneshot::Sender<()>) {
+    fn shut_down(&mut self, containers: ShutdownContainers, done: oneshot::Sender<()>) {
         notify::stopping();
         let now = self.clock.now();
         let grace = self.agent.containers().map(|(_, c)| c.order.grace).max().unwrap_or_default();
         let give_up_at = match containers {
-            Containers::Keep => now,
-            Containers::Kill => now.plus(grace).plus(CLOSING),
+            ShutdownContainers::Keep => now,
+            ShutdownContainers::Kill => now.plus(grace).plus(CLOSING),
         };
-        self.closing = Some(Closing { give_up_at, told_by: None, done });
+        self.closing = Some(AgentShutdown { give_up_at, told_by: None, done });
         match containers {
-            Containers::Keep => {}
-            Containers::Kill => self.step(agent::Event::StopAll(StopCause::Asked)),
+            ShutdownContainers::Keep => {}
+            ShutdownContainers::Kill => self.step(agent::AgentEvent::StopAll(StopCause::Asked)),
         }
     }
 
@@ -585,18 +585,18 @@ fn tell_end(report: &ExitReport) {
     }
 }
 
-fn stop_step(effect: &Effect) -> Option<stop::Step> {
+fn stop_step(effect: &ContainerEffect) -> Option<stop::Step> {
     match effect {
-        Effect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
-        Effect::Terminate => Some(stop::Step::Terminate),
-        Effect::Kill => Some(stop::Step::Kill),
-        Effect::Prepare | Effect::Spawn | Effect::Collect(_) | Effect::Resize(_) => None,
-        Effect::Abandon | Effect::Changed | Effect::Tell | Effect::Forget => None,
+        ContainerEffect::RecordStop(cause) => Some(stop::Step::Record(*cause)),
+        ContainerEffect::Terminate => Some(stop::Step::Terminate),
+        ContainerEffect::Kill => Some(stop::Step::Kill),
+        ContainerEffect::Prepare | ContainerEffect::Spawn | ContainerEffect::Collect(_) | ContainerEffect::Resize(_) => None,
+        ContainerEffect::Abandon | ContainerEffect::Changed | ContainerEffect::Tell | ContainerEffect::Forget => None,
     }
 }
 
-fn to_core(order: &RunOrder) -> Order {
+fn to_core(order: &RunOrder) -> ContainerOrder {
     let grace = order.launch.stop_grace_ms.map_or(USUAL_GRACE, Duration::from_millis).min(LONGEST_GRACE);
     let (request, resource) = (order.request.clone(), order.resource.clone());
-    Order { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
+    ContainerOrder { request, attempt: order.attempt, resource, version: order.version, granted: order.granted, grace }
 }

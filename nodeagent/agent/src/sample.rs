@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use headroom_node_cgroup::hsperf::HeapFile;
 use headroom_node_cgroup::inside;
-use headroom_node_cgroup::{CgroupError, Group, Look, Probe, Room};
-use headroom_node_core::stall::{self, Stall};
+use headroom_node_cgroup::{CgroupError, Group, UsageSample, Probe, ReadBuffer};
+use headroom_node_core::stall::{self, StallDetector};
 use headroom_node_core::starved::GcWindow;
 use headroom_node_core::{OwnLimits, Timeline, hsperf, maps};
-use headroom_types::exit::{HeapFacts, Mark, MemoryStat, ProcessFacts, Sample, Victim};
+use headroom_types::exit::{HeapReport, TimelineMark, MemoryStat, ProcessMemory, MemorySample, VictimProcess};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
 /// Interval between samples.
@@ -36,7 +36,7 @@ const LOOKS: usize = 1;
 
 /// The data about a container that its sampler needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct SampledContainer {
     /// The group of the container.
     pub(crate) group: Arc<Group>,
     /// The memory limit of the container.
@@ -49,22 +49,22 @@ pub(crate) struct Subject {
 
 /// The sampler of one container, with its measurements.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    subject: Subject,
+pub(crate) struct ContainerSampler {
+    subject: SampledContainer,
     started: Tick,
     timeline: Timeline,
-    last: Option<Sample>,
+    last: Option<MemorySample>,
     /// Memory by kind at the largest use so far.
     fullest: Option<(Bytes, MemoryStat)>,
     heap_file: Option<HeapFile>,
-    heap: Option<HeapFacts>,
-    victims: Vec<Victim>,
+    heap: Option<HeapReport>,
+    victims: Vec<VictimProcess>,
     victims_at: Option<Tick>,
     window: GcWindow,
-    inside: Option<ProcessFacts>,
+    inside: Option<ProcessMemory>,
     /// The largest process and the memory use of the group, if the process should be inspected.
     to_look_into: Option<(i32, Bytes)>,
-    stall: Stall,
+    stall: StallDetector,
     own_limits: OwnLimits,
     limits_at: Option<Tick>,
     /// Opened at the first sample.
@@ -72,11 +72,11 @@ pub(crate) struct Meter {
 }
 
 /// A sampler that the loop and its jobs share. Never locked across an await.
-pub(crate) type SharedMeter = Arc<Mutex<Meter>>;
+pub(crate) type SharedSampler = Arc<Mutex<ContainerSampler>>;
 
 /// A required action on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Finding {
+pub(crate) enum SamplerAction {
     /// Stop it for this cause.
     Stop(StopCause),
     /// The kernel killed a part of it. Kill the rest; the counters show the cause.
@@ -85,27 +85,27 @@ pub(crate) enum Finding {
 
 /// All measurements of an ended container.
 #[derive(Debug, Default)]
-pub(crate) struct Measured {
+pub(crate) struct ContainerMeasurements {
     /// Memory from start to end.
-    pub(crate) timeline: Vec<Sample>,
+    pub(crate) timeline: Vec<MemorySample>,
     /// The last sample.
-    pub(crate) last: Option<Sample>,
+    pub(crate) last: Option<MemorySample>,
     /// Memory by kind at the largest use.
     pub(crate) fullest: Option<MemoryStat>,
     /// The last counters of its runtime.
-    pub(crate) heap: Option<HeapFacts>,
+    pub(crate) heap: Option<HeapReport>,
     /// The largest processes while the use was close to the limit.
-    pub(crate) victims: Vec<Victim>,
+    pub(crate) victims: Vec<VictimProcess>,
     /// Memory of the largest of them by mapping.
-    pub(crate) inside: Option<ProcessFacts>,
+    pub(crate) inside: Option<ProcessMemory>,
     /// Limits that its processes had set.
     pub(crate) own_limits: OwnLimits,
 }
 
-impl Meter {
+impl ContainerSampler {
     /// A sampler without measurements.
-    pub(crate) fn new(subject: Subject, started: Tick) -> SharedMeter {
-        Arc::new(Mutex::new(Meter {
+    pub(crate) fn new(subject: SampledContainer, started: Tick) -> SharedSampler {
+        Arc::new(Mutex::new(ContainerSampler {
             subject,
             started,
             timeline: Timeline::default(),
@@ -118,7 +118,7 @@ impl Meter {
             window: GcWindow::default(),
             inside: None,
             to_look_into: None,
-            stall: Stall::default(),
+            stall: StallDetector::default(),
             own_limits: OwnLimits::default(),
             limits_at: None,
             probe: None,
@@ -126,12 +126,12 @@ impl Meter {
     }
 
     /// The last sample.
-    pub(crate) fn last(&self) -> Option<Sample> {
+    pub(crate) fn last(&self) -> Option<MemorySample> {
         self.last
     }
 
     /// The timeline so far.
-    pub(crate) fn timeline(&self) -> Vec<Sample> {
+    pub(crate) fn timeline(&self) -> Vec<MemorySample> {
         self.timeline.points().to_vec()
     }
 
@@ -141,8 +141,8 @@ impl Meter {
     }
 
     /// Takes one sample.
-    fn look(&mut self, now: Tick, room: &mut Room) -> Option<Finding> {
-        let Look { current, stat, kills } = match self.measure(room) {
+    fn look(&mut self, now: Tick, room: &mut ReadBuffer) -> Option<SamplerAction> {
+        let UsageSample { current, stat, kills } = match self.measure(room) {
             Ok(look) => look,
             Err(error) => {
                 tracing::debug!(group = self.subject.group.name(), %error, "cannot be measured now");
@@ -152,7 +152,7 @@ impl Meter {
         let at_ms = u64::try_from(now.since(self.started).as_millis()).unwrap_or(u64::MAX);
         let mark = self.read_heap(at_ms);
         let limit = self.subject.limit;
-        let sample = Sample {
+        let sample = MemorySample {
             at_ms,
             current,
             anon: stat.anon,
@@ -171,27 +171,27 @@ impl Meter {
         self.judge(now, current, &stat, kills)
     }
 
-    fn measure(&mut self, room: &mut Room) -> Result<Look, CgroupError> {
+    fn measure(&mut self, room: &mut ReadBuffer) -> Result<UsageSample, CgroupError> {
         if self.probe.is_none() {
             self.probe = self.subject.group.probe()?;
         }
         match &mut self.probe {
             Some(probe) => probe.look(self.subject.limit, room),
-            None => self.subject.group.sample().map(|(current, stat)| Look { current, stat, kills: 0 }),
+            None => self.subject.group.sample().map(|(current, stat)| UsageSample { current, stat, kills: 0 }),
         }
     }
 
-    fn judge(&mut self, now: Tick, current: Bytes, stat: &MemoryStat, kills: u64) -> Option<Finding> {
+    fn judge(&mut self, now: Tick, current: Bytes, stat: &MemoryStat, kills: u64) -> Option<SamplerAction> {
         let limit = self.subject.limit;
         let kind = self.subject.group.kind();
         if kind == EnforcerKind::Poll && current > limit {
-            return Some(Finding::Stop(StopCause::OverLimit));
+            return Some(SamplerAction::Stop(StopCause::OverLimit));
         }
         let major_faults = stall::is_tight(current, limit, stat).then(|| self.subject.group.major_faults()).flatten();
-        if self.stall.is_stuck(&stall::Look { now, current, limit, stat, major_faults }) {
-            return Some(Finding::Stop(StopCause::Stalled));
+        if self.stall.is_stuck(&stall::StallSample { now, current, limit, stat, major_faults }) {
+            return Some(SamplerAction::Stop(StopCause::Stalled));
         }
-        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && kills > 0).then_some(Finding::FinishOff)
+        (kind == EnforcerKind::Cgroup1 && !self.subject.task_groups && kills > 0).then_some(SamplerAction::FinishOff)
     }
 
     fn note_victims(&mut self, now: Tick, current: Bytes) {
@@ -224,8 +224,8 @@ impl Meter {
         let Some((pid, current)) = self.to_look_into.take() else { return false };
         if let Ok(found) = inside::look(pid) {
             let facts = maps::parse(&found.smaps);
-            if facts != ProcessFacts::default() {
-                self.inside = Some(ProcessFacts { pid, current, sockets: found.sockets, pipes: found.pipes, ..facts });
+            if facts != ProcessMemory::default() {
+                self.inside = Some(ProcessMemory { pid, current, sockets: found.sockets, pipes: found.pipes, ..facts });
             }
         }
         true
@@ -233,7 +233,7 @@ impl Meter {
 
     /// Reads the counters of a JVM. They stay readable after its end, so the last values are
     /// included.
-    fn read_heap(&mut self, at_ms: u64) -> Option<Mark> {
+    fn read_heap(&mut self, at_ms: u64) -> Option<TimelineMark> {
         if !self.subject.has_heap {
             return None;
         }
@@ -247,7 +247,7 @@ impl Meter {
         mark
     }
 
-    fn finish(&mut self) -> Measured {
+    fn finish(&mut self) -> ContainerMeasurements {
         self.probe = None;
         let at_ms = self.last.map(|last| last.at_ms).unwrap_or_default();
         let recent = self.heap.and_then(|heap| heap.gc).and_then(|gc| gc.recent_percent);
@@ -255,7 +255,7 @@ impl Meter {
         if let Some(gc) = self.heap.as_mut().and_then(|heap| heap.gc.as_mut()) {
             gc.recent_percent = gc.recent_percent.or(recent);
         }
-        Measured {
+        ContainerMeasurements {
             timeline: std::mem::take(&mut self.timeline).into_vec(),
             last: self.last,
             fullest: self.fullest.map(|(_, stat)| stat),
@@ -268,8 +268,8 @@ impl Meter {
 }
 
 /// Samples all containers. Blocking; called as a job of the loop.
-pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedMeter)]) -> Vec<(ContainerId, Finding)> {
-    let mut room = Room::default();
+pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedSampler)]) -> Vec<(ContainerId, SamplerAction)> {
+    let mut room = ReadBuffer::default();
     let found = meters.iter().filter_map(|(id, meter)| Some((id.clone(), locked(meter).look(now, &mut room)?))).collect();
     // Inspections follow after all samples, because they take milliseconds. Processes beyond
     // `LOOKS` stay marked for the next round.
@@ -278,11 +278,11 @@ pub(crate) fn look_at_all(now: Tick, meters: &[(ContainerId, SharedMeter)]) -> V
 }
 
 /// Returns all measurements. Blocking; called after the container has ended.
-pub(crate) fn finish(meter: &SharedMeter) -> Measured {
+pub(crate) fn finish(meter: &SharedSampler) -> ContainerMeasurements {
     locked(meter).finish()
 }
 
 /// Locks a sampler. If a job panicked, the earlier measurements are still valid.
-pub(crate) fn locked(meter: &SharedMeter) -> std::sync::MutexGuard<'_, Meter> {
+pub(crate) fn locked(meter: &SharedSampler) -> std::sync::MutexGuard<'_, ContainerSampler> {
     meter.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,24 +3,24 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use headroom_config::{IpcScope, Isolation, Logs};
+use headroom_config::{IpcScope, Isolation, LogRetention};
 use headroom_node_cgroup::Enforcer;
 use headroom_node_exec::{Privilege, namespaces};
-use headroom_transport::Keys;
+use headroom_transport::ReloadingKeys;
 use headroom_types::{EnforcerKind, NodeId};
 
-use crate::disk::Layout;
+use crate::disk::StateLayout;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
 use crate::unattributed::Leftovers;
 
 /// The node context. It does not change while the agent runs, except for the limits of the logs.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct NodeContext {
     /// Node name.
     pub(crate) node: NodeId,
     /// Files of the agent.
-    pub(crate) layout: Layout,
+    pub(crate) layout: StateLayout,
     /// Enforcer of the limits.
     pub(crate) enforcer: Enforcer,
     /// Directory of the sibling programs.
@@ -28,27 +28,27 @@ pub(crate) struct Site {
     /// URL of the resource manager, for the containers.
     pub(crate) rm: String,
     /// The certificate of this node and the authority that it trusts. `None` without TLS.
-    pub(crate) keys: Option<Arc<Keys>>,
+    pub(crate) keys: Option<Arc<ReloadingKeys>>,
     /// Listen address and host name of masters, so that other hosts can connect. `None` on
     /// loopback.
     pub(crate) for_masters: Option<(String, String)>,
     /// Isolation of the programs.
     pub(crate) isolation: Isolation,
     /// Limits of the program logs.
-    pub(crate) logs: RwLock<Logs>,
+    pub(crate) logs: RwLock<LogRetention>,
     /// Fetches the files of launches.
     pub(crate) localizer: Localizer,
     /// Forks shims.
     pub(crate) launcher: Launcher,
     /// Privileges of this agent.
-    pub(crate) rights: Rights,
+    pub(crate) rights: AgentPrivileges,
     /// Memory that ended containers left.
     pub(crate) leftovers: Leftovers,
 }
 
 /// Privileges of the agent process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rights {
+pub(crate) struct AgentPrivileges {
     /// It can start programs as other users.
     pub(crate) root: bool,
     /// It can give programs their own file systems.
@@ -66,7 +66,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_SETFCAP: u32 = 31;
 
-impl Rights {
+impl AgentPrivileges {
     /// The privileges of this process.
     pub(crate) fn own() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -84,18 +84,18 @@ impl Rights {
                 false
             }
         });
-        Rights { root, mounts, namespaces, maps_root: mounts && has(CAP_SETFCAP), limits: has(CAP_SYS_RESOURCE) }
+        AgentPrivileges { root, mounts, namespaces, maps_root: mounts && has(CAP_SETFCAP), limits: has(CAP_SYS_RESOURCE) }
     }
 }
 
-impl Site {
+impl NodeContext {
     /// The limits of the program logs.
-    pub(crate) fn logs(&self) -> Logs {
+    pub(crate) fn logs(&self) -> LogRetention {
         // A poisoned lock is harmless: the value is written as a whole.
         *self.logs.read().unwrap_or_else(PoisonError::into_inner)
     }
     /// Replaces the limits of the program logs.
-    pub(crate) fn set_logs(&self, logs: Logs) {
+    pub(crate) fn set_logs(&self, logs: LogRetention) {
         *self.logs.write().unwrap_or_else(PoisonError::into_inner) = logs;
     }
     /// The kind of the enforcer.

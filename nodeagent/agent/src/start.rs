@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use headroom_client::{Client, Trust};
-use headroom_config::{Cache, HealthChecks, Isolation, Logs, RunAs, Telemetry};
+use headroom_client::{Client, ClientCredentials};
+use headroom_config::{FileCacheLimits, HealthChecks, Isolation, LogRetention, RunAs, Telemetry};
 use headroom_identity::Role;
-use headroom_node_cgroup::{Wanted, detect};
-use headroom_node_core::fence::Patience;
-use headroom_transport::{KeyFiles, Keys};
+use headroom_node_cgroup::{EnforcerRequest, detect};
+use headroom_node_core::fence::FenceTimeout;
+use headroom_transport::{KeyFiles, ReloadingKeys};
 use headroom_types::{Bytes, Cpus, EnforcerKind, NodeId, Resource};
-use headroom_wire::v1::nodes::{Health, NodeTraits};
+use headroom_wire::v1::nodes::{NodeHealthState, NodeTraits};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -22,13 +22,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
-use crate::disk::{self, Layout};
-use crate::http::door::Door;
+use crate::disk::{self, StateLayout};
+use crate::http::door::NodeListener;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
-use crate::rm_link::Link;
-use crate::run::{Facts, Input, Loop};
-use crate::site::{Rights, Site};
+use crate::rm_link::ResourceManagerLink;
+use crate::run::{AgentSetup, AgentInput, NodeAgentLoop};
+use crate::site::{AgentPrivileges, NodeContext};
 use crate::unattributed::{self, Leftovers};
 use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, upkeep};
 
@@ -47,7 +47,7 @@ const SHUTDOWN: Duration = Duration::from_secs(660);
 
 /// Options of an agent.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AgentOptions {
     /// URL of the resource manager: `http://127.0.0.1:7070`.
     pub rm: String,
     /// Node name. `None` uses the name of the host.
@@ -78,25 +78,25 @@ pub struct Options {
     /// Rack, labels and attributes of the node, for placement.
     pub traits: NodeTraits,
     /// Time without contact to the resource manager after which the containers are ended.
-    pub self_fence: Patience,
+    pub self_fence: FenceTimeout,
     /// Isolation of the programs from the host.
     pub isolation: Isolation,
     /// Limits of the program logs.
-    pub logs: Logs,
+    pub logs: LogRetention,
     /// Checks after which the node reports that it cannot take work.
     pub health: HealthChecks,
     /// Limits of the file cache and of fetches.
-    pub cache: Cache,
+    pub cache: FileCacheLimits,
     /// Telemetry settings.
     pub telemetry: Telemetry,
     /// Whether the parent process and its other children share a cgroup with the agent.
     pub attached: bool,
 }
 
-impl Options {
+impl AgentOptions {
     /// Options that detect everything. Programs run as the user of the calling process.
     pub fn new(rm: impl Into<String>, state: impl Into<PathBuf>) -> Self {
-        Options {
+        AgentOptions {
             rm: rm.into(),
             name: None,
             state: state.into(),
@@ -111,13 +111,13 @@ impl Options {
             cgroup_name: None,
             bin_dir: None,
             traits: NodeTraits::default(),
-            self_fence: Patience::For(SELF_FENCE),
+            self_fence: FenceTimeout::For(SELF_FENCE),
             // A user's own machine runs the user's own programs, whose data may be in /tmp. Only a
             // daemon isolates users from each other.
             isolation: Isolation { run_as: RunAs::Agent, allow_root: true, private_tmp: false, ..Isolation::default() },
-            logs: Logs::default(),
+            logs: LogRetention::default(),
             health: HealthChecks::default(),
-            cache: Cache::default(),
+            cache: FileCacheLimits::default(),
             telemetry: Telemetry::default(),
             attached: false,
         }
@@ -126,7 +126,7 @@ impl Options {
 
 /// Treatment of the containers when the agent ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Containers {
+pub enum ShutdownContainers {
     /// The containers continue to run, and the next agent adopts them.
     Keep,
     /// The containers are ended, and the cgroups are removed.
@@ -135,7 +135,7 @@ pub enum Containers {
 
 /// A running agent. Dropping it ends the agent and keeps the containers.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningAgent {
     /// URL of the agent.
     pub url: String,
     /// Node name.
@@ -143,20 +143,20 @@ pub struct Running {
     /// The enforcer that holds the containers to their limits.
     pub enforcer: EnforcerKind,
     /// Whether the enforcer passed its proof.
-    pub health: Health,
+    pub health: NodeHealthState,
     /// Why this enforcer was chosen, and which features better ones lacked.
     pub notes: Vec<String>,
     /// Resources that the node offers.
     pub offers: Resource,
-    pub(crate) site: Arc<Site>,
-    pub(crate) inputs: mpsc::Sender<Input>,
+    pub(crate) site: Arc<NodeContext>,
+    pub(crate) inputs: mpsc::Sender<AgentInput>,
     /// Health checks of the node, shared with the watchers.
     pub(crate) checks: watch::Sender<HealthChecks>,
     end: CancellationToken,
     task: Option<tokio::task::JoinHandle<()>>,
 }
 
-impl Drop for Running {
+impl Drop for RunningAgent {
     fn drop(&mut self) {
         self.end.cancel();
     }
@@ -164,12 +164,12 @@ impl Drop for Running {
 
 /// Starts an agent. Returns when it serves requests. Registration with the resource manager
 /// continues in the background.
-pub async fn start(options: Options) -> anyhow::Result<Running> {
+pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     descriptors::raise();
     let client = client(&options)?;
     let node = options.name.clone().or_else(host::name).context("the host's name cannot name a node; give one with --name")?;
     let bin_dir = bin_dir(options.bin_dir.as_deref())?;
-    let layout = Layout::open(&options.state)?;
+    let layout = StateLayout::open(&options.state)?;
     let lock = lock(&layout).await?;
     let listener = TcpListener::bind(options.listen)
         .await
@@ -196,7 +196,7 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
 
     let (inputs, queue) = mpsc::channel(QUEUE);
     let key = http::key().context("a word for the resource manager")?;
-    let facts = Facts {
+    let facts = AgentSetup {
         site: Arc::clone(&site),
         offers: offers.clone(),
         url: url.clone(),
@@ -207,8 +207,8 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
         cardinality: options.telemetry.cardinality,
         host,
     };
-    let link = Link::new(client.clone(), node.clone(), inputs.clone());
-    let mut agent = Loop::new(facts, options.self_fence, Clock::start(), link, inputs.clone());
+    let link = ResourceManagerLink::new(client.clone(), node.clone(), inputs.clone());
+    let mut agent = NodeAgentLoop::new(facts, options.self_fence, Clock::start(), link, inputs.clone());
     agent.adopt(found);
     let ills = health::disk(layout.state(), &options.health);
     agent.ills.clone_from(&ills);
@@ -219,38 +219,38 @@ pub async fn start(options: Options) -> anyhow::Result<Running> {
     watch_host(&site, (offers.memory, ills), &checks, &inputs);
     tokio::spawn(upkeep::keep(Arc::clone(&site), client, inputs.clone()));
     let end = CancellationToken::new();
-    let about = http::About { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
+    let about = http::NodeSummary { node: node.clone(), url: url.clone(), offers: offers.clone(), started: clock::unix_now() };
     let router = http::router(Arc::clone(&site), &key, inputs.clone(), about, door.refusals());
     let task = tokio::spawn(serve(agent, queue, door, router, end.clone(), (lock, Arc::clone(&site))));
     let enforcer = site.kind();
     notify::ready(&format!("{node}: {offers} by {enforcer}"));
-    Ok(Running { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
+    Ok(RunningAgent { url, node, enforcer, health, notes, offers, site, inputs, checks, end, task: Some(task) })
 }
 
 /// Starts the host checks, which run as long as the loop.
 fn watch_host(
-    site: &Arc<Site>,
+    site: &Arc<NodeContext>,
     (memory, ills): (Bytes, Vec<String>),
     checks: &watch::Sender<HealthChecks>,
-    inputs: &mpsc::Sender<Input>,
+    inputs: &mpsc::Sender<AgentInput>,
 ) {
     tokio::spawn(health::watch(site.layout.state().to_owned(), checks.subscribe(), ills, inputs.clone()));
     tokio::spawn(unattributed::watch(Arc::clone(site), memory, checks.subscribe(), inputs.clone()));
 }
 
-fn client(options: &Options) -> anyhow::Result<Client> {
+fn client(options: &AgentOptions) -> anyhow::Result<Client> {
     let files = options.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
-    Ok(Client::with(&options.rm, Trust { files, ..Trust::default() })?)
+    Ok(Client::with(&options.rm, ClientCredentials { files, ..ClientCredentials::default() })?)
 }
 
 /// The listener, and the URL by which others connect to it.
-fn door(options: &Options, keys: Option<Arc<Keys>>, listener: TcpListener) -> anyhow::Result<(Door, String)> {
+fn door(options: &AgentOptions, keys: Option<Arc<ReloadingKeys>>, listener: TcpListener) -> anyhow::Result<(NodeListener, String)> {
     let url = reached_at(options, listener.local_addr()?);
-    Ok((Door::new(listener, keys), url))
+    Ok((NodeListener::new(listener, keys), url))
 }
 
 /// The agent's certificate, which must belong to this node. Listening beyond loopback requires one.
-fn certificate(options: &Options, node: &NodeId) -> anyhow::Result<Option<Arc<Keys>>> {
+fn certificate(options: &AgentOptions, node: &NodeId) -> anyhow::Result<Option<Arc<ReloadingKeys>>> {
     let Some(dir) = &options.tls else {
         let listen = options.listen;
         anyhow::ensure!(
@@ -260,7 +260,7 @@ fn certificate(options: &Options, node: &NodeId) -> anyhow::Result<Option<Arc<Ke
         );
         return Ok(None);
     };
-    let keys = Keys::open(dir).with_context(|| format!("tls = {}", dir.display()))?;
+    let keys = ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display()))?;
     if let Some(role) = keys.facts().role.filter(|role| *role != Role::Node(node.clone())) {
         bail!("the certificate in {} is of {role}, and this is node {node}; rmctl node join gets one for it", dir.display());
     }
@@ -268,14 +268,14 @@ fn certificate(options: &Options, node: &NodeId) -> anyhow::Result<Option<Arc<Ke
 }
 
 /// The URL of the agent for other hosts.
-fn reached_at(options: &Options, address: SocketAddr) -> String {
+fn reached_at(options: &AgentOptions, address: SocketAddr) -> String {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     let host = options.advertised().unwrap_or_else(|| address.ip().to_string());
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     format!("{scheme}://{host}:{}", address.port())
 }
 
-impl Options {
+impl AgentOptions {
     /// The name or address of this node for other hosts. `None` if the agent listens on a specific
     /// address.
     fn advertised(&self) -> Option<String> {
@@ -294,8 +294,8 @@ impl Options {
     }
 }
 
-fn place(options: &Options, layout: &Layout) -> doctor::Place {
-    doctor::Place {
+fn place(options: &AgentOptions, layout: &StateLayout) -> doctor::DoctorSettings {
+    doctor::DoctorSettings {
         state: layout.state().to_owned(),
         cgroup_root: options.cgroup_root.clone(),
         disk_full: options.health.disk_full,
@@ -307,7 +307,7 @@ fn place(options: &Options, layout: &Layout) -> doctor::Place {
 /// Takes the lock of the state directory. The launcher of a killed agent, and shims that it has
 /// just forked, hold the lock until they are named. Waiting for them lets adoption find every shim.
 /// A running agent holds the lock longer than this waits, which is an error.
-async fn lock(layout: &Layout) -> anyhow::Result<File> {
+async fn lock(layout: &StateLayout) -> anyhow::Result<File> {
     let deadline = tokio::time::Instant::now() + LET_GO;
     while tokio::time::Instant::now() < deadline {
         if let Some(lock) = layout.try_lock()? {
@@ -320,12 +320,12 @@ async fn lock(layout: &Layout) -> anyhow::Result<File> {
 
 /// Runs until the loop ends or is aborted. The lock is held for the same time.
 async fn serve(
-    agent: Loop,
-    queue: mpsc::Receiver<Input>,
-    door: Door,
+    agent: NodeAgentLoop,
+    queue: mpsc::Receiver<AgentInput>,
+    door: NodeListener,
     router: axum::Router,
     end: CancellationToken,
-    (lock, site): (File, Arc<Site>),
+    (lock, site): (File, Arc<NodeContext>),
 ) {
     tokio::select! {
         () = agent.run(queue) => {}
@@ -336,7 +336,7 @@ async fn serve(
     drop(lock);
 }
 
-impl Running {
+impl RunningAgent {
     /// Waits until the agent ends by itself, which indicates an error.
     pub async fn ended(&mut self) {
         if let Some(task) = self.task.as_mut() {
@@ -345,9 +345,9 @@ impl Running {
     }
 
     /// Ends the agent. Ends its containers too with [`Containers::Kill`].
-    pub async fn shutdown(mut self, containers: Containers) {
+    pub async fn shutdown(mut self, containers: ShutdownContainers) {
         let (done, ended) = oneshot::channel();
-        if self.inputs.send(Input::Shutdown(containers, done)).await.is_ok()
+        if self.inputs.send(AgentInput::Shutdown(containers, done)).await.is_ok()
             && tokio::time::timeout(SHUTDOWN, ended).await.is_err()
         {
             warn!("the agent did not end in time");
@@ -356,7 +356,7 @@ impl Running {
         if let Some(task) = self.task.take() {
             task.await.ok();
         }
-        if containers == Containers::Kill {
+        if containers == ShutdownContainers::Kill {
             let site = Arc::clone(&self.site);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || site.enforcer.remove_root()).await {
                 warn!(%error, "the cgroups of this node stay behind, ignoring");
@@ -381,7 +381,7 @@ fn bin_dir(wanted: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-fn offers(options: &Options) -> anyhow::Result<Resource> {
+fn offers(options: &AgentOptions) -> anyhow::Result<Resource> {
     let memory = options.memory.unwrap_or_else(|| host::memory().total.saturating_sub(options.reserve));
     if memory < LEAST {
         bail!("this node would offer {memory}, less than {LEAST}; lower --reserve or give --memory");
@@ -390,14 +390,14 @@ fn offers(options: &Options) -> anyhow::Result<Resource> {
 }
 
 async fn enforce(
-    options: &Options,
+    options: &AgentOptions,
     node: &NodeId,
-    (bin_dir, keys): (PathBuf, Option<Arc<Keys>>),
-    layout: Layout,
+    (bin_dir, keys): (PathBuf, Option<Arc<ReloadingKeys>>),
+    layout: StateLayout,
     offers: &Resource,
     lock: &File,
-) -> anyhow::Result<(Arc<Site>, Vec<String>)> {
-    let wanted = Wanted {
+) -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
+    let wanted = EnforcerRequest {
         kind: options.enforcer,
         root: options.cgroup_root.clone(),
         name: options.cgroup_name.clone().unwrap_or_else(|| format!("headroom-{node}")),
@@ -405,13 +405,13 @@ async fn enforce(
     };
     let (memory, node, rm) = (offers.memory, node.clone(), options.rm.trim_end_matches('/').to_owned());
     let for_masters = options.for_masters();
-    let (isolation, logs, rights) = (options.isolation.clone(), options.logs, Rights::own());
+    let (isolation, logs, rights) = (options.isolation.clone(), options.logs, AgentPrivileges::own());
     let (cache, launcher) = (options.cache.clone(), Launcher::new(lock.try_clone().context("the lock")?));
-    let job = move || -> anyhow::Result<(Arc<Site>, Vec<String>)> {
+    let job = move || -> anyhow::Result<(Arc<NodeContext>, Vec<String>)> {
         let found = detect(&wanted)?;
         found.enforcer.set_fence(memory).context("the limit around all containers cannot be set")?;
         let localizer = Localizer::open(layout.state(), cache)?;
-        let site = Site {
+        let site = NodeContext {
             node,
             layout,
             enforcer: found.enforcer,
@@ -443,19 +443,19 @@ struct NodeRecord<'a> {
 }
 
 /// Writes node.json, for users and tools that read the state directory, and for the doctor.
-fn remember(layout: &Layout, node: &NodeId, url: &str, site: &Site) {
+fn remember(layout: &StateLayout, node: &NodeId, url: &str, site: &NodeContext) {
     let record = NodeRecord { version: 1, node, url, pid: std::process::id(), enforcer: site.kind(), root: site.enforcer.root() };
     if let Err(error) = disk::write_json(&layout.node(), &record) {
         warn!(%error, "node.json cannot be written, ignoring");
     }
 }
 
-fn announce(health: &Health, site: &Site, notes: &[String], offers: &Resource) {
+fn announce(health: &NodeHealthState, site: &NodeContext, notes: &[String], offers: &Resource) {
     for note in notes {
         info!(note, "enforcer");
     }
     match health {
-        Health::Healthy => info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer proved itself"),
-        Health::Unhealthy { reason } => warn!(node = %site.node, reason, "the node takes no work"),
+        NodeHealthState::Healthy => info!(node = %site.node, enforcer = %site.kind(), %offers, "the enforcer proved itself"),
+        NodeHealthState::Unhealthy { reason } => warn!(node = %site.node, reason, "the node takes no work"),
     }
 }

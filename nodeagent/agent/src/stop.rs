@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use headroom_container_shim::record::{self, Identity};
+use headroom_container_shim::record::{self, ProcessIdentity};
 use headroom_node_cgroup::Group;
-use headroom_node_exec::{Watched, starttime_of};
+use headroom_node_exec::{WatchedProcess, starttime_of};
 use headroom_types::{ContainerId, StopCause};
 
 use crate::clock;
 use crate::crash;
 use crate::disk::{self, StopRecord, file};
-use crate::site::Site;
+use crate::site::NodeContext;
 
 /// SIGTERM.
 const TERM: i32 = 15;
@@ -31,7 +31,7 @@ pub(crate) enum Step {
 
 /// The processes of a container that receive a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whom {
+pub(crate) enum SignalTarget {
     /// The program that was launched.
     Program,
     /// All processes.
@@ -39,7 +39,7 @@ pub(crate) enum Whom {
 }
 
 /// Carries out `steps` on one container. `group` is `None` if it could not be opened.
-pub(crate) fn carry_out(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, steps: &[Step]) {
+pub(crate) fn carry_out(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, steps: &[Step]) {
     for step in steps {
         match step {
             Step::Record(cause) => {
@@ -59,7 +59,7 @@ pub(crate) fn carry_out(site: &Site, id: &ContainerId, group: Option<&Arc<Group>
     }
 }
 
-fn write_down(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, cause: StopCause) {
+fn write_down(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>, task_groups: bool, cause: StopCause) {
     // If tasks have their own groups, a counted kill may belong to an earlier task.
     let kills = group.and_then(|g| g.facts().ok()).is_some_and(|f| f.events.oom_kill + f.events.oom_group_kill > 0);
     let record = StopRecord::new(cause, clock::unix_now(), kills && !task_groups);
@@ -69,7 +69,7 @@ fn write_down(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>, task_gr
 }
 
 /// Signals the program, if its process is still the one that was started.
-pub(crate) fn signal(site: &Site, id: &ContainerId, number: i32) {
+pub(crate) fn signal(site: &NodeContext, id: &ContainerId, number: i32) {
     if let Some(program) = process(site, id, record::file::PID)
         && let Err(error) = program.signal(number)
     {
@@ -79,13 +79,13 @@ pub(crate) fn signal(site: &Site, id: &ContainerId, number: i32) {
 
 /// Delivers a requested signal to the program of a container, or to every process in its group.
 /// Returns the number of signalled processes; 0 if none lives.
-pub(crate) fn deliver(site: &Site, id: &ContainerId, group: Option<&Group>, number: i32, whom: Whom) -> anyhow::Result<u32> {
+pub(crate) fn deliver(site: &NodeContext, id: &ContainerId, group: Option<&Group>, number: i32, whom: SignalTarget) -> anyhow::Result<u32> {
     let members = || group.map(Group::pids).transpose().map(Option::unwrap_or_default);
-    let processes: Vec<Watched> = match whom {
-        Whom::Program => process(site, id, record::file::PID).into_iter().collect(),
-        Whom::All => {
-            let open = |pid: i32| Watched::open(pid, starttime_of(pid).ok()??).ok()?;
-            let held: Vec<Watched> = members()?.into_iter().filter_map(open).collect();
+    let processes: Vec<WatchedProcess> = match whom {
+        SignalTarget::Program => process(site, id, record::file::PID).into_iter().collect(),
+        SignalTarget::All => {
+            let open = |pid: i32| WatchedProcess::open(pid, starttime_of(pid).ok()??).ok()?;
+            let held: Vec<WatchedProcess> = members()?.into_iter().filter_map(open).collect();
             // Only processes that are still members after their pidfd was opened. Otherwise the pid
             // could belong to an unrelated process.
             let still = members()?;
@@ -99,7 +99,7 @@ pub(crate) fn deliver(site: &Site, id: &ContainerId, group: Option<&Group>, numb
 }
 
 /// Kills every process of a container.
-pub(crate) fn kill(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>) {
+pub(crate) fn kill(site: &NodeContext, id: &ContainerId, group: Option<&Arc<Group>>) {
     let Some(group) = group else {
         signal(site, id, KILL);
         return;
@@ -111,8 +111,8 @@ pub(crate) fn kill(site: &Site, id: &ContainerId, group: Option<&Arc<Group>>) {
 }
 
 /// The process that a file of the container names. `None` if it is gone.
-fn process(site: &Site, id: &ContainerId, name: &str) -> Option<Watched> {
+fn process(site: &NodeContext, id: &ContainerId, name: &str) -> Option<WatchedProcess> {
     let text = std::fs::read_to_string(site.layout.container(id).join(name)).ok()?;
-    let Identity { pid, starttime } = Identity::decode(&text)?;
-    Watched::open(pid, starttime).ok()?
+    let ProcessIdentity { pid, starttime } = ProcessIdentity::decode(&text)?;
+    WatchedProcess::open(pid, starttime).ok()?
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use headroom_config::HealthChecks;
 use headroom_types::Bytes;
-use headroom_types::exit::{LeftBy, Unattributed};
-use headroom_types::unattributed::{Leavers, owners};
+use headroom_types::exit::{LeftoverOwner, Unattributed};
+use headroom_types::unattributed::{LeftoverOwners, owners};
 use tokio::sync::{mpsc, watch};
 
-use crate::run::Input;
-use crate::site::Site;
+use crate::run::AgentInput;
+use crate::site::NodeContext;
 
 /// Interval between measurements.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -35,7 +35,7 @@ pub(crate) struct Leftovers(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     memory: Bytes,
-    leavers: Leavers,
+    leavers: LeftoverOwners,
 }
 
 impl Leftovers {
@@ -68,23 +68,23 @@ impl Leftovers {
 
 /// The reported memory, and the resulting problem of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct UnattributedFinding {
     pub(crate) memory: Bytes,
-    pub(crate) left_by: Vec<LeftBy>,
+    pub(crate) left_by: Vec<LeftoverOwner>,
     /// Why the node takes no work. `None` while the memory is below the allowed share.
     pub(crate) ill: Option<String>,
 }
 
 /// Measures periodically until the loop has ended.
 pub(crate) async fn watch(
-    site: Arc<Site>,
+    site: Arc<NodeContext>,
     offers: Bytes,
     mut wanted: watch::Receiver<HealthChecks>,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<AgentInput>,
 ) {
     let floor = floor(offers);
     let mut filter = Filter::new(floor);
-    let mut reported = Found::default();
+    let mut reported = UnattributedFinding::default();
     let mut ticks = tokio::time::interval(LOOK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -112,8 +112,8 @@ pub(crate) async fn watch(
         let ill = ill(memory, offers, max, &left_by);
         // Owners that are recorded later appear in the next report.
         if (memory, ill.is_some()) != (reported.memory, reported.ill.is_some()) {
-            reported = Found { memory, left_by, ill };
-            if inputs.send(Input::Unattributed(reported.clone())).await.is_err() {
+            reported = UnattributedFinding { memory, left_by, ill };
+            if inputs.send(AgentInput::Unattributed(reported.clone())).await.is_err() {
                 return;
             }
         }
@@ -126,7 +126,7 @@ pub(crate) fn floor(offers: Bytes) -> Bytes {
 }
 
 /// Why the node takes no work. `max` is in thousandths of the node's offer.
-fn ill(memory: Bytes, offers: Bytes, max: u32, left_by: &[LeftBy]) -> Option<String> {
+fn ill(memory: Bytes, offers: Bytes, max: u32, left_by: &[LeftoverOwner]) -> Option<String> {
     let limit = offers.mul_ratio(u64::from(max), 1000);
     let exceeded = !memory.is_zero() && memory > limit;
     exceeded.then(|| {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn above_its_share_the_node_says_who_left_it() {
-        let left_by = [LeftBy { name: "etl.1.e1.c2".into(), memory: MIB(800) }];
+        let left_by = [LeftoverOwner { name: "etl.1.e1.c2".into(), memory: MIB(800) }];
         assert_eq!(ill(MIB(256), MIB(1024), 250, &left_by), None, "a quarter is allowed");
         let why = ill(MIB(257), MIB(1024), 250, &left_by).expect("too much");
         assert!(why.starts_with("257 MiB of 1 GiB are held by memory that no running container owns (limit 256 MiB)"), "{why}");

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use headroom_client::Client;
 use headroom_types::{AppId, ContainerId};
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 use tokio::sync::mpsc;
 
-use crate::disk::{Layout, file};
+use crate::disk::{StateLayout, file};
 use crate::logs;
-use crate::run::Input;
-use crate::site::Site;
+use crate::run::AgentInput;
+use crate::site::NodeContext;
 
 /// Interval of the log limit check.
 const BOUND: Duration = Duration::from_secs(1);
@@ -31,11 +31,11 @@ const ASK: Duration = Duration::from_secs(10);
 const RARELY: Duration = Duration::from_secs(600);
 
 /// Collects garbage until the loop has ended.
-pub(crate) async fn keep(site: Arc<Site>, rm: Client, inputs: mpsc::Sender<Input>) {
+pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sender<AgentInput>) {
     let (mut bound, mut sweep) = (tokio::time::interval(BOUND), tokio::time::interval(SWEEP));
     let mut ask = tokio::time::interval(ASK);
     ask.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut patience = Patience::default();
+    let mut patience = QuerySchedule::default();
     bound.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let quiet: Arc<Mutex<Quiet>> = Arc::default();
     loop {
@@ -59,12 +59,12 @@ pub(crate) async fn keep(site: Arc<Site>, rm: Client, inputs: mpsc::Sender<Input
 
 /// Removes the directories of ended applications. The agent must ask: an application may have no
 /// container here for hours, and a restarted master finds its journal in the directory.
-async fn leave_what_is_over(layout: &Layout, rm: &Client, resting: Vec<AppId>) {
+async fn leave_what_is_over(layout: &StateLayout, rm: &Client, resting: Vec<AppId>) {
     for app in resting {
         let over = match rm.app(&app).await {
             Ok(view) => view.state.is_final(),
             // So long ago that the resource manager no longer knows it.
-            Err(error) => error.code() == Some(Code::HR0404),
+            Err(error) => error.code() == Some(ErrorCode::HR0404),
         };
         let (layout, of) = (layout.clone(), app.clone());
         if over
@@ -79,9 +79,9 @@ async fn leave_what_is_over(layout: &Layout, rm: &Client, resting: Vec<AppId>) {
 /// Schedule of the queries about applications without containers: the interval doubles with each
 /// query.
 #[derive(Debug, Default)]
-struct Patience(BTreeMap<AppId, (Instant, Duration)>);
+struct QuerySchedule(BTreeMap<AppId, (Instant, Duration)>);
 
-impl Patience {
+impl QuerySchedule {
     /// The applications of `resting` whose query is due. Applications no longer in `resting` are
     /// dropped.
     fn due(&mut self, resting: Vec<AppId>, now: Instant) -> Vec<AppId> {
@@ -102,7 +102,7 @@ impl Patience {
 /// lengths mean new output. Containers with task logs are always checked.
 type Quiet = BTreeMap<ContainerId, [u64; 2]>;
 
-fn bound_logs(site: &Site, quiet: &mut Quiet) {
+fn bound_logs(site: &NodeContext, quiet: &mut Quiet) {
     let mut still = Quiet::new();
     for id in site.layout.list().unwrap_or_default() {
         if site.layout.is_forgotten(&id) {
@@ -121,13 +121,13 @@ fn bound_logs(site: &Site, quiet: &mut Quiet) {
 
 /// Removes forgotten containers after their retention, and directories of applications without
 /// containers.
-fn sweep_away(layout: &Layout, keep: Duration) {
+fn sweep_away(layout: &StateLayout, keep: Duration) {
     if let Err(error) = layout.remove_older(keep, SystemTime::now()) {
         tracing::warn!(%error, "old logs cannot be removed, trying again in a minute");
     }
 }
 
-impl Layout {
+impl StateLayout {
     /// Applications with a directory, but without a container that is still needed.
     pub(crate) fn resting(&self) -> io::Result<Vec<AppId>> {
         let names = fs::read_dir(self.apps())?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_rests_for_long_is_asked_about_less_and_less_often() {
-        let (mut patience, begun) = (Patience::default(), Instant::now());
+        let (mut patience, begun) = (QuerySchedule::default(), Instant::now());
         let app: AppId = "job.1".parse().expect("id");
         let mut asked = Vec::new();
         for second in (0..3600).step_by(10) {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn only_what_is_old_and_needed_by_nobody_goes() {
         let dir = tempfile::tempdir().expect("dir");
-        let layout = Layout::open(dir.path()).expect("opens");
+        let layout = StateLayout::open(dir.path()).expect("opens");
         let ids = ["old.1.e1.c1", "old.1.e1.c2", "new.2.e1.c3"].map(|id| id.parse().expect("id"));
         for id in &ids {
             fs::create_dir_all(layout.container(id)).expect("makes");

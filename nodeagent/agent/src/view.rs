@@ -2,24 +2,24 @@
 //! and changes nothing.
 
 use headroom_node_core::agent;
-use headroom_node_core::container::State;
-use headroom_node_core::sync::Scope;
+use headroom_node_core::container::LifecyclePhase;
+use headroom_node_core::sync::ReportScope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
-use headroom_wire::v1::nodes::{Health, NodeReport, Observed, Phase, RefusedSize, RegisterNode};
+use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, ObservedContainer, NodeContainerPhase, RefusedSize, RegisterNode};
 
-use crate::doctor::{self, Finding};
-use crate::http::{Detail, Diagnosis, Inside, Question};
-use crate::run::Loop;
+use crate::doctor::{self, DoctorFinding};
+use crate::http::{Detail, Diagnosis, AccessTarget, AgentQuery};
+use crate::run::NodeAgentLoop;
 use crate::{host, sample};
 
 /// Maximum number of exit reports in one message; each may contain a timeline. The others follow in
 /// later messages.
 const ENDS_AT_ONCE: usize = 32;
 
-impl Loop {
-    fn observed(&self, id: &ContainerId, c: &agent::Container) -> Option<Observed> {
+impl NodeAgentLoop {
+    fn observed(&self, id: &ContainerId, c: &agent::AgentContainer) -> Option<ObservedContainer> {
         let last = self.live.get(id).and_then(|l| l.meter.as_ref()).and_then(|m| sample::locked(m).last());
-        Some(Observed {
+        Some(ObservedContainer {
             container: id.clone(),
             request: c.order.request.clone(),
             attempt: c.order.attempt,
@@ -33,7 +33,7 @@ impl Loop {
         })
     }
 
-    fn all_observed(&self) -> Vec<Observed> {
+    fn all_observed(&self) -> Vec<ObservedContainer> {
         self.agent.containers().filter_map(|(id, c)| self.observed(id, c)).collect()
     }
 
@@ -54,10 +54,10 @@ impl Loop {
         }
     }
 
-    pub(crate) fn report(&self, epoch: Epoch, scope: &Scope) -> NodeReport {
+    pub(crate) fn report(&self, epoch: Epoch, scope: &ReportScope) -> NodeReport {
         let containers = match scope {
-            Scope::All => self.all_observed(),
-            Scope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
+            ReportScope::All => self.all_observed(),
+            ReportScope::Changed(ids) => ids.iter().filter_map(|id| self.observed(id, self.agent.get(id)?)).collect(),
         };
         NodeReport {
             epoch,
@@ -72,16 +72,16 @@ impl Loop {
     }
 
     /// The health of the node. A closing node takes no work.
-    fn health(&self) -> Health {
+    fn health(&self) -> NodeHealthState {
         match self.closing {
-            Some(_) => Health::Unhealthy { reason: "the node agent is being closed".into() },
+            Some(_) => NodeHealthState::Unhealthy { reason: "the node agent is being closed".into() },
             None => {
                 let ills: Vec<&str> = self.ills.iter().chain(&self.unattributed.ill).map(String::as_str).collect();
                 match (&self.facts.health, ills.as_slice()) {
                     (proof, []) => proof.clone(),
-                    (Health::Healthy, ills) => Health::Unhealthy { reason: ills.join("; ") },
-                    (Health::Unhealthy { reason }, ills) => {
-                        Health::Unhealthy { reason: format!("{reason}; {}", ills.join("; ")) }
+                    (NodeHealthState::Healthy, ills) => NodeHealthState::Unhealthy { reason: ills.join("; ") },
+                    (NodeHealthState::Unhealthy { reason }, ills) => {
+                        NodeHealthState::Unhealthy { reason: format!("{reason}; {}", ills.join("; ")) }
                     }
                 }
             }
@@ -97,17 +97,17 @@ impl Loop {
         self.agent.containers().filter_map(|(_, c)| report_of(&c.state)).take(ENDS_AT_ONCE).cloned().collect()
     }
 
-    pub(crate) fn reply(&self, question: Question) {
+    pub(crate) fn reply(&self, question: AgentQuery) {
         match question {
-            Question::Containers(reply) => drop(reply.send(self.all_observed())),
-            Question::Details(reply) => {
+            AgentQuery::Containers(reply) => drop(reply.send(self.all_observed())),
+            AgentQuery::Details(reply) => {
                 let all = self.agent.containers().filter_map(|(id, _)| self.detail(id).map(|detail| *detail));
                 drop(reply.send(all.collect()));
             }
-            Question::Container(id, reply) => drop(reply.send(self.detail(&id))),
-            Question::Inside(id, reply) => drop(reply.send(self.inside(&id))),
-            Question::Metrics(reply) => drop(reply.send(self.page())),
-            Question::Doctor(reply) => drop(reply.send(Diagnosis {
+            AgentQuery::Container(id, reply) => drop(reply.send(self.detail(&id))),
+            AgentQuery::Inside(id, reply) => drop(reply.send(self.inside(&id))),
+            AgentQuery::Metrics(reply) => drop(reply.send(self.page())),
+            AgentQuery::Doctor(reply) => drop(reply.send(Diagnosis {
                 enforcer: self.facts.site.kind().to_string(),
                 root: self.facts.site.enforcer.root(),
                 health: self.health(),
@@ -120,17 +120,17 @@ impl Loop {
     }
 
     /// The findings of the start, with the current value of unattributed memory.
-    fn host_findings(&self) -> Vec<Finding> {
+    fn host_findings(&self) -> Vec<DoctorFinding> {
         let measured = self.facts.site.kind().is_kernel().then_some((self.unattributed.memory, self.facts.offers.memory));
         let left = doctor::left_behind(measured);
         self.facts.host.iter().map(|finding| if finding.code == left.code { left.clone() } else { finding.clone() }).collect()
     }
 
     /// The data for access to a container.
-    fn inside(&self, id: &ContainerId) -> Option<Box<Inside>> {
+    fn inside(&self, id: &ContainerId) -> Option<Box<AccessTarget>> {
         let phase = phase(&self.agent.get(id)?.state)?;
         let live = self.live.get(id);
-        Some(Box::new(Inside {
+        Some(Box::new(AccessTarget {
             phase,
             order: live.and_then(|live| live.order.clone()),
             group: live.and_then(|live| live.group.clone()),
@@ -149,21 +149,21 @@ impl Loop {
     }
 }
 
-fn report_of(state: &State) -> Option<&ExitReport> {
+fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     match state {
-        State::Exited { report, .. } => Some(report),
-        State::New | State::Preparing { .. } | State::Starting { .. } | State::Running => None,
-        State::Stopping { .. } | State::Acked => None,
+        LifecyclePhase::Exited { report, .. } => Some(report),
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => None,
+        LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
     }
 }
 
-fn phase(state: &State) -> Option<Phase> {
+fn phase(state: &LifecyclePhase) -> Option<NodeContainerPhase> {
     Some(match state {
-        State::New | State::Preparing { .. } => Phase::Preparing,
-        State::Starting { .. } => Phase::Starting,
-        State::Running => Phase::Running,
-        State::Stopping { .. } => Phase::Stopping,
-        State::Exited { .. } => Phase::Exited,
-        State::Acked => return None,
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } => NodeContainerPhase::Preparing,
+        LifecyclePhase::Starting { .. } => NodeContainerPhase::Starting,
+        LifecyclePhase::Running => NodeContainerPhase::Running,
+        LifecyclePhase::Stopping { .. } => NodeContainerPhase::Stopping,
+        LifecyclePhase::Exited { .. } => NodeContainerPhase::Exited,
+        LifecyclePhase::Acked => return None,
     })
 }

@@ -13,12 +13,12 @@ use crate::error::{CgroupError, Result};
 use crate::layout::{AGENT, PROCS, checked, dir_in, v1_mount, v2_membership, v2_mount};
 use crate::parse::{self, Mount};
 use crate::plan::Controllers;
-use crate::tree::Dir;
+use crate::tree::CgroupDir;
 use crate::{poll, procs, v1, v2};
 
 /// The request of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct EnforcerRequest {
     /// The required kind; `None` selects the best usable one.
     pub kind: Option<EnforcerKind>,
     /// The root directory, such as the delegated cgroup of the cgroup holder's unit (v1: in the
@@ -33,7 +33,7 @@ pub struct Wanted {
 
 /// The result of the detection.
 #[derive(Debug)]
-pub struct Found {
+pub struct DetectedEnforcer {
     /// The enforcer, ready for use.
     pub enforcer: Enforcer,
     /// The reasons for this enforcer, and against better ones.
@@ -41,7 +41,7 @@ pub struct Found {
 }
 
 /// Chooses an enforcer and prepares its directories.
-pub fn detect(wanted: &Wanted) -> Result<Found> {
+pub fn detect(wanted: &EnforcerRequest) -> Result<DetectedEnforcer> {
     checked(&wanted.name)?;
     let host = Host::read();
     let mut notes = vec![host.mode()];
@@ -59,7 +59,7 @@ pub fn detect(wanted: &Wanted) -> Result<Found> {
             }
         };
         match attempt {
-            Ok(enforcer) => return Ok(Found { enforcer, notes }),
+            Ok(enforcer) => return Ok(DetectedEnforcer { enforcer, notes }),
             Err(error) => notes.push(format!("no {kind}: {}", chain(&error))),
         }
     }
@@ -108,7 +108,7 @@ fn unavailable(kind: EnforcerKind, why: String) -> CgroupError {
     CgroupError::Unavailable { kind, why: vec![why] }
 }
 
-fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::V2> {
+fn cgroup2(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v2::V2> {
     let no = |why: String| unavailable(EnforcerKind::Cgroup2, why);
     let mount = v2_mount(&host.mounts).ok_or_else(|| no("no cgroup2 file system is mounted".into()))?;
     let own = v2_membership(&host.own).and_then(|path| dir_in(mount, path));
@@ -126,7 +126,7 @@ fn cgroup2(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v2::
 }
 
 /// Checked before any directory is created, so that an unusable hierarchy stays unchanged.
-fn must_offer_memory(dir: &Dir) -> Result<()> {
+fn must_offer_memory(dir: &CgroupDir) -> Result<()> {
     if offered(dir)?.memory {
         return Ok(());
     }
@@ -135,21 +135,21 @@ fn must_offer_memory(dir: &Dir) -> Result<()> {
 }
 
 /// The controllers that a directory can pass to its children.
-fn offered(dir: &Dir) -> Result<Controllers> {
+fn offered(dir: &CgroupDir) -> Result<Controllers> {
     Ok(Controllers::from_words(&parse::words(&dir.read("cgroup.controllers")?)))
 }
 
 /// The root that the caller chose. It is created if only its last component is missing.
-fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<Dir> {
-    let dir = match (Dir::open_if_there(given)?, given.parent(), given.file_name().and_then(|n| n.to_str())) {
+fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Result<CgroupDir> {
+    let dir = match (CgroupDir::open_if_there(given)?, given.parent(), given.file_name().and_then(|n| n.to_str())) {
         (Some(dir), _, _) => dir,
         (None, Some(parent), Some(name)) => {
-            let parent = Dir::open(parent)?;
+            let parent = CgroupDir::open(parent)?;
             must_offer_memory(&parent)?;
             offer_from_real_root(&parent, notes)?;
             parent.make(name)?
         }
-        (None, _, _) => Dir::open(given)?,
+        (None, _, _) => CgroupDir::open(given)?,
     };
     if own == Some(given) {
         move_self_into(&dir, notes)?;
@@ -160,8 +160,8 @@ fn given_root(given: &Path, own: Option<&Path>, notes: &mut Vec<String>) -> Resu
 /// A root that this module chooses. A process in the real root gets a directory below it. Otherwise
 /// our own cgroup is used if no other process is in it. Otherwise the top is used if it already
 /// passes on the memory controller.
-fn found_root(mount: &Mount, own: Option<&Path>, wanted: &Wanted, notes: &mut Vec<String>) -> Result<Dir> {
-    let (top, name) = (Dir::open(&mount.point)?, &wanted.name);
+fn found_root(mount: &Mount, own: Option<&Path>, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<CgroupDir> {
+    let (top, name) = (CgroupDir::open(&mount.point)?, &wanted.name);
     must_offer_memory(&top)?;
     let own = own.unwrap_or(&mount.point);
     if own == mount.point {
@@ -172,7 +172,7 @@ fn found_root(mount: &Mount, own: Option<&Path>, wanted: &Wanted, notes: &mut Ve
         offer_from_real_root(&top, notes)?;
         return top.ensure(name);
     }
-    let mine = Dir::open(own)?;
+    let mine = CgroupDir::open(own)?;
     let pids = parse::pids(&mine.read(PROCS)?);
     let alone = pids.iter().all(|pid| is_own(*pid) || wanted.attached && is_attached(*pid));
     if alone && offered(&mine)?.memory {
@@ -200,12 +200,12 @@ fn is_attached(pid: i32) -> bool {
 }
 
 /// The real root has no `cgroup.type`; the root of a cgroup namespace has one.
-fn is_real_root(dir: &Dir) -> Result<bool> {
+fn is_real_root(dir: &CgroupDir) -> Result<bool> {
     Ok(dir.read_if_there("cgroup.type")?.is_none())
 }
 
 /// Enables our controllers at the real root; any other directory stays unchanged.
-fn offer_from_real_root(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
+fn offer_from_real_root(dir: &CgroupDir, notes: &mut Vec<String>) -> Result<()> {
     if !is_real_root(dir)? {
         return Ok(());
     }
@@ -218,7 +218,7 @@ fn offer_from_real_root(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
 
 /// Moves this process one level down, because a directory with processes cannot have controlled
 /// children.
-fn move_self_into(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
+fn move_self_into(dir: &CgroupDir, notes: &mut Vec<String>) -> Result<()> {
     dir.ensure(AGENT)?.write(PROCS, "0")?;
     notes.push(format!("cgroup2: this process moved to {}", dir.path().join(AGENT).display()));
     Ok(())
@@ -226,12 +226,12 @@ fn move_self_into(dir: &Dir, notes: &mut Vec<String>) -> Result<()> {
 
 /// Moves another process. An ended process needs no move. A process that stays prevents the
 /// controllers from being enabled, and that error is reported there.
-fn move_other_into(dir: &Dir, pid: i32, notes: &mut Vec<String>) {
+fn move_other_into(dir: &CgroupDir, pid: i32, notes: &mut Vec<String>) {
     let moved = dir.ensure(AGENT).and_then(|agent| agent.write(PROCS, &pid.to_string()));
     notes.extend(moved.err().map(|error| format!("cgroup2: process {pid} stays: {}", chain(&error))));
 }
 
-fn cgroup1(host: &Host, wanted: &Wanted, notes: &mut Vec<String>) -> Result<v1::V1> {
+fn cgroup1(host: &Host, wanted: &EnforcerRequest, notes: &mut Vec<String>) -> Result<v1::V1> {
     let no = |why: &str| unavailable(EnforcerKind::Cgroup1, why.into());
     let mount = v1_mount(&host.mounts, "memory").ok_or_else(|| no("no v1 memory hierarchy is mounted"))?;
     let memory = wanted.root.clone().unwrap_or_else(|| mount.point.join(&wanted.name));
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_name_that_leaves_its_directory_is_refused_before_anything_is_touched() {
-        let wanted = Wanted { kind: None, root: None, name: "../x".into(), attached: false };
+        let wanted = EnforcerRequest { kind: None, root: None, name: "../x".into(), attached: false };
         assert!(matches!(detect(&wanted), Err(CgroupError::Name(_))));
     }
 }

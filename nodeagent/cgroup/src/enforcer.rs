@@ -5,12 +5,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headroom_types::exit::{GroupFacts, MemoryEvents};
+use headroom_types::exit::{CgroupStats, MemoryEvents};
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
 use crate::group::Group;
-use crate::plan::Limits;
+use crate::plan::GroupLimits;
 use crate::{poll, procs, v1, v2};
 
 /// Maximum time until a removed root is empty.
@@ -57,7 +57,7 @@ impl Enforcer {
 
     /// Creates a container group with its `main`. Every limit is read back; a group without its
     /// limits is removed again.
-    pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
+    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<Group> {
         match self {
             Enforcer::Cgroup2(e) => e.create(name, limits).map(Group::Cgroup2),
             Enforcer::Cgroup1(e) => e.create(name, limits).map(Group::Cgroup1),
@@ -71,7 +71,7 @@ impl Enforcer {
         match self {
             Enforcer::Cgroup2(e) => Ok(e.open(name)?.map(Group::Cgroup2)),
             Enforcer::Cgroup1(e) => Ok(e.open(name)?.map(Group::Cgroup1)),
-            Enforcer::Poll(e) => e.create(name, &Limits::default()).map(|g| Some(Group::Poll(g))),
+            Enforcer::Poll(e) => e.create(name, &GroupLimits::default()).map(|g| Some(Group::Poll(g))),
         }
     }
 
@@ -104,11 +104,11 @@ impl Enforcer {
     }
 
     /// Counters of the fence; all zero for poll.
-    pub fn fence_facts(&self) -> Result<GroupFacts> {
+    pub fn fence_facts(&self) -> Result<CgroupStats> {
         match self {
             Enforcer::Cgroup2(e) => e.fence()?.facts(),
             Enforcer::Cgroup1(e) => e.fence()?.facts(),
-            Enforcer::Poll(_) => Ok(GroupFacts::default()),
+            Enforcer::Poll(_) => Ok(CgroupStats::default()),
         }
     }
 

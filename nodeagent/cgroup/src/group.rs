@@ -6,12 +6,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat, Victim};
+use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat, VictimProcess};
 use headroom_types::{Bytes, EnforcerKind};
 
 use crate::error::Result;
 use crate::hold::{self, Frozen};
-use crate::plan::Limits;
+use crate::plan::GroupLimits;
 use crate::probe::Probe;
 use crate::unattributed::Charged;
 use crate::{detect, poll, procs, v1, v2};
@@ -20,12 +20,12 @@ use crate::{detect, poll, procs, v1, v2};
 #[derive(Debug)]
 pub enum Group {
     /// A directory of cgroup v2.
-    Cgroup2(v2::Group),
+    Cgroup2(v2::CgroupV2Group),
     /// A directory in the v1 memory hierarchy, with mirrors for pids and cpu where those are
     /// mounted.
-    Cgroup1(v1::Group),
+    Cgroup1(v1::CgroupV1Group),
     /// A process tree.
-    Poll(poll::Group),
+    Poll(poll::PollGroup),
 }
 
 impl Group {
@@ -34,12 +34,12 @@ impl Group {
     /// process tree.
     pub fn attach(kind: EnforcerKind, path: &Path) -> Result<Group> {
         match kind {
-            EnforcerKind::Cgroup2 => v2::Group::attach(path).map(Group::Cgroup2),
+            EnforcerKind::Cgroup2 => v2::CgroupV2Group::attach(path).map(Group::Cgroup2),
             EnforcerKind::Cgroup1 => {
                 let [pids, cpu] = detect::mirrors(path);
-                v1::Group::attach(path, pids.as_deref(), cpu.as_deref()).map(Group::Cgroup1)
+                v1::CgroupV1Group::attach(path, pids.as_deref(), cpu.as_deref()).map(Group::Cgroup1)
             }
-            EnforcerKind::Poll => Ok(Group::Poll(poll::Group::own())),
+            EnforcerKind::Poll => Ok(Group::Poll(poll::PollGroup::own())),
         }
     }
 
@@ -108,7 +108,7 @@ impl Group {
 
     /// The counters from the texts of `counter_files`, which the shim read right after the end.
     /// `None` when a required file is missing.
-    pub fn facts_from_texts(kind: EnforcerKind, texts: &[(PathBuf, String)]) -> Option<GroupFacts> {
+    pub fn facts_from_texts(kind: EnforcerKind, texts: &[(PathBuf, String)]) -> Option<CgroupStats> {
         // The shortest directory is the group itself; the others lie below it.
         let own = texts.iter().filter_map(|(path, _)| path.parent()).min_by_key(|dir| dir.as_os_str().len())?;
         let text = |dir: &Path, file: &str| texts.iter().find(|(p, _)| p == &dir.join(file)).map(|(_, t)| t.clone());
@@ -127,7 +127,7 @@ impl Group {
     }
 
     /// All counters at one moment.
-    pub fn facts(&self) -> Result<GroupFacts> {
+    pub fn facts(&self) -> Result<CgroupStats> {
         match self {
             Group::Cgroup2(g) => g.facts(),
             Group::Cgroup1(g) => g.facts(),
@@ -192,7 +192,7 @@ impl Group {
     }
 
     /// The largest processes in it and below by resident memory, largest first.
-    pub fn largest(&self, n: usize) -> Vec<Victim> {
+    pub fn largest(&self, n: usize) -> Vec<VictimProcess> {
         procs::largest(&self.pids().unwrap_or_default(), n)
     }
 
@@ -211,7 +211,7 @@ impl Group {
     pub fn hold_at(&self, limit: Bytes) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_throttled(limit)),
-            Group::Cgroup1(g) => g.set_waiting(v1::AtLimit::Wait),
+            Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Wait),
             Group::Poll(_) => Ok(()),
         }
     }
@@ -240,7 +240,7 @@ impl Group {
                 let free = g.dir().set(&hold::v2_unthrottled());
                 g.dir().set(&hold::v2_frozen(Frozen::No)).and(free)
             }
-            Group::Cgroup1(g) => g.set_waiting(v1::AtLimit::Kill),
+            Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Kill),
             Group::Poll(_) => Ok(()),
         }
     }
@@ -295,7 +295,7 @@ impl Group {
     }
 
     /// Creates the group of a task, next to `main`.
-    pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
+    pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<Group> {
         match self {
             Group::Cgroup2(g) => g.create_task(name, limits).map(Group::Cgroup2),
             Group::Cgroup1(g) => g.create_task(name, limits).map(Group::Cgroup1),

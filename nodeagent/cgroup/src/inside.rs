@@ -14,7 +14,7 @@ const MOST_OPEN: usize = 4096;
 
 /// The result of one inspection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inside {
+pub struct ProcessInspection {
     /// The pid.
     pub pid: i32,
     /// Its `/proc/PID/smaps`, at most 32 MiB of it.
@@ -26,12 +26,12 @@ pub struct Inside {
 }
 
 /// Inspects process `pid`. It is an error when the process is gone or access is denied.
-pub fn look(pid: i32) -> io::Result<Inside> {
+pub fn look(pid: i32) -> io::Result<ProcessInspection> {
     let mut smaps = Vec::new();
     File::open(format!("/proc/{pid}/smaps"))?.take(MOST_TEXT).read_to_end(&mut smaps)?;
     // The program chooses the names of mapped files, and they need not be UTF-8.
     let smaps = String::from_utf8(smaps).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
-    let mut inside = Inside { pid, smaps, ..Inside::default() };
+    let mut inside = ProcessInspection { pid, smaps, ..ProcessInspection::default() };
     // Descriptors may be inaccessible where mappings are not. A process that ends in between has
     // none.
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().take(MOST_OPEN) {

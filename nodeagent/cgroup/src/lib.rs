@@ -34,11 +34,11 @@ pub mod v1;
 pub mod v2;
 pub mod watch;
 
-pub use detect::{Found, Wanted, detect};
+pub use detect::{DetectedEnforcer, EnforcerRequest, detect};
 pub use enforcer::Enforcer;
 pub use error::CgroupError;
 pub use group::Group;
-pub use offers::{Mode, Offers, offers};
-pub use plan::{Limits, OomGroup};
-pub use probe::{Look, Probe, Room};
+pub use offers::{HierarchyMode, CgroupFeatures, offers};
+pub use plan::{GroupLimits, OomGroup};
+pub use probe::{UsageSample, Probe, ReadBuffer};
 pub use watch::Watch;

@@ -9,7 +9,7 @@ use crate::parse;
 
 /// The mounted hierarchies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum HierarchyMode {
     /// v2 with its controllers.
     Unified,
     /// v2 is mounted, and v1 has the memory controller.
@@ -22,9 +22,9 @@ pub enum Mode {
 
 /// The available features.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offers {
+pub struct CgroupFeatures {
     /// The mounted hierarchies.
-    pub mode: Mode,
+    pub mode: HierarchyMode,
     /// The directory for new groups, in the hierarchy that has the memory controller.
     pub dir: Option<PathBuf>,
     /// Available controllers there, by the kernel's names.
@@ -43,7 +43,7 @@ pub struct Offers {
 }
 
 /// Detects the features. `root` is the chosen root directory, if any.
-pub fn offers(root: Option<&Path>) -> Offers {
+pub fn offers(root: Option<&Path>) -> CgroupFeatures {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mounts = parse::mountinfo(&text("/proc/self/mountinfo"));
     let own = parse::self_cgroup(&text("/proc/self/cgroup"));
@@ -59,13 +59,13 @@ pub fn offers(root: Option<&Path>) -> Offers {
             let seen = example(&dir);
             let has = |file: &str| seen.as_ref().map(|group| group.join(file).exists());
             let (oom_group, kill, high) = (has("memory.oom.group"), has("cgroup.kill"), has("memory.high"));
-            Offers { mode: Mode::Unified, writable: may_make(&dir), dir: Some(dir), controllers, oom_group, kill, high }
+            CgroupFeatures { mode: HierarchyMode::Unified, writable: may_make(&dir), dir: Some(dir), controllers, oom_group, kill, high }
         }
         (None, Some(v1)) => {
             let known = ["memory", "pids", "cpu", "blkio"].into_iter().filter(|c| v1_mount(&mounts, c).is_some());
             let dir = root.map_or_else(|| v1.point.clone(), there);
-            Offers {
-                mode: if v2.is_some() { Mode::Hybrid } else { Mode::V1 },
+            CgroupFeatures {
+                mode: if v2.is_some() { HierarchyMode::Hybrid } else { HierarchyMode::V1 },
                 controllers: known.map(str::to_owned).collect(),
                 writable: may_make(&dir),
                 dir: Some(dir),
@@ -74,8 +74,8 @@ pub fn offers(root: Option<&Path>) -> Offers {
                 high: Some(false),
             }
         }
-        (None, None) => Offers {
-            mode: Mode::Nothing,
+        (None, None) => CgroupFeatures {
+            mode: HierarchyMode::Nothing,
             dir: v2.map(|mount| mount.point.clone()),
             controllers: Vec::new(),
             writable: false,
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn what_is_offered_agrees_with_what_can_be_had() {
         let found = offers(None);
-        if found.mode == Mode::Nothing {
+        if found.mode == HierarchyMode::Nothing {
             assert!(!found.writable && found.controllers.is_empty());
             return;
         }

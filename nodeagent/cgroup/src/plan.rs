@@ -18,7 +18,7 @@ pub enum OomGroup {
 
 /// The limits of one group. `None` leaves the kernel's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct GroupLimits {
     /// Maximum memory. In bytes.
     pub memory: Option<Bytes>,
     /// Maximum number of processes and threads.
@@ -102,7 +102,7 @@ impl Controllers {
 }
 
 /// v2: the limits in the directory of a container or task.
-pub fn v2_limits(limits: &Limits, has: Controllers) -> Vec<Knob> {
+pub fn v2_limits(limits: &GroupLimits, has: Controllers) -> Vec<Knob> {
     let mut knobs = Vec::new();
     if let Some(memory) = limits.memory {
         knobs.push(v2_memory(memory));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_v2_container_gets_every_limit_it_asked_for() {
-        let limits = Limits {
+        let limits = GroupLimits {
             memory: Some(Bytes::from_mib(64)),
             processes: Some(9),
             cpu_weight: Some(50),
@@ -218,12 +218,12 @@ mod tests {
         let knobs = v2_limits(&limits, ALL);
         assert_eq!(files(&knobs), ["memory.max", "memory.swap.max", "pids.max", "cpu.weight"]);
         assert_eq!(knobs[0].value, "67108864");
-        assert!(v2_limits(&Limits::default(), ALL).is_empty());
+        assert!(v2_limits(&GroupLimits::default(), ALL).is_empty());
     }
 
     #[test]
     fn limits_of_absent_controllers_are_left_out_but_memory_never() {
-        let limits = Limits {
+        let limits = GroupLimits {
             memory: Some(Bytes::from_mib(64)),
             processes: Some(9),
             cpu_weight: Some(50),

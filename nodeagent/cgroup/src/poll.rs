@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use headroom_types::exit::{GroupFacts, MemoryStat};
+use headroom_types::exit::{CgroupStats, MemoryStat};
 use procfs::FromRead as _;
 use procfs::process::{SmapsRollup, Stat};
 
 use crate::error::{CgroupError, Result};
 use crate::host::HostKills;
 use crate::layout::checked;
-use crate::plan::Limits;
+use crate::plan::GroupLimits;
 use crate::procs;
 use crate::tree::page_size;
 
@@ -33,8 +33,8 @@ pub struct Poll {
 
 impl Poll {
     /// Creates a group without processes.
-    pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
-        Ok(Group::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
+    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
+        Ok(PollGroup::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
     }
 
     /// Processes killed for lack of memory on the host, since this enforcer was created. Kills for
@@ -46,7 +46,7 @@ impl Poll {
 
 /// A process tree.
 #[derive(Debug)]
-pub struct Group {
+pub struct PollGroup {
     name: String,
     limit: AtomicU64,
     peak: AtomicU64,
@@ -61,15 +61,15 @@ struct Tree {
     members: BTreeMap<i32, u64>,
 }
 
-impl Group {
-    fn new(name: &str, limit: Option<Bytes>, host: Arc<HostKills>) -> Group {
+impl PollGroup {
+    fn new(name: &str, limit: Option<Bytes>, host: Arc<HostKills>) -> PollGroup {
         let limit = AtomicU64::new(limit.map_or(NONE, Bytes::get));
-        Group { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default(), host }
+        PollGroup { name: name.to_owned(), limit, peak: AtomicU64::new(0), tree: Mutex::default(), host }
     }
 
     /// The process tree of the caller.
-    pub fn own() -> Group {
-        let group = Group::new("own", None, Arc::default());
+    pub fn own() -> PollGroup {
+        let group = PollGroup::new("own", None, Arc::default());
         group.set_root_pid(i32::try_from(std::process::id()).unwrap_or_default());
         group
     }
@@ -94,11 +94,11 @@ impl Group {
     }
 
     /// All counters at one moment; the events stay 0, because no kernel counter exists.
-    pub fn facts(&self) -> Result<GroupFacts> {
+    pub fn facts(&self) -> Result<CgroupStats> {
         let (current, stat) = self.sample()?;
         let limit = Some(self.limit.load(Ordering::Relaxed)).filter(|n| *n != NONE).map(Bytes::new);
         let peak = Some(Bytes::new(self.peak.load(Ordering::Relaxed)));
-        Ok(GroupFacts { limit, current, peak, stat, ..GroupFacts::default() })
+        Ok(CgroupStats { limit, current, peak, stat, ..CgroupStats::default() })
     }
 
     /// The sum of the proportional set sizes of all members.
@@ -146,8 +146,8 @@ impl Group {
     }
 
     /// Creates the tree of a task, without processes.
-    pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
-        Ok(Group::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
+    pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<PollGroup> {
+        Ok(PollGroup::new(checked(name)?, limits.memory, Arc::clone(&self.host)))
     }
 
     /// Kills the remaining members; there is no directory to remove.

@@ -36,22 +36,22 @@ pub struct Probe {
     /// v1: the kernel memory, and the kills in `main`.
     v1: Option<(Option<OpenFile>, OpenFile)>,
     /// The last complete read, and the number of reads that reused it.
-    last: Option<(Look, u32)>,
+    last: Option<(UsageSample, u32)>,
 }
 
 /// The buffer that all probes of one round share.
 #[derive(Debug)]
-pub struct Room(Vec<u8>);
+pub struct ReadBuffer(Vec<u8>);
 
-impl Default for Room {
+impl Default for ReadBuffer {
     fn default() -> Self {
-        Room(vec![0; ROOM])
+        ReadBuffer(vec![0; ROOM])
     }
 }
 
 /// The result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct UsageSample {
     /// Memory in use.
     pub current: Bytes,
     /// Memory by kind.
@@ -74,7 +74,7 @@ impl Probe {
     }
 
     /// Reads the files now. `limit` is the limit of the group.
-    pub fn look(&mut self, limit: Bytes, room: &mut Room) -> Result<Look> {
+    pub fn look(&mut self, limit: Bytes, room: &mut ReadBuffer) -> Result<UsageSample> {
         let current = self.usage.number(room)?;
         if let Some((look, times)) = &mut self.last
             && look.current == current
@@ -89,15 +89,15 @@ impl Probe {
         Ok(look)
     }
 
-    fn look_at_all(&self, current: Bytes, room: &mut Room) -> Result<Look> {
+    fn look_at_all(&self, current: Bytes, room: &mut ReadBuffer) -> Result<UsageSample> {
         let Some((kernel, kills)) = &self.v1 else {
             let stat = parse::stat_v2(self.stat.text(room)?);
-            return Ok(Look { current, stat, kills: 0 });
+            return Ok(UsageSample { current, stat, kills: 0 });
         };
         let kernel = kernel.as_ref().and_then(|file| file.number(room).ok());
         let kills = parse::keyed(kills.text(room)?, "oom_kill").unwrap_or(0);
         let stat = parse::stat_v1(self.stat.text(room)?, kernel);
-        Ok(Look { current, stat, kills })
+        Ok(UsageSample { current, stat, kills })
     }
 }
 
@@ -115,14 +115,14 @@ impl OpenFile {
         }
     }
 
-    fn text<'r>(&self, room: &'r mut Room) -> Result<&'r str> {
+    fn text<'r>(&self, room: &'r mut ReadBuffer) -> Result<&'r str> {
         let read = self.file.read_at(&mut room.0, 0);
         let length = read.map_err(|source| CgroupError::Read { path: self.path.clone(), hint: "; the group is gone", source })?;
         let bytes = room.0.get(..length).unwrap_or_default();
         std::str::from_utf8(bytes).map_err(|_| CgroupError::parse(&self.path, "what is no text"))
     }
 
-    fn number(&self, room: &mut Room) -> Result<Bytes> {
+    fn number(&self, room: &mut ReadBuffer) -> Result<Bytes> {
         let text = self.text(room)?;
         parse::number(text).map(Bytes::new).ok_or_else(|| CgroupError::parse(&self.path, text))
     }
@@ -147,7 +147,7 @@ mod tests {
             ("main/oom", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n"),
         ]);
         let mut probe = Probe::v1(dir.path(), "usage", "stat", "kernel", dir.path().join("main/oom")).expect("opens");
-        let (mut room, limit) = (Room::default(), Bytes::from_kib(12));
+        let (mut room, limit) = (ReadBuffer::default(), Bytes::from_kib(12));
         let look = probe.look(limit, &mut room).expect("looks");
         assert_eq!(
             (look.current, look.stat.anon, look.stat.kernel, look.kills),
@@ -163,7 +163,7 @@ mod tests {
     fn kinds_are_read_again_when_the_amount_moves_near_the_limit_and_now_and_then() {
         let dir = group(&[("usage", "4096\n"), ("stat", "anon 4000\n")]);
         let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
-        let mut room = Room::default();
+        let mut room = ReadBuffer::default();
         let mut anon = |limit| probe.look(limit, &mut room).expect("looks").stat.anon.map(Bytes::get);
         let (far, near) = (Bytes::from_mib(1), Bytes::from_kib(5));
         assert_eq!(anon(far), Some(4000));
@@ -183,6 +183,6 @@ mod tests {
         let error = Probe::v2(dir.path(), "other", "stat").expect_err("is not there");
         assert!(error.to_string().contains("other"), "{error}");
         let mut probe = Probe::v2(dir.path(), "usage", "stat").expect("opens");
-        assert!(probe.look(Bytes::from_mib(1), &mut Room::default()).expect_err("no number").to_string().contains("usage"));
+        assert!(probe.look(Bytes::from_mib(1), &mut ReadBuffer::default()).expect_err("no number").to_string().contains("usage"));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use headroom_types::Bytes;
-use headroom_types::exit::Victim;
+use headroom_types::exit::VictimProcess;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use procfs::FromRead as _;
 use procfs::process::Stat;
@@ -41,12 +41,12 @@ fn rss(stat: &Stat) -> Bytes {
 }
 
 /// The `n` largest of `pids` by resident memory, largest first.
-pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<Victim> {
-    let mut all: Vec<Victim> = pids
+pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<VictimProcess> {
+    let mut all: Vec<VictimProcess> = pids
         .iter()
         .filter_map(|pid| stat(*pid))
         .filter(|s| !ended(s))
-        .map(|s| Victim { pid: s.pid, rss: rss(&s), name: s.comm })
+        .map(|s| VictimProcess { pid: s.pid, rss: rss(&s), name: s.comm })
         .collect();
     all.sort_by(|a, b| b.rss.cmp(&a.rss).then(a.pid.cmp(&b.pid)));
     all.truncate(n);

@@ -27,21 +27,21 @@ const ROOM: usize = 8 * 1024;
 
 /// An open cgroup directory.
 #[derive(Debug)]
-pub struct Dir {
+pub struct CgroupDir {
     fd: OwnedFd,
     path: PathBuf,
 }
 
-impl Dir {
+impl CgroupDir {
     /// Opens the directory.
-    pub fn open(path: &Path) -> Result<Dir> {
-        Dir::open_if_there(path)?.ok_or_else(|| open_error(path, Errno::ENOENT))
+    pub fn open(path: &Path) -> Result<CgroupDir> {
+        CgroupDir::open_if_there(path)?.ok_or_else(|| open_error(path, Errno::ENOENT))
     }
 
     /// Opens the directory; `None` when it does not exist.
-    pub fn open_if_there(path: &Path) -> Result<Option<Dir>> {
+    pub fn open_if_there(path: &Path) -> Result<Option<CgroupDir>> {
         match openat(AT_FDCWD, path, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
-            Ok(fd) => Ok(Some(Dir { fd, path: path.to_owned() })),
+            Ok(fd) => Ok(Some(CgroupDir { fd, path: path.to_owned() })),
             Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(open_error(path, errno)),
         }
@@ -58,24 +58,24 @@ impl Dir {
     }
 
     /// Opens a subdirectory; `None` when it does not exist.
-    pub fn child(&self, name: &str) -> Result<Option<Dir>> {
+    pub fn child(&self, name: &str) -> Result<Option<CgroupDir>> {
         let path = self.path.join(name);
         match openat(&self.fd, name, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty()) {
-            Ok(fd) => Ok(Some(Dir { fd, path })),
+            Ok(fd) => Ok(Some(CgroupDir { fd, path })),
             Err(Errno::ENOENT | Errno::ENODEV) => Ok(None),
             Err(errno) => Err(open_error(&path, errno)),
         }
     }
 
     /// Creates a subdirectory; an existing one is an error.
-    pub fn make(&self, name: &str) -> Result<Dir> {
+    pub fn make(&self, name: &str) -> Result<CgroupDir> {
         let path = self.path.join(name);
         mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)).map_err(|errno| make_error(&path, errno))?;
         self.child(name)?.ok_or_else(|| open_error(&path, Errno::ENOENT))
     }
 
     /// Opens a subdirectory, and creates it if necessary.
-    pub fn ensure(&self, name: &str) -> Result<Dir> {
+    pub fn ensure(&self, name: &str) -> Result<CgroupDir> {
         match self.child(name)? {
             Some(dir) => Ok(dir),
             None => self.make(name),
@@ -166,7 +166,7 @@ impl Dir {
     }
 
     /// Calls `visit` for this directory and all directories below it.
-    pub fn each<F: FnMut(&Dir) -> Result<()>>(&self, visit: &mut F) -> Result<()> {
+    pub fn each<F: FnMut(&CgroupDir) -> Result<()>>(&self, visit: &mut F) -> Result<()> {
         visit(self)?;
         let names = match self.children() {
             Ok(names) => names,
@@ -313,12 +313,12 @@ mod tests {
 
     /// A directory of plain files. Writing does not truncate there, so an old value remains
     /// visible, as with a kernel that ignores the new value.
-    fn dir(files: &[(&str, &str)]) -> (tempfile::TempDir, Dir) {
+    fn dir(files: &[(&str, &str)]) -> (tempfile::TempDir, CgroupDir) {
         let place = tempfile::tempdir().expect("a directory");
         for (name, text) in files {
             std::fs::write(place.path().join(name), text).expect("writes");
         }
-        let dir = Dir::open(place.path()).expect("opens");
+        let dir = CgroupDir::open(place.path()).expect("opens");
         (place, dir)
     }
 

@@ -14,7 +14,7 @@ use headroom_types::Bytes;
 
 use crate::error::Result;
 use crate::parse;
-use crate::tree::Dir;
+use crate::tree::CgroupDir;
 
 /// The version whose files hold the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ fn lower_bound(parent: Bytes, before: &BTreeMap<String, Bytes>, after: &BTreeMap
 }
 
 /// The memory charged to `dir`; zero when it is gone.
-pub(crate) fn charged(dir: &Dir, files: Files) -> Result<Charged> {
+pub(crate) fn charged(dir: &CgroupDir, files: Files) -> Result<Charged> {
     let usage = usage(dir, files)?;
     let given_back = match files {
         Files::V1 => {
@@ -73,7 +73,7 @@ fn reclaimable_v2(stat: &str) -> Bytes {
     Bytes::new(keys.iter().fold(0, |sum: u64, key| sum.saturating_add(parse::keyed(stat, key).unwrap_or(0))))
 }
 
-fn usage(dir: &Dir, files: Files) -> Result<Bytes> {
+fn usage(dir: &CgroupDir, files: Files) -> Result<Bytes> {
     let file = match files {
         Files::V1 => "memory.usage_in_bytes",
         Files::V2 => "memory.current",
@@ -82,7 +82,7 @@ fn usage(dir: &Dir, files: Files) -> Result<Bytes> {
 }
 
 /// A counter of each child of `dir`.
-fn children(dir: &Dir, figure: impl Fn(&Dir) -> Result<Bytes>) -> Result<BTreeMap<String, Bytes>> {
+fn children(dir: &CgroupDir, figure: impl Fn(&CgroupDir) -> Result<Bytes>) -> Result<BTreeMap<String, Bytes>> {
     let mut found = BTreeMap::new();
     for name in dir.children()? {
         if let Some(child) = dir.child(&name)? {
@@ -95,8 +95,8 @@ fn children(dir: &Dir, figure: impl Fn(&Dir) -> Result<Bytes>) -> Result<BTreeMa
 
 /// The memory that `dir` holds and none of its children does; zero below `floor`. While the result
 /// is small, only one number per child is read.
-pub(crate) fn of_dir(dir: &Dir, files: Files, floor: Bytes) -> Result<Bytes> {
-    let below = |figure: fn(&Dir, Files) -> Result<Bytes>| -> Result<Bytes> {
+pub(crate) fn of_dir(dir: &CgroupDir, files: Files, floor: Bytes) -> Result<Bytes> {
+    let below = |figure: fn(&CgroupDir, Files) -> Result<Bytes>| -> Result<Bytes> {
         let before = children(dir, |child| figure(child, files))?;
         let own = figure(dir, files)?;
         let after = children(dir, |child| figure(child, files))?;

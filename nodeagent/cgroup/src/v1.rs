@@ -23,15 +23,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
+use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat};
 
 use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, TASKS, checked, task_dir};
 use crate::parse;
-use crate::plan::{Direction, Limits, v1_cpu_shares, v1_memory, v1_pids};
+use crate::plan::{Direction, GroupLimits, v1_cpu_shares, v1_memory, v1_pids};
 use crate::probe::Probe;
 use crate::procs;
-use crate::tree::Dir;
+use crate::tree::CgroupDir;
 use crate::unattributed::{self, Charged};
 
 /// Maximum distance of the peak from a limit that was hit: one batch of charges (64 pages) and 32
@@ -49,9 +49,9 @@ const OOM: &str = "memory.oom_control";
 /// The enforcer of a v1 host.
 #[derive(Debug)]
 pub struct V1 {
-    root: Dir,
-    containers: Dir,
-    shims: Dir,
+    root: CgroupDir,
+    containers: CgroupDir,
+    shims: CgroupDir,
     pids: Option<Mirror>,
     cpu: Option<Mirror>,
     /// `oom_kill` of removed groups.
@@ -61,9 +61,9 @@ pub struct V1 {
 /// The same tree in the hierarchy of another controller.
 #[derive(Debug)]
 pub struct Mirror {
-    root: Dir,
-    containers: Dir,
-    shims: Dir,
+    root: CgroupDir,
+    containers: CgroupDir,
+    shims: CgroupDir,
 }
 
 impl V1 {
@@ -101,15 +101,15 @@ impl V1 {
     }
 
     /// The fence as a group. It has no `main`.
-    pub fn fence(&self) -> Result<Group> {
-        let dir = Dir::open(self.containers.path())?;
-        Ok(Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, cpu: None, retired: Arc::clone(&self.retired) })
+    pub fn fence(&self) -> Result<CgroupV1Group> {
+        let dir = CgroupDir::open(self.containers.path())?;
+        Ok(CgroupV1Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, cpu: None, retired: Arc::clone(&self.retired) })
     }
 
     /// Creates the group of a container and its `main`.
-    pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
+    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV1Group> {
         let dir = self.containers.make(checked(name)?)?;
-        let group = Group {
+        let group = CgroupV1Group {
             dir,
             role: Role::Container,
             name: name.to_owned(),
@@ -120,7 +120,7 @@ impl V1 {
         self.fill(group, limits).inspect_err(|_| self.undo(name))
     }
 
-    fn fill(&self, mut group: Group, limits: &Limits) -> Result<Group> {
+    fn fill(&self, mut group: CgroupV1Group, limits: &GroupLimits) -> Result<CgroupV1Group> {
         set_limits(&group.dir, limits)?;
         group.dir.make(MAIN)?;
         if let Some(tree) = &self.pids {
@@ -150,11 +150,11 @@ impl V1 {
     }
 
     /// Opens an existing group of a container.
-    pub fn open(&self, name: &str) -> Result<Option<Group>> {
+    pub fn open(&self, name: &str) -> Result<Option<CgroupV1Group>> {
         let Some(dir) = self.containers.child(checked(name)?)? else { return Ok(None) };
         let mirrored = |tree: &Option<Mirror>| tree.as_ref().map_or(Ok(None), |tree| tree.containers.child(name));
         let (pids, cpu) = (mirrored(&self.pids)?, mirrored(&self.cpu)?);
-        Ok(Some(Group { dir, role: Role::Container, name: name.to_owned(), pids, cpu, retired: Arc::clone(&self.retired) }))
+        Ok(Some(CgroupV1Group { dir, role: Role::Container, name: name.to_owned(), pids, cpu, retired: Arc::clone(&self.retired) }))
     }
 
     /// Names of the groups of all containers.
@@ -195,22 +195,22 @@ impl Mirror {
 }
 
 /// Opens the directory, and creates it in its parent if necessary.
-fn ensure_path(path: &Path) -> Result<Dir> {
-    match (Dir::open_if_there(path)?, path.parent(), path.file_name().and_then(|n| n.to_str())) {
+fn ensure_path(path: &Path) -> Result<CgroupDir> {
+    match (CgroupDir::open_if_there(path)?, path.parent(), path.file_name().and_then(|n| n.to_str())) {
         (Some(dir), _, _) => Ok(dir),
-        (None, Some(parent), Some(name)) => Dir::open(parent)?.make(name),
-        (None, _, _) => Dir::open(path),
+        (None, Some(parent), Some(name)) => CgroupDir::open(parent)?.make(name),
+        (None, _, _) => CgroupDir::open(path),
     }
 }
 
 /// Sets the memory limit of a new group.
-fn set_limits(dir: &Dir, limits: &Limits) -> Result<()> {
+fn set_limits(dir: &CgroupDir, limits: &GroupLimits) -> Result<()> {
     limits.memory.map_or(Ok(()), |memory| dir.set_all(&v1_memory(memory, Direction::Shrink)))
 }
 
 /// The behaviour of a group at its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtLimit {
+pub enum LimitBehavior {
     /// The kernel kills one of its processes.
     Kill,
     /// A process that needs a page waits; a system call that needs one fails.
@@ -230,28 +230,28 @@ enum Role {
 
 /// A container's or a task's group.
 #[derive(Debug)]
-pub struct Group {
-    dir: Dir,
+pub struct CgroupV1Group {
+    dir: CgroupDir,
     role: Role,
     name: String,
-    pids: Option<Dir>,
-    cpu: Option<Dir>,
+    pids: Option<CgroupDir>,
+    cpu: Option<CgroupDir>,
     retired: Arc<AtomicU64>,
 }
 
-impl Group {
+impl CgroupV1Group {
     /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its
     /// mirrors, if any.
-    pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<Group> {
-        let dir = Dir::open(path)?;
+    pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<CgroupV1Group> {
+        let dir = CgroupDir::open(path)?;
         let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
             Some(task) => (Role::Task, task),
             None => (Role::Container, last),
         };
         let name = name.to_owned();
-        let open = |mirror: Option<&Path>| mirror.map(Dir::open_if_there).transpose().map(Option::flatten);
-        Ok(Group { dir, role, name, pids: open(pids)?, cpu: open(cpu)?, retired: Arc::default() })
+        let open = |mirror: Option<&Path>| mirror.map(CgroupDir::open_if_there).transpose().map(Option::flatten);
+        Ok(CgroupV1Group { dir, role, name, pids: open(pids)?, cpu: open(cpu)?, retired: Arc::default() })
     }
 
     /// Container id or task name.
@@ -260,7 +260,7 @@ impl Group {
     }
 
     /// Its directory.
-    pub fn dir(&self) -> &Dir {
+    pub fn dir(&self) -> &CgroupDir {
         &self.dir
     }
 
@@ -286,7 +286,7 @@ impl Group {
     }
 
     /// All counters at one moment.
-    pub fn facts(&self) -> Result<GroupFacts> {
+    pub fn facts(&self) -> Result<CgroupStats> {
         if self.role == Role::Fence && !self.was_full()? {
             // No kill below can belong to this level. This also avoids reading hundreds of
             // containers.
@@ -400,10 +400,10 @@ impl Group {
 
     /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes
     /// waiting processes.
-    pub fn set_waiting(&self, at_limit: AtLimit) -> Result<()> {
+    pub fn set_waiting(&self, at_limit: LimitBehavior) -> Result<()> {
         let (value, wanted) = match at_limit {
-            AtLimit::Kill => ("0", false),
-            AtLimit::Wait => ("1", true),
+            LimitBehavior::Kill => ("0", false),
+            LimitBehavior::Wait => ("1", true),
         };
         self.dir.write(OOM, value)?;
         let text = self.dir.read(OOM)?;
@@ -449,11 +449,11 @@ impl Group {
     }
 
     /// Creates the group of a task, next to `main`.
-    pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
+    pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV1Group> {
         let made = task_dir(name)?;
         let dir = self.dir.make(&made)?;
         let mut task =
-            Group { dir, role: Role::Task, name: name.to_owned(), pids: None, cpu: None, retired: Arc::clone(&self.retired) };
+            CgroupV1Group { dir, role: Role::Task, name: name.to_owned(), pids: None, cpu: None, retired: Arc::clone(&self.retired) };
         match self.fill_task(&mut task, &made, limits) {
             Ok(()) => Ok(task),
             Err(error) => {
@@ -465,7 +465,7 @@ impl Group {
         }
     }
 
-    fn fill_task(&self, task: &mut Group, made: &str, limits: &Limits) -> Result<()> {
+    fn fill_task(&self, task: &mut CgroupV1Group, made: &str, limits: &GroupLimits) -> Result<()> {
         set_limits(&task.dir, limits)?;
         if let (Some(parent), Some(n)) = (&self.pids, limits.processes) {
             let dir = parent.make(made)?;
@@ -476,14 +476,14 @@ impl Group {
     }
 
     /// The existing groups of tasks.
-    pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
+    pub fn tasks(&self) -> Result<Vec<(String, CgroupV1Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
             let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
             let Some(dir) = self.dir.child(&made)? else { continue };
             let pids = self.pids.as_ref().map(|p| p.child(&made)).transpose()?.flatten();
             let task =
-                Group { dir, role: Role::Task, name: name.to_owned(), pids, cpu: None, retired: Arc::clone(&self.retired) };
+                CgroupV1Group { dir, role: Role::Task, name: name.to_owned(), pids, cpu: None, retired: Arc::clone(&self.retired) };
             found.push((name.to_owned(), task));
         }
         Ok(found)
@@ -508,7 +508,7 @@ pub fn facts_from(
     path: &Path,
     mut read: impl FnMut(&str) -> Result<Option<String>>,
     below: &[MemoryEvents],
-) -> Result<GroupFacts> {
+) -> Result<CgroupStats> {
     let mut must = |file: &str| read(file)?.ok_or_else(|| gone(path, file));
     let limit = parse::limit(&must(LIMIT)?).and_then(parse::Shown::bytes);
     let current = amount(path, USAGE, &must(USAGE)?)?;
@@ -522,7 +522,7 @@ pub fn facts_from(
     });
     local.oom = derived_oom(limit, peak, local.max, events.oom_kill);
     let events = MemoryEvents { oom: local.oom, ..events };
-    Ok(GroupFacts { limit, current, peak, stat, events, local })
+    Ok(CgroupStats { limit, current, peak, stat, events, local })
 }
 
 /// Kills in the subtree, if this level's limit was hit; see the module documentation.

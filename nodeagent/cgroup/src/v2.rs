@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use headroom_types::Bytes;
-use headroom_types::exit::{GroupFacts, MemoryEvents, MemoryStat};
+use headroom_types::exit::{CgroupStats, MemoryEvents, MemoryStat};
 
 use crate::error::{CgroupError, Result};
 use crate::layout::{CONTAINERS, MAIN, PROCS, SHIMS, TASK_PREFIX, checked, task_dir};
 use crate::parse;
-use crate::plan::{Controllers, Limits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group};
+use crate::plan::{Controllers, GroupLimits, v2_cpu_weight, v2_limits, v2_low, v2_memory, v2_oom_group};
 use crate::probe::Probe;
 use crate::procs;
-use crate::tree::Dir;
+use crate::tree::CgroupDir;
 use crate::unattributed::{self, Charged};
 
 const LIMIT: &str = "memory.max";
@@ -31,16 +31,16 @@ const CONTROLLERS: &str = "cgroup.controllers";
 /// The enforcer of a v2 host.
 #[derive(Debug)]
 pub struct V2 {
-    root: Dir,
-    containers: Dir,
-    shims: Dir,
+    root: CgroupDir,
+    containers: CgroupDir,
+    shims: CgroupDir,
     has: Controllers,
 }
 
 impl V2 {
     /// Creates the directories below `root`. The root must have no processes and must have the
     /// memory controller.
-    pub fn prepare(root: Dir) -> Result<V2> {
+    pub fn prepare(root: CgroupDir) -> Result<V2> {
         let has = enable(&root)?;
         let (containers, shims) = (root.ensure(CONTAINERS)?, root.ensure(SHIMS)?);
         let has = Controllers { memory: has.memory, ..enable(&containers)? };
@@ -63,8 +63,8 @@ impl V2 {
     }
 
     /// The fence as a group.
-    pub fn fence(&self) -> Result<Group> {
-        Ok(Group { dir: Dir::open(self.containers.path())?, role: Role::Fence, name: CONTAINERS.into() })
+    pub fn fence(&self) -> Result<CgroupV2Group> {
+        Ok(CgroupV2Group { dir: CgroupDir::open(self.containers.path())?, role: Role::Fence, name: CONTAINERS.into() })
     }
 
     /// The sum of the counters of ROOT and the levels above it, each without its descendants.
@@ -82,8 +82,8 @@ impl V2 {
     }
 
     /// Creates the group of a container and its `main`.
-    pub fn create(&self, name: &str, limits: &Limits) -> Result<Group> {
-        let group = Group { dir: self.containers.make(checked(name)?)?, role: Role::Container, name: name.to_owned() };
+    pub fn create(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV2Group> {
+        let group = CgroupV2Group { dir: self.containers.make(checked(name)?)?, role: Role::Container, name: name.to_owned() };
         let filled = group.dir.set_all(&v2_limits(limits, self.has)).and_then(|()| {
             enable(&group.dir)?;
             let main = group.dir.make(MAIN)?;
@@ -106,9 +106,9 @@ impl V2 {
     }
 
     /// Opens an existing group of a container.
-    pub fn open(&self, name: &str) -> Result<Option<Group>> {
+    pub fn open(&self, name: &str) -> Result<Option<CgroupV2Group>> {
         let dir = self.containers.child(checked(name)?)?;
-        Ok(dir.map(|dir| Group { dir, role: Role::Container, name: name.to_owned() }))
+        Ok(dir.map(|dir| CgroupV2Group { dir, role: Role::Container, name: name.to_owned() }))
     }
 
     /// Names of the groups of all containers.
@@ -136,7 +136,7 @@ impl V2 {
 }
 
 /// Passes our controllers to the children of `dir`. Returns the available controllers.
-pub fn enable(dir: &Dir) -> Result<Controllers> {
+pub fn enable(dir: &CgroupDir) -> Result<Controllers> {
     let has = Controllers::from_words(&parse::words(&dir.read(CONTROLLERS)?));
     if let Some(knob) = has.subtree_knob() {
         dir.set(&knob)?;
@@ -146,7 +146,7 @@ pub fn enable(dir: &Dir) -> Result<Controllers> {
 
 /// Sends SIGKILL to all processes in and below `dir`: with `cgroup.kill`, or one by one before
 /// Linux 5.14. Returns when none is left.
-fn kill(dir: &Dir) -> Result<()> {
+fn kill(dir: &CgroupDir) -> Result<()> {
     let name = dir.path().display().to_string();
     match dir.write("cgroup.kill", "1") {
         Ok(()) => {}
@@ -163,7 +163,7 @@ fn kill(dir: &Dir) -> Result<()> {
     Ok(())
 }
 
-fn populated(dir: &Dir) -> Result<bool> {
+fn populated(dir: &CgroupDir) -> Result<bool> {
     let text = dir.read_if_there("cgroup.events")?;
     Ok(text.as_deref().and_then(parse::populated).unwrap_or(false))
 }
@@ -181,21 +181,21 @@ enum Role {
 
 /// A container's or a task's group.
 #[derive(Debug)]
-pub struct Group {
-    dir: Dir,
+pub struct CgroupV2Group {
+    dir: CgroupDir,
     role: Role,
     name: String,
 }
 
-impl Group {
+impl CgroupV2Group {
     /// Opens an existing group.
-    pub fn attach(path: &Path) -> Result<Group> {
+    pub fn attach(path: &Path) -> Result<CgroupV2Group> {
         let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         let (role, name) = match last.strip_prefix(TASK_PREFIX) {
             Some(task) => (Role::Task, task),
             None => (Role::Container, last),
         };
-        Ok(Group { dir: Dir::open(path)?, role, name: name.to_owned() })
+        Ok(CgroupV2Group { dir: CgroupDir::open(path)?, role, name: name.to_owned() })
     }
 
     /// Container id or task name.
@@ -204,7 +204,7 @@ impl Group {
     }
 
     /// Its directory.
-    pub fn dir(&self) -> &Dir {
+    pub fn dir(&self) -> &CgroupDir {
         &self.dir
     }
 
@@ -222,7 +222,7 @@ impl Group {
     }
 
     /// All counters at one moment.
-    pub fn facts(&self) -> Result<GroupFacts> {
+    pub fn facts(&self) -> Result<CgroupStats> {
         facts_from(self.dir.path(), |file| self.dir.read_if_there(file))
     }
 
@@ -288,9 +288,9 @@ impl Group {
     }
 
     /// Creates the group of a task, next to `main`.
-    pub fn create_task(&self, name: &str, limits: &Limits) -> Result<Group> {
+    pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV2Group> {
         let has = Controllers::from_words(&parse::words(&self.dir.read("cgroup.subtree_control")?));
-        let task = Group { dir: self.dir.make(&task_dir(name)?)?, role: Role::Task, name: name.to_owned() };
+        let task = CgroupV2Group { dir: self.dir.make(&task_dir(name)?)?, role: Role::Task, name: name.to_owned() };
         let filled = task.dir.set_all(&v2_limits(limits, has)).and_then(|()| task.dir.set(&v2_oom_group(limits.oom_group)));
         match filled {
             Ok(()) => Ok(task),
@@ -308,12 +308,12 @@ impl Group {
     }
 
     /// The existing groups of tasks.
-    pub fn tasks(&self) -> Result<Vec<(String, Group)>> {
+    pub fn tasks(&self) -> Result<Vec<(String, CgroupV2Group)>> {
         let mut found = Vec::new();
         for made in self.dir.children()? {
             let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
             let Some(dir) = self.dir.child(&made)? else { continue };
-            found.push((name.to_owned(), Group { dir, role: Role::Task, name: name.to_owned() }));
+            found.push((name.to_owned(), CgroupV2Group { dir, role: Role::Task, name: name.to_owned() }));
         }
         Ok(found)
     }
@@ -325,7 +325,7 @@ impl Group {
 }
 
 /// The counters from the texts that `read` returns: from the directory, or from an exit record.
-pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<GroupFacts> {
+pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<String>>) -> Result<CgroupStats> {
     let current = match read(USAGE)? {
         Some(text) => amount(path, USAGE, &text)?,
         None => {
@@ -338,7 +338,7 @@ pub fn facts_from(path: &Path, mut read: impl FnMut(&str) -> Result<Option<Strin
         Some(text) => parse::memory_events(&text),
         None => MemoryEvents::default(),
     };
-    Ok(GroupFacts {
+    Ok(CgroupStats {
         limit: read(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes),
         current,
         peak: read(PEAK)?.as_deref().and_then(parse::number).map(Bytes::new),

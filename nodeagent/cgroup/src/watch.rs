@@ -27,7 +27,7 @@ use nix::sys::stat::Mode;
 
 use crate::error::{CgroupError, Result};
 use crate::group::Group;
-use crate::tree::Dir;
+use crate::tree::CgroupDir;
 
 /// Some task waited for memory 300 ms of 2 s, in microseconds. This is the shortest window without
 /// privileges. The kernel requires the final zero byte.
@@ -108,12 +108,12 @@ fn inotify(path: std::path::PathBuf) -> Result<OwnedFd> {
     opened.map_err(|errno| CgroupError::Read { path, hint: "; cannot watch it", source: errno.into() })
 }
 
-fn eventfd(dir: &Dir) -> Result<OwnedFd> {
+fn eventfd(dir: &CgroupDir) -> Result<OwnedFd> {
     event_on(dir, "memory.oom_control", "")
 }
 
 /// An eventfd that the kernel signals for `file`; `more` holds further arguments.
-fn event_on(dir: &Dir, file: &'static str, more: &str) -> Result<OwnedFd> {
+fn event_on(dir: &CgroupDir, file: &'static str, more: &str) -> Result<OwnedFd> {
     let failed =
         |errno: Errno| CgroupError::Read { path: dir.path().join(file), hint: "; cannot watch it", source: errno.into() };
     let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(failed)?;

@@ -6,12 +6,12 @@ mod support;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use headroom_node_cgroup::{CgroupError, Group, Limits, OomGroup, Wanted, Watch, detect};
-use headroom_types::exit::GroupFacts;
+use headroom_node_cgroup::{CgroupError, Group, GroupLimits, OomGroup, EnforcerRequest, Watch, detect};
+use headroom_types::exit::CgroupStats;
 use headroom_types::{Bytes, EnforcerKind};
 use support::{HOG, Host, PATIENCE, holder, memory, run_in, run_with, signal_of, until};
 
-fn near_limit(facts: &GroupFacts) -> bool {
+fn near_limit(facts: &CgroupStats) -> bool {
     let peak = facts.peak.expect("a peak");
     peak.saturating_add(Bytes::from_kib(384)) >= facts.limit.expect("a limit")
 }
@@ -107,7 +107,7 @@ fn a_group_dies_as_a_whole_by_the_kernel_or_by_kill() {
 fn kill_reaches_daemons_and_children_of_children() {
     let host = Host::new("daemons");
     let group = host.container("job.1.e1.c1", 64);
-    let task = group.create_task("map-1-1", &Limits::default()).expect("a task group");
+    let task = group.create_task("map-1-1", &GroupLimits::default()).expect("a task group");
     let mut shell = run_in(&group, "setsid sh -c 'sleep 600 & sleep 600 & wait' & setsid sleep 600 & exit 0");
     shell.wait().expect("the shell ends at once");
     let mut inner = run_in(&task, "exec sleep 600");
@@ -123,9 +123,9 @@ fn kill_reaches_daemons_and_children_of_children() {
 #[test]
 fn remove_leaves_nothing_and_may_be_repeated() {
     let host = Host::new("remove");
-    let limits = Limits { processes: Some(50), ..memory(64) };
+    let limits = GroupLimits { processes: Some(50), ..memory(64) };
     let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
-    let task = group.create_task("map-1-1", &Limits { processes: Some(5), ..memory(16) }).expect("a task");
+    let task = group.create_task("map-1-1", &GroupLimits { processes: Some(5), ..memory(16) }).expect("a task");
     let dirs: Vec<_> =
         group.procs_files().iter().chain(&task.procs_files()).filter_map(|p| p.parent().map(|d| d.to_owned())).collect();
     assert!(dirs.iter().all(|d| d.exists()));
@@ -206,7 +206,7 @@ fn the_number_of_processes_is_limited() {
     if host.notes.iter().any(|n| n.contains("number of processes is not limited")) {
         panic!("this host cannot limit processes: {:?}", host.notes);
     }
-    let limits = Limits { processes: Some(3), ..memory(64) };
+    let limits = GroupLimits { processes: Some(3), ..memory(64) };
     let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
     let mut shell = run_in(&group, "sleep 600 & sleep 600 & sleep 600 & sleep 600 & wait");
     shell.wait().expect("the shell gives up");
@@ -232,7 +232,7 @@ fn many_processes_get_no_more_of_a_processor_than_their_share() {
         assert!(!host.is_v1() || !std::path::Path::new("/sys/fs/cgroup/cpu").is_dir(), "{:?}", host.notes);
         return;
     }
-    let limits = Limits { cpu_weight: Some(100), ..memory(64) };
+    let limits = GroupLimits { cpu_weight: Some(100), ..memory(64) };
     let [one, many] = ["job.1.e1.c1", "job.1.e1.c2"].map(|name| host.enforcer.create(name, &limits).expect("a group"));
     let spin = "taskset -c 0 sh -c 'while :; do :; done' &";
     let mut mains = [run_in(&many, &format!("{} wait", spin.repeat(8))), run_in(&one, &format!("{spin} wait"))];
@@ -250,11 +250,11 @@ fn many_processes_get_no_more_of_a_processor_than_their_share() {
 #[test]
 fn an_executor_attaches_to_its_own_container() {
     let host = Host::new("attach");
-    let made = host.enforcer.create("job.1.e1.c1", &Limits { processes: Some(40), ..memory(64) }).expect("a group");
+    let made = host.enforcer.create("job.1.e1.c1", &GroupLimits { processes: Some(40), ..memory(64) }).expect("a group");
     let path = made.path().expect("a path").to_owned();
     let group = Group::attach(host.enforcer.kind(), &path).expect("attaches");
     assert_eq!((group.name(), group.procs_files()), ("job.1.e1.c1", made.procs_files()));
-    let task = group.create_task("map-1-1", &Limits { processes: Some(4), ..memory(16) }).expect("a task");
+    let task = group.create_task("map-1-1", &GroupLimits { processes: Some(4), ..memory(16) }).expect("a task");
     let tasks = made.tasks().expect("tasks");
     assert_eq!(tasks.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["map-1-1"]);
     assert_eq!(tasks[0].1.procs_files(), task.procs_files());
@@ -269,7 +269,7 @@ fn containers_are_found_again_after_a_restart() {
     host.container("job.1.e1.c1", 64);
     host.container("job.1.e1.c2", 32);
     let root = host.enforcer.root().expect("a root");
-    let wanted = Wanted { kind: Some(host.enforcer.kind()), root: Some(root), name: "unused".into(), attached: false };
+    let wanted = EnforcerRequest { kind: Some(host.enforcer.kind()), root: Some(root), name: "unused".into(), attached: false };
     let again = detect(&wanted).expect("the same root once more").enforcer;
     assert_eq!(again.list().expect("lists"), ["job.1.e1.c1", "job.1.e1.c2"]);
     let group = again.open("job.1.e1.c2").expect("opens").expect("is there");
@@ -330,7 +330,7 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
     let host = Host::new("refuse");
     let other = if host.is_v1() { EnforcerKind::Cgroup2 } else { EnforcerKind::Cgroup1 };
     let name = format!("headroom-test-{}-refused", std::process::id());
-    match detect(&Wanted { kind: Some(other), root: None, name: name.clone(), attached: false }) {
+    match detect(&EnforcerRequest { kind: Some(other), root: None, name: name.clone(), attached: false }) {
         Err(CgroupError::Unavailable { kind, why }) => {
             assert_eq!(kind, other);
             assert!(why.iter().any(|w| w.contains("memory")), "{why:?}");
@@ -340,14 +340,14 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
     for hierarchy in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"] {
         assert!(!std::path::Path::new(hierarchy).join(&name).exists(), "nothing is left in {hierarchy}");
     }
-    let poll = detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "x".into(), attached: false }).expect("always");
+    let poll = detect(&EnforcerRequest { kind: Some(EnforcerKind::Poll), root: None, name: "x".into(), attached: false }).expect("always");
     assert!(poll.notes.iter().any(|n| n.contains("not enforced by the kernel")));
 }
 
 #[test]
 fn a_single_kill_is_possible_where_it_is_wanted() {
     let host = Host::new("single");
-    let limits = Limits { oom_group: OomGroup::No, ..memory(32) };
+    let limits = GroupLimits { oom_group: OomGroup::No, ..memory(32) };
     let group = host.enforcer.create("job.1.e1.c1", &limits).expect("a group");
     let mut bystander = run_in(&group, "exec sleep 600");
     until("the bystander is in", || !group.pids().expect("pids").is_empty());
@@ -365,7 +365,7 @@ fn inner_detect() {
     let Ok(how) = std::env::var("HEADROOM_TEST_INNER") else { return };
     let root = (how != "found").then(|| std::path::PathBuf::from(&how));
     let found =
-        detect(&Wanted { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into(), attached: false }).expect("an enforcer");
+        detect(&EnforcerRequest { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into(), attached: false }).expect("an enforcer");
     let group = found.enforcer.create("job.1.e1.c1", &memory(32)).expect("a container");
     assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
     assert!(group.facts().expect("facts").local.oom >= 1);
@@ -478,11 +478,11 @@ fn what_ended_programs_leave_is_unattributed_until_it_is_removed() {
 fn memory_that_is_protected_is_reclaimed_last() {
     let host = Host::new("low");
     if host.is_v1() {
-        let limits = Limits { low: Some(Bytes::from_mib(64)), ..memory(64) };
+        let limits = GroupLimits { low: Some(Bytes::from_mib(64)), ..memory(64) };
         host.enforcer.create("job.1.e1.c0", &limits).expect("it is of no effect, and no failure");
         return;
     }
-    let protected = Limits { low: Some(Bytes::from_mib(64)), ..memory(64) };
+    let protected = GroupLimits { low: Some(Bytes::from_mib(64)), ..memory(64) };
     let master = host.enforcer.create("job.1.e1.c0", &protected).expect("a container group");
     let (other, hungry) = (host.container("job.1.e1.c1", 64), host.container("job.1.e1.c2", 64));
     let file = page_cache();

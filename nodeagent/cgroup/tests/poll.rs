@@ -2,12 +2,12 @@
 
 mod support;
 
-use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, Watch, detect};
+use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, Watch, detect};
 use headroom_types::{Bytes, EnforcerKind};
 use support::{holder, memory, run_with, signal_of, until};
 
 fn poll() -> Enforcer {
-    detect(&Wanted { kind: Some(EnforcerKind::Poll), root: None, name: "unused".into(), attached: false })
+    detect(&EnforcerRequest { kind: Some(EnforcerKind::Poll), root: None, name: "unused".into(), attached: false })
         .expect("always there")
         .enforcer
 }
@@ -75,7 +75,7 @@ fn a_group_without_a_process_is_empty_and_harmless() {
 #[test]
 fn an_executor_sees_its_own_tree_and_spares_itself() {
     let group = Group::attach(EnforcerKind::Poll, std::path::Path::new("")).expect("attaches");
-    let task = group.create_task("map-1-1", &Limits::default()).expect("a task");
+    let task = group.create_task("map-1-1", &GroupLimits::default()).expect("a task");
     let mut child = start(&task, "exec sleep 600");
     until("the child is seen in both", || {
         let pid = i32::try_from(child.id()).expect("a pid");

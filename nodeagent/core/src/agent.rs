@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use headroom_types::{ContainerId, ExitReport, StopCause, Tick};
 
-use crate::container::{self, Answer, Effect, Illegal, Order, State, Step};
+use crate::container::{self, PhaseTransition, ContainerEffect, IllegalEvent, ContainerOrder, LifecyclePhase, StopProgress};
 use crate::fence::Fence;
-use crate::size::{Life, Size, Sizing};
+use crate::size::{SizingPhase, OrderedSize, Sizing};
 
 /// Number of forgotten ids that are remembered, so that a late order does not launch one of them
 /// again.
@@ -26,9 +26,9 @@ const REMEMBERED: usize = 1024;
 
 /// The desired state of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum DesiredState {
     /// The container runs.
-    Run(Order),
+    Run(ContainerOrder),
     /// The container is stopped.
     Stop(StopCause),
     /// The exit report has reached all its readers; the container can be deleted.
@@ -46,7 +46,7 @@ pub enum Extent {
 
 /// State in which an earlier incarnation of the agent left a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum AdoptedState {
     /// It was ordered and never started. The agent prepares and starts it now.
     Unstarted,
     /// Its shim runs.
@@ -65,29 +65,29 @@ pub enum Found {
 
 /// Input of the core.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum AgentEvent {
     /// The desired state, as the resource manager sends it.
     Desired {
         /// Whether the list names all containers.
         extent: Extent,
         /// Each container once.
-        wants: Vec<(ContainerId, Want)>,
+        wants: Vec<(ContainerId, DesiredState)>,
     },
     /// A container that was found at the start of the agent.
     Adopted {
         /// The container.
         id: ContainerId,
         /// Its order.
-        order: Order,
+        order: ContainerOrder,
         /// The state in which it was found.
-        found: Found,
+        found: AdoptedState,
     },
     /// An event of one container.
     Container {
         /// The container.
         id: ContainerId,
         /// The event.
-        event: container::Event,
+        event: container::LifecycleEvent,
     },
     /// The resource manager has received these exit reports.
     Received(Vec<ContainerId>),
@@ -113,37 +113,37 @@ pub enum Event {
 
 /// One action of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
+pub struct AgentAction {
     /// The container.
     pub id: ContainerId,
     /// The action.
-    pub what: Effect,
+    pub what: ContainerEffect,
 }
 
 /// The state of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Container {
+pub struct AgentContainer {
     /// The granted order.
-    pub order: Order,
+    pub order: ContainerOrder,
     /// The phase.
-    pub state: State,
+    pub state: LifecyclePhase,
     /// The pending change of its size.
     pub sizing: Sizing,
 }
 
-impl Container {
-    fn new(order: Order, state: State) -> Self {
-        Container { order, state, sizing: Sizing::default() }
+impl AgentContainer {
+    fn new(order: ContainerOrder, state: LifecyclePhase) -> Self {
+        AgentContainer { order, state, sizing: Sizing::default() }
     }
 }
 
 /// The result of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct AgentOutcome {
     /// Actions, to be carried out in this order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<AgentAction>,
     /// Events that a state does not accept. The driver logs them.
-    pub refused: Vec<(ContainerId, Illegal)>,
+    pub refused: Vec<(ContainerId, IllegalEvent)>,
     /// The time since the last message of the resource manager, when the fence has just closed. The
     /// driver logs it; the containers are stopped.
     pub fenced: Option<Duration>,
@@ -152,7 +152,7 @@ pub struct Outcome {
 /// The state of all containers of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Agent {
-    containers: BTreeMap<ContainerId, Container>,
+    containers: BTreeMap<ContainerId, AgentContainer>,
     forgotten: VecDeque<ContainerId>,
     fence: Fence,
 }
@@ -164,25 +164,25 @@ impl Agent {
     }
 
     /// Applies one event.
-    pub fn step(&mut self, now: Tick, event: Event) -> Outcome {
-        let mut out = Outcome::default();
+    pub fn step(&mut self, now: Tick, event: AgentEvent) -> AgentOutcome {
+        let mut out = AgentOutcome::default();
         if is_word_of_the_peer(&event) {
             self.fence.heard(now);
         }
         match event {
-            Event::Desired { extent, wants } => self.desired(now, extent, wants, &mut out),
-            Event::Adopted { id, order, found } => self.adopt(now, id, order, found, &mut out),
-            Event::Container { id, event } => self.feed(&id, event, &mut out),
-            Event::Received(ids) => ids.iter().for_each(|id| self.feed(id, container::Event::Received, &mut out)),
-            Event::NewPeer { acked } => {
-                self.feed_all(|_| Some(container::Event::NewPeer), &mut out);
-                acked.iter().for_each(|id| self.feed(id, container::Event::Forget, &mut out));
+            AgentEvent::Desired { extent, wants } => self.desired(now, extent, wants, &mut out),
+            AgentEvent::Adopted { id, order, found } => self.adopt(now, id, order, found, &mut out),
+            AgentEvent::Container { id, event } => self.feed(&id, event, &mut out),
+            AgentEvent::Received(ids) => ids.iter().for_each(|id| self.feed(id, container::LifecycleEvent::Received, &mut out)),
+            AgentEvent::NewPeer { acked } => {
+                self.feed_all(|_| Some(container::LifecycleEvent::NewPeer), &mut out);
+                acked.iter().for_each(|id| self.feed(id, container::LifecycleEvent::Forget, &mut out));
             }
-            Event::Resized { id, version, result } => self.resized(&id, version, result, &mut out),
-            Event::StopAll(cause) => self.feed_all(|c| stop_of(c, cause, now), &mut out),
-            Event::Time => {
-                let due = |c: &Container| c.state.deadline().is_some_and(|at| at <= now);
-                self.feed_all(|c| due(c).then_some(container::Event::Deadline { now }), &mut out);
+            AgentEvent::Resized { id, version, result } => self.resized(&id, version, result, &mut out),
+            AgentEvent::StopAll(cause) => self.feed_all(|c| stop_of(c, cause, now), &mut out),
+            AgentEvent::Time => {
+                let due = |c: &AgentContainer| c.state.deadline().is_some_and(|at| at <= now);
+                self.feed_all(|c| due(c).then_some(container::LifecycleEvent::Deadline { now }), &mut out);
                 self.close_fence(now, &mut out);
             }
         }
@@ -191,12 +191,12 @@ impl Agent {
     }
 
     /// All containers that are not forgotten.
-    pub fn containers(&self) -> impl Iterator<Item = (&ContainerId, &Container)> {
+    pub fn containers(&self) -> impl Iterator<Item = (&ContainerId, &AgentContainer)> {
         self.containers.iter()
     }
 
     /// One container.
-    pub fn get(&self, id: &ContainerId) -> Option<&Container> {
+    pub fn get(&self, id: &ContainerId) -> Option<&AgentContainer> {
         self.containers.get(id)
     }
 
@@ -209,21 +209,21 @@ impl Agent {
     /// Exit reports that the resource manager has not received yet.
     pub fn unreceived(&self) -> impl Iterator<Item = &ExitReport> {
         self.containers.values().filter_map(|c| match &c.state {
-            State::Exited { report, received: false } => Some(report.as_ref()),
-            State::Exited { received: true, .. } | State::New | State::Preparing { .. } | State::Starting { .. } => None,
-            State::Running | State::Stopping { .. } | State::Acked => None,
+            LifecyclePhase::Exited { report, received: false } => Some(report.as_ref()),
+            LifecyclePhase::Exited { received: true, .. } | LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } => None,
+            LifecyclePhase::Running | LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
         })
     }
 
     /// True when no process of any container can be alive.
     pub fn is_quiet(&self) -> bool {
         self.containers.values().all(|c| match c.state {
-            State::Exited { .. } | State::Acked | State::New => true,
-            State::Preparing { .. } | State::Starting { .. } | State::Running | State::Stopping { .. } => false,
+            LifecyclePhase::Exited { .. } | LifecyclePhase::Acked | LifecyclePhase::New => true,
+            LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running | LifecyclePhase::Stopping { .. } => false,
         })
     }
 
-    fn desired(&mut self, now: Tick, extent: Extent, wants: Vec<(ContainerId, Want)>, out: &mut Outcome) {
+    fn desired(&mut self, now: Tick, extent: Extent, wants: Vec<(ContainerId, DesiredState)>, out: &mut AgentOutcome) {
         if extent == Extent::Full {
             let named: std::collections::BTreeSet<&ContainerId> = wants.iter().map(|(id, _)| id).collect();
             let unnamed: Vec<ContainerId> = self.containers.keys().filter(|id| !named.contains(id)).cloned().collect();
@@ -234,38 +234,38 @@ impl Agent {
         }
         for (id, want) in wants {
             match want {
-                Want::Run(order) => self.ensure(id, order, out),
-                Want::Stop(cause) => self.stop(id, cause, now, out),
-                Want::Forget => self.feed(&id, container::Event::Forget, out),
+                DesiredState::Run(order) => self.ensure(id, order, out),
+                DesiredState::Stop(cause) => self.stop(id, cause, now, out),
+                DesiredState::Forget => self.feed(&id, container::LifecycleEvent::Forget, out),
             }
         }
     }
 
-    fn ensure(&mut self, id: ContainerId, order: Order, out: &mut Outcome) {
+    fn ensure(&mut self, id: ContainerId, order: ContainerOrder, out: &mut AgentOutcome) {
         if let Some(c) = self.containers.get_mut(&id) {
-            let size = Size { version: order.version, resource: order.resource };
+            let size = OrderedSize { version: order.version, resource: order.resource };
             let resize = c.sizing.wanted(c.order.version, size, life(&c.state));
-            out.actions.extend(resize.map(|size| Action { id, what: Effect::Resize(size) }));
+            out.actions.extend(resize.map(|size| AgentAction { id, what: ContainerEffect::Resize(size) }));
             return;
         }
         if self.forgotten.contains(&id) {
             return;
         }
-        self.containers.insert(id.clone(), Container::new(order, State::New));
-        self.feed(&id, container::Event::Launch, out);
+        self.containers.insert(id.clone(), AgentContainer::new(order, LifecyclePhase::New));
+        self.feed(&id, container::LifecycleEvent::Launch, out);
     }
 
-    fn resized(&mut self, id: &ContainerId, version: u32, result: Result<(), String>, out: &mut Outcome) {
+    fn resized(&mut self, id: &ContainerId, version: u32, result: Result<(), String>, out: &mut AgentOutcome) {
         let Some(c) = self.containers.get_mut(id) else { return };
         let Some(done) = c.sizing.done(version, result) else { return };
         if let Some(has) = done.has {
             (c.order.version, c.order.resource) = (has.version, has.resource);
         }
-        let next = done.next.map(Effect::Resize);
-        out.actions.extend([Effect::Changed].into_iter().chain(next).map(|what| Action { id: id.clone(), what }));
+        let next = done.next.map(ContainerEffect::Resize);
+        out.actions.extend([ContainerEffect::Changed].into_iter().chain(next).map(|what| AgentAction { id: id.clone(), what }));
     }
 
-    fn close_fence(&mut self, now: Tick, out: &mut Outcome) {
+    fn close_fence(&mut self, now: Tick, out: &mut AgentOutcome) {
         if self.is_quiet() {
             return;
         }
@@ -277,61 +277,61 @@ impl Agent {
 
     /// A stop for an unknown container is answered with an exit report. Otherwise the resource
     /// manager waits for the report for ever.
-    fn stop(&mut self, id: ContainerId, cause: StopCause, now: Tick, out: &mut Outcome) {
+    fn stop(&mut self, id: ContainerId, cause: StopCause, now: Tick, out: &mut AgentOutcome) {
         if self.forgotten.contains(&id) {
             return;
         }
-        self.containers.entry(id.clone()).or_insert_with(|| Container::new(Order::unknown(), State::New));
-        self.feed(&id, container::Event::Stop { cause, now }, out);
+        self.containers.entry(id.clone()).or_insert_with(|| AgentContainer::new(ContainerOrder::unknown(), LifecyclePhase::New));
+        self.feed(&id, container::LifecycleEvent::Stop { cause, now }, out);
     }
 
-    fn adopt(&mut self, now: Tick, id: ContainerId, order: Order, found: Found, out: &mut Outcome) {
+    fn adopt(&mut self, now: Tick, id: ContainerId, order: ContainerOrder, found: AdoptedState, out: &mut AgentOutcome) {
         if self.containers.contains_key(&id) {
             return;
         }
-        let mut act = |what| out.actions.push(Action { id: id.clone(), what });
-        let collecting = |asked| State::Stopping { asked, step: Step::Collecting };
+        let mut act = |what| out.actions.push(AgentAction { id: id.clone(), what });
+        let collecting = |asked| LifecyclePhase::Stopping { asked, step: StopProgress::Collecting };
         let state = match found {
-            Found::Unstarted => {
-                act(Effect::Prepare);
-                State::Preparing { stop: None }
+            AdoptedState::Unstarted => {
+                act(ContainerEffect::Prepare);
+                LifecyclePhase::Preparing { stop: None }
             }
-            Found::Alive { asked: None } => State::Running,
-            Found::Alive { asked } => State::Stopping { asked, step: Step::Killing { again_at: now } },
-            Found::Ended { asked } => {
-                act(Effect::Collect(container::End::Ended { asked }));
+            AdoptedState::Alive { asked: None } => LifecyclePhase::Running,
+            AdoptedState::Alive { asked } => LifecyclePhase::Stopping { asked, step: StopProgress::Killing { again_at: now } },
+            AdoptedState::Ended { asked } => {
+                act(ContainerEffect::Collect(container::ContainerEnd::Ended { asked }));
                 collecting(asked)
             }
-            Found::Reported(report) => State::Exited { report, received: false },
+            AdoptedState::Reported(report) => LifecyclePhase::Exited { report, received: false },
         };
-        self.containers.insert(id, Container::new(order, state));
+        self.containers.insert(id, AgentContainer::new(order, state));
     }
 
-    fn feed_all(&mut self, event: impl Fn(&Container) -> Option<container::Event>, out: &mut Outcome) {
+    fn feed_all(&mut self, event: impl Fn(&AgentContainer) -> Option<container::LifecycleEvent>, out: &mut AgentOutcome) {
         let events: Vec<_> = self.containers.iter().filter_map(|(id, c)| event(c).map(|e| (id.clone(), e))).collect();
         for (id, event) in events {
             self.feed(&id, event, out);
         }
     }
 
-    fn feed(&mut self, id: &ContainerId, event: container::Event, out: &mut Outcome) {
+    fn feed(&mut self, id: &ContainerId, event: container::LifecycleEvent, out: &mut AgentOutcome) {
         // A late event of a forgotten container is dropped.
         let Some(c) = self.containers.get_mut(id) else { return };
         let mut effects = Vec::new();
         match container::on(&c.state, event, c.order.grace, &mut effects) {
-            Ok(Answer::To(state)) => {
+            Ok(PhaseTransition::To(state)) => {
                 c.state = state;
-                effects.extend(c.sizing.lives(life(&c.state)).map(Effect::Resize));
+                effects.extend(c.sizing.lives(life(&c.state)).map(ContainerEffect::Resize));
             }
-            Ok(Answer::Stay) => {}
+            Ok(PhaseTransition::Stay) => {}
             Err(illegal) => out.refused.push((id.clone(), illegal)),
         }
-        out.actions.extend(effects.into_iter().map(|what| Action { id: id.clone(), what }));
+        out.actions.extend(effects.into_iter().map(|what| AgentAction { id: id.clone(), what }));
     }
 
     fn sweep(&mut self) {
         let acked: Vec<ContainerId> =
-            self.containers.iter().filter(|(_, c)| c.state == State::Acked).map(|(id, _)| id.clone()).collect();
+            self.containers.iter().filter(|(_, c)| c.state == LifecyclePhase::Acked).map(|(id, _)| id.clone()).collect();
         for id in acked {
             self.containers.remove(&id);
             self.forgotten.push_back(id);
@@ -343,28 +343,28 @@ impl Agent {
 }
 
 /// True for events that carry a message of the resource manager.
-fn is_word_of_the_peer(event: &Event) -> bool {
+fn is_word_of_the_peer(event: &AgentEvent) -> bool {
     match event {
-        Event::Desired { .. } | Event::Received(_) | Event::NewPeer { .. } => true,
-        Event::Adopted { .. } | Event::Container { .. } | Event::Resized { .. } => false,
-        Event::StopAll(_) | Event::Time => false,
+        AgentEvent::Desired { .. } | AgentEvent::Received(_) | AgentEvent::NewPeer { .. } => true,
+        AgentEvent::Adopted { .. } | AgentEvent::Container { .. } | AgentEvent::Resized { .. } => false,
+        AgentEvent::StopAll(_) | AgentEvent::Time => false,
     }
 }
 
-fn life(state: &State) -> Life {
+fn life(state: &LifecyclePhase) -> SizingPhase {
     match state {
-        State::New | State::Preparing { .. } | State::Starting { .. } => Life::Before,
-        State::Running => Life::Running,
-        State::Stopping { .. } | State::Exited { .. } | State::Acked => Life::Over,
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } => SizingPhase::Before,
+        LifecyclePhase::Running => SizingPhase::Running,
+        LifecyclePhase::Stopping { .. } | LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => SizingPhase::Over,
     }
 }
 
-fn stop_of(c: &Container, cause: StopCause, now: Tick) -> Option<container::Event> {
+fn stop_of(c: &AgentContainer, cause: StopCause, now: Tick) -> Option<container::LifecycleEvent> {
     match c.state {
-        State::New | State::Preparing { .. } | State::Starting { .. } | State::Running | State::Stopping { .. } => {
-            Some(container::Event::Stop { cause, now })
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running | LifecyclePhase::Stopping { .. } => {
+            Some(container::LifecycleEvent::Stop { cause, now })
         }
-        State::Exited { .. } | State::Acked => None,
+        LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => None,
     }
 }
 

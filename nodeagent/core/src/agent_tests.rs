@@ -7,8 +7,8 @@ use std::time::Duration;
 fn id(n: u64) -> ContainerId {
     format!("job.1.e1.c{n}").parse().expect("id")
 }
-fn order() -> Order {
-    Order {
+fn order() -> ContainerOrder {
+    ContainerOrder {
         request: None,
         attempt: 1,
         resource: Resource::new(Bytes::from_mib(64), Cpus::from_cores(1)),
@@ -31,8 +31,8 @@ fn report(n: u64) -> Box<ExitReport> {
         tasks: Vec::new(),
     })
 }
-fn run(n: u64) -> (ContainerId, Want) {
-    (id(n), Want::Run(order()))
+fn run(n: u64) -> (ContainerId, DesiredState) {
+    (id(n), DesiredState::Run(order()))
 }
 
 /// An agent with a driver that carries out its actions and records them.
@@ -44,48 +44,48 @@ struct Node {
     alive: BTreeSet<u64>,
     recorded: BTreeSet<u64>,
     forgot: BTreeSet<u64>,
-    resizing: BTreeMap<u64, Size>,
-    queue: VecDeque<Event>,
+    resizing: BTreeMap<u64, OrderedSize>,
+    queue: VecDeque<AgentEvent>,
 }
 
 impl Node {
-    fn feed(&mut self, event: Event) -> Vec<Effect> {
+    fn feed(&mut self, event: AgentEvent) -> Vec<ContainerEffect> {
         let outcome = self.agent.step(Tick(self.now), event);
         assert!(outcome.refused.is_empty(), "{:?}", outcome.refused);
         outcome.actions.iter().for_each(|a| self.act(a.id.seq, &a.what));
         outcome.actions.into_iter().map(|a| a.what).collect()
     }
-    fn tell(&mut self, n: u64, event: container::Event) {
-        self.queue.push_back(Event::Container { id: id(n), event });
+    fn tell(&mut self, n: u64, event: container::LifecycleEvent) {
+        self.queue.push_back(AgentEvent::Container { id: id(n), event });
     }
-    fn act(&mut self, n: u64, what: &Effect) {
+    fn act(&mut self, n: u64, what: &ContainerEffect) {
         match what {
-            Effect::Prepare => self.tell(n, container::Event::Prepared),
-            Effect::Abandon => {}
-            Effect::Spawn => {
+            ContainerEffect::Prepare => self.tell(n, container::LifecycleEvent::Prepared),
+            ContainerEffect::Abandon => {}
+            ContainerEffect::Spawn => {
                 assert!(!self.spawned.contains(&n), "launched twice");
                 self.spawned.push(n);
                 self.alive.insert(n);
-                self.tell(n, container::Event::Started { now: Tick(self.now) });
+                self.tell(n, container::LifecycleEvent::Started { now: Tick(self.now) });
             }
-            Effect::RecordStop(_) => drop(self.recorded.insert(n)),
-            Effect::Terminate => assert!(self.recorded.contains(&n), "a stop is recorded first"),
-            Effect::Kill => {
+            ContainerEffect::RecordStop(_) => drop(self.recorded.insert(n)),
+            ContainerEffect::Terminate => assert!(self.recorded.contains(&n), "a stop is recorded first"),
+            ContainerEffect::Kill => {
                 assert!(self.recorded.contains(&n), "a kill is recorded first");
                 if self.alive.remove(&n) {
-                    self.tell(n, container::Event::Ended);
+                    self.tell(n, container::LifecycleEvent::Ended);
                 }
             }
-            Effect::Collect(_) => {
+            ContainerEffect::Collect(_) => {
                 assert!(!self.alive.contains(&n), "collected alive");
-                self.tell(n, container::Event::Reported(report(n)));
+                self.tell(n, container::LifecycleEvent::Reported(report(n)));
             }
-            Effect::Changed | Effect::Tell => {}
-            Effect::Resize(size) => {
+            ContainerEffect::Changed | ContainerEffect::Tell => {}
+            ContainerEffect::Resize(size) => {
                 assert_eq!(self.state(n), "running", "resized when it does not run");
                 assert!(self.resizing.insert(n, size.clone()).is_none(), "two changes at once");
             }
-            Effect::Forget => {
+            ContainerEffect::Forget => {
                 assert!(self.forgot.insert(n), "forgotten twice");
                 assert!(!self.alive.contains(&n), "forgotten alive");
             }
@@ -93,7 +93,7 @@ impl Node {
     }
     fn dies(&mut self, n: u64) {
         if self.alive.remove(&n) {
-            self.tell(n, container::Event::Ended);
+            self.tell(n, container::LifecycleEvent::Ended);
         }
     }
     /// Completes a change of size. The node refuses sizes above 100 MiB.
@@ -101,7 +101,7 @@ impl Node {
         let Some(size) = self.resizing.remove(&n) else { return };
         let fits = size.resource.memory <= Bytes::from_mib(100);
         let result = if fits { Ok(()) } else { Err("too much".into()) };
-        self.feed(Event::Resized { id: id(n), version: size.version, result });
+        self.feed(AgentEvent::Resized { id: id(n), version: size.version, result });
     }
     fn has(&self, n: u64) -> (u32, Bytes) {
         let order = &self.agent.get(&id(n)).expect("there").order;
@@ -113,7 +113,7 @@ impl Node {
             self.feed(event);
         }
         self.now += ms;
-        self.feed(Event::Time);
+        self.feed(AgentEvent::Time);
         while let Some(event) = self.queue.pop_front() {
             self.feed(event);
         }
@@ -126,8 +126,8 @@ impl Node {
 #[test]
 fn the_same_words_twice_do_nothing_more() {
     let mut n = Node::default();
-    let wants = || Event::Desired { extent: Extent::Changes, wants: vec![run(1)] };
-    assert_eq!(n.feed(wants()), [Effect::Prepare]);
+    let wants = || AgentEvent::Desired { extent: Extent::Changes, wants: vec![run(1)] };
+    assert_eq!(n.feed(wants()), [ContainerEffect::Prepare]);
     assert_eq!(n.feed(wants()), []);
     n.settle(0);
     assert_eq!((n.state(1), n.feed(wants())), ("running", vec![]));
@@ -136,74 +136,74 @@ fn the_same_words_twice_do_nothing_more() {
 #[test]
 fn what_is_not_named_in_full_is_stopped() {
     let mut n = Node::default();
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
     n.settle(0);
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(2)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(2)] });
     assert_eq!((n.state(1), n.state(2)), ("stopping", "running"));
     n.settle(2000);
     assert_eq!(n.state(1), "exited");
-    n.feed(Event::Desired { extent: Extent::Changes, wants: vec![] });
+    n.feed(AgentEvent::Desired { extent: Extent::Changes, wants: vec![] });
     assert_eq!(n.state(2), "running", "an empty line of changes is a sign of life");
 }
 
 #[test]
 fn an_end_is_told_until_received_and_again_to_a_new_peer() {
     let mut n = Node::default();
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
     n.settle(0);
     n.dies(1);
     n.settle(0);
     assert_eq!(n.agent.unreceived().count(), 1);
-    n.feed(Event::Received(vec![id(1), id(9)]));
+    n.feed(AgentEvent::Received(vec![id(1), id(9)]));
     assert_eq!(n.agent.unreceived().count(), 0);
-    n.feed(Event::NewPeer { acked: vec![] });
+    n.feed(AgentEvent::NewPeer { acked: vec![] });
     assert_eq!(n.agent.unreceived().count(), 1);
-    n.feed(Event::NewPeer { acked: vec![id(1)] });
+    n.feed(AgentEvent::NewPeer { acked: vec![id(1)] });
     assert_eq!(n.state(1), "gone");
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
     assert_eq!(n.state(1), "gone", "a late order does not run it again");
 }
 
 #[test]
 fn a_stop_for_what_never_came_is_answered() {
     let mut n = Node::default();
-    let stop = || Event::Desired { extent: Extent::Changes, wants: vec![(id(4), Want::Stop(StopCause::Asked))] };
-    assert_eq!(n.feed(stop()), [Effect::Collect(container::End::Never { cause: StopCause::Asked })]);
+    let stop = || AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(4), DesiredState::Stop(StopCause::Asked))] };
+    assert_eq!(n.feed(stop()), [ContainerEffect::Collect(container::ContainerEnd::Never { cause: StopCause::Asked })]);
     n.settle(0);
     assert_eq!((n.state(4), n.agent.unreceived().count()), ("exited", 1));
-    n.feed(Event::Desired { extent: Extent::Changes, wants: vec![(id(4), Want::Forget)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(4), DesiredState::Forget)] });
     assert_eq!(n.feed(stop()), []);
 }
 
 #[test]
 fn what_an_earlier_agent_left_is_taken_up() {
     let mut n = Node::default();
-    let adopt = |n, found| Event::Adopted { id: id(n), order: order(), found };
+    let adopt = |n, found| AgentEvent::Adopted { id: id(n), order: order(), found };
     n.alive.extend([1, 2]);
     n.recorded.insert(2);
-    assert_eq!(n.feed(adopt(1, Found::Alive { asked: None })), []);
-    n.feed(adopt(2, Found::Alive { asked: Some(StopCause::Asked) }));
-    n.feed(adopt(3, Found::Ended { asked: None }));
-    n.feed(adopt(4, Found::Reported(report(4))));
-    n.feed(adopt(5, Found::Unstarted));
+    assert_eq!(n.feed(adopt(1, AdoptedState::Alive { asked: None })), []);
+    n.feed(adopt(2, AdoptedState::Alive { asked: Some(StopCause::Asked) }));
+    n.feed(adopt(3, AdoptedState::Ended { asked: None }));
+    n.feed(adopt(4, AdoptedState::Reported(report(4))));
+    n.feed(adopt(5, AdoptedState::Unstarted));
     n.settle(0);
     let states = [1, 2, 3, 4, 5].map(|i| n.state(i));
     assert_eq!(states, ["running", "exited", "exited", "exited", "running"]);
     assert_eq!(n.spawned, [5], "what was never started is started now");
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1), run(5)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(5)] });
     assert_eq!((n.state(1), n.spawned.len()), ("running", 1), "adopted, not launched again");
 }
 
-fn sized(n: u64, version: u32, mib: u64) -> Event {
+fn sized(n: u64, version: u32, mib: u64) -> AgentEvent {
     let resource = Resource::new(Bytes::from_mib(mib), Cpus::from_cores(1));
-    let order = Order { version, resource, ..order() };
-    Event::Desired { extent: Extent::Changes, wants: vec![(id(n), Want::Run(order))] }
+    let order = ContainerOrder { version, resource, ..order() };
+    AgentEvent::Desired { extent: Extent::Changes, wants: vec![(id(n), DesiredState::Run(order))] }
 }
 
 #[test]
 fn a_later_size_is_given_once_it_runs() {
     let mut n = Node::default();
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
     assert_eq!(n.feed(sized(1, 2, 80)), [], "it is not there yet");
     n.settle(0);
     assert_eq!(n.resizing.get(&1).map(|s| s.version), Some(2));
@@ -224,39 +224,39 @@ fn a_later_size_is_given_once_it_runs() {
 #[test]
 fn a_result_and_a_refusal_are_told_at_once() {
     let mut n = Node::default();
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1)] });
     n.settle(0);
     n.feed(sized(1, 2, 80));
-    let done = |version, result| Event::Resized { id: id(1), version, result };
-    assert_eq!(n.feed(done(2, Ok(()))), [Effect::Changed]);
+    let done = |version, result| AgentEvent::Resized { id: id(1), version, result };
+    assert_eq!(n.feed(done(2, Ok(()))), [ContainerEffect::Changed]);
     n.resizing.clear();
     n.feed(sized(1, 3, 90));
-    assert_eq!(n.feed(done(3, Err("no".into()))), [Effect::Changed]);
+    assert_eq!(n.feed(done(3, Err("no".into()))), [ContainerEffect::Changed]);
     assert_eq!(n.feed(done(3, Ok(()))), [], "nobody waits for that");
 }
 
 #[test]
 fn a_node_that_hears_nothing_ends_what_it_has_and_tells_it_later() {
-    let patience = crate::fence::Patience::For(Duration::from_secs(60));
+    let patience = crate::fence::FenceTimeout::For(Duration::from_secs(60));
     let mut n = Node { agent: Agent::new(Fence::new(patience, Tick(0))), ..Node::default() };
     assert_eq!(n.agent.deadline(), None, "there is nothing to end");
     n.now = 5_000;
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(1), run(2)] });
     n.settle(20_000);
-    n.feed(Event::Received(vec![]));
+    n.feed(AgentEvent::Received(vec![]));
     assert_eq!(n.agent.deadline(), Some(Tick(85_000)), "an answer to a report is a word too");
     n.settle(59_999);
     assert_eq!((n.state(1), n.agent.deadline()), ("running", Some(Tick(85_000))));
     n.now = 85_000;
-    assert_eq!(n.agent.clone().step(Tick(85_000), Event::Time).fenced, Some(Duration::from_secs(60)));
-    let stopping = State::Stopping { asked: Some(StopCause::Fenced), step: Step::Grace { kill_at: Tick(87_000) } };
-    n.feed(Event::Time);
+    assert_eq!(n.agent.clone().step(Tick(85_000), AgentEvent::Time).fenced, Some(Duration::from_secs(60)));
+    let stopping = LifecyclePhase::Stopping { asked: Some(StopCause::Fenced), step: StopProgress::Grace { kill_at: Tick(87_000) } };
+    n.feed(AgentEvent::Time);
     assert_eq!((&n.agent.get(&id(1)).expect("there").state, n.agent.deadline()), (&stopping, Some(Tick(87_000))));
     n.settle(2_000);
     assert_eq!((n.state(1), n.state(2), n.agent.unreceived().count()), ("exited", "exited", 2));
     assert_eq!(n.agent.deadline(), None);
-    n.feed(Event::NewPeer { acked: vec![] });
-    n.feed(Event::Desired { extent: Extent::Full, wants: vec![run(3)] });
+    n.feed(AgentEvent::NewPeer { acked: vec![] });
+    n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![run(3)] });
     n.settle(0);
     assert_eq!((n.state(3), n.agent.deadline()), ("running", Some(Tick(147_000))), "and works on");
 }
@@ -292,25 +292,25 @@ fn any_deed() -> impl Strategy<Value = Deed> {
 }
 
 fn apply(n: &mut Node, deed: Deed) {
-    let changes = |want| Event::Desired { extent: Extent::Changes, wants: vec![want] };
+    let changes = |want| AgentEvent::Desired { extent: Extent::Changes, wants: vec![want] };
     match deed {
         Deed::Want(i) => drop(n.feed(changes(run(i)))),
         Deed::Size(i, version, mib) => drop(n.feed(sized(i, version, mib))),
         Deed::Resized(i) => n.resize(i),
-        Deed::Stop(i) => drop(n.feed(changes((id(i), Want::Stop(StopCause::Asked))))),
+        Deed::Stop(i) => drop(n.feed(changes((id(i), DesiredState::Stop(StopCause::Asked))))),
         Deed::Full(ids) => {
             let wants: BTreeMap<_, _> = ids.into_iter().map(run).collect();
-            n.feed(Event::Desired { extent: Extent::Full, wants: wants.into_iter().collect() });
+            n.feed(AgentEvent::Desired { extent: Extent::Full, wants: wants.into_iter().collect() });
         }
         // A resource manager forgets only containers whose end it has received.
-        Deed::Forget(i) if n.state(i) == "exited" => drop(n.feed(changes((id(i), Want::Forget)))),
+        Deed::Forget(i) if n.state(i) == "exited" => drop(n.feed(changes((id(i), DesiredState::Forget)))),
         Deed::Forget(_) => {}
         Deed::Dies(i) => n.dies(i),
         Deed::Received => {
             let ids = n.agent.unreceived().map(|r| r.container.clone()).collect();
-            n.feed(Event::Received(ids));
+            n.feed(AgentEvent::Received(ids));
         }
-        Deed::Restarted => drop(n.feed(Event::NewPeer { acked: vec![] })),
+        Deed::Restarted => drop(n.feed(AgentEvent::NewPeer { acked: vec![] })),
         Deed::Pass(ms) => n.settle(ms),
     }
 }
@@ -324,7 +324,7 @@ proptest! {
     fn any_order_of_words_is_safe_and_ends(deeds in proptest::collection::vec(any_deed(), 0..60)) {
         let mut n = Node::default();
         deeds.into_iter().for_each(|d| apply(&mut n, d));
-        n.feed(Event::Desired { extent: Extent::Full, wants: vec![] });
+        n.feed(AgentEvent::Desired { extent: Extent::Full, wants: vec![] });
         (0..4).for_each(|_| n.settle(2000));
         prop_assert!(n.agent.is_quiet() && n.alive.is_empty(), "{:?}", n.agent);
         prop_assert_eq!(n.agent.deadline(), None);

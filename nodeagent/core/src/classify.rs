@@ -31,12 +31,12 @@
 //! the level that owns the limit. It also moves when reclaim helped, so the peak must have reached
 //! the limit too.
 
-use headroom_types::exit::{HeapFacts, OuterLevel};
+use headroom_types::exit::{HeapReport, OuterLevel};
 use headroom_types::{Bytes, Dimension, EnforcerKind, Evidence, ExitReason, StopCause};
 
 /// The object whose end is classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum VerdictScope {
     /// A container, with everything in it.
     Container,
     /// One task, in its own cgroup or in that of its executor.
@@ -70,7 +70,7 @@ const V1_SLACK: Bytes = Bytes::from_mib(2);
 
 /// Decides the reason of an end. `heap_exit_codes` are exit codes with which the runtime reports a
 /// full heap.
-pub fn classify(e: &Evidence, scope: Scope, heap_exit_codes: &[i32]) -> Verdict {
+pub fn classify(e: &Evidence, scope: VerdictScope, heap_exit_codes: &[i32]) -> Verdict {
     let done_before_our_kill = e.exit_code == Some(0) && ended_by_our_enforcer(e);
     if !done_before_our_kill && let Some(verdict) = asked(e, scope) {
         return verdict;
@@ -80,7 +80,7 @@ pub fn classify(e: &Evidence, scope: Scope, heap_exit_codes: &[i32]) -> Verdict 
     }
     match kernel_kill(e) {
         Some(Limit::Own) => return own_limit(e, scope),
-        Some(Limit::Outer) if scope == Scope::Task => return outer_limit_of_task(e),
+        Some(Limit::Outer) if scope == VerdictScope::Task => return outer_limit_of_task(e),
         Some(Limit::Outer) => return Verdict::plain(ExitReason::AncestorOom),
         Some(Limit::Host) => return Verdict::plain(ExitReason::NodeOom),
         None => {}
@@ -104,7 +104,7 @@ fn ended_by_our_enforcer(e: &Evidence) -> bool {
     }
 }
 
-fn asked(e: &Evidence, scope: Scope) -> Option<Verdict> {
+fn asked(e: &Evidence, scope: VerdictScope) -> Option<Verdict> {
     Some(match e.stop_asked? {
         StopCause::Asked => Verdict::plain(ExitReason::Stopped),
         StopCause::Preempted => Verdict::plain(ExitReason::Preempted),
@@ -188,15 +188,15 @@ fn outer_limit_of_task(e: &Evidence) -> Verdict {
     if !containers_own || within {
         return Verdict::plain(ExitReason::AncestorOom);
     }
-    own_limit(e, Scope::Task)
+    own_limit(e, VerdictScope::Task)
 }
 
-fn own_limit(e: &Evidence, scope: Scope) -> Verdict {
+fn own_limit(e: &Evidence, scope: VerdictScope) -> Verdict {
     let dimension = dimension(e);
     let reason = match (dimension, scope) {
         (Dimension::Heap, _) => ExitReason::HeapOom,
-        (Dimension::Overhead, _) | (Dimension::Native, Scope::Container) => ExitReason::OverheadOom,
-        (Dimension::Native, Scope::Task) => ExitReason::TaskOom,
+        (Dimension::Overhead, _) | (Dimension::Native, VerdictScope::Container) => ExitReason::OverheadOom,
+        (Dimension::Native, VerdictScope::Task) => ExitReason::TaskOom,
     };
     Verdict { reason, dimension: Some(dimension) }
 }
@@ -211,13 +211,13 @@ fn dimension(e: &Evidence) -> Dimension {
 
 /// Committed memory up to the budget is no evidence (`-Xms` = `-Xmx` commits it all at once);
 /// beyond the budget it is.
-pub(crate) fn is_full(heap: &HeapFacts, budget: Bytes) -> bool {
+pub(crate) fn is_full(heap: &HeapReport, budget: Bytes) -> bool {
     heap.used >= budget.mul_ratio(HEAP_FULL, 100) || heap.committed > budget
 }
 
 /// The kind of memory that a runtime message reports as exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marked {
+pub enum MarkedMemory {
     /// The heap.
     Heap,
     /// Memory outside the heap: direct buffers, class metadata, threads, mappings.
@@ -225,7 +225,7 @@ pub enum Marked {
 }
 
 /// Reads the line in which a runtime reports full memory. A line with unknown words means the heap.
-pub fn marked(line: &str) -> Marked {
+pub fn marked(line: &str) -> MarkedMemory {
     const BESIDE: [&str; 7] = [
         "direct buffer memory",
         "metaspace",
@@ -236,7 +236,7 @@ pub fn marked(line: &str) -> Marked {
         "native method",
     ];
     let line = line.to_ascii_lowercase();
-    if BESIDE.iter().any(|words| line.contains(words)) { Marked::Beside } else { Marked::Heap }
+    if BESIDE.iter().any(|words| line.contains(words)) { MarkedMemory::Beside } else { MarkedMemory::Heap }
 }
 
 /// True when the line reports a refused allocation, which is no evidence of a full heap. These are
@@ -272,15 +272,15 @@ fn told_by_runtime(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
     let declared = e.exit_code.is_some_and(|code| heap_exit_codes.contains(&code));
     let kind = match &e.heap_marker {
         Some(line) => marked(line),
-        None if declared => Marked::Heap,
+        None if declared => MarkedMemory::Heap,
         None => return None,
     };
     let managed = e.heap_budget.is_some();
     Some(match kind {
-        Marked::Heap => {
+        MarkedMemory::Heap => {
             Verdict { reason: ExitReason::HeapOom, dimension: Some(if managed { Dimension::Heap } else { Dimension::Native }) }
         }
-        Marked::Beside => Verdict {
+        MarkedMemory::Beside => Verdict {
             reason: ExitReason::OverheadOom,
             dimension: Some(if managed { Dimension::Overhead } else { Dimension::Native }),
         },

@@ -1,5 +1,5 @@
 use super::*;
-use headroom_types::exit::{GroupFacts, MemoryEvents};
+use headroom_types::exit::{CgroupStats, MemoryEvents};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
@@ -13,13 +13,13 @@ fn v1() -> Evidence {
 fn events(max: u64, oom: u64, oom_kill: u64, oom_group_kill: u64) -> MemoryEvents {
     MemoryEvents { high: 0, max, oom, oom_kill, oom_group_kill }
 }
-fn own(limit: u64, peak: u64, all: MemoryEvents, local: MemoryEvents) -> GroupFacts {
-    GroupFacts {
+fn own(limit: u64, peak: u64, all: MemoryEvents, local: MemoryEvents) -> CgroupStats {
+    CgroupStats {
         limit: Some(Bytes::from_mib(limit)),
         peak: Some(Bytes::from_mib(peak)),
         events: all,
         local,
-        ..GroupFacts::default()
+        ..CgroupStats::default()
     }
 }
 fn killed(mut e: Evidence) -> Evidence {
@@ -36,7 +36,7 @@ fn asked_for(mut e: Evidence, cause: StopCause) -> Evidence {
 }
 fn heap(mut e: Evidence, budget: u64, used: u64) -> Evidence {
     e.heap_budget = Some(Bytes::from_mib(budget));
-    e.heap = Some(HeapFacts { used: Bytes::from_mib(used), committed: Bytes::from_mib(used), ..HeapFacts::default() });
+    e.heap = Some(HeapReport { used: Bytes::from_mib(used), committed: Bytes::from_mib(used), ..HeapReport::default() });
     e
 }
 fn marker(mut e: Evidence, line: &str) -> Evidence {
@@ -68,20 +68,20 @@ fn v1_own_limit(mut e: Evidence) -> Evidence {
 
 struct Row {
     what: &'static str,
-    scope: Scope,
+    scope: VerdictScope,
     evidence: Evidence,
     codes: &'static [i32],
     reason: ExitReason,
     dimension: Option<Dimension>,
 }
 
-fn row(what: &'static str, scope: Scope, evidence: Evidence, reason: ExitReason, dimension: Option<Dimension>) -> Row {
+fn row(what: &'static str, scope: VerdictScope, evidence: Evidence, reason: ExitReason, dimension: Option<Dimension>) -> Row {
     Row { what, scope, evidence, codes: &[], reason, dimension }
 }
 
 fn asked_rows() -> Vec<Row> {
     use ExitReason as R;
-    use Scope::{Container as C, Task as T};
+    use VerdictScope::{Container as C, Task as T};
     use StopCause as S;
     vec![
         row("asked to stop", C, asked_for(killed(v2()), S::Asked), R::Stopped, None),
@@ -124,16 +124,16 @@ fn poll() -> Evidence {
 fn own_limit_rows() -> Vec<Row> {
     use Dimension as D;
     use ExitReason as R;
-    use Scope::{Container as C, Task as T};
+    use VerdictScope::{Container as C, Task as T};
     let child_killed_v1 = code(v1_own_limit(v1()), 1);
     let mut v1_page_cache = killed(v1());
     v1_page_cache.own = own(64, 64, events(900, 0, 0, 0), events(900, 0, 0, 0));
     let mut unmeasured = at_own_limit(killed(v2()));
     unmeasured.heap_budget = Some(Bytes::from_mib(48));
     let mut all_committed = heap(at_own_limit(killed(v2())), 48, 10);
-    all_committed.heap = all_committed.heap.map(|h| HeapFacts { committed: Bytes::from_mib(48), ..h });
+    all_committed.heap = all_committed.heap.map(|h| HeapReport { committed: Bytes::from_mib(48), ..h });
     let mut beyond = heap(at_own_limit(killed(v2())), 48, 40);
-    beyond.heap = beyond.heap.map(|h| HeapFacts { committed: Bytes::from_mib(60), ..h });
+    beyond.heap = beyond.heap.map(|h| HeapReport { committed: Bytes::from_mib(60), ..h });
     vec![
         row("own limit", C, at_own_limit(killed(v2())), R::OverheadOom, Some(D::Native)),
         row("own limit, heap full", C, heap(at_own_limit(killed(v2())), 48, 47), R::HeapOom, Some(D::Heap)),
@@ -155,7 +155,7 @@ fn own_limit_rows() -> Vec<Row> {
 
 fn outer_rows() -> Vec<Row> {
     use ExitReason as R;
-    use Scope::{Container as C, Task as T};
+    use VerdictScope::{Container as C, Task as T};
     let host = events(0, 0, 2, 0);
     let hit = events(3, 1, 0, 0);
     let mut v1_victim = killed(v1());
@@ -217,7 +217,7 @@ fn outer_rows() -> Vec<Row> {
 fn refused_rows() -> Vec<Row> {
     use Dimension as D;
     use ExitReason as R;
-    use Scope::Task as T;
+    use VerdictScope::Task as T;
     vec![
         row("python, full", T, marker(used(code(v2(), 1), 64, 60), "MemoryError"), R::HeapOom, Some(D::Native)),
         row(
@@ -247,7 +247,7 @@ fn refused_rows() -> Vec<Row> {
 fn runtime_rows() -> Vec<Row> {
     use Dimension as D;
     use ExitReason as R;
-    use Scope::{Container as C, Task as T};
+    use VerdictScope::{Container as C, Task as T};
     let jvm = |c| heap(code(v2(), c), 64, 30);
     let declared = |what, scope, e, reason, d| Row { codes: &[3, 52], ..row(what, scope, e, reason, d) };
     let space = "java.lang.OutOfMemoryError: Java heap space";
@@ -305,7 +305,7 @@ fn signal(n: i32) -> Evidence {
 
 fn plain_rows() -> Vec<Row> {
     use ExitReason as R;
-    use Scope::{Container as C, Task as T};
+    use VerdictScope::{Container as C, Task as T};
     vec![
         row("success", C, code(v2(), 0), R::Exit { code: 0 }, None),
         row("137 by itself proves nothing", T, code(v2(), 137), R::Exit { code: 137 }, None),
@@ -380,7 +380,7 @@ fn any_evidence() -> impl Strategy<Value = Evidence> {
             e.own = own(limit, peak, all, local);
             e.outer = outer.into_iter().map(|(l, local)| OuterLevel::counted(l, None, local)).collect();
             e.heap_budget = budget.map(|b| Bytes::new(b * MIB));
-            e.heap = budget.map(|_| HeapFacts { used: Bytes::new(used * MIB), ..HeapFacts::default() });
+            e.heap = budget.map(|_| HeapReport { used: Bytes::new(used * MIB), ..HeapReport::default() });
             e
         },
     )
@@ -390,7 +390,7 @@ proptest! {
     /// Safety: memory is the reason only if a counter, the runtime or our enforcer reports it.
     #[test]
     fn memory_is_never_blamed_without_a_witness(e in any_evidence(), task in any::<bool>()) {
-        let scope = if task { Scope::Task } else { Scope::Container };
+        let scope = if task { VerdictScope::Task } else { VerdictScope::Container };
         let v = classify(&e, scope, &[3]);
         if v.reason.charge() == headroom_types::Charge::Memory {
             let kills = e.own.events.oom_kill + e.own.events.oom_group_kill > 0;
@@ -408,12 +408,12 @@ proptest! {
         e.exit_code = Some(0);
         e.signal = None;
         e.stop_asked = None;
-        prop_assert_eq!(classify(&e, Scope::Container, &[3]).reason, ExitReason::Exit { code: 0 });
+        prop_assert_eq!(classify(&e, VerdictScope::Container, &[3]).reason, ExitReason::Exit { code: 0 });
     }
 
     /// Safety: a container's verdict never has the reason of a task.
     #[test]
     fn a_container_is_no_task(e in any_evidence()) {
-        prop_assert_ne!(classify(&e, Scope::Container, &[]).reason, ExitReason::TaskOom);
+        prop_assert_ne!(classify(&e, VerdictScope::Container, &[]).reason, ExitReason::TaskOom);
     }
 }

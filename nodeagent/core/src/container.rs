@@ -26,14 +26,14 @@ use std::time::Duration;
 
 use headroom_types::{ExitReport, RequestId, Resource, StopCause, Tick, UnixMillis};
 
-use crate::size::Size;
+use crate::size::OrderedSize;
 
 /// Interval at which a kill is repeated until the end is observed.
 pub const KILL_AGAIN: Duration = Duration::from_secs(1);
 
 /// The part of the granted container that the core needs. The driver keeps the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct ContainerOrder {
     /// The request; `None` for an application master.
     pub request: Option<RequestId>,
     /// The attempt of its application master in which it was granted; 1 for the first.
@@ -48,10 +48,10 @@ pub struct Order {
     pub grace: Duration,
 }
 
-impl Order {
+impl ContainerOrder {
     /// The order of a container that this node never had and that is stopped elsewhere.
     pub fn unknown() -> Self {
-        Order {
+        ContainerOrder {
             request: None,
             attempt: 1,
             resource: Resource::default(),
@@ -64,7 +64,7 @@ impl Order {
 
 /// The phase of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LifecyclePhase {
     /// Ordered; not prepared yet.
     New,
     /// The driver makes the directory, files and cgroup.
@@ -84,7 +84,7 @@ pub enum State {
         /// The cause of the stop; `None` when it ended by itself.
         asked: Option<StopCause>,
         /// The step of the stop.
-        step: Step,
+        step: StopProgress,
     },
     /// The exit report exists and waits for an acknowledgement.
     Exited {
@@ -99,7 +99,7 @@ pub enum State {
 
 /// The step of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StopProgress {
     /// SIGTERM was sent.
     Grace {
         /// The time of the kill.
@@ -116,7 +116,7 @@ pub enum Step {
 
 /// An event of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum LifecycleEvent {
     /// An order to run it.
     Launch,
     /// Directory, files and cgroup exist, and the limit was read back.
@@ -158,7 +158,7 @@ pub enum Event {
 
 /// The kind of end, as the exit report needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ContainerEnd {
     /// The program ran, or at least its shim was started.
     Ended {
         /// The cause of the stop; `None` when it ended by itself.
@@ -178,7 +178,7 @@ pub enum End {
 
 /// An action of the driver. Each can be carried out twice without harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum ContainerEffect {
     /// Make the directory, files and cgroup.
     Prepare,
     /// Stop waiting for the files of the launch, because the container will not run.
@@ -193,7 +193,7 @@ pub enum Effect {
     /// Send SIGKILL to all its processes.
     Kill,
     /// Read the remains and write the exit report.
-    Collect(End),
+    Collect(ContainerEnd),
     /// Report the new phase to the resource manager soon.
     Changed,
     /// Report the end to the resource manager now.
@@ -201,150 +201,150 @@ pub enum Effect {
     /// Mark its directory as unused.
     Forget,
     /// Change its size. The driver returns the result to the agent's state.
-    Resize(Size),
+    Resize(OrderedSize),
 }
 
 /// An event that this state does not accept. The state does not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Illegal {
+pub struct IllegalEvent {
     /// The state's name.
     pub state: &'static str,
     /// The event's name.
     pub event: &'static str,
 }
-impl std::fmt::Display for Illegal {
+impl std::fmt::Display for IllegalEvent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "a container that is {} does not take `{}`", self.state, self.event)
     }
 }
-impl std::error::Error for Illegal {}
+impl std::error::Error for IllegalEvent {}
 
 /// The answer of a state to an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum PhaseTransition {
     /// The state changes to this one.
-    To(State),
+    To(LifecyclePhase),
     /// The state does not change: the event repeats, or it is too late.
     Stay,
 }
 
 /// Applies an event. It is the only place where the state of a container changes.
-pub fn on(state: &State, event: Event, grace: Duration, out: &mut Vec<Effect>) -> Result<Answer, Illegal> {
-    let refused = Illegal { state: state.name(), event: event.name() };
+pub fn on(state: &LifecyclePhase, event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect>) -> Result<PhaseTransition, IllegalEvent> {
+    let refused = IllegalEvent { state: state.name(), event: event.name() };
     let answer = match state {
-        State::New => new(event, out),
-        State::Preparing { stop } => preparing(*stop, event, out),
-        State::Starting { stop } => starting(*stop, event, grace, out),
-        State::Running => running(event, grace, out),
-        State::Stopping { asked, step } => stopping(*asked, *step, event, out),
-        State::Exited { report, received } => exited(report, *received, event, out),
-        State::Acked => acked(&event),
+        LifecyclePhase::New => new(event, out),
+        LifecyclePhase::Preparing { stop } => preparing(*stop, event, out),
+        LifecyclePhase::Starting { stop } => starting(*stop, event, grace, out),
+        LifecyclePhase::Running => running(event, grace, out),
+        LifecyclePhase::Stopping { asked, step } => stopping(*asked, *step, event, out),
+        LifecyclePhase::Exited { report, received } => exited(report, *received, event, out),
+        LifecyclePhase::Acked => acked(&event),
     };
     answer.ok_or(refused)
 }
 
-fn new(event: Event, out: &mut Vec<Effect>) -> Option<Answer> {
+fn new(event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
     match event {
-        Event::Launch => {
-            out.push(Effect::Prepare);
-            Some(Answer::To(State::Preparing { stop: None }))
+        LifecycleEvent::Launch => {
+            out.push(ContainerEffect::Prepare);
+            Some(PhaseTransition::To(LifecyclePhase::Preparing { stop: None }))
         }
-        Event::Stop { cause, .. } => Some(never(cause, out)),
-        Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
-        Event::Prepared | Event::Started { .. } | Event::Failed { .. } | Event::Ended => None,
-        Event::Reported(_) | Event::Received => None,
+        LifecycleEvent::Stop { cause, .. } => Some(never(cause, out)),
+        LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } | LifecycleEvent::Ended => None,
+        LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn preparing(stop: Option<StopCause>, event: Event, out: &mut Vec<Effect>) -> Option<Answer> {
+fn preparing(stop: Option<StopCause>, event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
     match event {
-        Event::Prepared => Some(match stop {
+        LifecycleEvent::Prepared => Some(match stop {
             Some(cause) => never(cause, out),
             None => {
-                out.extend([Effect::Spawn, Effect::Changed]);
-                Answer::To(State::Starting { stop: None })
+                out.extend([ContainerEffect::Spawn, ContainerEffect::Changed]);
+                PhaseTransition::To(LifecyclePhase::Starting { stop: None })
             }
         }),
-        Event::Failed { why } => Some(match stop {
+        LifecycleEvent::Failed { why } => Some(match stop {
             Some(cause) => never(cause, out),
             None => failed(stop, why, out),
         }),
-        Event::Stop { cause, .. } => {
-            out.extend(stop.is_none().then_some(Effect::Abandon));
-            Some(Answer::To(State::Preparing { stop: stop.or(Some(cause)) }))
+        LifecycleEvent::Stop { cause, .. } => {
+            out.extend(stop.is_none().then_some(ContainerEffect::Abandon));
+            Some(PhaseTransition::To(LifecyclePhase::Preparing { stop: stop.or(Some(cause)) }))
         }
-        Event::Launch | Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
-        Event::Started { .. } | Event::Ended | Event::Reported(_) | Event::Received => None,
+        LifecycleEvent::Launch | LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Started { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn starting(stop: Option<StopCause>, event: Event, grace: Duration, out: &mut Vec<Effect>) -> Option<Answer> {
+fn starting(stop: Option<StopCause>, event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
     match event {
-        Event::Started { now } => Some(match stop {
+        LifecycleEvent::Started { now } => Some(match stop {
             // The grace period begins when the program runs.
             Some(cause) => stop_running(cause, now, grace, out),
             None => {
-                out.push(Effect::Changed);
-                Answer::To(State::Running)
+                out.push(ContainerEffect::Changed);
+                PhaseTransition::To(LifecyclePhase::Running)
             }
         }),
-        Event::Failed { why } => Some(failed(stop, why, out)),
-        Event::Ended => Some(collect(stop, out)),
-        Event::Stop { cause, .. } => Some(Answer::To(State::Starting { stop: stop.or(Some(cause)) })),
-        Event::Launch | Event::Prepared | Event::Deadline { .. } | Event::NewPeer | Event::Forget => Some(Answer::Stay),
-        Event::Reported(_) | Event::Received => None,
+        LifecycleEvent::Failed { why } => Some(failed(stop, why, out)),
+        LifecycleEvent::Ended => Some(collect(stop, out)),
+        LifecycleEvent::Stop { cause, .. } => Some(PhaseTransition::To(LifecyclePhase::Starting { stop: stop.or(Some(cause)) })),
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn running(event: Event, grace: Duration, out: &mut Vec<Effect>) -> Option<Answer> {
+fn running(event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
     match event {
-        Event::Stop { cause, now } => Some(stop_running(cause, now, grace, out)),
-        Event::Ended => Some(collect(None, out)),
-        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Deadline { .. } => Some(Answer::Stay),
-        Event::NewPeer | Event::Forget => Some(Answer::Stay),
-        Event::Failed { .. } | Event::Reported(_) | Event::Received => None,
+        LifecycleEvent::Stop { cause, now } => Some(stop_running(cause, now, grace, out)),
+        LifecycleEvent::Ended => Some(collect(None, out)),
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Deadline { .. } => Some(PhaseTransition::Stay),
+        LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Failed { .. } | LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn stopping(asked: Option<StopCause>, step: Step, event: Event, out: &mut Vec<Effect>) -> Option<Answer> {
+fn stopping(asked: Option<StopCause>, step: StopProgress, event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
     match event {
-        Event::Ended if step == Step::Collecting => Some(Answer::Stay),
-        Event::Ended => Some(collect(asked, out)),
-        Event::Reported(report) => {
-            out.push(Effect::Tell);
-            Some(Answer::To(State::Exited { report, received: false }))
+        LifecycleEvent::Ended if step == StopProgress::Collecting => Some(PhaseTransition::Stay),
+        LifecycleEvent::Ended => Some(collect(asked, out)),
+        LifecycleEvent::Reported(report) => {
+            out.push(ContainerEffect::Tell);
+            Some(PhaseTransition::To(LifecyclePhase::Exited { report, received: false }))
         }
-        Event::Deadline { now } => Some(kill_when_due(asked, step, now, out)),
+        LifecycleEvent::Deadline { now } => Some(kill_when_due(asked, step, now, out)),
         // The first cause is kept. A later stop without grace ends the grace period of the first.
-        Event::Stop { cause, now } => match step {
-            Step::Grace { .. } if !is_graceful(cause) => Some(kill(asked, now, out)),
-            Step::Grace { .. } | Step::Killing { .. } | Step::Collecting => Some(Answer::Stay),
+        LifecycleEvent::Stop { cause, now } => match step {
+            StopProgress::Grace { .. } if !is_graceful(cause) => Some(kill(asked, now, out)),
+            StopProgress::Grace { .. } | StopProgress::Killing { .. } | StopProgress::Collecting => Some(PhaseTransition::Stay),
         },
-        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Failed { .. } => Some(Answer::Stay),
-        Event::NewPeer | Event::Forget => Some(Answer::Stay),
-        Event::Received => None,
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => Some(PhaseTransition::Stay),
+        LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Received => None,
     }
 }
 
-fn exited(report: &ExitReport, received: bool, event: Event, out: &mut Vec<Effect>) -> Option<Answer> {
-    let again = |received| Answer::To(State::Exited { report: Box::new(report.clone()), received });
+fn exited(report: &ExitReport, received: bool, event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
+    let again = |received| PhaseTransition::To(LifecyclePhase::Exited { report: Box::new(report.clone()), received });
     match event {
-        Event::Received => Some(if received { Answer::Stay } else { again(true) }),
-        Event::NewPeer => Some(if received { again(false) } else { Answer::Stay }),
-        Event::Forget => {
-            out.push(Effect::Forget);
-            Some(Answer::To(State::Acked))
+        LifecycleEvent::Received => Some(if received { PhaseTransition::Stay } else { again(true) }),
+        LifecycleEvent::NewPeer => Some(if received { again(false) } else { PhaseTransition::Stay }),
+        LifecycleEvent::Forget => {
+            out.push(ContainerEffect::Forget);
+            Some(PhaseTransition::To(LifecyclePhase::Acked))
         }
-        Event::Launch | Event::Prepared | Event::Started { .. } | Event::Failed { .. } => Some(Answer::Stay),
-        Event::Stop { .. } | Event::Deadline { .. } | Event::Ended | Event::Reported(_) => Some(Answer::Stay),
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => Some(PhaseTransition::Stay),
+        LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) => Some(PhaseTransition::Stay),
     }
 }
 
-fn acked(event: &Event) -> Option<Answer> {
+fn acked(event: &LifecycleEvent) -> Option<PhaseTransition> {
     match event {
-        Event::Launch | Event::Stop { .. } | Event::Deadline { .. } | Event::Ended => Some(Answer::Stay),
-        Event::Received | Event::NewPeer | Event::Forget => Some(Answer::Stay),
-        Event::Prepared | Event::Started { .. } | Event::Failed { .. } | Event::Reported(_) => None,
+        LifecycleEvent::Launch | LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended => Some(PhaseTransition::Stay),
+        LifecycleEvent::Received | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } | LifecycleEvent::Reported(_) => None,
     }
 }
 
@@ -355,88 +355,88 @@ fn is_graceful(cause: StopCause) -> bool {
     }
 }
 
-fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<Effect>) -> Answer {
+fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
     // These effects stay adjacent: the driver carries out adjacent effects as one job, in this
     // order.
-    out.push(Effect::RecordStop(cause));
+    out.push(ContainerEffect::RecordStop(cause));
     let answer = if is_graceful(cause) {
-        out.push(Effect::Terminate);
-        Answer::To(State::Stopping { asked: Some(cause), step: Step::Grace { kill_at: now.plus(grace) } })
+        out.push(ContainerEffect::Terminate);
+        PhaseTransition::To(LifecyclePhase::Stopping { asked: Some(cause), step: StopProgress::Grace { kill_at: now.plus(grace) } })
     } else {
         kill(Some(cause), now, out)
     };
-    out.push(Effect::Changed);
+    out.push(ContainerEffect::Changed);
     answer
 }
 
-fn kill(asked: Option<StopCause>, now: Tick, out: &mut Vec<Effect>) -> Answer {
-    out.push(Effect::Kill);
-    Answer::To(State::Stopping { asked, step: Step::Killing { again_at: now.plus(KILL_AGAIN) } })
+fn kill(asked: Option<StopCause>, now: Tick, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
+    out.push(ContainerEffect::Kill);
+    PhaseTransition::To(LifecyclePhase::Stopping { asked, step: StopProgress::Killing { again_at: now.plus(KILL_AGAIN) } })
 }
 
-fn kill_when_due(asked: Option<StopCause>, step: Step, now: Tick, out: &mut Vec<Effect>) -> Answer {
+fn kill_when_due(asked: Option<StopCause>, step: StopProgress, now: Tick, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
     match step {
-        Step::Grace { kill_at } if kill_at <= now => kill(asked, now, out),
-        Step::Killing { again_at } if again_at <= now => kill(asked, now, out),
-        Step::Grace { .. } | Step::Killing { .. } | Step::Collecting => Answer::Stay,
+        StopProgress::Grace { kill_at } if kill_at <= now => kill(asked, now, out),
+        StopProgress::Killing { again_at } if again_at <= now => kill(asked, now, out),
+        StopProgress::Grace { .. } | StopProgress::Killing { .. } | StopProgress::Collecting => PhaseTransition::Stay,
     }
 }
 
-fn collect(asked: Option<StopCause>, out: &mut Vec<Effect>) -> Answer {
-    out.push(Effect::Collect(End::Ended { asked }));
-    Answer::To(State::Stopping { asked, step: Step::Collecting })
+fn collect(asked: Option<StopCause>, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
+    out.push(ContainerEffect::Collect(ContainerEnd::Ended { asked }));
+    PhaseTransition::To(LifecyclePhase::Stopping { asked, step: StopProgress::Collecting })
 }
 
-fn failed(stop: Option<StopCause>, why: String, out: &mut Vec<Effect>) -> Answer {
-    out.push(Effect::Collect(End::Failed { why }));
-    Answer::To(State::Stopping { asked: stop, step: Step::Collecting })
+fn failed(stop: Option<StopCause>, why: String, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
+    out.push(ContainerEffect::Collect(ContainerEnd::Failed { why }));
+    PhaseTransition::To(LifecyclePhase::Stopping { asked: stop, step: StopProgress::Collecting })
 }
 
-fn never(cause: StopCause, out: &mut Vec<Effect>) -> Answer {
-    out.push(Effect::Collect(End::Never { cause }));
-    Answer::To(State::Stopping { asked: Some(cause), step: Step::Collecting })
+fn never(cause: StopCause, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
+    out.push(ContainerEffect::Collect(ContainerEnd::Never { cause }));
+    PhaseTransition::To(LifecyclePhase::Stopping { asked: Some(cause), step: StopProgress::Collecting })
 }
 
-impl State {
+impl LifecyclePhase {
     /// The name in logs.
     pub fn name(&self) -> &'static str {
         match self {
-            State::New => "new",
-            State::Preparing { .. } => "preparing",
-            State::Starting { .. } => "starting",
-            State::Running => "running",
-            State::Stopping { .. } => "stopping",
-            State::Exited { .. } => "exited",
-            State::Acked => "acked",
+            LifecyclePhase::New => "new",
+            LifecyclePhase::Preparing { .. } => "preparing",
+            LifecyclePhase::Starting { .. } => "starting",
+            LifecyclePhase::Running => "running",
+            LifecyclePhase::Stopping { .. } => "stopping",
+            LifecyclePhase::Exited { .. } => "exited",
+            LifecyclePhase::Acked => "acked",
         }
     }
     /// The time at which the state needs a [`Event::Deadline`].
     pub fn deadline(&self) -> Option<Tick> {
         match self {
-            State::Stopping { step: Step::Grace { kill_at }, .. } => Some(*kill_at),
-            State::Stopping { step: Step::Killing { again_at }, .. } => Some(*again_at),
-            State::Stopping { step: Step::Collecting, .. } => None,
-            State::New | State::Preparing { .. } | State::Starting { .. } | State::Running => None,
-            State::Exited { .. } | State::Acked => None,
+            LifecyclePhase::Stopping { step: StopProgress::Grace { kill_at }, .. } => Some(*kill_at),
+            LifecyclePhase::Stopping { step: StopProgress::Killing { again_at }, .. } => Some(*again_at),
+            LifecyclePhase::Stopping { step: StopProgress::Collecting, .. } => None,
+            LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => None,
+            LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => None,
         }
     }
 }
 
-impl Event {
+impl LifecycleEvent {
     /// The name in logs.
     pub fn name(&self) -> &'static str {
         match self {
-            Event::Launch => "launch",
-            Event::Prepared => "prepared",
-            Event::Started { .. } => "started",
-            Event::Failed { .. } => "failed",
-            Event::Stop { .. } => "stop",
-            Event::Deadline { .. } => "deadline",
-            Event::Ended => "ended",
-            Event::Reported(_) => "reported",
-            Event::Received => "received",
-            Event::NewPeer => "new peer",
-            Event::Forget => "forget",
+            LifecycleEvent::Launch => "launch",
+            LifecycleEvent::Prepared => "prepared",
+            LifecycleEvent::Started { .. } => "started",
+            LifecycleEvent::Failed { .. } => "failed",
+            LifecycleEvent::Stop { .. } => "stop",
+            LifecycleEvent::Deadline { .. } => "deadline",
+            LifecycleEvent::Ended => "ended",
+            LifecycleEvent::Reported(_) => "reported",
+            LifecycleEvent::Received => "received",
+            LifecycleEvent::NewPeer => "new peer",
+            LifecycleEvent::Forget => "forget",
         }
     }
 }

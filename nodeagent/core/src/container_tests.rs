@@ -19,70 +19,70 @@ fn report() -> Box<ExitReport> {
 const GRACE: Duration = Duration::from_secs(2);
 const NOW: Tick = Tick(10_000);
 
-fn states() -> Vec<(&'static str, State)> {
+fn states() -> Vec<(&'static str, LifecyclePhase)> {
     let asked = Some(StopCause::Asked);
     vec![
-        ("new", State::New),
-        ("preparing", State::Preparing { stop: None }),
-        ("preparing+stop", State::Preparing { stop: asked }),
-        ("starting", State::Starting { stop: None }),
-        ("starting+stop", State::Starting { stop: asked }),
-        ("running", State::Running),
-        ("grace", State::Stopping { asked, step: Step::Grace { kill_at: NOW } }),
-        ("killing", State::Stopping { asked, step: Step::Killing { again_at: NOW } }),
-        ("collecting", State::Stopping { asked: None, step: Step::Collecting }),
-        ("exited", State::Exited { report: report(), received: false }),
-        ("exited+received", State::Exited { report: report(), received: true }),
-        ("acked", State::Acked),
+        ("new", LifecyclePhase::New),
+        ("preparing", LifecyclePhase::Preparing { stop: None }),
+        ("preparing+stop", LifecyclePhase::Preparing { stop: asked }),
+        ("starting", LifecyclePhase::Starting { stop: None }),
+        ("starting+stop", LifecyclePhase::Starting { stop: asked }),
+        ("running", LifecyclePhase::Running),
+        ("grace", LifecyclePhase::Stopping { asked, step: StopProgress::Grace { kill_at: NOW } }),
+        ("killing", LifecyclePhase::Stopping { asked, step: StopProgress::Killing { again_at: NOW } }),
+        ("collecting", LifecyclePhase::Stopping { asked: None, step: StopProgress::Collecting }),
+        ("exited", LifecyclePhase::Exited { report: report(), received: false }),
+        ("exited+received", LifecyclePhase::Exited { report: report(), received: true }),
+        ("acked", LifecyclePhase::Acked),
     ]
 }
 
-fn events() -> Vec<(&'static str, Event)> {
+fn events() -> Vec<(&'static str, LifecycleEvent)> {
     vec![
-        ("launch", Event::Launch),
-        ("prepared", Event::Prepared),
-        ("started", Event::Started { now: NOW }),
-        ("failed", Event::Failed { why: "no such program".into() }),
-        ("stop", Event::Stop { cause: StopCause::Preempted, now: NOW }),
-        ("over", Event::Stop { cause: StopCause::OverLimit, now: NOW }),
-        ("deadline", Event::Deadline { now: NOW }),
-        ("ended", Event::Ended),
-        ("reported", Event::Reported(report())),
-        ("received", Event::Received),
-        ("new peer", Event::NewPeer),
-        ("forget", Event::Forget),
+        ("launch", LifecycleEvent::Launch),
+        ("prepared", LifecycleEvent::Prepared),
+        ("started", LifecycleEvent::Started { now: NOW }),
+        ("failed", LifecycleEvent::Failed { why: "no such program".into() }),
+        ("stop", LifecycleEvent::Stop { cause: StopCause::Preempted, now: NOW }),
+        ("over", LifecycleEvent::Stop { cause: StopCause::OverLimit, now: NOW }),
+        ("deadline", LifecycleEvent::Deadline { now: NOW }),
+        ("ended", LifecycleEvent::Ended),
+        ("reported", LifecycleEvent::Reported(report())),
+        ("received", LifecycleEvent::Received),
+        ("new peer", LifecycleEvent::NewPeer),
+        ("forget", LifecycleEvent::Forget),
     ]
 }
 
-fn label(state: &State) -> &'static str {
+fn label(state: &LifecyclePhase) -> &'static str {
     match state {
-        State::New => "new",
-        State::Preparing { stop: None } => "preparing",
-        State::Preparing { stop: Some(_) } => "preparing+stop",
-        State::Starting { stop: None } => "starting",
-        State::Starting { stop: Some(_) } => "starting+stop",
-        State::Running => "running",
-        State::Stopping { step: Step::Grace { .. }, .. } => "grace",
-        State::Stopping { step: Step::Killing { .. }, .. } => "killing",
-        State::Stopping { step: Step::Collecting, .. } => "collecting",
-        State::Exited { received: false, .. } => "exited",
-        State::Exited { received: true, .. } => "exited+received",
-        State::Acked => "acked",
+        LifecyclePhase::New => "new",
+        LifecyclePhase::Preparing { stop: None } => "preparing",
+        LifecyclePhase::Preparing { stop: Some(_) } => "preparing+stop",
+        LifecyclePhase::Starting { stop: None } => "starting",
+        LifecyclePhase::Starting { stop: Some(_) } => "starting+stop",
+        LifecyclePhase::Running => "running",
+        LifecyclePhase::Stopping { step: StopProgress::Grace { .. }, .. } => "grace",
+        LifecyclePhase::Stopping { step: StopProgress::Killing { .. }, .. } => "killing",
+        LifecyclePhase::Stopping { step: StopProgress::Collecting, .. } => "collecting",
+        LifecyclePhase::Exited { received: false, .. } => "exited",
+        LifecyclePhase::Exited { received: true, .. } => "exited+received",
+        LifecyclePhase::Acked => "acked",
     }
 }
 
-fn cell(state: &State, event: Event) -> String {
+fn cell(state: &LifecyclePhase, event: LifecycleEvent) -> String {
     let mut out = Vec::new();
     match on(state, event, GRACE, &mut out) {
         Err(_) => {
             assert!(out.is_empty(), "what is refused has no effect");
             "!".into()
         }
-        Ok(Answer::Stay) => {
+        Ok(PhaseTransition::Stay) => {
             assert!(out.is_empty(), "what stays has no effect");
             "-".into()
         }
-        Ok(Answer::To(next)) => {
+        Ok(PhaseTransition::To(next)) => {
             let effects: Vec<String> = out.iter().map(|e| format!("{e:?}").to_lowercase()).collect();
             format!("{} [{}]", label(&next), effects.join(", "))
         }
@@ -111,10 +111,10 @@ fn a_stop_is_explained_before_it_is_done() {
             if on(&state, event, GRACE, &mut out).is_err() {
                 continue;
             }
-            let asked_before = matches!(state, State::Stopping { .. });
-            if let Some(at) = out.iter().position(|e| matches!(e, Effect::Terminate | Effect::Kill)) {
+            let asked_before = matches!(state, LifecyclePhase::Stopping { .. });
+            if let Some(at) = out.iter().position(|e| matches!(e, ContainerEffect::Terminate | ContainerEffect::Kill)) {
                 let before = at.checked_sub(1).and_then(|i| out.get(i));
-                assert!(asked_before || matches!(before, Some(Effect::RecordStop(_))), "{state:?}: {out:?} at {at}");
+                assert!(asked_before || matches!(before, Some(ContainerEffect::RecordStop(_))), "{state:?}: {out:?} at {at}");
             }
         }
     }
@@ -123,8 +123,8 @@ fn a_stop_is_explained_before_it_is_done() {
 #[test]
 fn patience_ends_when_it_is_over_and_not_before() {
     let mut out = Vec::new();
-    let state = State::Stopping { asked: Some(StopCause::Asked), step: Step::Grace { kill_at: Tick(100) } };
-    assert_eq!(on(&state, Event::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(Answer::Stay));
-    let Ok(Answer::To(next)) = on(&state, Event::Deadline { now: Tick(100) }, GRACE, &mut out) else { panic!("stayed") };
-    assert_eq!((out.as_slice(), next.deadline()), ([Effect::Kill].as_slice(), Some(Tick(1100))));
+    let state = LifecyclePhase::Stopping { asked: Some(StopCause::Asked), step: StopProgress::Grace { kill_at: Tick(100) } };
+    assert_eq!(on(&state, LifecycleEvent::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(PhaseTransition::Stay));
+    let Ok(PhaseTransition::To(next)) = on(&state, LifecycleEvent::Deadline { now: Tick(100) }, GRACE, &mut out) else { panic!("stayed") };
+    assert_eq!((out.as_slice(), next.deadline()), ([ContainerEffect::Kill].as_slice(), Some(Tick(1100))));
 }

@@ -13,10 +13,10 @@ mod limits;
 mod others;
 mod told;
 
-use headroom_types::exit::HeapFacts;
+use headroom_types::exit::HeapReport;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, Evidence, ExitReason, SubCause};
 
-use crate::classify::{Marked, Verdict, is_refusal, marked};
+use crate::classify::{MarkedMemory, Verdict, is_refusal, marked};
 
 /// One row of the table: nothing, or a cause with its cure.
 type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
@@ -86,7 +86,7 @@ struct Case<'a> {
     limit: Bytes,
     /// The known need: the larger of peak and last use.
     seen: Bytes,
-    told: Option<Marked>,
+    told: Option<MarkedMemory>,
 }
 
 impl<'a> Case<'a> {
@@ -108,7 +108,7 @@ impl<'a> Case<'a> {
     fn was_refused(&self) -> bool {
         self.e.heap_budget.is_none() && self.e.heap_marker.as_deref().is_some_and(is_refusal)
     }
-    fn heap(&self) -> Option<(HeapFacts, Bytes)> {
+    fn heap(&self) -> Option<(HeapReport, Bytes)> {
         Some((self.e.heap?, self.e.heap_budget?))
     }
     /// The memory that the limit leaves outside the heap budget.

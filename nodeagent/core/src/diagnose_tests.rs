@@ -1,6 +1,6 @@
 use super::*;
-use crate::classify::{Scope, classify};
-use headroom_types::exit::{Collector, GcCause, GcFacts, LeftBy, MemoryEvents, OuterLevel, ProcessFacts, Unattributed, Victim};
+use crate::classify::{VerdictScope, classify};
+use headroom_types::exit::{GarbageCollector, GcCause, CollectionReport, LeftoverOwner, MemoryEvents, OuterLevel, ProcessMemory, Unattributed, VictimProcess};
 use headroom_types::{EnforcerKind, OwnLimit, OwnLimitKind};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
@@ -15,12 +15,12 @@ fn killed_at(limit: u64) -> Evidence {
     e
 }
 
-fn told(e: &Evidence, scope: Scope) -> Vec<Diagnosis> {
+fn told(e: &Evidence, scope: VerdictScope) -> Vec<Diagnosis> {
     diagnose(e, &classify(e, scope, &[3]))
 }
 
 fn finds(e: &Evidence, words: &str) -> Diagnosis {
-    let all = told(e, Scope::Container);
+    let all = told(e, VerdictScope::Container);
     all.iter().find(|d| d.cause.contains(words)).cloned().unwrap_or_else(|| panic!("no {words:?} in {all:#?}"))
 }
 
@@ -28,7 +28,7 @@ fn finds(e: &Evidence, words: &str) -> Diagnosis {
 fn a_native_program_is_told_a_size() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
-    let all = told(&e, Scope::Task);
+    let all = told(&e, VerdictScope::Task);
     assert_eq!(all.len(), 1, "{all:#?}");
     assert!(all[0].fix.contains("96 MiB") && all[0].certainty == Certainty::Certain, "{all:#?}");
 }
@@ -41,16 +41,16 @@ fn who_was_refused_memory_far_below_its_limit_needs_no_larger_container() {
     e.own.limit = Some(MIB(256));
     e.own.peak = Some(MIB(70));
     e.heap_marker = Some("runtime: out of memory: cannot allocate 4194304-byte block (66912256 in use)".into());
-    let rows = told(&e, Scope::Task);
+    let rows = told(&e, VerdictScope::Task);
     assert_eq!((rows.len(), rows[0].name), (1, SubCause::ImpossibleRequest), "{rows:#?}");
     assert!(rows[0].cause.contains("4 MiB") && rows[0].cause.contains("70 MiB of 256 MiB"), "{rows:#?}");
     e.own_limits = vec![OwnLimit { kind: OwnLimitKind::AddressSpace, value: MIB(100) }];
-    let rows = told(&e, Scope::Task);
+    let rows = told(&e, VerdictScope::Task);
     assert_eq!((rows.len(), rows[0].name, rows[0].certainty), (1, SubCause::OwnLimit, Certainty::Certain), "{rows:#?}");
     assert!(rows[0].fix.contains("ulimit -v") && rows[0].cause.contains("100 MiB"), "{rows:#?}");
     e.own_limits.clear();
     e.own.peak = Some(MIB(250));
-    assert!(told(&e, Scope::Task)[0].fix.contains("next size"), "full all the same");
+    assert!(told(&e, VerdictScope::Task)[0].fix.contains("next size"), "full all the same");
 }
 
 #[test]
@@ -58,14 +58,14 @@ fn a_maximum_below_the_budget_is_the_limit_that_was_met() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
     (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(3), Some(MIB(128)), Some(MIB(256)), Some(MIB(90)));
     e.heap_marker = Some("Terminating due to java.lang.OutOfMemoryError: Java heap space".into());
-    e.heap = Some(HeapFacts { used: MIB(31), committed: MIB(32), max: MIB(32), ..HeapFacts::default() });
-    let first = |e: &Evidence| told(e, Scope::Task).first().cloned().expect("a row");
+    e.heap = Some(HeapReport { used: MIB(31), committed: MIB(32), max: MIB(32), ..HeapReport::default() });
+    let first = |e: &Evidence| told(e, VerdictScope::Task).first().cloned().expect("a row");
     assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Likely), "no flag was seen");
     e.own_limits = vec![OwnLimit { kind: OwnLimitKind::JvmHeap, value: MIB(32) }];
     assert_eq!((first(&e).name, first(&e).certainty), (SubCause::OwnLimit, Certainty::Certain));
     assert!(first(&e).cause.contains("-Xmx = 32 MiB") && first(&e).fix.contains("remove -Xmx"), "{:?}", first(&e));
     e.own_limits[0].value = MIB(128);
-    e.heap = Some(HeapFacts { used: MIB(127), committed: MIB(128), max: MIB(124), ..HeapFacts::default() });
+    e.heap = Some(HeapReport { used: MIB(127), committed: MIB(128), max: MIB(124), ..HeapReport::default() });
     assert_ne!(first(&e).name, SubCause::OwnLimit, "that is the budget");
 }
 
@@ -74,9 +74,9 @@ fn a_maximum_beside_the_heap_that_was_set_by_hand_is_named() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup1);
     (e.exit_code, e.heap_budget, e.own.limit, e.own.peak) = (Some(1), Some(MIB(64)), Some(MIB(256)), Some(MIB(90)));
     e.heap_marker = Some("java.lang.OutOfMemoryError: Cannot reserve 99 bytes of direct buffer memory".into());
-    assert_eq!(told(&e, Scope::Task)[0].name, SubCause::DirectBuffers, "a cap that follows the overhead");
+    assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::DirectBuffers, "a cap that follows the overhead");
     e.own_limits = vec![OwnLimit { kind: OwnLimitKind::DirectMemory, value: MIB(24) }];
-    assert_eq!(told(&e, Scope::Task)[0].name, SubCause::OwnLimit);
+    assert_eq!(told(&e, VerdictScope::Task)[0].name, SubCause::OwnLimit);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn tmpfs_is_named_before_a_bigger_container() {
     let mut e = killed_at(64);
     e.own.stat.shmem = Some(MIB(50));
     e.own.stat.file = Some(MIB(50));
-    let all = told(&e, Scope::Container);
+    let all = told(&e, VerdictScope::Container);
     assert!(all[0].cause.contains("tmpfs") && all[0].certainty == Certainty::Certain, "{all:#?}");
     assert!(!all.iter().any(|d| d.cause.contains("page cache")), "tmpfs is no cache");
 }
@@ -93,7 +93,7 @@ fn tmpfs_is_named_before_a_bigger_container() {
 fn an_idle_heap_gives_to_what_is_beside_it() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(96));
-    e.heap = Some(HeapFacts { used: MIB(20), committed: MIB(30), old_used: Some(MIB(10)), ..HeapFacts::default() });
+    e.heap = Some(HeapReport { used: MIB(20), committed: MIB(30), old_used: Some(MIB(10)), ..HeapReport::default() });
     let idle = finds(&e, "the heap uses 10 MiB of its 96 MiB");
     assert_eq!((idle.name, idle.would_fit), (SubCause::HeapIdle, Some(MIB(114))), "{idle:#?}");
     let beside = finds(&e, "beside the heap");
@@ -105,7 +105,7 @@ fn live_data_wants_a_larger_heap_and_a_lone_large_array_does_not() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let heap = |used, old| Some(HeapFacts { used: MIB(used), max: MIB(64), old_used: Some(MIB(old)), ..HeapFacts::default() });
+    let heap = |used, old| Some(HeapReport { used: MIB(used), max: MIB(64), old_used: Some(MIB(old)), ..HeapReport::default() });
     e.heap = heap(62, 42);
     let full = finds(&e, "is full: 62 MiB in use, 42 MiB of it long-lived");
     assert!(full.fix.contains("heap 96 MiB") && full.certainty == Certainty::Certain, "{full:#?}");
@@ -117,8 +117,8 @@ fn live_data_wants_a_larger_heap_and_a_lone_large_array_does_not() {
 fn a_runtime_that_was_not_told_its_budget_is_named_first() {
     let mut e = killed_at(128);
     e.heap_budget = Some(MIB(64));
-    e.heap = Some(HeapFacts { used: MIB(92), committed: MIB(138), max: MIB(300), ..HeapFacts::default() });
-    let all = told(&e, Scope::Container);
+    e.heap = Some(HeapReport { used: MIB(92), committed: MIB(138), max: MIB(300), ..HeapReport::default() });
+    let all = told(&e, VerdictScope::Container);
     assert!(all[0].cause.contains("grow to 300 MiB") && all[0].fix.contains("-Xmx65536k"), "{all:#?}");
 }
 
@@ -144,7 +144,7 @@ fn threads_children_cache_sockets_and_kernel_are_seen() {
     e.own.stat.kernel_stack = Some(MIB(16));
     assert!(finds(&e, "threads").cause.contains("1024"));
     let mut e = killed_at(64);
-    let child = |pid| Victim { pid, name: "worker".into(), rss: MIB(12) };
+    let child = |pid| VictimProcess { pid, name: "worker".into(), rss: MIB(12) };
     e.victims = vec![child(1), child(2), child(3)];
     assert!(finds(&e, "3 processes").fix.contains("fewer"));
     let mut e = killed_at(64);
@@ -169,9 +169,9 @@ fn ends_that_are_no_fault_of_its_own_say_so() {
     assert!(finds(&e, "`containers` (512 MiB)").fix.contains("another node"));
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(137);
-    assert!(told(&e, Scope::Container)[0].cause.contains("no memory counter moved"));
+    assert!(told(&e, VerdictScope::Container)[0].cause.contains("no memory counter moved"));
     e.exit_code = Some(0);
-    assert!(told(&e, Scope::Container).is_empty());
+    assert!(told(&e, VerdictScope::Container).is_empty());
 }
 
 /// A diagnosis of a victim of an outer limit names leftovers that fill a tenth of that level;
@@ -183,11 +183,11 @@ fn leftovers_that_filled_the_outer_level_are_named() {
         e.own.local = MemoryEvents::default();
         e.own.events.oom = 0;
         let local = MemoryEvents { oom: hit, ..MemoryEvents::default() };
-        let owner = |(name, mib): &(&str, u64)| LeftBy { name: (*name).to_owned(), memory: MIB(*mib) };
+        let owner = |(name, mib): &(&str, u64)| LeftoverOwner { name: (*name).to_owned(), memory: MIB(*mib) };
         let unattributed = Unattributed { memory: MIB(left), left_by: owners.iter().map(owner).collect() };
         let level = OuterLevel::counted("containers", Some(MIB(3072)), local);
         e.outer.push(OuterLevel { unattributed: Some(unattributed), ..level });
-        told(&e, Scope::Container)
+        told(&e, VerdictScope::Container)
     };
     let rows = victim(1300, &[("etl.1.e1.c2", 800), ("etl.1.e1.c3", 500)], 1);
     assert_eq!((rows.len(), rows[0].name, rows[0].certainty), (1, SubCause::Leftover, Certainty::Certain), "{rows:#?}");
@@ -213,14 +213,14 @@ fn a_stall_is_explained_by_what_it_read_again() {
 #[test]
 fn a_stall_for_what_took_the_room_is_named_after_it() {
     let stalled = |e: Evidence| Evidence { stop_asked: Some(headroom_types::StopCause::Stalled), ..e };
-    let mut e = stalled(jvm_with(ProcessFacts { other: MIB(180), ..ProcessFacts::default() }));
+    let mut e = stalled(jvm_with(ProcessMemory { other: MIB(180), ..ProcessMemory::default() }));
     e.own.events = MemoryEvents::default();
     e.own.local = MemoryEvents { max: 9000, ..MemoryEvents::default() };
     e.own.stat.workingset_refault_file = Some(50_000);
-    e.heap = e.heap.map(|h| HeapFacts { metaspace: Some(MIB(140)), ..h });
-    let names = |e: &Evidence| told(e, Scope::Task).iter().map(|row| (row.name, row.certainty)).collect::<Vec<_>>();
+    e.heap = e.heap.map(|h| HeapReport { metaspace: Some(MIB(140)), ..h });
+    let names = |e: &Evidence| told(e, VerdictScope::Task).iter().map(|row| (row.name, row.certainty)).collect::<Vec<_>>();
     let rows = names(&e);
-    assert_eq!(classify(&e, Scope::Task, &[3]).reason, ExitReason::StalledAtLimit);
+    assert_eq!(classify(&e, VerdictScope::Task, &[3]).reason, ExitReason::StalledAtLimit);
     assert_eq!(rows.first(), Some(&(SubCause::Metaspace, Certainty::Certain)), "{rows:?}");
     assert!(rows.contains(&(SubCause::Thrashing, Certainty::Likely)), "it is still told how it ended: {rows:?}");
     e.own.stat.shmem = Some(MIB(150));
@@ -237,24 +237,24 @@ fn every_memory_failure_gets_a_cure() {
         for budget in [None, Some(limit / 2)] {
             let mut e = killed_at(limit);
             e.heap_budget = budget.map(MIB);
-            assert!(!told(&e, Scope::Container).is_empty(), "limit {limit}, budget {budget:?}");
-            assert!(!told(&e, Scope::Task).is_empty(), "limit {limit}, budget {budget:?}");
+            assert!(!told(&e, VerdictScope::Container).is_empty(), "limit {limit}, budget {budget:?}");
+            assert!(!told(&e, VerdictScope::Task).is_empty(), "limit {limit}, budget {budget:?}");
         }
     }
 }
 
 /// A JVM that the kernel killed at 256 MiB: 64 MiB heap budget, 20 MiB of heap in use, and `inside`
 /// in its largest process.
-fn jvm_with(inside: ProcessFacts) -> Evidence {
+fn jvm_with(inside: ProcessMemory) -> Evidence {
     let mut e = killed_at(256);
     e.heap_budget = Some(MIB(64));
-    e.heap = Some(HeapFacts {
+    e.heap = Some(HeapReport {
         used: MIB(20),
         committed: MIB(40),
         max: MIB(64),
         old_used: Some(MIB(50)),
         metaspace: Some(MIB(6)),
-        ..HeapFacts::default()
+        ..HeapReport::default()
     });
     e.own.stat.anon = Some(MIB(250));
     e.inside = Some(inside);
@@ -262,40 +262,40 @@ fn jvm_with(inside: ProcessFacts) -> Evidence {
 }
 
 fn named(e: &Evidence) -> SubCause {
-    told(e, Scope::Container).first().map_or(SubCause::Unnamed, |row| row.name)
+    told(e, VerdictScope::Container).first().map_or(SubCause::Unnamed, |row| row.name)
 }
 
 #[test]
 fn what_is_beside_a_heap_is_named_by_the_mappings() {
     let other = MIB(50);
     let cases = [
-        (ProcessFacts { other: MIB(240), ..ProcessFacts::default() }, SubCause::DirectBuffers),
-        (ProcessFacts { other, stacks: MIB(180), stack_count: 700, ..ProcessFacts::default() }, SubCause::ThreadStacks),
-        (ProcessFacts { other, arenas: MIB(180), arena_count: 16, ..ProcessFacts::default() }, SubCause::NativeArenas),
-        (ProcessFacts { other, code: MIB(120), ..ProcessFacts::default() }, SubCause::CodeCache),
+        (ProcessMemory { other: MIB(240), ..ProcessMemory::default() }, SubCause::DirectBuffers),
+        (ProcessMemory { other, stacks: MIB(180), stack_count: 700, ..ProcessMemory::default() }, SubCause::ThreadStacks),
+        (ProcessMemory { other, arenas: MIB(180), arena_count: 16, ..ProcessMemory::default() }, SubCause::NativeArenas),
+        (ProcessMemory { other, code: MIB(120), ..ProcessMemory::default() }, SubCause::CodeCache),
     ];
     for (inside, wanted) in cases {
         let e = jvm_with(inside);
-        assert_eq!(named(&e), wanted, "{:#?}", told(&e, Scope::Container));
+        assert_eq!(named(&e), wanted, "{:#?}", told(&e, VerdictScope::Container));
     }
-    let mut e = jvm_with(ProcessFacts { other: MIB(180), ..ProcessFacts::default() });
-    e.heap = e.heap.map(|h| HeapFacts { metaspace: Some(MIB(140)), ..h });
-    assert_eq!(named(&e), SubCause::Metaspace, "{:#?}", told(&e, Scope::Container));
+    let mut e = jvm_with(ProcessMemory { other: MIB(180), ..ProcessMemory::default() });
+    e.heap = e.heap.map(|h| HeapReport { metaspace: Some(MIB(140)), ..h });
+    assert_eq!(named(&e), SubCause::Metaspace, "{:#?}", told(&e, VerdictScope::Container));
 }
 
 #[test]
 fn arenas_and_children_of_a_native_program_go_before_its_own_data() {
     let mut e = killed_at(64);
     e.own.stat.anon = Some(MIB(62));
-    e.inside = Some(ProcessFacts { arenas: MIB(55), arena_count: 16, ..ProcessFacts::default() });
+    e.inside = Some(ProcessMemory { arenas: MIB(55), arena_count: 16, ..ProcessMemory::default() });
     assert_eq!(named(&e), SubCause::NativeArenas);
-    assert_eq!(told(&e, Scope::Task)[0].would_fit, Some(MIB(16)));
-    e.inside = Some(ProcessFacts { arenas: MIB(4), arena_count: 2, other: MIB(50), ..ProcessFacts::default() });
+    assert_eq!(told(&e, VerdictScope::Task)[0].would_fit, Some(MIB(16)));
+    e.inside = Some(ProcessMemory { arenas: MIB(4), arena_count: 2, other: MIB(50), ..ProcessMemory::default() });
     assert_eq!(named(&e), SubCause::OwnData);
     let mut e = killed_at(64);
     e.own.stat.kernel = Some(MIB(50));
     e.own.stat.anon = Some(MIB(5));
-    e.inside = Some(ProcessFacts { sockets: 64, ..ProcessFacts::default() });
+    e.inside = Some(ProcessMemory { sockets: 64, ..ProcessMemory::default() });
     assert_eq!(named(&e), SubCause::Sockets);
 }
 
@@ -304,12 +304,12 @@ fn collecting_without_end_is_told_apart_from_a_full_heap() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let gc = GcFacts { collections: 400, full: 200, spent_ms: 9000, recent_percent: Some(91), ..GcFacts::default() };
-    let heap = |gc| HeapFacts { used: MIB(63), max: MIB(64), old_used: Some(MIB(60)), gc: Some(gc), ..HeapFacts::default() };
+    let gc = CollectionReport { collections: 400, full: 200, spent_ms: 9000, recent_percent: Some(91), ..CollectionReport::default() };
+    let heap = |gc| HeapReport { used: MIB(63), max: MIB(64), old_used: Some(MIB(60)), gc: Some(gc), ..HeapReport::default() };
     e.heap = Some(heap(gc));
     assert_eq!(named(&e), SubCause::GcBound);
     assert!(finds(&e, "91 % of its last seconds").fix.contains("heap 96 MiB"));
-    e.heap = Some(heap(GcFacts { spent_ms: 300, ..gc }));
+    e.heap = Some(heap(CollectionReport { spent_ms: 300, ..gc }));
     assert_eq!(named(&e), SubCause::LiveHeap, "a short struggle is any heap's end");
     e.heap_marker = Some("java.lang.OutOfMemoryError: GC overhead limit exceeded".into());
     assert_eq!(named(&e), SubCause::GcBound);
@@ -320,22 +320,22 @@ fn a_cache_has_to_fit_where_long_lived_objects_go() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let heap = |cached, old_max| HeapFacts {
+    let heap = |cached, old_max| HeapReport {
         used: MIB(62),
         max: MIB(64),
         old_used: Some(MIB(43)),
         old_max,
         cached,
-        ..HeapFacts::default()
+        ..HeapReport::default()
     };
     e.heap = Some(heap(Some(MIB(46)), Some(MIB(43))));
-    let row = &told(&e, Scope::Container)[0];
+    let row = &told(&e, VerdictScope::Container)[0];
     assert_eq!((row.name, row.certainty), (SubCause::CacheBeyondOld, Certainty::Certain));
     assert!(row.cause.starts_with("46 MiB are kept as a cache; the old generation, where long-lived objects go, holds 43 MiB"));
     assert!(row.fix.contains("at most 38") && row.fix.contains("-XX:NewRatio=4"), "{row:#?}");
     assert!(row.trade_off.contains("made again"), "{row:#?}");
     e.heap = Some(heap(Some(MIB(58)), Some(MIB(43))));
-    assert!(told(&e, Scope::Container)[0].fix.ends_with("heap 96 MiB"), "no division of this heap has the room");
+    assert!(told(&e, VerdictScope::Container)[0].fix.ends_with("heap 96 MiB"), "no division of this heap has the room");
     for (cached, old_max) in [(Some(MIB(40)), Some(MIB(43))), (Some(MIB(60)), None), (None, Some(MIB(43)))] {
         e.heap = Some(heap(cached, old_max));
         assert_eq!(named(&e), SubCause::LiveHeap, "{cached:?} {old_max:?}");
@@ -347,12 +347,12 @@ fn a_heap_in_pieces_is_certain_where_the_collector_says_so() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let gc = GcFacts { collector: Some(Collector::G1), cause: Some(GcCause::Humongous), ..GcFacts::default() };
-    e.heap = Some(HeapFacts { used: MIB(33), max: MIB(64), gc: Some(gc), ..HeapFacts::default() });
-    let row = &told(&e, Scope::Container)[0];
+    let gc = CollectionReport { collector: Some(GarbageCollector::G1), cause: Some(GcCause::Humongous), ..CollectionReport::default() };
+    e.heap = Some(HeapReport { used: MIB(33), max: MIB(64), gc: Some(gc), ..HeapReport::default() });
+    let row = &told(&e, VerdictScope::Container)[0];
     assert_eq!((row.name, row.certainty), (SubCause::HeapFragmented, Certainty::Certain));
-    e.heap = e.heap.map(|h| HeapFacts { gc: Some(GcFacts { cause: None, ..gc }), ..h });
-    assert_eq!(told(&e, Scope::Container)[0].certainty, Certainty::Likely);
+    e.heap = e.heap.map(|h| HeapReport { gc: Some(CollectionReport { cause: None, ..gc }), ..h });
+    assert_eq!(told(&e, VerdictScope::Container)[0].certainty, Certainty::Likely);
 }
 
 #[test]
@@ -361,6 +361,6 @@ fn the_surest_row_comes_first() {
     e.own.stat.anon = Some(MIB(10));
     e.own.stat.file = Some(MIB(50));
     e.own.stat.shmem = Some(MIB(20));
-    let all = told(&e, Scope::Container);
+    let all = told(&e, VerdictScope::Container);
     assert!(all.len() > 1 && all.windows(2).all(|w| w[0].certainty <= w[1].certainty), "{all:#?}");
 }

@@ -10,7 +10,7 @@ use headroom_types::Tick;
 
 /// Time for which a node keeps its containers without contact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Patience {
+pub enum FenceTimeout {
     /// No limit.
     #[default]
     Endless,
@@ -21,14 +21,14 @@ pub enum Patience {
 /// The fence of one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    patience: Patience,
+    patience: FenceTimeout,
     heard: Tick,
     closed: bool,
 }
 
 impl Fence {
     /// A fence whose time begins now.
-    pub fn new(patience: Patience, now: Tick) -> Self {
+    pub fn new(patience: FenceTimeout, now: Tick) -> Self {
         Fence { patience, heard: now, closed: false }
     }
 
@@ -41,8 +41,8 @@ impl Fence {
     /// The time at which the fence closes; `None` without a limit, or after it has closed.
     pub fn deadline(&self) -> Option<Tick> {
         match self.patience {
-            Patience::For(patience) if !self.closed => Some(self.heard.plus(patience)),
-            Patience::For(_) | Patience::Endless => None,
+            FenceTimeout::For(patience) if !self.closed => Some(self.heard.plus(patience)),
+            FenceTimeout::For(_) | FenceTimeout::Endless => None,
         }
     }
 
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn patience_ends_once_and_begins_again_with_a_word() {
-        let mut f = Fence::new(Patience::For(Duration::from_millis(100)), Tick(50));
+        let mut f = Fence::new(FenceTimeout::For(Duration::from_millis(100)), Tick(50));
         assert_eq!((f.deadline(), f.close(Tick(149))), (Some(Tick(150)), None));
         f.heard(Tick(100));
         f.heard(Tick(90));
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!((f.deadline(), f.close(Tick(999))), (None, None));
         f.heard(Tick(1000));
         assert_eq!(f.deadline(), Some(Tick(1100)));
-        assert_eq!(Fence::new(Patience::Endless, Tick(0)).deadline(), None);
+        assert_eq!(Fence::new(FenceTimeout::Endless, Tick(0)).deadline(), None);
     }
 }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use headroom_types::exit::HeapFacts;
+use headroom_types::exit::HeapReport;
 
 /// Values of the last lines of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl GcLog {
 }
 
 /// Adds the values that only the collector's log contains to those of the counters.
-pub fn add(log: &GcLog, heap: &mut HeapFacts) {
+pub fn add(log: &GcLog, heap: &mut HeapReport) {
     let gc = heap.gc.get_or_insert_default();
     gc.region = log.region.or(gc.region);
     gc.humongous = log.humongous.or(gc.humongous);

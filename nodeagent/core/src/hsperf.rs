@@ -9,7 +9,7 @@
 //! variability, data offset`, each 20 bytes and its name and data.
 
 use headroom_types::Bytes;
-use headroom_types::exit::{Collector, GcCause, GcFacts, HeapFacts};
+use headroom_types::exit::{GarbageCollector, GcCause, CollectionReport, HeapReport};
 
 /// Maximum number of entries that are read; a JVM has about 200.
 const MAX_ENTRIES: u32 = 4096;
@@ -68,7 +68,7 @@ impl std::fmt::Display for HsperfError {
 impl std::error::Error for HsperfError {}
 
 /// Parses the heap counters in `bytes`.
-pub fn parse(bytes: &[u8]) -> Result<HeapFacts, HsperfError> {
+pub fn parse(bytes: &[u8]) -> Result<HeapReport, HsperfError> {
     let file = Reader::new(bytes)?;
     let mut heap = Heap::default();
     let mut at = file.first;
@@ -201,7 +201,7 @@ struct Heap {
     /// Runs and ticks of each collector.
     runs: [Option<u64>; COLLECTORS],
     ticks: [Option<u64>; COLLECTORS],
-    collector: Option<Collector>,
+    collector: Option<GarbageCollector>,
     cause: Option<GcCause>,
     /// True when the policy is named after two collectors (`Copy:MSC`): each has its own part of
     /// the heap.
@@ -267,11 +267,11 @@ impl Heap {
         }
     }
 
-    fn facts(&self) -> Result<HeapFacts, HsperfError> {
+    fn facts(&self) -> Result<HeapReport, HsperfError> {
         let sum = |of: fn(&Generation) -> Option<u64>| self.generations.iter().filter_map(of).reduce(u64::saturating_add);
         let used = sum(Generation::used).ok_or(HsperfError::NoHeap)?;
         let committed = sum(|g| g.capacity).ok_or(HsperfError::NoHeap)?;
-        Ok(HeapFacts {
+        Ok(HeapReport {
             used: Bytes::new(used),
             committed: Bytes::new(committed),
             max: Bytes::new(self.max().unwrap_or(0)),
@@ -290,7 +290,7 @@ impl Heap {
     /// The capacity of the old generation, where the heap is divided permanently.
     fn old_max(&self) -> Option<Bytes> {
         let old = self.generations.get(1)?.max?;
-        self.max().filter(|all| old < *all && self.collector != Some(Collector::G1)).map(|_| Bytes::new(old))
+        self.max().filter(|all| old < *all && self.collector != Some(GarbageCollector::G1)).map(|_| Bytes::new(old))
     }
 
     /// A space of the young generation, where that generation exists.
@@ -300,18 +300,18 @@ impl Heap {
         young.used.get(which).copied().flatten().map(Bytes::new)
     }
 
-    fn gc(&self) -> Option<GcFacts> {
+    fn gc(&self) -> Option<CollectionReport> {
         let sum = |all: &[Option<u64>]| all.iter().flatten().copied().reduce(u64::saturating_add);
         let collections = sum(&self.runs)?;
         let ticks = u128::from(sum(&self.ticks).unwrap_or(0));
         let millis = (ticks * 1000).checked_div(u128::from(self.frequency.unwrap_or(0))).unwrap_or(0);
-        Some(GcFacts {
+        Some(CollectionReport {
             collector: self.collector,
             collections,
             full: self.runs.get(FULL).copied().flatten().unwrap_or(0),
             spent_ms: u64::try_from(millis).unwrap_or(u64::MAX),
             cause: self.cause,
-            ..GcFacts::default()
+            ..CollectionReport::default()
         })
     }
 
@@ -327,7 +327,7 @@ impl Heap {
             same &= max == first;
             more = true;
         }
-        if self.collector == Some(Collector::G1) {
+        if self.collector == Some(GarbageCollector::G1) {
             // Each generation may fill the heap, and adds a few bytes so that no size is zero.
             return self.generations.iter().filter_map(|g| g.max).min();
         }
@@ -336,15 +336,15 @@ impl Heap {
 }
 
 /// The collector, by the name of its policy or of its first collector.
-fn collector(text: &[u8]) -> Option<Collector> {
-    let names: [(&[u8], Collector); 7] = [
-        (b"Copy", Collector::Serial),
-        (b"Serial", Collector::Serial),
-        (b"ParScav", Collector::Parallel),
-        (b"PSScav", Collector::Parallel),
-        (b"G", Collector::G1),
-        (b"Z", Collector::Z),
-        (b"Shenandoah", Collector::Shenandoah),
+fn collector(text: &[u8]) -> Option<GarbageCollector> {
+    let names: [(&[u8], GarbageCollector); 7] = [
+        (b"Copy", GarbageCollector::Serial),
+        (b"Serial", GarbageCollector::Serial),
+        (b"ParScav", GarbageCollector::Parallel),
+        (b"PSScav", GarbageCollector::Parallel),
+        (b"G", GarbageCollector::G1),
+        (b"Z", GarbageCollector::Z),
+        (b"Shenandoah", GarbageCollector::Shenandoah),
     ];
     names.iter().find(|(name, _)| text.starts_with(name)).map(|(_, collector)| *collector)
 }
@@ -439,7 +439,7 @@ mod tests {
             Generation { max: Some(67_108_888), ..Generation::default() },
             Generation { max: Some(67_108_872), ..Generation::default() },
         );
-        let heap = Heap { generations: [young, old, Generation::default()], collector: Some(Collector::G1), ..Heap::default() };
+        let heap = Heap { generations: [young, old, Generation::default()], collector: Some(GarbageCollector::G1), ..Heap::default() };
         assert_eq!(heap.max(), Some(67_108_872), "as a JVM of -Xmx64m told it");
     }
 
@@ -493,9 +493,9 @@ mod tests {
         assert_eq!(cause(b"G1 Humongous Allocation"), Some(GcCause::Humongous));
         assert_eq!(cause(b"Metadata GC Clear Soft References"), Some(GcCause::Metadata));
         assert_eq!(cause(b"No GC"), None);
-        assert_eq!(collector(b"Copy:MSC"), Some(Collector::Serial));
-        assert_eq!(collector(b"GarbageFirst"), Some(Collector::G1));
-        assert_eq!(collector(b"ParScav:MSC"), Some(Collector::Parallel));
+        assert_eq!(collector(b"Copy:MSC"), Some(GarbageCollector::Serial));
+        assert_eq!(collector(b"GarbageFirst"), Some(GarbageCollector::G1));
+        assert_eq!(collector(b"ParScav:MSC"), Some(GarbageCollector::Parallel));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use headroom_types::{Bytes, UnixMillis};
 
 /// An object that can outlive its processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Object {
+pub enum IpcObject {
     /// A SysV segment.
     Segment(i32),
     /// A SysV set of semaphores.
@@ -26,9 +26,9 @@ pub enum Object {
 
 /// An object that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundIpcObject {
     /// The object.
-    pub object: Object,
+    pub object: IpcObject,
     /// The user that owns it.
     pub uid: u32,
     /// The creation time; whole seconds for SysV.
@@ -53,10 +53,10 @@ pub struct Lifetime {
 impl Lifetime {
     /// A SysV object of the same second counts as created in the lifetime. The time of a file is
     /// exact to the millisecond.
-    fn has(&self, found: &Found) -> bool {
+    fn has(&self, found: &FoundIpcObject) -> bool {
         let from = match found.object {
-            Object::Segment(_) | Object::Semaphores(_) | Object::Queue(_) => self.from.0 / 1000 * 1000,
-            Object::File(_) => self.from.0,
+            IpcObject::Segment(_) | IpcObject::Semaphores(_) | IpcObject::Queue(_) => self.from.0 / 1000 * 1000,
+            IpcObject::File(_) => self.from.0,
         };
         found.made.0 >= from && self.to.is_none_or(|to| found.made <= to)
     }
@@ -64,7 +64,7 @@ impl Lifetime {
 
 /// Whether the user has processes outside of all containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outsiders {
+pub enum OutsideProcesses {
     /// There are some.
     Some,
     /// There are none.
@@ -73,7 +73,7 @@ pub enum Outsiders {
 
 /// The decision about an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum LeftoverDecision {
     /// It is removed.
     Remove,
     /// It does not belong to the container: it stays and is not reported.
@@ -83,19 +83,19 @@ pub enum Decision {
 }
 
 /// Decides about one object after the end of `container`. `others` are the running containers.
-pub fn decide(found: &Found, container: &Lifetime, others: &[Lifetime], outsiders: Outsiders) -> Decision {
+pub fn decide(found: &FoundIpcObject, container: &Lifetime, others: &[Lifetime], outsiders: OutsideProcesses) -> LeftoverDecision {
     if found.uid != container.uid || !container.has(found) {
-        return Decision::Ignore;
+        return LeftoverDecision::Ignore;
     }
     if found.in_use {
-        return Decision::Keep("a process uses it");
+        return LeftoverDecision::Keep("a process uses it");
     }
     if others.iter().any(|other| other.uid == found.uid && other.has(found)) {
-        return Decision::Keep("another container of the same user may have made it");
+        return LeftoverDecision::Keep("another container of the same user may have made it");
     }
     match outsiders {
-        Outsiders::Some => Decision::Keep("its user runs programs outside of containers, which may have made it"),
-        Outsiders::None => Decision::Remove,
+        OutsideProcesses::Some => LeftoverDecision::Keep("its user runs programs outside of containers, which may have made it"),
+        OutsideProcesses::None => LeftoverDecision::Remove,
     }
 }
 
@@ -109,36 +109,36 @@ mod tests {
     fn container(uid: u32) -> Lifetime {
         Lifetime { uid, from: UnixMillis(BORN), to: Some(UnixMillis(DIED)) }
     }
-    fn found(uid: u32, made: u64) -> Found {
-        let object = Object::Segment(7);
-        Found { object, uid, made: UnixMillis(made), bytes: Bytes::from_mib(1), in_use: false }
+    fn found(uid: u32, made: u64) -> FoundIpcObject {
+        let object = IpcObject::Segment(7);
+        FoundIpcObject { object, uid, made: UnixMillis(made), bytes: Bytes::from_mib(1), in_use: false }
     }
 
     #[test]
     fn only_what_is_certainly_the_containers_is_removed() {
         let alive = |uid, from| Lifetime { uid, from: UnixMillis(from), to: None };
-        let used = Found { in_use: true, ..found(9, 150_000) };
-        let file = |made| Found { object: Object::File("/dev/shm/file".to_owned()), ..found(9, made) };
+        let used = FoundIpcObject { in_use: true, ..found(9, 150_000) };
+        let file = |made| FoundIpcObject { object: IpcObject::File("/dev/shm/file".to_owned()), ..found(9, made) };
         let none: &[Lifetime] = &[];
         let (same, stranger, later) = (&[alive(9, 120_000)][..], &[alive(8, 120_000)][..], &[alive(9, 190_000)][..]);
         let table = [
-            ("made while it lived", found(9, 150_000), none, Outsiders::None, Decision::Remove),
-            ("made in the second of its start", found(9, 100_000), none, Outsiders::None, Decision::Remove),
-            ("a file made in that second, before its start", file(BORN - 1), none, Outsiders::None, Decision::Ignore),
-            ("a file made at its start", file(BORN), none, Outsiders::None, Decision::Remove),
-            ("was there before", found(9, 99_999), none, Outsiders::None, Decision::Ignore),
-            ("made after its end", found(9, 200_001), none, Outsiders::None, Decision::Ignore),
-            ("of another user", found(8, 150_000), none, Outsiders::None, Decision::Ignore),
-            ("of root", found(0, 150_000), none, Outsiders::None, Decision::Ignore),
-            ("in use", used, none, Outsiders::None, Decision::Keep("a process uses it")),
-            ("beside a container of another user", found(9, 150_000), stranger, Outsiders::None, Decision::Remove),
-            ("beside a later container", found(9, 150_000), later, Outsiders::None, Decision::Remove),
+            ("made while it lived", found(9, 150_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("made in the second of its start", found(9, 100_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("a file made in that second, before its start", file(BORN - 1), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("a file made at its start", file(BORN), none, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("was there before", found(9, 99_999), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("made after its end", found(9, 200_001), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("of another user", found(8, 150_000), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("of root", found(0, 150_000), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            ("in use", used, none, OutsideProcesses::None, LeftoverDecision::Keep("a process uses it")),
+            ("beside a container of another user", found(9, 150_000), stranger, OutsideProcesses::None, LeftoverDecision::Remove),
+            ("beside a later container", found(9, 150_000), later, OutsideProcesses::None, LeftoverDecision::Remove),
         ];
         for (name, found, others, outsiders, wanted) in table {
             assert_eq!(decide(&found, &container(9), others, outsiders), wanted, "{name}");
         }
-        let kept = |others, outsiders| matches!(decide(&found(9, 150_000), &container(9), others, outsiders), Decision::Keep(_));
-        assert!(kept(same, Outsiders::None), "another container of the user lived then");
-        assert!(kept(none, Outsiders::Some), "the user runs other programs");
+        let kept = |others, outsiders| matches!(decide(&found(9, 150_000), &container(9), others, outsiders), LeftoverDecision::Keep(_));
+        assert!(kept(same, OutsideProcesses::None), "another container of the user lived then");
+        assert!(kept(none, OutsideProcesses::Some), "the user runs other programs");
     }
 }

@@ -11,7 +11,7 @@
 //! small. `headroom-node-cgroup` reads the text.
 
 use headroom_types::Bytes;
-use headroom_types::exit::ProcessFacts;
+use headroom_types::exit::ProcessMemory;
 
 /// Alignment of an arena, and its length including the closed part. Adjacent arenas may look like
 /// one.
@@ -58,8 +58,8 @@ enum Kind {
 }
 
 /// Sums the mappings in `smaps`. Missing numbers count as 0; text that is not `smaps` gives zeros.
-pub fn parse(smaps: &str) -> ProcessFacts {
-    let mut facts = ProcessFacts::default();
+pub fn parse(smaps: &str) -> ProcessMemory {
+    let mut facts = ProcessMemory::default();
     let all = mappings(smaps);
     let arenas = Arenas { any: LIBC.iter().any(|libc| smaps.contains(libc)), from: if smaps.contains(JVM) { LOW } else { 0 } };
     for (i, mapping) in all.iter().enumerate() {
@@ -83,7 +83,7 @@ impl Arenas {
     }
 }
 
-fn add(facts: &mut ProcessFacts, m: &Mapping, below: Option<&Mapping>, above: Option<&Mapping>, arenas: Arenas) {
+fn add(facts: &mut ProcessMemory, m: &Mapping, below: Option<&Mapping>, above: Option<&Mapping>, arenas: Arenas) {
     let (anon, rest) = (Bytes::from_kib(m.anon), Bytes::from_kib(m.rss.saturating_sub(m.anon)));
     let into = |sum: &mut Bytes, part: Bytes| *sum = sum.saturating_add(part);
     match m.kind {

@@ -20,7 +20,7 @@ use headroom_types::Resource;
 
 /// A size with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct OrderedSize {
     /// Increases with each order.
     pub version: u32,
     /// The resources.
@@ -29,16 +29,16 @@ pub struct Size {
 
 /// A size that could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct ResizeRefusal {
     /// The size.
-    pub size: Size,
+    pub size: OrderedSize,
     /// The reason in one sentence for the user.
     pub why: String,
 }
 
 /// The phase of the program, as far as its limits are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum SizingPhase {
     /// The program does not run yet.
     Before,
     /// The program runs.
@@ -49,18 +49,18 @@ pub enum Life {
 
 /// The state of a change of size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Change {
+pub enum SizeChange {
     /// The container has the last ordered size, or that size was refused.
     #[default]
     Settled,
     /// This size is applied as soon as the container runs.
-    Waiting(Size),
+    Waiting(OrderedSize),
     /// The driver applies a size.
     Changing {
         /// The size that the driver applies.
-        to: Size,
+        to: OrderedSize,
         /// The latest size that was ordered since.
-        next: Option<Size>,
+        next: Option<OrderedSize>,
     },
 }
 
@@ -68,55 +68,55 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sizing {
     /// The state of the change.
-    pub change: Change,
+    pub change: SizeChange,
     /// The last refused size. A later success clears it.
-    pub refused: Option<Refused>,
+    pub refused: Option<ResizeRefusal>,
 }
 
 impl Sizing {
     /// Applies an order with this size. `has` is the present version. Returns the size that the
     /// driver must apply now.
-    pub fn wanted(&mut self, has: u32, size: Size, life: Life) -> Option<Size> {
+    pub fn wanted(&mut self, has: u32, size: OrderedSize, life: SizingPhase) -> Option<OrderedSize> {
         let newest = self.change.newest().map_or(has, |v| v.max(has));
-        if life == Life::Over || size.version <= newest || self.was_refused(&size) {
+        if life == SizingPhase::Over || size.version <= newest || self.was_refused(&size) {
             return None;
         }
         match (&mut self.change, life) {
-            (Change::Changing { next, .. }, _) => {
+            (SizeChange::Changing { next, .. }, _) => {
                 *next = Some(size);
                 None
             }
-            (Change::Settled | Change::Waiting(_), Life::Running) => self.begin(Some(size)),
-            (change @ (Change::Settled | Change::Waiting(_)), Life::Before | Life::Over) => {
-                *change = Change::Waiting(size);
+            (SizeChange::Settled | SizeChange::Waiting(_), SizingPhase::Running) => self.begin(Some(size)),
+            (change @ (SizeChange::Settled | SizeChange::Waiting(_)), SizingPhase::Before | SizingPhase::Over) => {
+                *change = SizeChange::Waiting(size);
                 None
             }
         }
     }
 
     /// Applies a change of phase. Returns the size that the driver must apply now.
-    pub fn lives(&mut self, life: Life) -> Option<Size> {
+    pub fn lives(&mut self, life: SizingPhase) -> Option<OrderedSize> {
         match (life, &mut self.change) {
-            (Life::Over, Change::Changing { next, .. }) => {
+            (SizingPhase::Over, SizeChange::Changing { next, .. }) => {
                 *next = None;
                 None
             }
-            (Life::Over, change @ Change::Waiting(_)) => {
-                *change = Change::Settled;
+            (SizingPhase::Over, change @ SizeChange::Waiting(_)) => {
+                *change = SizeChange::Settled;
                 None
             }
-            (Life::Running, Change::Waiting(size)) => {
+            (SizingPhase::Running, SizeChange::Waiting(size)) => {
                 let size = size.clone();
                 self.begin(Some(size))
             }
-            (Life::Before, _) | (Life::Running | Life::Over, Change::Settled) | (Life::Running, Change::Changing { .. }) => None,
+            (SizingPhase::Before, _) | (SizingPhase::Running | SizingPhase::Over, SizeChange::Settled) | (SizingPhase::Running, SizeChange::Changing { .. }) => None,
         }
     }
 
     /// Applies the driver's result for `version`. Returns the new present size, if it changed, and
     /// the next size for the driver. A result for another version is dropped.
     pub fn done(&mut self, version: u32, result: Result<(), String>) -> Option<Done> {
-        let Change::Changing { to, next } = &mut self.change else { return None };
+        let SizeChange::Changing { to, next } = &mut self.change else { return None };
         if to.version != version {
             return None;
         }
@@ -127,24 +127,24 @@ impl Sizing {
                 Some(to)
             }
             Err(why) => {
-                self.refused = Some(Refused { size: to, why });
+                self.refused = Some(ResizeRefusal { size: to, why });
                 None
             }
         };
         Some(Done { has, next: self.begin(next) })
     }
 
-    fn begin(&mut self, size: Option<Size>) -> Option<Size> {
+    fn begin(&mut self, size: Option<OrderedSize>) -> Option<OrderedSize> {
         self.change = match &size {
-            Some(to) => Change::Changing { to: to.clone(), next: None },
-            None => Change::Settled,
+            Some(to) => SizeChange::Changing { to: to.clone(), next: None },
+            None => SizeChange::Settled,
         };
         size
     }
 
     /// The same version with another size is another order: a restarted resource manager may count
     /// again.
-    fn was_refused(&self, size: &Size) -> bool {
+    fn was_refused(&self, size: &OrderedSize) -> bool {
         self.refused.as_ref().is_some_and(|r| size.version < r.size.version || *size == r.size)
     }
 }
@@ -153,18 +153,18 @@ impl Sizing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The new present size; `None` when it did not change.
-    pub has: Option<Size>,
+    pub has: Option<OrderedSize>,
     /// The size that the driver must apply next.
-    pub next: Option<Size>,
+    pub next: Option<OrderedSize>,
 }
 
-impl Change {
+impl SizeChange {
     /// The latest version that is waiting or being applied.
     fn newest(&self) -> Option<u32> {
         match self {
-            Change::Settled => None,
-            Change::Waiting(size) | Change::Changing { next: Some(size), .. } => Some(size.version),
-            Change::Changing { to, next: None } => Some(to.version),
+            SizeChange::Settled => None,
+            SizeChange::Waiting(size) | SizeChange::Changing { next: Some(size), .. } => Some(size.version),
+            SizeChange::Changing { to, next: None } => Some(to.version),
         }
     }
 }
@@ -174,13 +174,13 @@ mod tests {
     use super::*;
     use headroom_types::{Bytes, Cpus};
 
-    fn size(version: u32) -> Size {
-        Size { version, resource: Resource::new(Bytes::from_mib(u64::from(version) * 10), Cpus::from_cores(1)) }
+    fn size(version: u32) -> OrderedSize {
+        OrderedSize { version, resource: Resource::new(Bytes::from_mib(u64::from(version) * 10), Cpus::from_cores(1)) }
     }
-    fn changing(to: u32, next: Option<u32>) -> Change {
-        Change::Changing { to: size(to), next: next.map(size) }
+    fn changing(to: u32, next: Option<u32>) -> SizeChange {
+        SizeChange::Changing { to: size(to), next: next.map(size) }
     }
-    fn at(change: Change) -> Sizing {
+    fn at(change: SizeChange) -> Sizing {
         Sizing { change, refused: None }
     }
 
@@ -188,18 +188,18 @@ mod tests {
     #[test]
     fn an_order_in_every_state() {
         let table = [
-            (Change::Settled, Life::Before, Change::Waiting(size(3)), None),
-            (Change::Settled, Life::Running, changing(3, None), Some(3)),
-            (Change::Settled, Life::Over, Change::Settled, None),
-            (Change::Waiting(size(2)), Life::Before, Change::Waiting(size(3)), None),
-            (Change::Waiting(size(3)), Life::Before, Change::Waiting(size(3)), None),
-            (Change::Waiting(size(2)), Life::Running, changing(3, None), Some(3)),
-            (Change::Waiting(size(2)), Life::Over, Change::Waiting(size(2)), None),
-            (changing(2, None), Life::Before, changing(2, Some(3)), None),
-            (changing(2, None), Life::Running, changing(2, Some(3)), None),
-            (changing(3, None), Life::Running, changing(3, None), None),
-            (changing(2, Some(4)), Life::Running, changing(2, Some(4)), None),
-            (changing(2, None), Life::Over, changing(2, None), None),
+            (SizeChange::Settled, SizingPhase::Before, SizeChange::Waiting(size(3)), None),
+            (SizeChange::Settled, SizingPhase::Running, changing(3, None), Some(3)),
+            (SizeChange::Settled, SizingPhase::Over, SizeChange::Settled, None),
+            (SizeChange::Waiting(size(2)), SizingPhase::Before, SizeChange::Waiting(size(3)), None),
+            (SizeChange::Waiting(size(3)), SizingPhase::Before, SizeChange::Waiting(size(3)), None),
+            (SizeChange::Waiting(size(2)), SizingPhase::Running, changing(3, None), Some(3)),
+            (SizeChange::Waiting(size(2)), SizingPhase::Over, SizeChange::Waiting(size(2)), None),
+            (changing(2, None), SizingPhase::Before, changing(2, Some(3)), None),
+            (changing(2, None), SizingPhase::Running, changing(2, Some(3)), None),
+            (changing(3, None), SizingPhase::Running, changing(3, None), None),
+            (changing(2, Some(4)), SizingPhase::Running, changing(2, Some(4)), None),
+            (changing(2, None), SizingPhase::Over, changing(2, None), None),
         ];
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
@@ -213,15 +213,15 @@ mod tests {
     #[test]
     fn its_life_in_every_state() {
         let table = [
-            (Change::Settled, Life::Before, Change::Settled, None),
-            (Change::Settled, Life::Running, Change::Settled, None),
-            (Change::Settled, Life::Over, Change::Settled, None),
-            (Change::Waiting(size(2)), Life::Before, Change::Waiting(size(2)), None),
-            (Change::Waiting(size(2)), Life::Running, changing(2, None), Some(2)),
-            (Change::Waiting(size(2)), Life::Over, Change::Settled, None),
-            (changing(2, Some(3)), Life::Before, changing(2, Some(3)), None),
-            (changing(2, Some(3)), Life::Running, changing(2, Some(3)), None),
-            (changing(2, Some(3)), Life::Over, changing(2, None), None),
+            (SizeChange::Settled, SizingPhase::Before, SizeChange::Settled, None),
+            (SizeChange::Settled, SizingPhase::Running, SizeChange::Settled, None),
+            (SizeChange::Settled, SizingPhase::Over, SizeChange::Settled, None),
+            (SizeChange::Waiting(size(2)), SizingPhase::Before, SizeChange::Waiting(size(2)), None),
+            (SizeChange::Waiting(size(2)), SizingPhase::Running, changing(2, None), Some(2)),
+            (SizeChange::Waiting(size(2)), SizingPhase::Over, SizeChange::Settled, None),
+            (changing(2, Some(3)), SizingPhase::Before, changing(2, Some(3)), None),
+            (changing(2, Some(3)), SizingPhase::Running, changing(2, Some(3)), None),
+            (changing(2, Some(3)), SizingPhase::Over, changing(2, None), None),
         ];
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
@@ -233,9 +233,9 @@ mod tests {
     fn a_refused_size_is_not_tried_again_but_another_is() {
         let mut s = at(changing(2, None));
         assert_eq!(s.done(2, Err("no".into())), Some(Done { has: None, next: None }));
-        assert_eq!(s.wanted(1, size(2), Life::Running), None);
-        let other = Size { version: 2, ..size(9) };
-        assert_eq!(s.wanted(1, other.clone(), Life::Running), Some(other), "counted again by another life");
+        assert_eq!(s.wanted(1, size(2), SizingPhase::Running), None);
+        let other = OrderedSize { version: 2, ..size(9) };
+        assert_eq!(s.wanted(1, other.clone(), SizingPhase::Running), Some(other), "counted again by another life");
         assert_eq!(s.done(2, Ok(())).and_then(|d| d.has).map(|h| h.resource), Some(size(9).resource));
         assert_eq!(s.refused, None, "what it has is later than what it was refused");
     }

@@ -42,7 +42,7 @@ const LOOKS: usize = 64;
 
 /// One sample of a group.
 #[derive(Clone, Copy, Debug)]
-pub struct Look<'a> {
+pub struct StallSample<'a> {
     /// The time of the sample.
     pub now: Tick,
     /// Memory in use.
@@ -65,7 +65,7 @@ struct Seen {
 
 /// The detector of one group.
 #[derive(Clone, Debug, Default)]
-pub struct Stall {
+pub struct StallDetector {
     /// The samples since the group became full, oldest first.
     window: VecDeque<Seen>,
 }
@@ -77,9 +77,9 @@ pub fn is_tight(current: Bytes, limit: Bytes, stat: &MemoryStat) -> bool {
     held && current >= limit.mul_ratio(AT_LIMIT, 100)
 }
 
-impl Stall {
+impl StallDetector {
     /// Applies one sample. Returns true when the group has been stalled for [`PATIENCE`].
-    pub fn is_stuck(&mut self, look: &Look<'_>) -> bool {
+    pub fn is_stuck(&mut self, look: &StallSample<'_>) -> bool {
         let tight = is_tight(look.current, look.limit, look.stat);
         let counts = look.stat.workingset_refault_file.zip(look.major_faults);
         let Some((refaults, faults)) = counts.filter(|_| tight) else {
@@ -121,13 +121,13 @@ mod tests {
         MemoryStat { anon: Some(Bytes::from_mib(anon)), workingset_refault_file: Some(refaults), ..MemoryStat::default() }
     }
 
-    fn look(s: &mut Stall, ms: u64, current: u64, stat: &MemoryStat, faults: Option<u64>) -> bool {
-        s.is_stuck(&Look { now: Tick(ms), current: Bytes::from_mib(current), limit: LIMIT, stat, major_faults: faults })
+    fn look(s: &mut StallDetector, ms: u64, current: u64, stat: &MemoryStat, faults: Option<u64>) -> bool {
+        s.is_stuck(&StallSample { now: Tick(ms), current: Bytes::from_mib(current), limit: LIMIT, stat, major_faults: faults })
     }
 
     /// Feeds a minute of samples at 4 Hz and returns the time of the first stall. In milliseconds.
     fn stuck_at(current: u64, anon: u64, refaults: u64, faults: u64) -> Option<u64> {
-        let mut s = Stall::default();
+        let mut s = StallDetector::default();
         let counted = |a_second: u64, ms: u64| a_second * ms / 1000;
         (0..240)
             .map(|i| i * 250)
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_does_not_tell_is_believed() {
-        let mut s = Stall::default();
+        let mut s = StallDetector::default();
         assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &stat(240, i * 30_000), None)));
         let silent = MemoryStat { anon: Some(Bytes::from_mib(240)), ..MemoryStat::default() };
         assert!((0..80).all(|i| !look(&mut s, i * 250, 256, &silent, Some(i * 100))));
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_second_of_rest_starts_the_patience_anew() {
-        let (mut s, mut count) = (Stall::default(), 0);
+        let (mut s, mut count) = (StallDetector::default(), 0);
         for i in 0..80u64 {
             count += if i % 12 >= 7 { 0 } else { 30_000 };
             assert!(!look(&mut s, i * 250, 256, &stat(240, count), Some(count)), "sample {i}");
@@ -172,7 +172,7 @@ mod tests {
     /// Measured values of a JVM without memory for its own code, on a busy machine.
     #[test]
     fn a_runtime_that_collects_now_and_then_is_stuck_all_the_same() {
-        let (mut s, mut count) = (Stall::default(), 0);
+        let (mut s, mut count) = (StallDetector::default(), 0);
         let found = (0..20u64).find(|i| {
             count += if i % 3 == 0 { 6_000 } else { 1 };
             look(&mut s, i * 250, 256, &stat(230, count), Some(i * 5))
@@ -184,7 +184,7 @@ mod tests {
     /// during a slow start without reading pages again, and then stalled.
     #[test]
     fn a_slow_start_at_the_limit_is_not_stuck_and_what_follows_is_found_as_soon_as_elsewhere() {
-        let (mut s, mut refaults, mut faults) = (Stall::default(), 0, 39);
+        let (mut s, mut refaults, mut faults) = (StallDetector::default(), 0, 39);
         for i in 0..73u64 {
             refaults += u64::from(i % 4 == 0);
             assert!(!look(&mut s, 16_152 + i * 290, 256, &stat(226, refaults), Some(faults)), "look {i}");
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn late_looks_and_an_uneven_disk_do_not_matter() {
-        let (mut s, mut count) = (Stall::default(), 0);
+        let (mut s, mut count) = (StallDetector::default(), 0);
         let found = (0..20u64).find(|i| {
             count += if i % 2 == 0 { 200 } else { 6_000 };
             look(&mut s, i * 900, 256, &stat(240, count), Some(i * 30))

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use headroom_types::exit::{HeapFacts, Mark};
+use headroom_types::exit::{HeapReport, TimelineMark};
 
 /// Length of the window. In milliseconds.
 const WINDOW_MS: u64 = 10_000;
@@ -26,7 +26,7 @@ pub struct GcWindow {
 impl GcWindow {
     /// Adds the counters of the runtime at `at_ms`, and writes the recent share into them. Returns
     /// a mark the first time that the heap is starved.
-    pub fn take(&mut self, at_ms: u64, facts: &mut HeapFacts) -> Option<Mark> {
+    pub fn take(&mut self, at_ms: u64, facts: &mut HeapReport) -> Option<TimelineMark> {
         let gc = facts.gc.as_mut()?;
         while self.points.len() >= MOST || self.points.front().is_some_and(|(at, _)| at_ms.saturating_sub(*at) > WINDOW_MS) {
             self.points.pop_front();
@@ -43,7 +43,7 @@ impl GcWindow {
         self.starved = share > STARVED_PERCENT && span >= STARVED_MS;
         let newly = self.starved && !self.told;
         self.told |= self.starved;
-        newly.then_some(Mark::HeapStarved)
+        newly.then_some(TimelineMark::HeapStarved)
     }
 
     /// Whether the heap was starved at the last measurement.
@@ -55,13 +55,13 @@ impl GcWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::exit::GcFacts;
+    use headroom_types::exit::CollectionReport;
 
-    fn told(spent_ms: u64) -> HeapFacts {
-        HeapFacts { gc: Some(GcFacts { spent_ms, ..GcFacts::default() }), ..HeapFacts::default() }
+    fn told(spent_ms: u64) -> HeapReport {
+        HeapReport { gc: Some(CollectionReport { spent_ms, ..CollectionReport::default() }), ..HeapReport::default() }
     }
 
-    fn percent(window: &mut GcWindow, at: u64, spent: u64) -> (Option<u8>, Option<Mark>) {
+    fn percent(window: &mut GcWindow, at: u64, spent: u64) -> (Option<u8>, Option<TimelineMark>) {
         let mut facts = told(spent);
         let mark = window.take(at, &mut facts);
         (facts.gc.and_then(|gc| gc.recent_percent), mark)
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(percent(&mut w, 0, 0), (None, None));
         assert_eq!(percent(&mut w, 250, 200), (None, None), "too short to tell");
         assert_eq!(percent(&mut w, 1000, 500), (Some(50), None), "too short to be starved");
-        assert_eq!(percent(&mut w, 2000, 1000), (Some(50), Some(Mark::HeapStarved)));
+        assert_eq!(percent(&mut w, 2000, 1000), (Some(50), Some(TimelineMark::HeapStarved)));
         assert_eq!(percent(&mut w, 3000, 1600), (Some(53), None), "told once");
         for at in 4..=30 {
             percent(&mut w, at * 1000, 1600);
@@ -84,8 +84,8 @@ mod tests {
 
     #[test]
     fn a_runtime_that_tells_nothing_has_no_share() {
-        let mut facts = HeapFacts::default();
+        let mut facts = HeapReport::default();
         assert_eq!(GcWindow::default().take(9, &mut facts), None);
-        assert_eq!(facts, HeapFacts::default());
+        assert_eq!(facts, HeapReport::default());
     }
 }

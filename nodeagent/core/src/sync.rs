@@ -21,7 +21,7 @@ pub const ALIVE: Duration = Duration::from_secs(1);
 
 /// The containers that a report contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ReportScope {
     /// All containers: a heartbeat.
     All,
     /// The containers that changed.
@@ -30,10 +30,10 @@ pub enum Scope {
 
 /// The next action of the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum ReportDue {
     /// Send a report of this scope, with all exit reports that are not received yet, and then call
     /// [`Sync::answered`] or [`Sync::failed`].
-    Send(Scope),
+    Send(ReportScope),
     /// Nothing before this time.
     At(Tick),
     /// Nothing before the report under way is answered.
@@ -42,7 +42,7 @@ pub enum Due {
 
 /// Changes that are not reported yet.
 #[derive(Clone, Debug)]
-pub struct Sync {
+pub struct ReportSchedule {
     changed: BTreeSet<ContainerId>,
     ends: bool,
     node: bool,
@@ -57,10 +57,10 @@ enum State {
     Waiting { until: Tick },
 }
 
-impl Sync {
+impl ReportSchedule {
     /// The state after a registration, which reported all containers.
     pub fn registered(now: Tick) -> Self {
-        Sync { changed: BTreeSet::new(), ends: false, node: false, alive_at: now.plus(ALIVE), state: State::Idle }
+        ReportSchedule { changed: BTreeSet::new(), ends: false, node: false, alive_at: now.plus(ALIVE), state: State::Idle }
     }
 
     /// Records that the phase of a container changed.
@@ -80,22 +80,22 @@ impl Sync {
     }
 
     /// The next action. After a `Send`, the report counts as under way.
-    pub fn due(&mut self, now: Tick) -> Due {
+    pub fn due(&mut self, now: Tick) -> ReportDue {
         match self.state {
-            State::UnderWay => return Due::Wait,
-            State::Waiting { until } if now < until => return Due::At(until),
+            State::UnderWay => return ReportDue::Wait,
+            State::Waiting { until } if now < until => return ReportDue::At(until),
             State::Waiting { .. } | State::Idle => {}
         }
         if self.alive_at <= now {
             self.alive_at = now.plus(ALIVE);
-            return self.send(Scope::All);
+            return self.send(ReportScope::All);
         }
         if self.ends || self.node || !self.changed.is_empty() {
             let changed = self.changed.clone();
-            return self.send(Scope::Changed(changed));
+            return self.send(ReportScope::Changed(changed));
         }
         self.state = State::Idle;
-        Due::At(self.alive_at)
+        ReportDue::At(self.alive_at)
     }
 
     /// The report under way was answered.
@@ -109,12 +109,12 @@ impl Sync {
         self.state = State::Waiting { until: now.plus(wait) };
     }
 
-    fn send(&mut self, scope: Scope) -> Due {
+    fn send(&mut self, scope: ReportScope) -> ReportDue {
         self.state = State::UnderWay;
         self.changed.clear();
         self.ends = false;
         self.node = false;
-        Due::Send(scope)
+        ReportDue::Send(scope)
     }
 }
 
@@ -129,42 +129,42 @@ mod tests {
 
     #[test]
     fn an_end_leaves_at_once_and_the_rest_with_it() {
-        let mut s = Sync::registered(Tick(0));
-        assert_eq!(s.due(Tick(10)), Due::At(Tick(1000)));
+        let mut s = ReportSchedule::registered(Tick(0));
+        assert_eq!(s.due(Tick(10)), ReportDue::At(Tick(1000)));
         s.changed(&id(1));
         s.ended(&id(2));
-        assert_eq!(s.due(Tick(10)), Due::Send(Scope::Changed([id(1), id(2)].into())));
+        assert_eq!(s.due(Tick(10)), ReportDue::Send(ReportScope::Changed([id(1), id(2)].into())));
         s.changed(&id(3));
-        assert_eq!(s.due(Tick(11)), Due::Wait, "one at a time");
+        assert_eq!(s.due(Tick(11)), ReportDue::Wait, "one at a time");
         s.answered();
-        assert_eq!(s.due(Tick(12)), Due::Send(Scope::Changed([id(3)].into())));
+        assert_eq!(s.due(Tick(12)), ReportDue::Send(ReportScope::Changed([id(3)].into())));
     }
 
     #[test]
     fn a_change_of_the_node_itself_leaves_at_once_and_once() {
-        let mut s = Sync::registered(Tick(0));
+        let mut s = ReportSchedule::registered(Tick(0));
         s.node_changed();
-        assert_eq!(s.due(Tick(10)), Due::Send(Scope::Changed(BTreeSet::new())));
+        assert_eq!(s.due(Tick(10)), ReportDue::Send(ReportScope::Changed(BTreeSet::new())));
         s.answered();
-        assert_eq!(s.due(Tick(11)), Due::At(Tick(1000)));
+        assert_eq!(s.due(Tick(11)), ReportDue::At(Tick(1000)));
     }
 
     #[test]
     fn a_sign_of_life_names_all() {
-        let mut s = Sync::registered(Tick(0));
-        assert_eq!(s.due(Tick(1000)), Due::Send(Scope::All));
+        let mut s = ReportSchedule::registered(Tick(0));
+        assert_eq!(s.due(Tick(1000)), ReportDue::Send(ReportScope::All));
         s.answered();
-        assert_eq!(s.due(Tick(1001)), Due::At(Tick(2000)));
+        assert_eq!(s.due(Tick(1001)), ReportDue::At(Tick(2000)));
     }
 
     #[test]
     fn what_was_not_answered_is_told_again() {
-        let mut s = Sync::registered(Tick(0));
+        let mut s = ReportSchedule::registered(Tick(0));
         s.ended(&id(1));
-        assert!(matches!(s.due(Tick(5)), Due::Send(_)));
+        assert!(matches!(s.due(Tick(5)), ReportDue::Send(_)));
         s.failed(Tick(6), Duration::from_millis(50));
-        assert_eq!(s.due(Tick(7)), Due::At(Tick(56)));
-        assert_eq!(s.due(Tick(56)), Due::Send(Scope::All));
+        assert_eq!(s.due(Tick(7)), ReportDue::At(Tick(56)));
+        assert_eq!(s.due(Tick(56)), ReportDue::Send(ReportScope::All));
     }
 
     proptest! {
@@ -172,16 +172,16 @@ mod tests {
         /// and one heartbeat.
         #[test]
         fn nothing_is_left_untold(fails in proptest::collection::vec(any::<bool>(), 1..40)) {
-            let mut s = Sync::registered(Tick(0));
+            let mut s = ReportSchedule::registered(Tick(0));
             s.ended(&id(1));
             let (mut now, mut told) = (Tick(0), false);
             for failed in fails.into_iter().chain([false, false]) {
                 match s.due(now) {
-                    Due::At(at) => { prop_assert!(at > now); now = at; }
-                    Due::Wait => prop_assert!(false, "nothing is under way here"),
-                    Due::Send(_) if failed => s.failed(now, Duration::from_millis(20)),
-                    Due::Send(scope) => {
-                        told |= scope == Scope::All || scope == Scope::Changed([id(1)].into());
+                    ReportDue::At(at) => { prop_assert!(at > now); now = at; }
+                    ReportDue::Wait => prop_assert!(false, "nothing is under way here"),
+                    ReportDue::Send(_) if failed => s.failed(now, Duration::from_millis(20)),
+                    ReportDue::Send(scope) => {
+                        told |= scope == ReportScope::All || scope == ReportScope::Changed([id(1)].into());
                         s.answered();
                     }
                 }

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use headroom_types::exit::{Mark, Sample};
+use headroom_types::exit::{TimelineMark, MemorySample};
 use headroom_types::{Bytes, Evidence, ExitReason};
 
 /// Default for the maximum number of points: two minutes at 4 Hz in full resolution, and 4 KiB per
@@ -17,7 +17,7 @@ pub const POINTS: usize = 512;
 /// A bounded timeline.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    points: Vec<Sample>,
+    points: Vec<MemorySample>,
     most: usize,
     /// Number of samples per point.
     stride: u64,
@@ -40,7 +40,7 @@ impl Timeline {
     }
 
     /// Adds one sample. Samples arrive in the order of their time.
-    pub fn push(&mut self, mut sample: Sample) {
+    pub fn push(&mut self, mut sample: MemorySample) {
         sample.mark = sample.mark.max(self.limit_moved(sample.limit));
         if self.in_last < self.stride && self.in_last > 0 {
             self.in_last += 1;
@@ -57,27 +57,27 @@ impl Timeline {
     }
 
     /// The points so far, oldest first.
-    pub fn points(&self) -> &[Sample] {
+    pub fn points(&self) -> &[MemorySample] {
         &self.points
     }
 
     /// The last point.
-    pub fn last(&self) -> Option<&Sample> {
+    pub fn last(&self) -> Option<&MemorySample> {
         self.points.last()
     }
 
     /// All points, oldest first.
-    pub fn into_vec(self) -> Vec<Sample> {
+    pub fn into_vec(self) -> Vec<MemorySample> {
         self.points
     }
 
     /// The change of the limit since the previous sample.
-    fn limit_moved(&mut self, now: Option<Bytes>) -> Option<Mark> {
+    fn limit_moved(&mut self, now: Option<Bytes>) -> Option<TimelineMark> {
         let next = now.or(self.limit);
         let before = std::mem::replace(&mut self.limit, next)?;
         match now?.cmp(&before) {
-            Ordering::Greater => Some(Mark::LimitRaised),
-            Ordering::Less => Some(Mark::LimitLowered),
+            Ordering::Greater => Some(TimelineMark::LimitRaised),
+            Ordering::Less => Some(TimelineMark::LimitLowered),
             Ordering::Equal => None,
         }
     }
@@ -97,23 +97,23 @@ impl Timeline {
 }
 
 /// Marks the last point with the kind of end.
-pub fn mark_end(points: &mut [Sample], reason: ExitReason, e: &Evidence) {
+pub fn mark_end(points: &mut [MemorySample], reason: ExitReason, e: &Evidence) {
     let Some(last) = points.last_mut() else { return };
     last.mark = last.mark.max(Some(end(reason, e)));
 }
 
-fn end(reason: ExitReason, e: &Evidence) -> Mark {
+fn end(reason: ExitReason, e: &Evidence) -> TimelineMark {
     if e.stop_asked.is_some() && e.exit_code != Some(0) {
-        return Mark::Stopped;
+        return TimelineMark::Stopped;
     }
     match reason {
         ExitReason::HeapOom | ExitReason::OverheadOom | ExitReason::TaskOom | ExitReason::AncestorOom | ExitReason::NodeOom
             if e.signal.is_some() && e.heap_marker.is_none() =>
         {
-            Mark::Killed
+            TimelineMark::Killed
         }
         ExitReason::StalledAtLimit | ExitReason::Stopped | ExitReason::Preempted | ExitReason::Timeout | ExitReason::NodeLost => {
-            Mark::Stopped
+            TimelineMark::Stopped
         }
         ExitReason::HeapOom
         | ExitReason::OverheadOom
@@ -123,7 +123,7 @@ fn end(reason: ExitReason, e: &Evidence) -> Mark {
         | ExitReason::KilledExternally
         | ExitReason::LaunchFailed
         | ExitReason::Exit { .. }
-        | ExitReason::Signal { .. } => Mark::Ended,
+        | ExitReason::Signal { .. } => TimelineMark::Ended,
     }
 }
 
@@ -133,8 +133,8 @@ mod tests {
     use headroom_types::EnforcerKind;
     use proptest::prelude::*;
 
-    fn sample(at_ms: u64, current: u64) -> Sample {
-        Sample { at_ms, current: Bytes::new(current), anon: None, file: None, heap: None, limit: None, mark: None }
+    fn sample(at_ms: u64, current: u64) -> MemorySample {
+        MemorySample { at_ms, current: Bytes::new(current), anon: None, file: None, heap: None, limit: None, mark: None }
     }
 
     #[test]
@@ -159,9 +159,9 @@ mod tests {
         let mut t = Timeline::new(8);
         for i in 0..1000u64 {
             let limit = Bytes::new(if i < 333 { 500 } else { 700 });
-            t.push(Sample { limit: Some(limit), ..sample(i, i % 7) });
+            t.push(MemorySample { limit: Some(limit), ..sample(i, i % 7) });
         }
-        let marks: Vec<u64> = t.points().iter().filter(|s| s.mark == Some(Mark::LimitRaised)).map(|s| s.at_ms).collect();
+        let marks: Vec<u64> = t.points().iter().filter(|s| s.mark == Some(TimelineMark::LimitRaised)).map(|s| s.at_ms).collect();
         assert_eq!(marks.len(), 1, "{:?}", t.points());
         assert!(marks[0].abs_diff(333) <= 256, "near where it was: {marks:?}");
     }
@@ -175,13 +175,13 @@ mod tests {
             mark_end(&mut points, reason, e);
             (points[0].mark, points[1].mark)
         };
-        assert_eq!(mark(ExitReason::TaskOom, &killed), (None, Some(Mark::Killed)));
-        assert_eq!(mark(ExitReason::KilledExternally, &killed), (None, Some(Mark::Ended)));
+        assert_eq!(mark(ExitReason::TaskOom, &killed), (None, Some(TimelineMark::Killed)));
+        assert_eq!(mark(ExitReason::KilledExternally, &killed), (None, Some(TimelineMark::Ended)));
         let mut by_itself = Evidence::empty(EnforcerKind::Cgroup2);
         by_itself.exit_code = Some(3);
-        assert_eq!(mark(ExitReason::HeapOom, &by_itself), (None, Some(Mark::Ended)));
+        assert_eq!(mark(ExitReason::HeapOom, &by_itself), (None, Some(TimelineMark::Ended)));
         killed.stop_asked = Some(headroom_types::StopCause::Stalled);
-        assert_eq!(mark(ExitReason::StalledAtLimit, &killed), (None, Some(Mark::Stopped)));
+        assert_eq!(mark(ExitReason::StalledAtLimit, &killed), (None, Some(TimelineMark::Stopped)));
         mark_end(&mut [], ExitReason::TaskOom, &killed);
     }
 

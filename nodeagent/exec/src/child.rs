@@ -22,9 +22,9 @@
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use crate::error::Step;
-use crate::into::{Cradle, Refusal, clone_into};
-use crate::prepare::{Failure, Prepared};
+use crate::error::SpawnStep;
+use crate::into::{CloneTarget, CloneRefusal, clone_into};
+use crate::prepare::{Failure, PreparedCommand};
 
 /// Size of the child's stack, in bytes. Its call depth is small; debug builds need the most.
 const STACK: usize = 64 * 1024;
@@ -37,7 +37,7 @@ const MASK_SIZE: usize = 8;
 const LAST_SIGNAL: libc::c_int = 64;
 
 /// Data shared by parent and child until the child executes the program.
-struct Board {
+struct ChildStatus {
     /// Index in `procs_files` of the group into which the child was cloned.
     born_in: Option<usize>,
     /// Index of the present step in [`STEPS`].
@@ -48,67 +48,67 @@ struct Board {
     errno: AtomicI32,
 }
 
-const STEPS: [Step; 11] = [
-    Step::Session,
-    Step::Cgroup,
-    Step::OomScore,
-    Step::Namespaces,
-    Step::Stdio,
-    Step::Limit,
-    Step::User,
-    Step::Privileges,
-    Step::ParentDeath,
-    Step::Chdir,
-    Step::Exec,
+const STEPS: [SpawnStep; 11] = [
+    SpawnStep::Session,
+    SpawnStep::Cgroup,
+    SpawnStep::OomScore,
+    SpawnStep::Namespaces,
+    SpawnStep::Stdio,
+    SpawnStep::Limit,
+    SpawnStep::User,
+    SpawnStep::Privileges,
+    SpawnStep::ParentDeath,
+    SpawnStep::Chdir,
+    SpawnStep::Exec,
 ];
 
 /// The code of one step; the error is an errno.
-type Stage = fn(&Prepared, &Board) -> Result<(), i32>;
+type Stage = fn(&PreparedCommand, &ChildStatus) -> Result<(), i32>;
 
-struct Errand<'a> {
-    prepared: &'a Prepared,
-    board: &'a Board,
+struct ChildContext<'a> {
+    prepared: &'a PreparedCommand,
+    board: &'a ChildStatus,
 }
 
 /// Starts the child and waits until it has executed the program. Returns its pid and pidfd, or the
 /// failed step. A failed child is reaped.
 ///
 /// The child is cloned into its cgroup where the kernel allows that; otherwise it moves there.
-pub(crate) fn launch(prepared: &Prepared) -> Result<(i32, OwnedFd), Failure> {
+pub(crate) fn launch(prepared: &PreparedCommand) -> Result<(i32, OwnedFd), Failure> {
     let Some(cradle) = &prepared.cradle else { return start(prepared, None) };
     match start(prepared, Some(cradle)) {
-        Err(Failure { step: Step::Clone, errno, .. }) => match Refusal::of(errno) {
-            Refusal::Here => start(prepared, None),
-            Refusal::Group => Err(Failure { step: Step::Cgroup, index: cradle.index, errno }),
+        Err(Failure { step: SpawnStep::Clone, errno, .. }) => match CloneRefusal::of(errno) {
+            CloneRefusal::Here => start(prepared, None),
+            CloneRefusal::Group => Err(Failure { step: SpawnStep::Cgroup, index: cradle.index, errno }),
         },
         started => started,
     }
 }
 
-fn start(prepared: &Prepared, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd), Failure> {
-    let board = Board {
+fn start(prepared: &PreparedCommand, cradle: Option<&CloneTarget>) -> Result<(i32, OwnedFd), Failure> {
+    let board = ChildStatus {
         born_in: cradle.map(|c| c.index),
         step: AtomicUsize::new(0),
         index: AtomicUsize::new(0),
         errno: AtomicI32::new(0),
     };
-    let errand = Errand { prepared, board: &board };
+    let errand = ChildContext { prepared, board: &board };
     let dumpable = dumpable();
     let made = clone(&errand, cradle);
     if prepared.user.is_some() {
         set_dumpable(dumpable);
     }
     let (pid, pidfd) = made?;
-    let step = STEPS.get(board.step.load(Ordering::Acquire)).copied().unwrap_or(Step::Exec);
+    let step = STEPS.get(board.step.load(Ordering::Acquire)).copied().unwrap_or(SpawnStep::Exec);
     let errno = board.errno.load(Ordering::Acquire);
-    if errno == 0 && step == Step::Exec {
+    if errno == 0 && step == SpawnStep::Exec {
         return Ok((pid, pidfd));
     }
     reap(&pidfd);
     Err(Failure { step, index: board.index.load(Ordering::Acquire), errno })
 }
 
-fn clone(errand: &Errand<'_>, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd), Failure> {
+fn clone(errand: &ChildContext<'_>, cradle: Option<&CloneTarget>) -> Result<(i32, OwnedFd), Failure> {
     // u128 has the alignment that the ABI requires for a stack.
     let mut stack: Vec<u128> = vec![0; STACK / size_of::<u128>()];
     let mut pidfd: libc::c_int = -1;
@@ -133,7 +133,7 @@ fn clone(errand: &Errand<'_>, cradle: Option<&Cradle>) -> Result<(i32, OwnedFd),
         }
     };
     set_mask(saved);
-    let pid = made.map_err(|errno| Failure { step: Step::Clone, index: 0, errno })?;
+    let pid = made.map_err(|errno| Failure { step: SpawnStep::Clone, index: 0, errno })?;
     // SAFETY: the clone succeeded, so the kernel has stored a new descriptor without another owner.
     Ok((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
@@ -178,7 +178,7 @@ fn reap(pidfd: &OwnedFd) {
 extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the pointer is that of the `Errand` in `clone`, which lives until the child is gone;
     // it is only read.
-    let errand: &Errand<'_> = unsafe { &*errand.cast_const().cast() };
+    let errand: &ChildContext<'_> = unsafe { &*errand.cast_const().cast() };
     let errno = attempt(errand.prepared, errand.board);
     errand.board.errno.store(errno, Ordering::Release);
     // SAFETY: ends only this process, without running the parent's exit handlers.
@@ -187,7 +187,7 @@ extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
 }
 
 /// Runs all steps. Returns only on failure, with the errno of the step on the board.
-fn attempt(wish: &Prepared, board: &Board) -> i32 {
+fn attempt(wish: &PreparedCommand, board: &ChildStatus) -> i32 {
     reset_signals();
     let steps: [Stage; 11] =
         [session, cgroups, oom_score, namespaces, stdio, limits, user, privileges, parent_death, chdir, exec];
@@ -225,12 +225,12 @@ fn reset_signals() {
     }
 }
 
-fn session(wish: &Prepared, _: &Board) -> Result<(), i32> {
+fn session(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     if wish.new_session { call(libc::SYS_setsid, 0, 0, 0, 0).map(drop) } else { Ok(()) }
 }
 
 /// `0` means the writing process. The group of the clone needs no move.
-fn cgroups(wish: &Prepared, board: &Board) -> Result<(), i32> {
+fn cgroups(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     for (index, path) in wish.procs_files.iter().enumerate() {
         if board.born_in != Some(index) {
             board.index.store(index, Ordering::Release);
@@ -240,7 +240,7 @@ fn cgroups(wish: &Prepared, board: &Board) -> Result<(), i32> {
     Ok(())
 }
 
-fn oom_score(wish: &Prepared, _: &Board) -> Result<(), i32> {
+fn oom_score(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     wish.oom_score_adj.as_ref().map_or(Ok(()), |value| write_file(c"/proc/self/oom_score_adj", value))
 }
 
@@ -258,7 +258,7 @@ fn write_file(path: &std::ffi::CStr, value: &std::ffi::CStr) -> Result<(), i32> 
 
 /// Runs after the cgroups, so that memory in the program's tmpfs is charged to its own group. The
 /// indexes match `namespaces::part`.
-fn namespaces(wish: &Prepared, board: &Board) -> Result<(), i32> {
+fn namespaces(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     let Some(own) = &wish.namespaces else { return Ok(()) };
     let at = |index: usize| board.index.store(index, Ordering::Release);
     call(libc::SYS_unshare, usize::try_from(own.flags).unwrap_or(0), 0, 0, 0)?;
@@ -306,7 +306,7 @@ fn mount(
 }
 
 /// Drops the capability that created the namespaces.
-fn privileges(wish: &Prepared, board: &Board) -> Result<(), i32> {
+fn privileges(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     /// `_LINUX_CAPABILITY_VERSION_3`: two words for each set.
     const VERSION: u32 = 0x2008_0522;
     if wish.namespaces.is_none() {
@@ -322,7 +322,7 @@ fn privileges(wish: &Prepared, board: &Board) -> Result<(), i32> {
 
 /// Moves the three descriptors into place, and marks all above 2 as close-on-exec. Before Linux
 /// 5.11 that call does not exist; the descriptors of the parent are close-on-exec anyway.
-fn stdio(wish: &Prepared, board: &Board) -> Result<(), i32> {
+fn stdio(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     for (place, file) in wish.stdio.iter().enumerate() {
         board.index.store(place, Ordering::Release);
         call(libc::SYS_dup3, usize::try_from(file.as_raw_fd()).unwrap_or(0), place, 0, 0)?;
@@ -333,7 +333,7 @@ fn stdio(wish: &Prepared, board: &Board) -> Result<(), i32> {
 }
 
 /// The value outlives the call; 0 is the caller itself.
-fn limits(wish: &Prepared, board: &Board) -> Result<(), i32> {
+fn limits(wish: &PreparedCommand, board: &ChildStatus) -> Result<(), i32> {
     for (index, (number, value)) in wish.limits.iter().enumerate() {
         board.index.store(index, Ordering::Release);
         call(libc::SYS_prlimit64, 0, usize::try_from(*number).unwrap_or(0), std::ptr::from_ref(value).addr(), 0)?;
@@ -342,14 +342,14 @@ fn limits(wish: &Prepared, board: &Board) -> Result<(), i32> {
 }
 
 /// Runs after the user, because a change of user clears this setting.
-fn parent_death(wish: &Prepared, _: &Board) -> Result<(), i32> {
+fn parent_death(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     let Some(signal) = wish.parent_death else { return Ok(()) };
     let option = usize::try_from(libc::PR_SET_PDEATHSIG).unwrap_or(0);
     call(libc::SYS_prctl, option, usize::try_from(signal).unwrap_or(0), 0, 0).map(drop)
 }
 
 /// Sets the groups first, because that needs the privileges of root. The list outlives the call.
-fn user(wish: &Prepared, _: &Board) -> Result<(), i32> {
+fn user(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     let Some(user) = &wish.user else { return Ok(()) };
     let (uid, gid) = (usize::try_from(user.uid).unwrap_or(usize::MAX), usize::try_from(user.gid).unwrap_or(usize::MAX));
     call(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr().addr(), 0, 0)?;
@@ -357,13 +357,13 @@ fn user(wish: &Prepared, _: &Board) -> Result<(), i32> {
     call(libc::SYS_setresuid, uid, uid, uid, 0).map(drop)
 }
 
-fn chdir(wish: &Prepared, _: &Board) -> Result<(), i32> {
+fn chdir(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     call(libc::SYS_chdir, wish.cwd.as_ptr().addr(), 0, 0, 0).map(drop)
 }
 
 /// Texts end in NUL and lists in null, and both outlive the call. Returns only on failure, with the
 /// most informative errno of all tried paths.
-fn exec(wish: &Prepared, _: &Board) -> Result<(), i32> {
+fn exec(wish: &PreparedCommand, _: &ChildStatus) -> Result<(), i32> {
     set_mask(0);
     let mut answer = libc::ENOENT;
     for program in &wish.programs {

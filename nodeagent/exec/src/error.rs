@@ -5,7 +5,7 @@ use std::io;
 
 /// The steps from the command to the first instruction of the program, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum SpawnStep {
     /// Checking the command: a NUL byte in a text, no program name.
     Prepare,
     /// Creating the process.
@@ -36,28 +36,28 @@ pub enum Step {
     Identify,
 }
 
-impl Step {
+impl SpawnStep {
     /// One word, as in the protocol of the shim and in logs.
     pub fn as_str(self) -> &'static str {
         match self {
-            Step::Prepare => "prepare",
-            Step::Clone => "clone",
-            Step::Session => "session",
-            Step::Cgroup => "cgroup",
-            Step::OomScore => "oom-score",
-            Step::Namespaces => "namespaces",
-            Step::Stdio => "stdio",
-            Step::Limit => "limit",
-            Step::ParentDeath => "parent-death",
-            Step::User => "user",
-            Step::Privileges => "privileges",
-            Step::Chdir => "chdir",
-            Step::Exec => "exec",
-            Step::Identify => "identify",
+            SpawnStep::Prepare => "prepare",
+            SpawnStep::Clone => "clone",
+            SpawnStep::Session => "session",
+            SpawnStep::Cgroup => "cgroup",
+            SpawnStep::OomScore => "oom-score",
+            SpawnStep::Namespaces => "namespaces",
+            SpawnStep::Stdio => "stdio",
+            SpawnStep::Limit => "limit",
+            SpawnStep::ParentDeath => "parent-death",
+            SpawnStep::User => "user",
+            SpawnStep::Privileges => "privileges",
+            SpawnStep::Chdir => "chdir",
+            SpawnStep::Exec => "exec",
+            SpawnStep::Identify => "identify",
         }
     }
 }
-impl fmt::Display for Step {
+impl fmt::Display for SpawnStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -68,7 +68,7 @@ impl fmt::Display for Step {
 #[error("cannot start {program}: step {step} failed on {what}")]
 pub struct SpawnError {
     /// The failed step.
-    pub step: Step,
+    pub step: SpawnStep,
     /// The program.
     pub program: String,
     /// The path or value of the step.

@@ -16,7 +16,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// The target group of a clone.
 #[derive(Debug)]
-pub(crate) struct Cradle {
+pub(crate) struct CloneTarget {
     /// Its index in the command's `procs_files`.
     pub(crate) index: usize,
     /// Its directory.
@@ -25,11 +25,11 @@ pub(crate) struct Cradle {
 
 /// The first cgroup v2 group in `procs_files`. `None` also when it cannot be opened; the later
 /// write reports the reason.
-pub(crate) fn cradle(procs_files: &[PathBuf]) -> Option<Cradle> {
+pub(crate) fn cradle(procs_files: &[PathBuf]) -> Option<CloneTarget> {
     procs_files.iter().enumerate().find_map(|(index, path)| {
         let is_procs = path.file_name().is_some_and(|name| name == PROCS);
         let dir = is_procs.then(|| path.parent().and_then(of_cgroup2))??;
-        Some(Cradle { index, dir })
+        Some(CloneTarget { index, dir })
     })
 }
 
@@ -42,22 +42,22 @@ fn of_cgroup2(dir: &Path) -> Option<File> {
 
 /// The meaning of an error of `clone3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum CloneRefusal {
     /// Starting outside and moving may succeed, or gives a better error.
     Here,
     /// The group accepts no process at all.
     Group,
 }
 
-impl Refusal {
-    pub(crate) fn of(errno: i32) -> Refusal {
+impl CloneRefusal {
+    pub(crate) fn of(errno: i32) -> CloneRefusal {
         match errno {
             // The group has child groups with processes, is threaded, or is gone.
-            libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT => Refusal::Group,
+            libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT => CloneRefusal::Group,
             // ENOSYS, EINVAL, E2BIG: the kernel lacks the call, the flag or this size of the
             // arguments. EPERM, EACCES: a filter forbids it. EAGAIN: the group is full, but accepts
             // moved processes. For any other error a plain clone gives the same one.
-            _ => Refusal::Here,
+            _ => CloneRefusal::Here,
         }
     }
 }
@@ -80,7 +80,7 @@ struct CloneArgs {
 }
 
 /// The main function of the child; it never returns.
-pub(crate) type Life = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
+pub(crate) type ChildMain = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
 
 /// Like `libc::clone` with `flags` (without the signal), but the child starts in the group. Returns
 /// its pid or an errno.
@@ -89,10 +89,10 @@ pub(crate) type Life = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
 /// use of them. `life` must not return, and it must not damage the shared state of the calling
 /// thread.
 pub(crate) unsafe fn clone_into(
-    cradle: &Cradle,
+    cradle: &CloneTarget,
     flags: libc::c_int,
     stack: &mut [u128],
-    life: Life,
+    life: ChildMain,
     errand: *mut libc::c_void,
     pidfd: &mut libc::c_int,
 ) -> Result<libc::pid_t, i32> {
@@ -122,7 +122,7 @@ pub(crate) unsafe fn clone_into(
 /// It is assembly because the child returns from the kernel on an empty stack, so it cannot return
 /// into a function of libc.
 #[cfg(target_arch = "x86_64")]
-unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> libc::c_long {
+unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -> libc::c_long {
     let answer;
     // SAFETY: the kernel changes rax, rcx and r11 and keeps all other registers, also in the child.
     // The end of the stack is aligned to 16, as a call requires. The parent's stack is not touched.
@@ -150,7 +150,7 @@ unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> lib
 
 /// The same for aarch64.
 #[cfg(target_arch = "aarch64")]
-unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> libc::c_long {
+unsafe fn clone3(args: &CloneArgs, life: ChildMain, errand: *mut libc::c_void) -> libc::c_long {
     let answer;
     // SAFETY: the kernel changes x0 and keeps all other registers, also in the child. The end of
     // the stack is aligned to 16. The parent's stack is not touched.
@@ -176,6 +176,6 @@ unsafe fn clone3(args: &CloneArgs, life: Life, errand: *mut libc::c_void) -> lib
 
 /// On other processors the child starts outside and moves.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-unsafe fn clone3(_: &CloneArgs, _: Life, _: *mut libc::c_void) -> libc::c_long {
+unsafe fn clone3(_: &CloneArgs, _: ChildMain, _: *mut libc::c_void) -> libc::c_long {
     -libc::c_long::from(libc::ENOSYS)
 }

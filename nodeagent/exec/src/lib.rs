@@ -21,9 +21,9 @@ pub mod procstat;
 pub mod spawn;
 pub mod user;
 
-pub use error::{SpawnError, Step};
-pub use limits::{Limit, Rlimit};
+pub use error::{SpawnError, SpawnStep};
+pub use limits::{RlimitKind, Rlimit};
 pub use namespaces::{Namespaces, Privilege};
-pub use pidfd::{Child, Ended, Watched, starttime_of};
+pub use pidfd::{ChildProcess, ProcessEnd, WatchedProcess, starttime_of};
 pub use spawn::{Command, spawn};
 pub use user::User;

@@ -2,7 +2,7 @@
 
 /// The quantity of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum RlimitKind {
     /// Open files. A count.
     OpenFiles,
     /// Size of a core dump. In bytes.
@@ -22,23 +22,23 @@ pub enum Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rlimit {
     /// The quantity.
-    pub limit: Limit,
+    pub limit: RlimitKind,
     /// The value in force.
     pub soft: u64,
     /// The maximum.
     pub hard: u64,
 }
 
-impl Limit {
+impl RlimitKind {
     /// The kernel's number (`RLIMIT_*`).
     pub fn kernel_number(self) -> u32 {
         match self {
-            Limit::OpenFiles => libc::RLIMIT_NOFILE,
-            Limit::Core => libc::RLIMIT_CORE,
-            Limit::Stack => libc::RLIMIT_STACK,
-            Limit::Processes => libc::RLIMIT_NPROC,
-            Limit::LockedMemory => libc::RLIMIT_MEMLOCK,
-            Limit::FileSize => libc::RLIMIT_FSIZE,
+            RlimitKind::OpenFiles => libc::RLIMIT_NOFILE,
+            RlimitKind::Core => libc::RLIMIT_CORE,
+            RlimitKind::Stack => libc::RLIMIT_STACK,
+            RlimitKind::Processes => libc::RLIMIT_NPROC,
+            RlimitKind::LockedMemory => libc::RLIMIT_MEMLOCK,
+            RlimitKind::FileSize => libc::RLIMIT_FSIZE,
         }
     }
 }

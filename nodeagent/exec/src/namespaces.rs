@@ -7,7 +7,7 @@
 use std::ffi::CString;
 use std::path::Path;
 
-use crate::error::Step;
+use crate::error::SpawnStep;
 use crate::spawn::{Command, spawn};
 
 /// The parameters of a child's IPC namespace and `/dev/shm`.
@@ -47,7 +47,7 @@ pub fn probe(privilege: Privilege) -> Result<(), String> {
     let program = Path::new("/dev/null/namespace-probe");
     let namespaces = Some(Namespaces { privilege, shm: 1 << 20 });
     match spawn(&Command { namespaces, ..Command::new(program, Path::new("/")) }) {
-        Err(e) if e.step == Step::Exec => Ok(()),
+        Err(e) if e.step == SpawnStep::Exec => Ok(()),
         Err(e) => Err(format!("{}: {}", e.what, e.source)),
         Ok(child) => {
             // Cannot happen: nothing below /dev/null can be executed.
@@ -58,7 +58,7 @@ pub fn probe(privilege: Privilege) -> Result<(), String> {
 }
 
 /// The texts of the system calls, built before the clone.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedNamespaces {
     pub(crate) flags: libc::c_int,
     /// `uid_map` and `gid_map`, for a new user namespace.
     pub(crate) maps: Option<[CString; 2]>,
@@ -66,8 +66,8 @@ pub(crate) struct Prepared {
     pub(crate) options: CString,
 }
 
-impl Prepared {
-    pub(crate) fn new(wish: &Namespaces) -> Prepared {
+impl PreparedNamespaces {
+    pub(crate) fn new(wish: &Namespaces) -> PreparedNamespaces {
         let text = |t: String| CString::new(t).unwrap_or_default();
         let map = |id: u32| text(format!("{id} {id} 1"));
         let (flags, maps) = match wish.privilege {
@@ -78,7 +78,7 @@ impl Prepared {
             }
         };
         let options = text(format!("mode=1777,size={}", wish.shm));
-        Prepared { flags: flags | libc::CLONE_NEWNS | libc::CLONE_NEWIPC, maps, options }
+        PreparedNamespaces { flags: flags | libc::CLONE_NEWNS | libc::CLONE_NEWIPC, maps, options }
     }
 }
 

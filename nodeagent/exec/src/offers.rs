@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 /// A system call whose availability matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum KernelCall {
     /// Opens a process by descriptor (Linux 5.3).
     PidfdOpen,
     /// Opens a path below a directory only (Linux 5.6).
@@ -14,19 +14,19 @@ pub enum Call {
 }
 
 /// Whether the kernel has the call and no filter of this process forbids it.
-pub fn has(call: Call) -> bool {
+pub fn has(call: KernelCall) -> bool {
     let number = match call {
-        Call::PidfdOpen => libc::SYS_pidfd_open,
-        Call::Openat2 => libc::SYS_openat2,
-        Call::Clone3 => libc::SYS_clone3,
+        KernelCall::PidfdOpen => libc::SYS_pidfd_open,
+        KernelCall::Openat2 => libc::SYS_openat2,
+        KernelCall::Clone3 => libc::SYS_clone3,
     };
     let answer = match call {
         // SAFETY: there is no process -1; the call rejects it and touches no memory.
-        Call::PidfdOpen => unsafe { libc::syscall(number, -1, 0) },
+        KernelCall::PidfdOpen => unsafe { libc::syscall(number, -1, 0) },
         // SAFETY: size 0 is below the minimum, so the call fails before it reads the null pointer.
-        Call::Openat2 => unsafe { libc::syscall(number, -1, std::ptr::null::<u8>(), std::ptr::null::<u8>(), 0) },
+        KernelCall::Openat2 => unsafe { libc::syscall(number, -1, std::ptr::null::<u8>(), std::ptr::null::<u8>(), 0) },
         // SAFETY: size 0 is below the minimum, so the call fails before it reads the null pointer.
-        Call::Clone3 => unsafe { libc::syscall(number, std::ptr::null::<u8>(), 0) },
+        KernelCall::Clone3 => unsafe { libc::syscall(number, std::ptr::null::<u8>(), 0) },
     };
     let refused = std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error);
     answer < 0 && refused != Some(Errno::NOSYS) && refused != Some(Errno::PERM)
@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn a_kernel_that_runs_this_has_pidfds() {
-        assert!(has(Call::PidfdOpen), "this crate cannot watch a child without");
+        assert!(has(KernelCall::PidfdOpen), "this crate cannot watch a child without");
         // The result depends on the kernel; the test checks that it is stable.
-        for call in [Call::Openat2, Call::Clone3] {
+        for call in [KernelCall::Openat2, KernelCall::Clone3] {
             assert_eq!(has(call), has(call));
         }
     }

@@ -13,7 +13,7 @@ use crate::procstat;
 
 /// The kind of a process's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessEnd {
     /// It exited with this code.
     Code(i32),
     /// This signal killed it.
@@ -22,7 +22,7 @@ pub enum Ended {
 
 /// A child of this process. Dropping it neither kills nor reaps it.
 #[derive(Debug)]
-pub struct Child {
+pub struct ChildProcess {
     /// The pid.
     pub pid: i32,
     /// The start time, in kernel ticks after boot (field 22 of `/proc/PID/stat`). With `pid` it
@@ -32,10 +32,10 @@ pub struct Child {
     pub pidfd: OwnedFd,
 }
 
-impl Child {
+impl ChildProcess {
     /// Waits for the end and reaps. It blocks until the descriptor is readable, and restarts after
     /// interrupting signals.
-    pub fn wait(&self) -> io::Result<Ended> {
+    pub fn wait(&self) -> io::Result<ProcessEnd> {
         loop {
             match reap(self.as_fd(), 0) {
                 Ok(Some(ended)) => return Ok(ended),
@@ -47,12 +47,12 @@ impl Child {
     }
 
     /// Reaps an ended process; `None` while it runs.
-    pub fn try_wait(&self) -> io::Result<Option<Ended>> {
+    pub fn try_wait(&self) -> io::Result<Option<ProcessEnd>> {
         reap(self.as_fd(), libc::WNOHANG)
     }
 
     /// The end without reaping; `None` while it runs.
-    pub fn peek(&self) -> io::Result<Option<Ended>> {
+    pub fn peek(&self) -> io::Result<Option<ProcessEnd>> {
         reap(self.as_fd(), libc::WNOHANG | libc::WNOWAIT)
     }
 
@@ -61,12 +61,12 @@ impl Child {
         send(self.as_fd(), signal)
     }
 }
-impl AsFd for Child {
+impl AsFd for ChildProcess {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 }
-impl AsRawFd for Child {
+impl AsRawFd for ChildProcess {
     fn as_raw_fd(&self) -> RawFd {
         self.pidfd.as_raw_fd()
     }
@@ -75,14 +75,14 @@ impl AsRawFd for Child {
 /// A process that is not our child (a shim of an earlier agent), held by descriptor. It is readable
 /// when the process ends.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedProcess {
     pid: i32,
     pidfd: OwnedFd,
 }
 
-impl Watched {
+impl WatchedProcess {
     /// Opens the process `pid` with this start time; `None` when it is gone or the pid was reused.
-    pub fn open(pid: i32, starttime: u64) -> io::Result<Option<Watched>> {
+    pub fn open(pid: i32, starttime: u64) -> io::Result<Option<WatchedProcess>> {
         let Some(number) = Pid::from_raw(pid) else { return Ok(None) };
         let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
@@ -93,7 +93,7 @@ impl Watched {
         // Checked after the descriptor was opened: if the start time matches now, the descriptor
         // refers to that process.
         let same = procstat::read(pid)?.is_some_and(|s| s.starttime == starttime && !matches!(s.state, 'Z' | 'X'));
-        Ok(same.then_some(Watched { pid, pidfd }))
+        Ok(same.then_some(WatchedProcess { pid, pidfd }))
     }
 
     /// The pid.
@@ -111,12 +111,12 @@ impl Watched {
         send(self.as_fd(), signal)
     }
 }
-impl AsFd for Watched {
+impl AsFd for WatchedProcess {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 }
-impl AsRawFd for Watched {
+impl AsRawFd for WatchedProcess {
     fn as_raw_fd(&self) -> RawFd {
         self.pidfd.as_raw_fd()
     }
@@ -149,7 +149,7 @@ fn send(fd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
     }
 }
 
-fn reap(fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<Ended>> {
+fn reap(fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<ProcessEnd>> {
     let id = libc::id_t::try_from(fd.as_raw_fd()).map_err(io::Error::other)?;
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: `info` has the size of one siginfo_t and lives through the call; the descriptor is
@@ -166,5 +166,5 @@ fn reap(fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<Option<Ended>> {
     }
     // SAFETY: the kernel returned SIGCHLD, for which si_status is the active member.
     let status = unsafe { info.si_status() };
-    Ok(Some(if info.si_code == libc::CLD_EXITED { Ended::Code(status) } else { Ended::Signal(status) }))
+    Ok(Some(if info.si_code == libc::CLD_EXITED { ProcessEnd::Code(status) } else { ProcessEnd::Signal(status) }))
 }

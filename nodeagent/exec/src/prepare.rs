@@ -9,13 +9,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use crate::error::{SpawnError, Step};
-use crate::into::{Cradle, cradle};
+use crate::error::{SpawnError, SpawnStep};
+use crate::into::{CloneTarget, cradle};
 use crate::namespaces;
 use crate::spawn::Command;
 
 /// The prepared command. The pointer lists end in null and point into the texts next to them.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedCommand {
     /// Candidate paths of the program; the first executable one is used.
     pub(crate) programs: Vec<CString>,
     /// Arguments, the program's name first.
@@ -25,14 +25,14 @@ pub(crate) struct Prepared {
     pub(crate) cwd: CString,
     pub(crate) procs_files: Vec<CString>,
     /// The group of `procs_files` into which the child is cloned.
-    pub(crate) cradle: Option<Cradle>,
+    pub(crate) cradle: Option<CloneTarget>,
     /// The descriptors for 0, 1 and 2; each is above 2 itself.
     pub(crate) stdio: [File; 3],
     /// The value for `/proc/self/oom_score_adj`.
     pub(crate) oom_score_adj: Option<CString>,
     /// Kernel number and value.
     pub(crate) limits: Vec<(libc::c_long, libc::rlimit64)>,
-    pub(crate) namespaces: Option<namespaces::Prepared>,
+    pub(crate) namespaces: Option<namespaces::PreparedNamespaces>,
     pub(crate) user: Option<crate::user::User>,
     pub(crate) parent_death: Option<i32>,
     pub(crate) new_session: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Prepared {
 /// A failure below `spawn`, with the index in the list that the step processed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
-    pub(crate) step: Step,
+    pub(crate) step: SpawnStep,
     pub(crate) index: usize,
     /// 0 means that the child was killed before it executed the program.
     pub(crate) errno: i32,
@@ -64,9 +64,9 @@ impl Strings {
     }
 }
 
-impl Prepared {
-    pub(crate) fn new(command: &Command<'_>) -> Result<Prepared, SpawnError> {
-        let bad = |what: &dyn std::fmt::Debug, source: io::Error| failed(command, Step::Prepare, format!("{what:?}"), source);
+impl PreparedCommand {
+    pub(crate) fn new(command: &Command<'_>) -> Result<PreparedCommand, SpawnError> {
+        let bad = |what: &dyn std::fmt::Debug, source: io::Error| failed(command, SpawnStep::Prepare, format!("{what:?}"), source);
         let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|e| bad(&t, e.into()));
         let mut argv = vec![text(command.program.as_os_str())?];
         for arg in command.args {
@@ -79,21 +79,21 @@ impl Prepared {
             pair.push(value);
             env.push(text(&pair)?);
         }
-        Ok(Prepared {
+        Ok(PreparedCommand {
             programs: programs(command, &text)?,
             argv: Strings::new(argv),
             env: Strings::new(env),
             cwd: text(command.cwd.as_os_str())?,
             procs_files: command.procs_files.iter().map(|p| text(p.as_os_str())).collect::<Result<_, _>>()?,
             cradle: cradle(command.procs_files),
-            stdio: stdio(command).map_err(|e| failed(command, Step::Stdio, "/dev/null or a given file".into(), e))?,
+            stdio: stdio(command).map_err(|e| failed(command, SpawnStep::Stdio, "/dev/null or a given file".into(), e))?,
             oom_score_adj: command.oom_score_adj.map(|n| text(OsStr::new(&n.to_string()))).transpose()?,
             limits: command
                 .limits
                 .iter()
                 .map(|l| (libc::c_long::from(l.limit.kernel_number()), libc::rlimit64 { rlim_cur: l.soft, rlim_max: l.hard }))
                 .collect(),
-            namespaces: command.namespaces.as_ref().map(namespaces::Prepared::new),
+            namespaces: command.namespaces.as_ref().map(namespaces::PreparedNamespaces::new),
             user: command.user.cloned(),
             parent_death: command.parent_death,
             new_session: command.new_session,
@@ -103,15 +103,15 @@ impl Prepared {
     /// The error for the caller, with the path or value of the step.
     pub(crate) fn explain(&self, command: &Command<'_>, failure: Failure) -> SpawnError {
         let what = match failure.step {
-            Step::Cgroup => command.procs_files.get(failure.index).map(|p| p.display().to_string()),
-            Step::Chdir => Some(command.cwd.display().to_string()),
-            Step::Exec => Some(command.program.display().to_string()),
-            Step::OomScore => command.oom_score_adj.map(|n| format!("/proc/self/oom_score_adj = {n}")),
-            Step::Limit => command.limits.get(failure.index).map(|l| format!("{l:?}")),
-            Step::User => command.user.map(|u| format!("user {} group {}", u.uid, u.gid)),
-            Step::Stdio => Some(format!("descriptor {}", failure.index)),
-            Step::Namespaces | Step::Privileges => Some(namespaces::part(failure.index).to_owned()),
-            Step::Prepare | Step::Clone | Step::Session | Step::ParentDeath | Step::Identify => None,
+            SpawnStep::Cgroup => command.procs_files.get(failure.index).map(|p| p.display().to_string()),
+            SpawnStep::Chdir => Some(command.cwd.display().to_string()),
+            SpawnStep::Exec => Some(command.program.display().to_string()),
+            SpawnStep::OomScore => command.oom_score_adj.map(|n| format!("/proc/self/oom_score_adj = {n}")),
+            SpawnStep::Limit => command.limits.get(failure.index).map(|l| format!("{l:?}")),
+            SpawnStep::User => command.user.map(|u| format!("user {} group {}", u.uid, u.gid)),
+            SpawnStep::Stdio => Some(format!("descriptor {}", failure.index)),
+            SpawnStep::Namespaces | SpawnStep::Privileges => Some(namespaces::part(failure.index).to_owned()),
+            SpawnStep::Prepare | SpawnStep::Clone | SpawnStep::Session | SpawnStep::ParentDeath | SpawnStep::Identify => None,
         };
         let source = match failure.errno {
             0 => io::Error::new(io::ErrorKind::Interrupted, "the child was killed before it became the program"),
@@ -121,7 +121,7 @@ impl Prepared {
     }
 }
 
-fn failed(command: &Command<'_>, step: Step, what: String, source: io::Error) -> SpawnError {
+fn failed(command: &Command<'_>, step: SpawnStep, what: String, source: io::Error) -> SpawnError {
     SpawnError { step, program: command.program.display().to_string(), what, source }
 }
 
@@ -130,7 +130,7 @@ fn programs(command: &Command<'_>, text: &dyn Fn(&OsStr) -> Result<CString, Spaw
     let name = command.program.as_os_str();
     if name.is_empty() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
-        return Err(failed(command, Step::Prepare, "an empty program name".into(), source));
+        return Err(failed(command, SpawnStep::Prepare, "an empty program name".into(), source));
     }
     if name.as_bytes().contains(&b'/') {
         return Ok(vec![text(name)?]);

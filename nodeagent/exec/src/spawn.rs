@@ -7,11 +7,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::child;
-use crate::error::{SpawnError, Step};
+use crate::error::{SpawnError, SpawnStep};
 use crate::limits::Rlimit;
 use crate::namespaces::Namespaces;
-use crate::pidfd::Child;
-use crate::prepare::Prepared;
+use crate::pidfd::ChildProcess;
+use crate::prepare::PreparedCommand;
 use crate::procstat;
 use crate::user::User;
 
@@ -76,12 +76,12 @@ impl<'a> Command<'a> {
 
 /// Starts the program. Returns after the program was executed (or the start failed). Only the
 /// calling thread waits.
-pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
-    let prepared = Prepared::new(command)?;
+pub fn spawn(command: &Command<'_>) -> Result<ChildProcess, SpawnError> {
+    let prepared = PreparedCommand::new(command)?;
     let (pid, pidfd) = child::launch(&prepared).map_err(|failure| prepared.explain(command, failure))?;
     // The child is not reaped yet, so the entry exists even if the child has ended.
     match procstat::read(pid) {
-        Ok(Some(stat)) => Ok(Child { pid, starttime: stat.starttime, pidfd }),
+        Ok(Some(stat)) => Ok(ChildProcess { pid, starttime: stat.starttime, pidfd }),
         Ok(None) => Err(lost(command, pid, pidfd, std::io::Error::from_raw_os_error(libc::ESRCH))),
         Err(e) => Err(lost(command, pid, pidfd, e)),
     }
@@ -90,8 +90,8 @@ pub fn spawn(command: &Command<'_>) -> Result<Child, SpawnError> {
 /// Ends a child without a readable start time, because it cannot be adopted later. Another thread
 /// reaped it, or `/proc` is not accessible.
 fn lost(command: &Command<'_>, pid: i32, pidfd: std::os::fd::OwnedFd, source: std::io::Error) -> SpawnError {
-    let child = Child { pid, starttime: 0, pidfd };
+    let child = ChildProcess { pid, starttime: 0, pidfd };
     // Errors are ignored, because the caller reports the first one.
     let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
-    SpawnError { step: Step::Identify, program: command.program.display().to_string(), what: format!("/proc/{pid}/stat"), source }
+    SpawnError { step: SpawnStep::Identify, program: command.program.display().to_string(), what: format!("/proc/{pid}/stat"), source }
 }

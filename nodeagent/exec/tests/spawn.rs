@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use headroom_node_exec::namespaces::probe;
-use headroom_node_exec::{Command, Ended, Limit, Namespaces, Privilege, Rlimit, Step, User, Watched, spawn, starttime_of};
+use headroom_node_exec::{Command, ProcessEnd, RlimitKind, Namespaces, Privilege, Rlimit, SpawnStep, User, WatchedProcess, spawn, starttime_of};
 use rustix::fs::inotify;
 
 fn args(words: &[&str]) -> Vec<OsString> {
@@ -22,7 +22,7 @@ fn sh() -> Command<'static> {
 }
 
 /// Runs a shell script to its end. Returns its end and its output.
-fn shell(script: &str, base: Command<'_>) -> (Ended, String) {
+fn shell(script: &str, base: Command<'_>) -> (ProcessEnd, String) {
     let mut out = tempfile::tempfile().expect("a file");
     let args = args(&["-c", script]);
     let command = Command { args: &args, stdout: Some(&out), stderr: Some(&out), ..base };
@@ -34,14 +34,14 @@ fn shell(script: &str, base: Command<'_>) -> (Ended, String) {
 
 #[test]
 fn exit_codes_come_back() {
-    assert_eq!(shell("exit 0", sh()).0, Ended::Code(0));
-    assert_eq!(shell("exit 137", sh()).0, Ended::Code(137), "an exit code of 137 is no signal");
+    assert_eq!(shell("exit 0", sh()).0, ProcessEnd::Code(0));
+    assert_eq!(shell("exit 137", sh()).0, ProcessEnd::Code(137), "an exit code of 137 is no signal");
 }
 
 #[test]
 fn signals_come_back() {
-    assert_eq!(shell("kill -9 $$", sh()).0, Ended::Signal(9));
-    assert_eq!(shell("kill -TERM $$", sh()).0, Ended::Signal(15));
+    assert_eq!(shell("kill -9 $$", sh()).0, ProcessEnd::Signal(9));
+    assert_eq!(shell("kill -TERM $$", sh()).0, ProcessEnd::Signal(15));
 }
 
 /// Covers both ways to create namespaces, as far as this host supports them.
@@ -57,7 +57,7 @@ fn namespaces_hold_shared_memory_and_leave_no_capability() {
         let script = "echo x > /dev/shm/headroom-test-left && ipcmk -M 4096 >/dev/null; df -B1 --output=size /dev/shm | tail -1; \
                       grep CapEff /proc/self/status; id -u; readlink /proc/self/ns/ipc";
         let (ended, text) = shell(script, Command { namespaces, ..sh() });
-        assert_eq!(ended, Ended::Code(0), "{privilege:?}: {text}");
+        assert_eq!(ended, ProcessEnd::Code(0), "{privilege:?}: {text}");
         let uid = rustix::process::geteuid().as_raw().to_string();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let own = std::fs::read_link("/proc/self/ns/ipc").expect("a link");
@@ -70,14 +70,14 @@ fn namespaces_hold_shared_memory_and_leave_no_capability() {
 #[test]
 fn a_missing_program_is_named() {
     let error = spawn(&Command::new(Path::new("/no/such/program"), Path::new("/"))).expect_err("must fail");
-    assert_eq!((error.step, error.source.raw_os_error()), (Step::Exec, Some(libc::ENOENT)));
+    assert_eq!((error.step, error.source.raw_os_error()), (SpawnStep::Exec, Some(libc::ENOENT)));
     assert!(error.to_string().contains("/no/such/program"), "{error}");
 }
 
 #[test]
 fn a_missing_directory_is_named() {
     let error = spawn(&Command::new(Path::new("/bin/true"), Path::new("/no/such/dir"))).expect_err("must fail");
-    assert_eq!((error.step, error.source.raw_os_error()), (Step::Chdir, Some(libc::ENOENT)));
+    assert_eq!((error.step, error.source.raw_os_error()), (SpawnStep::Chdir, Some(libc::ENOENT)));
     assert!(error.what.contains("/no/such/dir"));
 }
 
@@ -91,7 +91,7 @@ fn a_cgroup_that_cannot_be_joined_is_named_and_nothing_runs() {
     command.args = &script;
     command.procs_files = &procs;
     let error = spawn(&command).expect_err("must fail");
-    assert_eq!((error.step, error.source.raw_os_error()), (Step::Cgroup, Some(libc::ENOENT)));
+    assert_eq!((error.step, error.source.raw_os_error()), (SpawnStep::Cgroup, Some(libc::ENOENT)));
     assert!(error.what.contains("/no/such/cgroup"));
     assert!(!witness.exists());
 }
@@ -115,11 +115,11 @@ fn a_failed_start_leaves_no_zombie() {
 #[test]
 fn a_directory_or_a_plain_file_is_no_program() {
     let dir = spawn(&Command::new(Path::new("/tmp"), Path::new("/"))).expect_err("must fail");
-    assert_eq!((dir.step, dir.source.raw_os_error()), (Step::Exec, Some(libc::EACCES)));
+    assert_eq!((dir.step, dir.source.raw_os_error()), (SpawnStep::Exec, Some(libc::EACCES)));
     let nul = args(&["a\0b"]);
     let mut command = Command::new(Path::new("/bin/true"), Path::new("/"));
     command.args = &nul;
-    assert_eq!(spawn(&command).expect_err("must fail").step, Step::Prepare);
+    assert_eq!(spawn(&command).expect_err("must fail").step, SpawnStep::Prepare);
 }
 
 #[test]
@@ -133,9 +133,9 @@ fn a_bare_name_is_found_in_the_path_of_the_program_not_of_the_caller() {
     let env = [(OsString::from("PATH"), path)];
     let mut command = Command::new(Path::new("only-here"), Path::new("/"));
     command.env = &env;
-    assert_eq!(spawn(&command).expect("found").wait().expect("ends"), Ended::Code(7));
+    assert_eq!(spawn(&command).expect("found").wait().expect("ends"), ProcessEnd::Code(7));
     command.env = &[];
-    assert_eq!(spawn(&command).expect_err("not on the default path").step, Step::Exec);
+    assert_eq!(spawn(&command).expect_err("not on the default path").step, SpawnStep::Exec);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn the_environment_is_exactly_what_was_given() {
     let mut command = Command::new(Path::new("/usr/bin/env"), Path::new("/"));
     command.env = &env;
     command.stdout = Some(&out);
-    assert_eq!(spawn(&command).expect("starts").wait().expect("ends"), Ended::Code(0));
+    assert_eq!(spawn(&command).expect("starts").wait().expect("ends"), ProcessEnd::Code(0));
     let mut text = String::new();
     out.rewind().and_then(|()| out.read_to_string(&mut text)).expect("reads");
     assert_eq!(text, "A=x=y\nB=\n");
@@ -160,7 +160,7 @@ fn nothing_but_three_descriptors_is_inherited() {
     let (ended, text) = shell("ls /proc/$$/fd; cat", sh());
     assert_eq!(
         (ended, text.split_whitespace().collect::<Vec<_>>()),
-        (Ended::Code(0), vec!["0", "1", "2"]),
+        (ProcessEnd::Code(0), vec!["0", "1", "2"]),
         "and standard input is empty"
     );
 }
@@ -197,7 +197,7 @@ fn a_new_session_is_led_by_the_child() {
 
 #[test]
 fn limits_hold_in_the_child_only() {
-    let limits = [Rlimit { limit: Limit::OpenFiles, soft: 77, hard: 78 }, Rlimit { limit: Limit::Core, soft: 0, hard: 0 }];
+    let limits = [Rlimit { limit: RlimitKind::OpenFiles, soft: 77, hard: 78 }, Rlimit { limit: RlimitKind::Core, soft: 0, hard: 0 }];
     let (_, text) = shell("ulimit -Sn; ulimit -Hn; ulimit -c", Command { limits: &limits, ..sh() });
     assert_eq!(text, "77\n78\n0\n");
     assert_ne!(shell("ulimit -Sn", sh()).1, "77\n");
@@ -231,7 +231,7 @@ fn the_child_dies_with_its_parents_thread() {
     })
     .join()
     .expect("joins");
-    assert_eq!(pid.wait().expect("ends"), Ended::Signal(9));
+    assert_eq!(pid.wait().expect("ends"), ProcessEnd::Signal(9));
 }
 
 #[test]
@@ -242,14 +242,14 @@ fn a_child_can_be_watched_signalled_and_tried() {
     let child = spawn(&command).expect("starts");
     assert_eq!(child.try_wait().expect("asks"), None);
     assert_eq!(starttime_of(child.pid).expect("asks"), Some(child.starttime));
-    let watched = Watched::open(child.pid, child.starttime).expect("asks").expect("is there");
+    let watched = WatchedProcess::open(child.pid, child.starttime).expect("asks").expect("is there");
     assert!(watched.is_alive());
-    assert!(Watched::open(child.pid, child.starttime + 1).expect("asks").is_none(), "another birth is another process");
+    assert!(WatchedProcess::open(child.pid, child.starttime + 1).expect("asks").is_none(), "another birth is another process");
     watched.signal(libc::SIGTERM).expect("sends");
-    assert_eq!(child.wait().expect("ends"), Ended::Signal(15));
+    assert_eq!(child.wait().expect("ends"), ProcessEnd::Signal(15));
     assert!(!watched.is_alive());
     watched.signal(libc::SIGTERM).expect("a signal to somebody gone is fine");
-    assert!(Watched::open(child.pid, child.starttime).expect("asks").is_none());
+    assert!(WatchedProcess::open(child.pid, child.starttime).expect("asks").is_none());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn the_descriptor_becomes_readable_at_the_end() {
     let child = spawn(&Command::new(Path::new("/bin/true"), Path::new("/"))).expect("starts");
     let mut set = [rustix::event::PollFd::from_borrowed_fd(child.as_fd(), rustix::event::PollFlags::IN)];
     assert_eq!(rustix::event::poll(&mut set, None).expect("polls"), 1);
-    assert_eq!(child.try_wait().expect("asks"), Some(Ended::Code(0)));
+    assert_eq!(child.try_wait().expect("asks"), Some(ProcessEnd::Code(0)));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_large_parent_starts_children_all_the_same() {
     // never touched. The small peak of the child proves that it never owned a copy.
     let ballast = vec![7u8; 64 << 20];
     let (ended, text) = shell("grep VmHWM /proc/$$/status", sh());
-    assert_eq!(ended, Ended::Code(0));
+    assert_eq!(ended, ProcessEnd::Code(0));
     let kib: u64 = text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number");
     assert!(kib < 16 << 10, "{text}");
     assert_eq!(ballast.iter().map(|b| u64::from(*b)).sum::<u64>(), 7 * (64 << 20), "the parent's memory is untouched");
@@ -278,7 +278,7 @@ fn many_threads_start_at_once() {
         .map(|n| std::thread::spawn(move || (0..20).map(|_| shell(&format!("exit {n}"), sh()).0).collect::<Vec<_>>()))
         .collect();
     for (n, starter) in starters.into_iter().enumerate() {
-        let code = Ended::Code(i32::try_from(n).expect("small"));
+        let code = ProcessEnd::Code(i32::try_from(n).expect("small"));
         assert!(starter.join().expect("joins").into_iter().all(|e| e == code));
     }
 }
@@ -298,7 +298,7 @@ fn the_group_is_joined_before_the_program_runs() {
     let procs = [dir.join("cgroup.procs")];
     let (ended, text) = shell("cat /proc/self/cgroup", Command { procs_files: &procs, ..sh() });
     std::fs::remove_dir(&dir).expect("empty again");
-    assert_eq!(ended, Ended::Code(0));
+    assert_eq!(ended, ProcessEnd::Code(0));
     let last = dir.file_name().expect("a name").to_string_lossy().into_owned();
     assert!(text.lines().any(|line| line.ends_with(&last)), "{text}");
     let mine = std::fs::read_to_string("/proc/self/cgroup").expect("reads");
@@ -340,7 +340,7 @@ impl Group2 {
     /// moved.
     fn start(&self) -> (bool, bool) {
         let (ended, text) = shell("cat /proc/self/cgroup", Command { procs_files: &self.procs, ..sh() });
-        assert_eq!(ended, Ended::Code(0));
+        assert_eq!(ended, ProcessEnd::Code(0));
         let last = self.dir.file_name().expect("a name").to_string_lossy().into_owned();
         (text.lines().any(|line| line.starts_with("0::") && line.ends_with(&last)), self.moved())
     }
@@ -367,7 +367,7 @@ fn on_cgroup_v2_it_is_born_in_the_group_and_nobody_is_moved() {
 fn a_program_that_is_not_there_leaves_its_group_empty() {
     let Some(group) = Group2::new("nothing") else { return };
     let command = Command { procs_files: &group.procs, ..Command::new(Path::new("/no/such/program"), Path::new("/")) };
-    assert_eq!(spawn(&command).expect_err("must fail").step, Step::Exec);
+    assert_eq!(spawn(&command).expect_err("must fail").step, SpawnStep::Exec);
     std::fs::remove_dir(&group.dir).expect("empty");
 }
 
@@ -381,7 +381,7 @@ fn a_group_that_takes_nobody_is_named() {
     let procs = [beside.join("cgroup.procs")];
     let error = spawn(&Command { procs_files: &procs, ..sh() }).expect_err("takes no process");
     std::fs::remove_dir(&threads).and_then(|()| std::fs::remove_dir(&beside)).expect("empty");
-    assert_eq!((error.step, error.source.raw_os_error()), (Step::Cgroup, Some(libc::EOPNOTSUPP)), "{error}");
+    assert_eq!((error.step, error.source.raw_os_error()), (SpawnStep::Cgroup, Some(libc::EOPNOTSUPP)), "{error}");
     assert!(error.what.ends_with("beside/cgroup.procs"), "{error}");
 }
 

@@ -14,7 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::record::Answer;
+use crate::record::StartResult;
 
 /// The first packet of the launcher, with the protocol version.
 pub const READY: &[u8] = b"ready 1\n";
@@ -36,27 +36,27 @@ pub fn run(dir: &Path) -> Vec<u8> {
 
 /// A request of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum LauncherRequest {
     /// Hold the lock.
     Lock,
     /// Fork a shim.
     Run(PathBuf),
 }
 
-impl Wish {
+impl LauncherRequest {
     /// Decodes a request. Returns `None` for any other packet, such as one of a later release.
-    pub fn decode(packet: &[u8]) -> Option<Wish> {
+    pub fn decode(packet: &[u8]) -> Option<LauncherRequest> {
         match packet.strip_prefix(RUN) {
-            Some(dir) if dir.starts_with(b"/") => Some(Wish::Run(OsStr::from_bytes(dir).into())),
+            Some(dir) if dir.starts_with(b"/") => Some(LauncherRequest::Run(OsStr::from_bytes(dir).into())),
             Some(_) => None,
-            None => (packet == LOCK).then_some(Wish::Lock),
+            None => (packet == LOCK).then_some(LauncherRequest::Lock),
         }
     }
 }
 
 /// One reply packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum LauncherPacket {
     /// From the launcher: the shim is forked. The packet carries its pidfd.
     Born,
     /// From the launcher: the fork failed.
@@ -65,28 +65,28 @@ pub enum Word {
         errno: i32,
     },
     /// From the shim itself.
-    Answer(Answer),
+    Answer(StartResult),
 }
 
-impl Word {
+impl LauncherPacket {
     /// Encodes the packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Word::Born => BORN.to_vec(),
-            Word::Refused { errno } => format!("{REFUSED}{errno}\n").into_bytes(),
-            Word::Answer(answer) => answer.encode().into_bytes(),
+            LauncherPacket::Born => BORN.to_vec(),
+            LauncherPacket::Refused { errno } => format!("{REFUSED}{errno}\n").into_bytes(),
+            LauncherPacket::Answer(answer) => answer.encode().into_bytes(),
         }
     }
 
     /// Decodes a packet. Returns `None` for any other packet.
-    pub fn decode(packet: &[u8]) -> Option<Word> {
+    pub fn decode(packet: &[u8]) -> Option<LauncherPacket> {
         if packet == BORN {
-            return Some(Word::Born);
+            return Some(LauncherPacket::Born);
         }
         let text = std::str::from_utf8(packet).ok()?;
         match text.strip_prefix(REFUSED) {
-            Some(errno) => Some(Word::Refused { errno: errno.trim_end().parse().ok()? }),
-            None => Answer::decode(text).map(Word::Answer),
+            Some(errno) => Some(LauncherPacket::Refused { errno: errno.trim_end().parse().ok()? }),
+            None => StartResult::decode(text).map(LauncherPacket::Answer),
         }
     }
 }
@@ -97,15 +97,15 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        assert_eq!(Wish::decode(LOCK), Some(Wish::Lock));
-        assert_eq!(Wish::decode(&run(Path::new("/a b/c"))), Some(Wish::Run("/a b/c".into())));
+        assert_eq!(LauncherRequest::decode(LOCK), Some(LauncherRequest::Lock));
+        assert_eq!(LauncherRequest::decode(&run(Path::new("/a b/c"))), Some(LauncherRequest::Run("/a b/c".into())));
         for strange in [&b"run relative"[..], b"run ", b"sing\n", b""] {
-            assert_eq!(Wish::decode(strange), None, "{strange:?}");
+            assert_eq!(LauncherRequest::decode(strange), None, "{strange:?}");
         }
-        let answer = Word::Answer(Answer::Failed { step: "exec".into(), errno: 2 });
-        for word in [Word::Born, Word::Refused { errno: 11 }, answer] {
-            assert_eq!(Word::decode(&word.encode()), Some(word));
+        let answer = LauncherPacket::Answer(StartResult::Failed { step: "exec".into(), errno: 2 });
+        for word in [LauncherPacket::Born, LauncherPacket::Refused { errno: 11 }, answer] {
+            assert_eq!(LauncherPacket::decode(&word.encode()), Some(word));
         }
-        assert_eq!(Word::decode(b"refused why\n"), None);
+        assert_eq!(LauncherPacket::decode(b"refused why\n"), None);
     }
 }

@@ -22,10 +22,10 @@ const KEEPER: &str = "keeper";
 /// Groups that it creates for the agent. The agent creates them too; both accept existing ones.
 const MADE: [&str; 2] = ["shims", "containers"];
 /// Limits need the memory controller; the others are optional.
-const CONTROLLERS: [(&str, Wanted); 3] = [("memory", Wanted::Must), ("pids", Wanted::IfThere), ("cpu", Wanted::IfThere)];
+const CONTROLLERS: [(&str, ControllerNeed); 3] = [("memory", ControllerNeed::Must), ("pids", ControllerNeed::IfThere), ("cpu", ControllerNeed::IfThere)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum ControllerNeed {
     Must,
     IfThere,
 }
@@ -89,7 +89,7 @@ fn enable(dir: &Path) -> io::Result<()> {
     let path = dir.join("cgroup.subtree_control");
     for (name, wanted) in CONTROLLERS {
         match put(&path, &format!("+{name}")) {
-            Err(error) if wanted == Wanted::Must => return Err(error),
+            Err(error) if wanted == ControllerNeed::Must => return Err(error),
             Ok(()) | Err(_) => {}
         }
     }

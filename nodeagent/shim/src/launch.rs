@@ -11,28 +11,28 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use headroom_container_shim::record::{Privileges, Spec, UserNamespace};
+use headroom_container_shim::record::{Privileges, ProgramSpec, UserNamespace};
 
 use crate::sys;
 
 /// A failed step, as the exit record names it.
-pub(crate) struct Failure {
+pub(crate) struct StepFailure {
     pub(crate) step: &'static str,
     pub(crate) errno: i32,
     pub(crate) what: String,
 }
 
-impl Failure {
-    pub(crate) fn new(step: &'static str, errno: i32, what: impl ToString) -> Failure {
-        Failure { step, errno, what: what.to_string() }
+impl StepFailure {
+    pub(crate) fn new(step: &'static str, errno: i32, what: impl ToString) -> StepFailure {
+        StepFailure { step, errno, what: what.to_string() }
     }
 }
 
 /// Starts the program and waits until it is executed. Returns its pid.
-pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
-    let texts = Texts::new(spec)?;
+pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
+    let texts = ExecArguments::new(spec)?;
     let stdio = [input(&spec.stdin)?, log(&spec.stdout)?, log(&spec.stderr)?];
-    let (mut from_child, to_parent) = sys::pipe().map_err(|errno| Failure::new("pipe", errno, "the child's report"))?;
+    let (mut from_child, to_parent) = sys::pipe().map_err(|errno| StepFailure::new("pipe", errno, "the child's report"))?;
     let (made, born_in) = start(spec)?;
     let Some(pid) = made else {
         let failure = become_program(spec, &texts, &stdio, born_in);
@@ -55,7 +55,7 @@ pub(crate) fn launch(spec: &Spec) -> Result<i32, Failure> {
 /// Forks the child: `None` in the child, with the group that it was cloned into. On cgroup v2 a
 /// child in its group need not move. For a move the kernel waits until no thread of the host is
 /// between two groups, which takes ten milliseconds on hosts with more than one processor.
-fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
+fn start(spec: &ProgramSpec) -> Result<(Option<i32>, Option<&Path>), StepFailure> {
     let cradles = spec.procs_files.iter().filter(|path| path.file_name().is_some_and(|name| name == "cgroup.procs"));
     for path in cradles {
         match path.parent().and_then(sys::fork_into) {
@@ -63,14 +63,14 @@ fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
             // The group cannot hold processes: it has child groups with controllers, is threaded,
             // or is gone.
             Some(Err(errno @ (libc::EBUSY | libc::EOPNOTSUPP | libc::ENODEV | libc::ENOENT))) => {
-                return Err(Failure::new("cgroup", errno, path.display()));
+                return Err(StepFailure::new("cgroup", errno, path.display()));
             }
             // Other causes: an older kernel, a seccomp filter, or a full group, which accepts a
             // move. `None`: the directory is not one of cgroup v2.
             Some(Err(_)) | None => {}
         }
     }
-    let made = sys::fork().map_err(|errno| Failure::new("clone", errno, "a child"))?;
+    let made = sys::fork().map_err(|errno| StepFailure::new("clone", errno, "a child"))?;
     Ok((made, None))
 }
 
@@ -78,63 +78,63 @@ fn start(spec: &Spec) -> Result<(Option<i32>, Option<&Path>), Failure> {
 const STEPS: [&str; 11] =
     ["session", "cgroup", "oom-score", "namespaces", "private-tmp", "stdio", "limit", "privileges", "user", "chdir", "exec"];
 
-fn report(mut to_parent: File, failure: &Failure) {
+fn report(mut to_parent: File, failure: &StepFailure) {
     // If the parent is gone, no reader is left.
     let _ = write!(to_parent, "{} {} {}", failure.step, failure.errno, failure.what);
 }
 
-fn parse_report(text: &str) -> Failure {
+fn parse_report(text: &str) -> StepFailure {
     let mut parts = text.splitn(3, ' ');
     let step = parts.next().and_then(|word| STEPS.iter().find(|s| **s == word)).copied().unwrap_or("exec");
     let errno = parts.next().and_then(|n| n.parse().ok()).unwrap_or(libc::EIO);
-    Failure::new(step, errno, parts.next().unwrap_or_default())
+    StepFailure::new(step, errno, parts.next().unwrap_or_default())
 }
 
 /// Runs the child's steps. Returns only if a step failed.
-fn become_program(spec: &Spec, texts: &Texts, stdio: &[File; 3], born_in: Option<&Path>) -> Failure {
+fn become_program(spec: &ProgramSpec, texts: &ExecArguments, stdio: &[File; 3], born_in: Option<&Path>) -> StepFailure {
     match prepare(spec, stdio, born_in) {
         Err(failure) => failure,
         Ok(()) => {
             let errno = texts.exec();
-            Failure::new("exec", errno, spec.argv.first().map(|p| p.to_string_lossy()).unwrap_or_default())
+            StepFailure::new("exec", errno, spec.argv.first().map(|p| p.to_string_lossy()).unwrap_or_default())
         }
     }
 }
 
-fn prepare(spec: &Spec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(), Failure> {
-    sys::new_session().map_err(|errno| Failure::new("session", errno, "setsid"))?;
+fn prepare(spec: &ProgramSpec, stdio: &[File; 3], born_in: Option<&Path>) -> Result<(), StepFailure> {
+    sys::new_session().map_err(|errno| StepFailure::new("session", errno, "setsid"))?;
     for path in spec.procs_files.iter().filter(|path| born_in != Some(path.as_path())) {
-        write_existing(path, "0").map_err(|errno| Failure::new("cgroup", errno, path.display()))?;
+        write_existing(path, "0").map_err(|errno| StepFailure::new("cgroup", errno, path.display()))?;
     }
     if let Some(n) = spec.oom_score_adj {
         let path = Path::new("/proc/self/oom_score_adj");
-        write_existing(path, &n.to_string()).map_err(|errno| Failure::new("oom-score", errno, n))?;
+        write_existing(path, &n.to_string()).map_err(|errno| StepFailure::new("oom-score", errno, n))?;
     }
     crate::view::enter(spec)?;
     for (place, file) in (0..).zip(stdio) {
-        sys::place(file, place).map_err(|errno| Failure::new("stdio", errno, place))?;
+        sys::place(file, place).map_err(|errno| StepFailure::new("stdio", errno, place))?;
     }
     sys::close_rest_at_exec();
     for l in &spec.rlimits {
-        sys::set_limit(l.resource, l.soft, l.hard).map_err(|errno| Failure::new("limit", errno, format_args!("{l:?}")))?;
+        sys::set_limit(l.resource, l.soft, l.hard).map_err(|errno| StepFailure::new("limit", errno, format_args!("{l:?}")))?;
     }
     become_less(spec)?;
     if let Some(mask) = spec.umask {
         sys::set_umask(mask);
     }
-    std::env::set_current_dir(&spec.cwd).map_err(|e| Failure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
+    std::env::set_current_dir(&spec.cwd).map_err(|e| StepFailure::new("chdir", sys::errno_of(&e), spec.cwd.display()))?;
     sys::reset_signals();
     Ok(())
 }
 
 /// Drops privileges. The bounding set comes first, because only root can shrink it. `no_new_privs`
 /// comes last: no later step grants a privilege.
-fn become_less(spec: &Spec) -> Result<(), Failure> {
+fn become_less(spec: &ProgramSpec) -> Result<(), StepFailure> {
     if spec.privileges == Privileges::Drop {
         sys::empty_bounding_set(&[]);
     }
     if let Some(user) = &spec.user {
-        sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| Failure::new("user", errno, user.uid))?;
+        sys::become_user(user.uid, user.gid, &user.groups).map_err(|errno| StepFailure::new("user", errno, user.uid))?;
     }
     if spec.privileges == Privileges::Drop {
         let kept: &[u32] = match spec.user_namespace {
@@ -144,8 +144,8 @@ fn become_less(spec: &Spec) -> Result<(), Failure> {
                 &[sys::CAP_SYS_ADMIN]
             }
         };
-        sys::drop_capabilities(kept).map_err(|errno| Failure::new("privileges", errno, "capset"))?;
-        sys::no_new_privileges().map_err(|errno| Failure::new("privileges", errno, "no_new_privs"))?;
+        sys::drop_capabilities(kept).map_err(|errno| StepFailure::new("privileges", errno, "capset"))?;
+        sys::no_new_privileges().map_err(|errno| StepFailure::new("privileges", errno, "no_new_privs"))?;
     }
     Ok(())
 }
@@ -156,18 +156,18 @@ pub(crate) fn write_existing(path: &Path, value: &str) -> Result<(), i32> {
     written.map_err(|e| sys::errno_of(&e))
 }
 
-fn input(path: &Path) -> Result<File, Failure> {
+fn input(path: &Path) -> Result<File, StepFailure> {
     let path = if path.as_os_str().is_empty() { Path::new("/dev/null") } else { path };
-    File::open(path).and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), path.display()))
+    File::open(path).and_then(above_stdio).map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
 }
 
-fn log(path: &Path) -> Result<File, Failure> {
+fn log(path: &Path) -> Result<File, StepFailure> {
     let opened = if path.as_os_str().is_empty() {
         OpenOptions::new().write(true).open("/dev/null")
     } else {
         OpenOptions::new().append(true).create(true).mode(0o640).open(path)
     };
-    opened.and_then(above_stdio).map_err(|e| Failure::new("stdio", sys::errno_of(&e), path.display()))
+    opened.and_then(above_stdio).map_err(|e| StepFailure::new("stdio", sys::errno_of(&e), path.display()))
 }
 
 /// Returns a copy of `file` whose descriptor is never 0, 1 or 2. Otherwise placing one of the three
@@ -177,15 +177,15 @@ fn above_stdio(file: File) -> std::io::Result<File> {
 }
 
 /// Arguments of execve, allocated before the fork.
-struct Texts {
+struct ExecArguments {
     programs: Vec<CString>,
     argv: Vec<CString>,
     env: Vec<CString>,
 }
 
-impl Texts {
-    fn new(spec: &Spec) -> Result<Texts, Failure> {
-        let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|_| Failure::new("spec", libc::EINVAL, t.to_string_lossy()));
+impl ExecArguments {
+    fn new(spec: &ProgramSpec) -> Result<ExecArguments, StepFailure> {
+        let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|_| StepFailure::new("spec", libc::EINVAL, t.to_string_lossy()));
         let argv = spec.argv.iter().map(|a| text(a)).collect::<Result<_, _>>()?;
         let mut env = Vec::with_capacity(spec.env.len());
         for (name, value) in &spec.env {
@@ -195,7 +195,7 @@ impl Texts {
             env.push(text(&pair)?);
         }
         let programs = programs(spec).into_iter().map(|p| text(p.as_ref())).collect::<Result<_, _>>()?;
-        Ok(Texts { programs, argv, env })
+        Ok(ExecArguments { programs, argv, env })
     }
 
     /// Executes the first executable candidate. Returns the most informative errno.
@@ -215,7 +215,7 @@ impl Texts {
 }
 
 /// The program's own path, or its name in each directory of `PATH`.
-fn programs(spec: &Spec) -> Vec<std::path::PathBuf> {
+fn programs(spec: &ProgramSpec) -> Vec<std::path::PathBuf> {
     let Some(name) = spec.argv.first() else { return Vec::new() };
     if name.as_bytes().contains(&b'/') {
         return vec![name.into()];

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::birth::{LONGEST, READY, Wish, Word};
+use headroom_container_shim::birth::{LONGEST, READY, LauncherRequest, LauncherPacket};
 
 use crate::{supervise, sys};
 
@@ -25,7 +25,7 @@ pub(crate) fn run() -> ExitCode {
     }
     let mut lock = None;
     loop {
-        if sys::await_packet(&ended) == sys::News::Ended {
+        if sys::await_packet(&ended) == sys::LauncherEvent::Ended {
             sys::reap_all(&ended);
             continue;
         }
@@ -35,28 +35,28 @@ pub(crate) fn run() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         let mut files = files.into_iter();
-        match (Wish::decode(room.get(..length).unwrap_or_default()), files.next(), files.next()) {
-            (Some(Wish::Lock), file, _) => lock = file,
-            (Some(Wish::Run(dir)), Some(conversation), Some(words)) => {
+        match (LauncherRequest::decode(room.get(..length).unwrap_or_default()), files.next(), files.next()) {
+            (Some(LauncherRequest::Lock), file, _) => lock = file,
+            (Some(LauncherRequest::Run(dir)), Some(conversation), Some(words)) => {
                 if let Some(newborn) = give_birth(dir, conversation, words, &mut lock) {
                     drop(ended);
                     return newborn.live();
                 }
             }
             // No reply: closing the socket ends the exchange.
-            (Some(Wish::Run(_)), _, _) | (None, _, _) => {}
+            (Some(LauncherRequest::Run(_)), _, _) | (None, _, _) => {}
         }
     }
 }
 
 /// A forked shim, in its own process.
-struct Newborn {
+struct ForkedShim {
     dir: PathBuf,
     lock: Option<File>,
 }
 
 /// Forks a shim. Returns `None` in the launcher, which has sent the result.
-fn give_birth(dir: PathBuf, conversation: File, words: File, lock: &mut Option<File>) -> Option<Newborn> {
+fn give_birth(dir: PathBuf, conversation: File, words: File, lock: &mut Option<File>) -> Option<ForkedShim> {
     match sys::fork() {
         Ok(None) => {
             // Descriptor 0 was the launcher's socket. The shim must not keep it open, and no other
@@ -65,23 +65,23 @@ fn give_birth(dir: PathBuf, conversation: File, words: File, lock: &mut Option<F
             let placed =
                 [(&conversation, 0), (&conversation, 1), (&words, 2)].into_iter().try_for_each(|(f, at)| sys::place(f, at));
             let _ = placed.and_then(|()| sys::new_session());
-            Some(Newborn { dir, lock: lock.take() })
+            Some(ForkedShim { dir, lock: lock.take() })
         }
         Ok(Some(pid)) => {
             // Only this process reaps the shim, and later: the pid is still valid.
             let pidfd = sys::pidfd(pid);
             // If the agent is gone or misses the packet, it reads the directory.
-            let _ = pidfd.and_then(|pidfd| sys::send_to(&conversation, &Word::Born.encode(), Some(&pidfd)));
+            let _ = pidfd.and_then(|pidfd| sys::send_to(&conversation, &LauncherPacket::Born.encode(), Some(&pidfd)));
             None
         }
         Err(errno) => {
-            let _ = sys::send_to(&conversation, &Word::Refused { errno }.encode(), None);
+            let _ = sys::send_to(&conversation, &LauncherPacket::Refused { errno }.encode(), None);
             None
         }
     }
 }
 
-impl Newborn {
+impl ForkedShim {
     fn live(self) -> ExitCode {
         sys::rename_process(&self.dir);
         supervise::run(Path::new(&self.dir), self.lock)

@@ -8,4 +8,4 @@
 pub mod birth;
 pub mod record;
 
-pub use record::{Answer, BadRecord, ExitRecord, How, Identity, Privileges, Rlimit, Spec, User, UserNamespace};
+pub use record::{StartResult, RecordError, ExitRecord, ProgramEnd, ProcessIdentity, Privileges, Rlimit, ProgramSpec, ProgramUser, UserNamespace};

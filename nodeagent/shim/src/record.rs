@@ -24,7 +24,7 @@ pub mod file {
 
 /// The specification of a program, and the counter files that the shim reads after its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spec {
+pub struct ProgramSpec {
     /// Program and arguments. A program without a slash is looked up in `PATH` of `env`.
     pub argv: Vec<OsString>,
     /// The complete environment.
@@ -46,7 +46,7 @@ pub struct Spec {
     /// Resource limits.
     pub rlimits: Vec<Rlimit>,
     /// The user of the program. `None` keeps the shim's user.
-    pub user: Option<User>,
+    pub user: Option<ProgramUser>,
     /// Mode bits that new files of the program do not get.
     pub umask: Option<u32>,
     /// Whether the program keeps privileges beyond those of its user.
@@ -102,7 +102,7 @@ pub struct Rlimit {
 
 /// A user with all groups, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
+pub struct ProgramUser {
     /// User.
     pub uid: u32,
     /// Primary group.
@@ -113,7 +113,7 @@ pub struct User {
 
 /// The way a program ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum ProgramEnd {
     /// By exit code.
     Code(i32),
     /// By a signal.
@@ -138,7 +138,7 @@ pub enum How {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitRecord {
     /// The way the program ended.
-    pub how: How,
+    pub how: ProgramEnd,
     /// Start of the program, Unix milliseconds. `None` if it never ran.
     pub started_ms: Option<u64>,
     /// End of the program, Unix milliseconds.
@@ -157,7 +157,7 @@ pub struct ExitRecord {
 /// A process: pid and start time (field 22 of `/proc/PID/stat`). The content of the files `pid` and
 /// `shim.pid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ProcessIdentity {
     /// The pid.
     pub pid: i32,
     /// The start time, in kernel ticks after boot.
@@ -166,7 +166,7 @@ pub struct Identity {
 
 /// The start result of a shim: the single line on its standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum StartResult {
     /// The program runs.
     Started {
         /// The pid of the program.
@@ -183,7 +183,7 @@ pub enum Answer {
 
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BadRecord {
+pub enum RecordError {
     /// The first line names no version that this program knows.
     Version(String),
     /// The last line is missing: the file is torn.
@@ -193,25 +193,25 @@ pub enum BadRecord {
     /// A required line is missing.
     Missing(&'static str),
 }
-impl fmt::Display for BadRecord {
+impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BadRecord::Version(line) => write!(f, "unknown first line {line:?}"),
-            BadRecord::Torn => f.write_str("the record is cut short"),
-            BadRecord::Line(line) => write!(f, "cannot make sense of the line {line:?}"),
-            BadRecord::Missing(key) => write!(f, "the record has no {key}"),
+            RecordError::Version(line) => write!(f, "unknown first line {line:?}"),
+            RecordError::Torn => f.write_str("the record is cut short"),
+            RecordError::Line(line) => write!(f, "cannot make sense of the line {line:?}"),
+            RecordError::Missing(key) => write!(f, "the record has no {key}"),
         }
     }
 }
-impl std::error::Error for BadRecord {}
+impl std::error::Error for RecordError {}
 
 const SPEC_FIRST: &str = "headroom-spec 1";
 const EXIT_FIRST: &str = "headroom-exit 1";
 
-impl Spec {
+impl ProgramSpec {
     /// The text of the file `spec`.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(SPEC_FIRST);
+        let mut out = RecordWriter::new(SPEC_FIRST);
         self.argv.iter().for_each(|a| out.line("arg", a.as_bytes()));
         for (name, value) in &self.env {
             out.pair("env", name.as_bytes(), value.as_bytes());
@@ -259,8 +259,8 @@ impl Spec {
     }
 
     /// Reads the text of the file `spec`.
-    pub fn decode(text: &[u8]) -> Result<Spec, BadRecord> {
-        let mut spec = Spec::default();
+    pub fn decode(text: &[u8]) -> Result<ProgramSpec, RecordError> {
+        let mut spec = ProgramSpec::default();
         for (key, value) in lines(text, SPEC_FIRST)? {
             match key {
                 b"arg" => spec.argv.push(text_of(value)),
@@ -289,10 +289,10 @@ impl Spec {
             }
         }
         if spec.argv.is_empty() {
-            return Err(BadRecord::Missing("arg"));
+            return Err(RecordError::Missing("arg"));
         }
         if spec.cwd.as_os_str().is_empty() {
-            return Err(BadRecord::Missing("cwd"));
+            return Err(RecordError::Missing("cwd"));
         }
         Ok(spec)
     }
@@ -301,11 +301,11 @@ impl Spec {
 impl ExitRecord {
     /// The text of the file `exit`.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(EXIT_FIRST);
+        let mut out = RecordWriter::new(EXIT_FIRST);
         match &self.how {
-            How::Code(code) => out.line("code", code.to_string().as_bytes()),
-            How::Signal { signal, core } => out.line("signal", format!("{signal} {}", u8::from(*core)).as_bytes()),
-            How::Failed { step, errno, what } => {
+            ProgramEnd::Code(code) => out.line("code", code.to_string().as_bytes()),
+            ProgramEnd::Signal { signal, core } => out.line("signal", format!("{signal} {}", u8::from(*core)).as_bytes()),
+            ProgramEnd::Failed { step, errno, what } => {
                 out.pair("failed", format!("{step} {errno}").as_bytes(), what.as_bytes());
             }
         }
@@ -326,10 +326,10 @@ impl ExitRecord {
     }
 
     /// Reads the text of the file `exit`.
-    pub fn decode(text: &[u8]) -> Result<ExitRecord, BadRecord> {
+    pub fn decode(text: &[u8]) -> Result<ExitRecord, RecordError> {
         let (mut how, mut ended_ms) = (None, None);
         let mut record = ExitRecord {
-            how: How::Code(0),
+            how: ProgramEnd::Code(0),
             started_ms: None,
             ended_ms: 0,
             max_rss: 0,
@@ -339,7 +339,7 @@ impl ExitRecord {
         };
         for (key, value) in lines(text, EXIT_FIRST)? {
             match key {
-                b"code" => how = Some(How::Code(number(value)?)),
+                b"code" => how = Some(ProgramEnd::Code(number(value)?)),
                 b"signal" => how = Some(signal_of(value)?),
                 b"failed" => how = Some(failed_of(value)?),
                 b"started-ms" => record.started_ms = Some(number(value)?),
@@ -357,51 +357,51 @@ impl ExitRecord {
                 _ => {}
             }
         }
-        record.how = how.ok_or(BadRecord::Missing("code, signal or failed"))?;
-        record.ended_ms = ended_ms.ok_or(BadRecord::Missing("ended-ms"))?;
+        record.how = how.ok_or(RecordError::Missing("code, signal or failed"))?;
+        record.ended_ms = ended_ms.ok_or(RecordError::Missing("ended-ms"))?;
         Ok(record)
     }
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// `pid starttime` and a newline.
     pub fn encode(&self) -> String {
         format!("{} {}\n", self.pid, self.starttime)
     }
     /// Parses the text. Returns `None` for any other text, including a torn file.
-    pub fn decode(text: &str) -> Option<Identity> {
+    pub fn decode(text: &str) -> Option<ProcessIdentity> {
         let (pid, starttime) = text.strip_suffix('\n')?.split_once(' ')?;
-        Some(Identity { pid: pid.parse().ok()?, starttime: starttime.parse().ok()? })
+        Some(ProcessIdentity { pid: pid.parse().ok()?, starttime: starttime.parse().ok()? })
     }
 }
 
-impl Answer {
+impl StartResult {
     /// The line, with its newline.
     pub fn encode(&self) -> String {
         match self {
-            Answer::Started { pid } => format!("started {pid}\n"),
-            Answer::Failed { step, errno } => format!("failed {step} {errno}\n"),
+            StartResult::Started { pid } => format!("started {pid}\n"),
+            StartResult::Failed { step, errno } => format!("failed {step} {errno}\n"),
         }
     }
     /// Parses the line. Returns `None` for any other text: the shim died before it wrote its line.
-    pub fn decode(line: &str) -> Option<Answer> {
+    pub fn decode(line: &str) -> Option<StartResult> {
         let mut words = line.strip_suffix('\n')?.split(' ');
         match words.next()? {
-            "started" => Some(Answer::Started { pid: words.next()?.parse().ok()? }),
-            "failed" => Some(Answer::Failed { step: words.next()?.to_owned(), errno: words.next()?.parse().ok()? }),
+            "started" => Some(StartResult::Started { pid: words.next()?.parse().ok()? }),
+            "failed" => Some(StartResult::Failed { step: words.next()?.to_owned(), errno: words.next()?.parse().ok()? }),
             _ => None,
         }
     }
 }
 
 /// Builds the text of a record.
-struct Writer(Vec<u8>);
+struct RecordWriter(Vec<u8>);
 
-impl Writer {
-    fn new(first: &str) -> Writer {
+impl RecordWriter {
+    fn new(first: &str) -> RecordWriter {
         let mut out = first.as_bytes().to_vec();
         out.push(b'\n');
-        Writer(out)
+        RecordWriter(out)
     }
     fn line(&mut self, key: &str, value: &[u8]) {
         self.0.extend_from_slice(key.as_bytes());
@@ -458,41 +458,41 @@ fn unescape(value: &[u8]) -> Vec<u8> {
 type Line<'a> = (&'a [u8], &'a [u8]);
 
 /// The lines between the first line and `end`, split into key and (still escaped) value.
-fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, BadRecord> {
+fn lines<'a>(text: &'a [u8], first: &str) -> Result<Vec<Line<'a>>, RecordError> {
     let mut lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
     let head = lines.first().copied().unwrap_or_default();
     if head != first.as_bytes() {
-        return Err(BadRecord::Version(String::from_utf8_lossy(head).into_owned()));
+        return Err(RecordError::Version(String::from_utf8_lossy(head).into_owned()));
     }
     // A complete file ends in "end\n": the last piece after the split is empty.
     if lines.pop() != Some(b"") || lines.pop() != Some(b"end") {
-        return Err(BadRecord::Torn);
+        return Err(RecordError::Torn);
     }
     lines.drain(..1);
     lines.into_iter().map(split_line).collect()
 }
 
-fn split_line(line: &[u8]) -> Result<Line<'_>, BadRecord> {
+fn split_line(line: &[u8]) -> Result<Line<'_>, RecordError> {
     let at = line.iter().position(|b| *b == b' ').ok_or_else(|| bad(line))?;
     let (key, value) = line.split_at(at);
     Ok((key, value.get(1..).unwrap_or_default()))
 }
 
-fn bad(line: &[u8]) -> BadRecord {
-    BadRecord::Line(String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned())
+fn bad(line: &[u8]) -> RecordError {
+    RecordError::Line(String::from_utf8_lossy(line.get(..80).unwrap_or(line)).into_owned())
 }
 
 fn text_of(value: &[u8]) -> OsString {
     OsString::from_vec(unescape(value))
 }
 
-fn pair_of(value: &[u8]) -> Result<(OsString, OsString), BadRecord> {
+fn pair_of(value: &[u8]) -> Result<(OsString, OsString), RecordError> {
     let at = value.iter().position(|b| *b == b'\t').ok_or_else(|| bad(value))?;
     let (left, right) = value.split_at(at);
     Ok((text_of(left), text_of(right.get(1..).unwrap_or_default())))
 }
 
-fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, BadRecord> {
+fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, RecordError> {
     std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()).ok_or_else(|| bad(value))
 }
 
@@ -500,34 +500,34 @@ fn words(value: &[u8]) -> std::str::Split<'_, char> {
     std::str::from_utf8(value).unwrap_or_default().split(' ')
 }
 
-fn next<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>, value: &[u8]) -> Result<T, BadRecord> {
+fn next<T: std::str::FromStr>(words: &mut std::str::Split<'_, char>, value: &[u8]) -> Result<T, RecordError> {
     words.next().and_then(|w| w.parse().ok()).ok_or_else(|| bad(value))
 }
 
-fn rlimit_of(value: &[u8]) -> Result<Rlimit, BadRecord> {
+fn rlimit_of(value: &[u8]) -> Result<Rlimit, RecordError> {
     let mut w = words(value);
     Ok(Rlimit { resource: next(&mut w, value)?, soft: next(&mut w, value)?, hard: next(&mut w, value)? })
 }
 
-fn user_of(value: &[u8]) -> Result<User, BadRecord> {
+fn user_of(value: &[u8]) -> Result<ProgramUser, RecordError> {
     let mut w = words(value);
     let (uid, gid) = (next(&mut w, value)?, next(&mut w, value)?);
     let list = w.next().unwrap_or_default();
     let groups: Result<Vec<u32>, _> = list.split(',').filter(|g| !g.is_empty()).map(|g| g.parse()).collect();
-    Ok(User { uid, gid, groups: groups.map_err(|_| bad(value))? })
+    Ok(ProgramUser { uid, gid, groups: groups.map_err(|_| bad(value))? })
 }
 
-fn signal_of(value: &[u8]) -> Result<How, BadRecord> {
+fn signal_of(value: &[u8]) -> Result<ProgramEnd, RecordError> {
     let mut w = words(value);
     let signal = next(&mut w, value)?;
-    Ok(How::Signal { signal, core: next::<u8>(&mut w, value)? != 0 })
+    Ok(ProgramEnd::Signal { signal, core: next::<u8>(&mut w, value)? != 0 })
 }
 
-fn failed_of(value: &[u8]) -> Result<How, BadRecord> {
+fn failed_of(value: &[u8]) -> Result<ProgramEnd, RecordError> {
     let (left, what) = pair_of(value)?;
     let left = left.as_bytes();
     let mut w = words(left);
-    Ok(How::Failed { step: next(&mut w, left)?, errno: next(&mut w, left)?, what: lossy(&what) })
+    Ok(ProgramEnd::Failed { step: next(&mut w, left)?, errno: next(&mut w, left)?, what: lossy(&what) })
 }
 
 fn lossy(text: &OsStr) -> String {

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn full_spec() -> Spec {
-    Spec {
+fn full_spec() -> ProgramSpec {
+    ProgramSpec {
         argv: vec![
             "/bin/sh".into(),
             "-c".into(),
@@ -20,7 +20,7 @@ fn full_spec() -> Spec {
         counters: vec!["/sys/fs/cgroup/memory/x/memory.failcnt".into()],
         oom_score_adj: Some(-5),
         rlimits: vec![Rlimit { resource: 7, soft: 1024, hard: u64::MAX }],
-        user: Some(User { uid: 1000, gid: 100, groups: vec![4, 27] }),
+        user: Some(ProgramUser { uid: 1000, gid: 100, groups: vec![4, 27] }),
         umask: Some(0o27),
         privileges: Privileges::Drop,
         private_tmp: Some("/s/c/tmp".into()),
@@ -34,17 +34,17 @@ fn full_spec() -> Spec {
 #[test]
 fn a_spec_survives_its_file() {
     let spec = full_spec();
-    assert_eq!(Spec::decode(&spec.encode()), Ok(spec));
-    let small = Spec { argv: vec!["x".into()], cwd: "/".into(), ..Spec::default() };
-    assert_eq!(Spec::decode(&small.encode()), Ok(small));
+    assert_eq!(ProgramSpec::decode(&spec.encode()), Ok(spec));
+    let small = ProgramSpec { argv: vec!["x".into()], cwd: "/".into(), ..ProgramSpec::default() };
+    assert_eq!(ProgramSpec::decode(&small.encode()), Ok(small));
 }
 
 #[test]
 fn an_exit_record_survives_its_file() {
     let ends = [
-        How::Code(137),
-        How::Signal { signal: 9, core: true },
-        How::Failed { step: "exec".into(), errno: 2, what: "/no/such prog".into() },
+        ProgramEnd::Code(137),
+        ProgramEnd::Signal { signal: 9, core: true },
+        ProgramEnd::Failed { step: "exec".into(), errno: 2, what: "/no/such prog".into() },
     ];
     for how in ends {
         let record = ExitRecord {
@@ -64,17 +64,17 @@ fn an_exit_record_survives_its_file() {
 fn every_cut_is_noticed() {
     let whole = full_spec().encode();
     for length in 0..whole.len() {
-        assert!(Spec::decode(&whole[..length]).is_err(), "cut at {length}");
+        assert!(ProgramSpec::decode(&whole[..length]).is_err(), "cut at {length}");
     }
 }
 
 #[test]
 fn strangers_are_refused() {
-    assert!(matches!(Spec::decode(b"headroom-spec 2\nend\n"), Err(BadRecord::Version(_))));
-    assert_eq!(Spec::decode(b"headroom-spec 1\nend\n"), Err(BadRecord::Missing("arg")));
-    assert!(matches!(Spec::decode(b"headroom-spec 1\ncolour red\nend\n"), Err(BadRecord::Line(_))));
-    assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 1\nend\n"), Err(BadRecord::Missing("ended-ms")));
-    assert!(matches!(ExitRecord::decode(b"headroom-exit 1\ncode one\nend\n"), Err(BadRecord::Line(_))));
+    assert!(matches!(ProgramSpec::decode(b"headroom-spec 2\nend\n"), Err(RecordError::Version(_))));
+    assert_eq!(ProgramSpec::decode(b"headroom-spec 1\nend\n"), Err(RecordError::Missing("arg")));
+    assert!(matches!(ProgramSpec::decode(b"headroom-spec 1\ncolour red\nend\n"), Err(RecordError::Line(_))));
+    assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 1\nend\n"), Err(RecordError::Missing("ended-ms")));
+    assert!(matches!(ExitRecord::decode(b"headroom-exit 1\ncode one\nend\n"), Err(RecordError::Line(_))));
 }
 
 /// A record describes the past, so unknown lines are ignored. A specification gives orders, so no
@@ -83,9 +83,9 @@ fn strangers_are_refused() {
 fn a_line_of_a_later_release_is_skipped_in_a_record_and_refused_in_a_specification() {
     let later = b"headroom-exit 1\ncode 4\ncolour red\nended-ms 9\nend\n";
     let record = ExitRecord::decode(later).expect("reads");
-    assert_eq!((record.how, record.ended_ms), (How::Code(4), 9));
+    assert_eq!((record.how, record.ended_ms), (ProgramEnd::Code(4), 9));
     let later = b"headroom-spec 1\narg x\ncwd /\nconfine yes\nend\n";
-    assert!(matches!(Spec::decode(later), Err(BadRecord::Line(_))));
+    assert!(matches!(ProgramSpec::decode(later), Err(RecordError::Line(_))));
 }
 
 /// Records in the format of the first release. Its shims may still run when a later agent reads
@@ -95,21 +95,21 @@ fn records_of_the_first_release_are_read() {
     let record = b"headroom-exit 1\nsignal 9 0\nstarted-ms 5\nended-ms 7\nmax-rss 4096\nuser-us 1\nsystem-us 2\n\
         counter /a/memory.events\toom 1\\n\nunread /a/memory.peak\nend\n";
     let record = ExitRecord::decode(record).expect("reads");
-    assert_eq!((record.how, record.started_ms), (How::Signal { signal: 9, core: false }, Some(5)));
+    assert_eq!((record.how, record.started_ms), (ProgramEnd::Signal { signal: 9, core: false }, Some(5)));
     assert_eq!(record.counters.first(), Some(&("/a/memory.events".into(), Some("oom 1\n".to_owned()))));
     assert_eq!(ExitRecord::decode(b"headroom-exit 1\ncode 0\nended-ms 7\nend\n").expect("reads").max_rss, 0);
-    assert_eq!(Identity::decode("42 123\n"), Some(Identity { pid: 42, starttime: 123 }));
-    assert_eq!(Answer::decode("started 42\n"), Some(Answer::Started { pid: 42 }));
+    assert_eq!(ProcessIdentity::decode("42 123\n"), Some(ProcessIdentity { pid: 42, starttime: 123 }));
+    assert_eq!(StartResult::decode("started 42\n"), Some(StartResult::Started { pid: 42 }));
 }
 
 #[test]
 fn answers_and_identities_round_trip() {
-    for answer in [Answer::Started { pid: 7 }, Answer::Failed { step: "chdir".into(), errno: 13 }] {
-        assert_eq!(Answer::decode(&answer.encode()), Some(answer));
+    for answer in [StartResult::Started { pid: 7 }, StartResult::Failed { step: "chdir".into(), errno: 13 }] {
+        assert_eq!(StartResult::decode(&answer.encode()), Some(answer));
     }
-    assert_eq!(Answer::decode("started 7"), None, "no newline: torn");
-    assert_eq!(Answer::decode("hello\n"), None);
-    let id = Identity { pid: 42, starttime: 123_456 };
-    assert_eq!(Identity::decode(&id.encode()), Some(id));
-    assert_eq!(Identity::decode("42 1234"), None);
+    assert_eq!(StartResult::decode("started 7"), None, "no newline: torn");
+    assert_eq!(StartResult::decode("hello\n"), None);
+    let id = ProcessIdentity { pid: 42, starttime: 123_456 };
+    assert_eq!(ProcessIdentity::decode(&id.encode()), Some(id));
+    assert_eq!(ProcessIdentity::decode("42 1234"), None);
 }

@@ -7,20 +7,20 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_container_shim::record::{ExitRecord, Identity, Spec, file};
+use headroom_container_shim::record::{ExitRecord, ProcessIdentity, ProgramSpec, file};
 
 /// Reads the specification.
-pub(crate) fn read_spec(dir: &Path) -> Result<Spec, (i32, String)> {
+pub(crate) fn read_spec(dir: &Path) -> Result<ProgramSpec, (i32, String)> {
     let path = dir.join(file::SPEC);
     let text = std::fs::read(&path).map_err(|e| (crate::sys::errno_of(&e), path.display().to_string()))?;
-    Spec::decode(&text).map_err(|e| (libc::EINVAL, format!("{}: {e}", path.display())))
+    ProgramSpec::decode(&text).map_err(|e| (libc::EINVAL, format!("{}: {e}", path.display())))
 }
 
 /// Writes the identity of a process; nothing if the process is gone. It is one write, and a torn
 /// file names no process.
 pub(crate) fn write_identity(dir: &Path, name: &str, pid: i32) -> io::Result<()> {
     let Some(starttime) = starttime(pid) else { return Ok(()) };
-    create(dir, name)?.write_all(Identity { pid, starttime }.encode().as_bytes())
+    create(dir, name)?.write_all(ProcessIdentity { pid, starttime }.encode().as_bytes())
 }
 
 /// Writes the exit record so that it survives a power loss. The record has an end line that shows

@@ -5,9 +5,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::record::{Answer, ExitRecord, How, file};
+use headroom_container_shim::record::{StartResult, ExitRecord, ProgramEnd, file};
 
-use crate::launch::{Failure, launch};
+use crate::launch::{StepFailure, launch};
 use crate::{records, sys};
 
 /// Runs a shim from start to end. The exit code tells whether the exit record could be written.
@@ -24,13 +24,13 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
     // started there.
     let named = records::write_identity(dir, file::SHIM_PID, own);
     drop(until_named);
-    let named = named.map_err(|e| Failure { step: "identity", errno: sys::errno_of(&e), what: file::SHIM_PID.to_owned() });
-    let spec = named.and_then(|()| records::read_spec(dir).map_err(|(errno, what)| Failure { step: "spec", errno, what }));
+    let named = named.map_err(|e| StepFailure { step: "identity", errno: sys::errno_of(&e), what: file::SHIM_PID.to_owned() });
+    let spec = named.and_then(|()| records::read_spec(dir).map_err(|(errno, what)| StepFailure { step: "spec", errno, what }));
     match spec.and_then(|spec| launch(&spec).map(|pid| (pid, spec.counters))) {
         Ok((pid, counters)) => {
             let started_ms = records::now_ms();
             complain(records::write_identity(dir, file::PID, pid), "the program's identity");
-            sys::say(1, &Answer::Started { pid }.encode());
+            sys::say(1, &StartResult::Started { pid }.encode());
             leave_the_agent();
             finish(dir, &wait(pid, started_ms, counters))
         }
@@ -38,7 +38,7 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
             let record = failed(&failure);
             // The record comes first: an agent that reads the line may look for the record at once.
             let code = finish(dir, &record);
-            sys::say(1, &Answer::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
+            sys::say(1, &StartResult::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
             code
         }
     }
@@ -66,7 +66,7 @@ fn wait(pid: i32, started_ms: u64, counters: Vec<PathBuf>) -> ExitRecord {
             Some(_) => {}
             // Cannot happen: only this process reaps the program. A record with this error is
             // better than none.
-            None => return failed(&Failure { step: "wait", errno: libc::ECHILD, what: pid.to_string() }),
+            None => return failed(&StepFailure { step: "wait", errno: libc::ECHILD, what: pid.to_string() }),
         }
     }
 }
@@ -79,11 +79,11 @@ fn read(path: PathBuf) -> (PathBuf, Option<String>) {
     (path, text)
 }
 
-fn ended(end: &sys::End, started_ms: u64, counters: Vec<(PathBuf, Option<String>)>) -> ExitRecord {
+fn ended(end: &sys::ReapedChild, started_ms: u64, counters: Vec<(PathBuf, Option<String>)>) -> ExitRecord {
     let how = if libc::WIFSIGNALED(end.status) {
-        How::Signal { signal: libc::WTERMSIG(end.status), core: libc::WCOREDUMP(end.status) }
+        ProgramEnd::Signal { signal: libc::WTERMSIG(end.status), core: libc::WCOREDUMP(end.status) }
     } else {
-        How::Code(libc::WEXITSTATUS(end.status))
+        ProgramEnd::Code(libc::WEXITSTATUS(end.status))
     };
     ExitRecord {
         how,
@@ -102,9 +102,9 @@ fn micros(time: libc::timeval) -> u64 {
     whole.saturating_mul(1_000_000).saturating_add(part)
 }
 
-fn failed(failure: &Failure) -> ExitRecord {
+fn failed(failure: &StepFailure) -> ExitRecord {
     ExitRecord {
-        how: How::Failed { step: failure.step.to_owned(), errno: failure.errno, what: failure.what.clone() },
+        how: ProgramEnd::Failed { step: failure.step.to_owned(), errno: failure.errno, what: failure.what.clone() },
         started_ms: None,
         ended_ms: records::now_ms(),
         max_rss: 0,

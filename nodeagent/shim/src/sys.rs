@@ -170,7 +170,7 @@ pub(crate) fn ended_children() -> Result<OwnedFd, i32> {
 
 /// An event that a launcher waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum LauncherEvent {
     /// A packet on descriptor 0, or its end of file.
     Packet,
     /// A child has ended.
@@ -178,7 +178,7 @@ pub(crate) enum News {
 }
 
 /// Waits for an event. Packets take precedence, so that an ended child never delays a start.
-pub(crate) fn await_packet(ended: &OwnedFd) -> News {
+pub(crate) fn await_packet(ended: &OwnedFd) -> LauncherEvent {
     let of = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut fds = [of(0), of(ended.as_raw_fd())];
     loop {
@@ -186,8 +186,8 @@ pub(crate) fn await_packet(ended: &OwnedFd) -> News {
         let ready = unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) };
         let [packet, child] = &fds;
         match (ready > 0 && packet.revents != 0, ready > 0 && child.revents != 0) {
-            (true, _) => return News::Packet,
-            (false, true) => return News::Ended,
+            (true, _) => return LauncherEvent::Packet,
+            (false, true) => return LauncherEvent::Ended,
             (false, false) => {}
         }
     }
@@ -460,14 +460,14 @@ pub(crate) fn leave(code: libc::c_int) -> ! {
 }
 
 /// The end of one child.
-pub(crate) struct End {
+pub(crate) struct ReapedChild {
     pub(crate) pid: libc::pid_t,
     pub(crate) status: libc::c_int,
     pub(crate) usage: libc::rusage,
 }
 
 /// Waits for any child. Returns `None` if there is none.
-pub(crate) fn wait() -> Option<End> {
+pub(crate) fn wait() -> Option<ReapedChild> {
     loop {
         let mut status = 0;
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
@@ -475,7 +475,7 @@ pub(crate) fn wait() -> Option<End> {
         let pid = unsafe { libc::wait4(-1, &mut status, libc::__WALL, usage.as_mut_ptr()) };
         if pid > 0 {
             // SAFETY: zeroed, which is a valid rusage, and then filled by the kernel.
-            return Some(End { pid, status, usage: unsafe { usage.assume_init() } });
+            return Some(ReapedChild { pid, status, usage: unsafe { usage.assume_init() } });
         }
         if last_errno() != libc::EINTR {
             return None;

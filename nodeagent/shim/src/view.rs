@@ -12,22 +12,22 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use headroom_container_shim::record::{Spec, UserNamespace};
+use headroom_container_shim::record::{ProgramSpec, UserNamespace};
 
-use crate::launch::{Failure, write_existing};
+use crate::launch::{StepFailure, write_existing};
 use crate::sys;
 
 /// Directories that a private `/tmp` replaces.
 const PLACES: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// Enters the namespaces of `spec` and mounts their file systems.
-pub(crate) fn enter(spec: &Spec) -> Result<(), Failure> {
+pub(crate) fn enter(spec: &ProgramSpec) -> Result<(), StepFailure> {
     let has_tmp = spec.private_tmp.is_some() || spec.tmp_size.is_some();
     let ipc = if spec.shm_size.is_some() { libc::CLONE_NEWIPC } else { 0 };
     if !has_tmp && ipc == 0 {
         return Ok(());
     }
-    let failed = |errno, what: &str| Failure::new("namespaces", errno, what);
+    let failed = |errno, what: &str| StepFailure::new("namespaces", errno, what);
     let flags = libc::CLONE_NEWNS | ipc;
     match spec.user_namespace {
         UserNamespace::Host | UserNamespace::Delegated => {
@@ -38,7 +38,7 @@ pub(crate) fn enter(spec: &Spec) -> Result<(), Failure> {
     sys::receive_mounts_only().map_err(|errno| failed(errno, "mount propagation of /"))?;
     if has_tmp {
         let seen = private_tmp(spec);
-        seen.map_err(|(errno, what)| Failure::new("private-tmp", errno, what.display()))?;
+        seen.map_err(|(errno, what)| StepFailure::new("private-tmp", errno, what.display()))?;
     }
     spec.shm_size.map_or(Ok(()), |size| {
         let flags = libc::MS_NOSUID | libc::MS_NODEV;
@@ -52,22 +52,22 @@ pub(crate) fn enter(spec: &Spec) -> Result<(), Failure> {
 
 /// Enters a user namespace in which the program keeps `CAP_SYS_ADMIN`. The earlier mounts belong to
 /// the host's user namespace, so the program cannot undo them.
-pub(crate) fn delegate_namespaces() -> Result<(), Failure> {
+pub(crate) fn delegate_namespaces() -> Result<(), StepFailure> {
     enter_user_namespace(0)?;
     sys::empty_bounding_set(&[sys::CAP_SYS_ADMIN]);
     Ok(())
 }
 
 /// Enters a user namespace that maps the own user and group to themselves.
-fn enter_user_namespace(flags: libc::c_int) -> Result<(), Failure> {
+fn enter_user_namespace(flags: libc::c_int) -> Result<(), StepFailure> {
     let (uid, gid) = sys::own_ids();
-    sys::unshare(libc::CLONE_NEWUSER | flags).map_err(|errno| Failure::new("namespaces", errno, "user namespace"))?;
+    sys::unshare(libc::CLONE_NEWUSER | flags).map_err(|errno| StepFailure::new("namespaces", errno, "user namespace"))?;
     for (path, text) in [
         ("/proc/self/setgroups", "deny".to_owned()),
         ("/proc/self/uid_map", format!("{uid} {uid} 1")),
         ("/proc/self/gid_map", format!("{gid} {gid} 1")),
     ] {
-        write_existing(Path::new(path), &text).map_err(|errno| Failure::new("namespaces", errno, path))?;
+        write_existing(Path::new(path), &text).map_err(|errno| StepFailure::new("namespaces", errno, path))?;
     }
     Ok(())
 }
@@ -83,7 +83,7 @@ fn tmpfs(at: &Path, mode: &str, flags: libc::c_ulong, size: u64) -> Result<(), i
 }
 
 /// Puts the directory, or a tmpfs, at `/tmp` and `/var/tmp`. An error names the path.
-fn private_tmp(spec: &Spec) -> Result<(), (i32, PathBuf)> {
+fn private_tmp(spec: &ProgramSpec) -> Result<(), (i32, PathBuf)> {
     // Opened in the new namespace and before the mounts hide anything: a directory of another
     // namespace cannot be bound.
     let own = spec.private_tmp.as_deref().filter(|_| spec.tmp_size.is_none()).map(open).transpose()?;

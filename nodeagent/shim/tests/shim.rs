@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headroom_container_shim::record::{Answer, ExitRecord, How, Identity, Rlimit, Spec, User};
-use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, detect};
+use headroom_container_shim::record::{StartResult, ExitRecord, ProgramEnd, ProcessIdentity, Rlimit, ProgramSpec, ProgramUser};
+use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, detect};
 use headroom_types::Bytes;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_container-shim");
@@ -16,7 +16,7 @@ const SHIM: &str = env!("CARGO_BIN_EXE_container-shim");
 /// A container's directory and, after the start, its shim.
 struct Container {
     dir: tempfile::TempDir,
-    spec: Spec,
+    spec: ProgramSpec,
 }
 
 struct Running {
@@ -31,7 +31,7 @@ impl Container {
         let path = |name: &str| dir.path().join(name);
         let argv = ["/bin/sh", "-c", script].iter().map(OsString::from).collect();
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let spec = Spec { argv, env, cwd: dir.path().into(), stdout: path("stdout"), stderr: path("stderr"), ..Spec::default() };
+        let spec = ProgramSpec { argv, env, cwd: dir.path().into(), stdout: path("stdout"), stderr: path("stderr"), ..ProgramSpec::default() };
         Container { dir, spec }
     }
 
@@ -59,16 +59,16 @@ impl Running {
         self.dir.path().join(name)
     }
 
-    fn answer(&mut self) -> Answer {
+    fn answer(&mut self) -> StartResult {
         let mut line = String::new();
         self.pipe.read_line(&mut line).expect("a line");
-        Answer::decode(&line).unwrap_or_else(|| panic!("{line:?}"))
+        StartResult::decode(&line).unwrap_or_else(|| panic!("{line:?}"))
     }
 
     fn pid(&mut self) -> i32 {
         match self.answer() {
-            Answer::Started { pid } => pid,
-            failed @ Answer::Failed { .. } => panic!("{failed:?}: {:?}", self.record()),
+            StartResult::Started { pid } => pid,
+            failed @ StartResult::Failed { .. } => panic!("{failed:?}: {:?}", self.record()),
         }
     }
 
@@ -107,12 +107,12 @@ impl Host {
     fn new(test: &str) -> Host {
         let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
         let name = format!("{prefix}-{}-shim-{test}", std::process::id());
-        let found = detect(&Wanted { kind: None, root: None, name, attached: false }).expect("an enforcer");
+        let found = detect(&EnforcerRequest { kind: None, root: None, name, attached: false }).expect("an enforcer");
         assert!(found.enforcer.kind().is_kernel(), "needs root and a cgroup memory controller: {:?}", found.notes);
         Host(found.enforcer)
     }
     fn group(&self, mib: u64) -> Group {
-        self.0.create("job.1.e1.c1", &Limits { memory: Some(Bytes::from_mib(mib)), ..Limits::default() }).expect("a group")
+        self.0.create("job.1.e1.c1", &GroupLimits { memory: Some(Bytes::from_mib(mib)), ..GroupLimits::default() }).expect("a group")
     }
 }
 
@@ -130,11 +130,11 @@ fn a_program_runs_and_its_end_is_recorded() {
     let mut run = container.start();
     let pid = run.pid();
     let record = run.record();
-    assert_eq!(record.how, How::Code(3));
+    assert_eq!(record.how, ProgramEnd::Code(3));
     assert_eq!(run.text("stdout"), format!("out\n{}\n", run.dir.path().display()));
     assert_eq!(run.text("stderr"), "err\n");
-    assert_eq!(Identity::decode(&run.text("pid")).expect("whole").pid, pid);
-    assert_eq!(Identity::decode(&run.text("shim.pid")).expect("whole").pid, i32::try_from(run.shim.id()).expect("a pid"));
+    assert_eq!(ProcessIdentity::decode(&run.text("pid")).expect("whole").pid, pid);
+    assert_eq!(ProcessIdentity::decode(&run.text("shim.pid")).expect("whole").pid, i32::try_from(run.shim.id()).expect("a pid"));
     assert!(record.started_ms.expect("it ran") <= record.ended_ms && record.max_rss > 100 << 10, "{record:?}");
     assert!(record.counters[0].1.as_ref().is_some_and(|t| t.ends_with('\n')), "{:?}", record.counters);
     assert_eq!(record.counters[1], ("/no/such/file".into(), None));
@@ -147,7 +147,7 @@ fn an_out_of_memory_kill_is_in_the_record_with_its_counters() {
     let mut run = Container::new("exec tail /dev/zero").in_group(&group).start();
     run.pid();
     let record = run.record();
-    assert_eq!(record.how, How::Signal { signal: 9, core: false });
+    assert_eq!(record.how, ProgramEnd::Signal { signal: 9, core: false });
     // The counters that the shim read are enough, even after the group is gone.
     group.remove(Duration::from_secs(10)).expect("removes");
     let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
@@ -165,7 +165,7 @@ fn the_program_is_in_its_group_and_the_shim_is_not() {
     let pid = run.pid();
     assert_eq!(group.pids().expect("pids"), [pid]);
     group.kill().expect("kills");
-    assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
+    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
 }
 
 /// A write to `cgroup.procs` can be observed. On cgroup v2 the shim writes nothing, because the
@@ -185,7 +185,7 @@ fn on_cgroup_v2_the_program_is_born_in_its_group() {
     let moved = rustix::io::read(&witness, &mut [0u8; 512]).map_or(0, |length| length) > 0;
     assert_eq!(moved, host.0.kind() == headroom_types::EnforcerKind::Cgroup1);
     group.kill().expect("kills");
-    assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
+    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_kill_from_outside_moves_no_counter() {
     let mut run = Container::new("exec sleep 600").in_group(&group).start();
     send(run.pid(), rustix::process::Signal::KILL);
     let record = run.record();
-    assert_eq!(record.how, How::Signal { signal: 9, core: false });
+    assert_eq!(record.how, ProgramEnd::Signal { signal: 9, core: false });
     let texts: Vec<(PathBuf, String)> = record.counters.into_iter().filter_map(|(p, t)| Some((p, t?))).collect();
     let facts = Group::facts_from_texts(host.0.kind(), &texts).expect("facts");
     assert_eq!((facts.events.oom_kill, facts.local.oom), (0, 0));
@@ -209,7 +209,7 @@ fn failure(container: Container) -> (String, i32, String) {
     assert_eq!(record.started_ms, None);
     assert!(!run.file("pid").exists());
     match (record.how, told) {
-        (How::Failed { step, errno, what }, Answer::Failed { step: said, errno: errno_said }) => {
+        (ProgramEnd::Failed { step, errno, what }, StartResult::Failed { step: said, errno: errno_said }) => {
             assert_eq!((&step, errno), (&said, errno_said));
             (step, errno, what)
         }
@@ -246,8 +246,8 @@ fn a_torn_specification_runs_nothing() {
     let text = container.spec.encode();
     std::fs::write(container.dir.path().join("spec"), &text[..text.len() - 3]).expect("writes");
     let mut run = container.start_as_it_is();
-    assert!(matches!(run.answer(), Answer::Failed { step, .. } if step == "spec"));
-    assert!(matches!(run.record().how, How::Failed { .. }) && !run.file("ran").exists());
+    assert!(matches!(run.answer(), StartResult::Failed { step, .. } if step == "spec"));
+    assert!(matches!(run.record().how, ProgramEnd::Failed { .. }) && !run.file("ran").exists());
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn an_agent_that_is_gone_changes_nothing() {
     agent.wait().expect("ends");
     let exit = container.dir.path().join("exit");
     until("the record is there", || exit.exists());
-    assert_eq!(ExitRecord::decode(&std::fs::read(exit).expect("reads")).expect("whole").how, How::Code(7));
+    assert_eq!(ExitRecord::decode(&std::fs::read(exit).expect("reads")).expect("whole").how, ProgramEnd::Code(7));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_signal_to_the_shim_does_not_cost_the_record_and_is_not_inherited() {
     }
     until("the program has spoken", || run.text("stdout").ends_with('\n'));
     send(pid, rustix::process::Signal::TERM);
-    assert_eq!(run.record().how, How::Signal { signal: 15, core: false }, "the program is not deaf to it");
+    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 15, core: false }, "the program is not deaf to it");
     assert_eq!(run.text("stdout"), "SigIgn:\t0000000000000000\n");
 }
 
@@ -291,7 +291,7 @@ fn orphans_come_to_the_shim_and_are_reaped() {
     until("it is the shim's child", || std::fs::read_to_string(&stat).ok().and_then(parent).is_none_or(|p| p == shim));
     until("it is gone, and no zombie", || !stat.exists());
     send(pid, rustix::process::Signal::KILL);
-    assert_eq!(run.record().how, How::Signal { signal: 9, core: false });
+    assert_eq!(run.record().how, ProgramEnd::Signal { signal: 9, core: false });
 }
 
 #[test]
@@ -310,12 +310,12 @@ fn limits_user_badness_and_session_are_as_specified() {
     let script = "ulimit -n; id -u; id -G; cat /proc/$$/oom_score_adj; ls /proc/$$/fd | tr '\\n' ' '; env; cut -d' ' -f6 /proc/$$/stat; echo $$";
     let mut container = Container::new(script);
     container.spec.rlimits = vec![Rlimit { resource: 7, soft: 55, hard: 66 }];
-    container.spec.user = Some(User { uid: 65534, gid: 65534, groups: vec![12] });
+    container.spec.user = Some(ProgramUser { uid: 65534, gid: 65534, groups: vec![12] });
     container.spec.oom_score_adj = Some(300);
     container.spec.cwd = "/".into();
     let mut run = container.start();
     run.pid();
-    assert_eq!(run.record().how, How::Code(0));
+    assert_eq!(run.record().how, ProgramEnd::Code(0));
     let text = run.text("stdout");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(&lines[..4], ["55", "65534", "65534 12", "300"]);
@@ -374,10 +374,10 @@ fn the_keeper_makes_the_group_ready_stays_in_it_and_ends_when_told() {
         assert!(told.contains("holds "), "{told}");
         assert_eq!(std::fs::read_to_string(dir.join("keeper/cgroup.procs")).expect("reads").trim(), pid.to_string());
         // The agent finds a usable root at once, although it is not in it.
-        let wanted = Wanted { kind: None, root: Some(dir.clone()), name: "unused".into(), attached: false };
+        let wanted = EnforcerRequest { kind: None, root: Some(dir.clone()), name: "unused".into(), attached: false };
         let enforcer = detect(&wanted).expect("an enforcer").enforcer;
         assert_eq!(enforcer.root().as_ref(), Some(dir));
-        let limits = Limits { memory: Some(Bytes::from_mib(32)), ..Limits::default() };
+        let limits = GroupLimits { memory: Some(Bytes::from_mib(32)), ..GroupLimits::default() };
         enforcer.create("job.1.e1.c1", &limits).expect("a container");
         enforcer.remove_root().expect("containers and shims go");
         assert!(dir.join("keeper").exists() && !dir.join("containers").exists(), "the keeper's own place stays");

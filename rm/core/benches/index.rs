@@ -4,11 +4,11 @@
 //! full.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use headroom_rm_core::Traits;
-use headroom_rm_core::ask::{Level, Placement};
-use headroom_rm_core::sched::fit::{self, Need};
+use headroom_rm_core::NodeProperties;
+use headroom_rm_core::ask::{PlacementScope, PlacementRules};
+use headroom_rm_core::sched::fit::{self, PlacementNeed};
 use headroom_rm_core::sched::index::{FreeIndex, NodeIx};
-use headroom_rm_core::sched::locality::Reach;
+use headroom_rm_core::sched::locality::LocalityLevel;
 use headroom_rm_core::testkit::{id, size};
 use headroom_types::{Bytes, Cpus, Resource};
 
@@ -34,7 +34,7 @@ impl Dice {
 fn cluster(dice: &mut Dice) -> (FreeIndex, Vec<NodeIx>) {
     let mut index = FreeIndex::default();
     let nodes = (0..NODES).map(|n| {
-        let mut traits = Traits { rack: Some(id(&format!("r{}", n / RACK))), ..Traits::default() };
+        let mut traits = NodeProperties { rack: Some(id(&format!("r{}", n / RACK))), ..NodeProperties::default() };
         if n % 3333 == 0 {
             traits.labels.insert(id("rare"));
         }
@@ -60,12 +60,12 @@ fn questions(c: &mut Criterion) {
     let (index, nodes) = cluster(&mut dice);
     let sizes: Vec<Resource> =
         (0..1024).map(|_| Resource::new(Bytes::from_mib(256 + dice.roll(16_384)), Cpus::from_milli(1000))).collect();
-    let with = |change: fn(&mut Placement)| {
-        let mut place = Placement::default();
+    let with = |change: fn(&mut PlacementRules)| {
+        let mut place = PlacementRules::default();
         change(&mut place);
         place
     };
-    let places: [(&str, Placement); 8] = [
+    let places: [(&str, PlacementRules); 8] = [
         ("anywhere", with(|_| ())),
         ("a label on 4 nodes", with(|p| p.labels = [id("rare")].into())),
         ("a label on half the nodes", with(|p| p.labels = [id("even")].into())),
@@ -73,7 +73,7 @@ fn questions(c: &mut Criterion) {
         ("three named nodes", with(|p| p.nodes = vec![id("worker-00001"), id("worker-00002"), id("worker-00003")])),
         ("not in 2 racks while another fits", with(|p| p.avoid_racks = vec![id("r1"), id("r2")])),
         ("near a node", with(|p| p.prefer_nodes = vec![id("worker-00100")])),
-        ("spread over racks", with(|p| p.spread = Some(Level::Rack))),
+        ("spread over racks", with(|p| p.spread = Some(PlacementScope::Rack))),
     ];
     let mut at = 0;
     let mut next = move || {
@@ -85,7 +85,7 @@ fn questions(c: &mut Criterion) {
             b.iter(|| {
                 let size = &sizes[next()];
                 let (avoid, prefer) = (&place.avoid_nodes, &place.prefer_nodes);
-                fit::choose(&index, Need { size, place, avoid, prefer, reach: Reach::Anywhere, of: None })
+                fit::choose(&index, PlacementNeed { size, place, avoid, prefer, reach: LocalityLevel::Anywhere, of: None })
             });
         });
     }

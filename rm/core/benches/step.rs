@@ -7,15 +7,15 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use headroom_rm_core::load::{Load, Shape};
-use headroom_rm_core::{Cluster, Effect, Event, Restored};
+use headroom_rm_core::load::{ClusterLoad, LoadShape};
+use headroom_rm_core::{Cluster, Effect, ClusterEvent, Restored};
 use headroom_types::{Epoch, Tick};
 
-const SHAPE: Shape = Shape { nodes: 1000, queues: 100, requests: 100, exits: 4 };
+const SHAPE: LoadShape = LoadShape { nodes: 1000, queues: 100, requests: 100, exits: 4 };
 
 struct Site {
     cluster: Cluster,
-    load: Load,
+    load: ClusterLoad,
     out: Vec<Effect>,
 }
 
@@ -24,8 +24,8 @@ impl Site {
     /// times.
     fn new() -> Site {
         let epoch = Epoch(1);
-        let mut cluster = Cluster::new(Load::settings(SHAPE), Restored { epoch, ..Restored::default() }, Tick(0));
-        let mut load = Load::new(SHAPE, epoch);
+        let mut cluster = Cluster::new(ClusterLoad::settings(SHAPE), Restored { epoch, ..Restored::default() }, Tick(0));
+        let mut load = ClusterLoad::new(SHAPE, epoch);
         load.settle(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
@@ -45,7 +45,7 @@ impl Site {
             let (event, now) = (self.load.next_event(), self.load.now());
             let begin = Instant::now();
             if self.cluster.next_deadline().is_some_and(|due| due <= now) {
-                self.cluster.step(now, Event::Time, &mut self.out);
+                self.cluster.step(now, ClusterEvent::Time, &mut self.out);
             }
             self.cluster.step(now, event, &mut self.out);
             spent += begin.elapsed();

@@ -15,20 +15,20 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 
-use crate::ask::{Request, Tally};
+use crate::ask::{PendingRequest, GrantCounts};
 use crate::attempt;
-use crate::cluster::Ctx;
-use crate::event::{Master, NewApp, Outcome, Update, UpdateKind};
-use crate::explain::Ring;
-use crate::holding::Holding;
-use crate::runs::Runs;
+use crate::cluster::StepContext;
+use crate::event::{MasterKind, AppSubmission, Outcome, MasterUpdate, UpdateKind};
+use crate::explain::WaitReasonLog;
+use crate::holding::ContainerSet;
+use crate::runs::AttemptHistory;
 use crate::save::{SavedStage, SavedState};
-use crate::sched::locality::Whereabouts;
-use crate::table::Sorted;
+use crate::sched::locality::ContainerLocations;
+use crate::table::SortedTable;
 
 /// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ApplicationState {
     /// Saved durably; its master has not registered.
     Accepted,
     /// Its master has registered at least once.
@@ -47,7 +47,7 @@ pub enum State {
 
 /// Input of the application state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ApplicationEvent {
     /// Its master registered.
     MasterThere,
     /// Its master finished, its attempts are used up, or a user killed it.
@@ -58,7 +58,7 @@ pub enum Event {
 
 /// Action that follows a state change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ApplicationAction {
     /// Its master registered for the first time.
     Started,
     /// Drop its requests and stop its containers.
@@ -70,72 +70,72 @@ pub enum Act {
 /// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("application in state {state:?} cannot take {event:?}")]
-pub struct Illegal {
+pub struct InvalidAppEvent {
     /// State before the event.
-    pub state: State,
+    pub state: ApplicationState,
     /// Rejected event.
-    pub event: Event,
+    pub event: ApplicationEvent,
 }
 
 /// The only place where an application's state changes.
-pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illegal> {
+pub fn on(state: ApplicationState, event: ApplicationEvent, out: &mut Vec<ApplicationAction>) -> Result<ApplicationState, InvalidAppEvent> {
     match state {
-        State::Accepted => match event {
-            Event::MasterThere => {
-                out.push(Act::Started);
-                Ok(State::Running)
+        ApplicationState::Accepted => match event {
+            ApplicationEvent::MasterThere => {
+                out.push(ApplicationAction::Started);
+                Ok(ApplicationState::Running)
             }
-            Event::End(outcome) => Ok(wind_down(outcome, out)),
-            Event::Empty => Err(Illegal { state, event }),
+            ApplicationEvent::End(outcome) => Ok(wind_down(outcome, out)),
+            ApplicationEvent::Empty => Err(InvalidAppEvent { state, event }),
         },
-        State::Running => match event {
-            Event::MasterThere => Ok(state), // a later attempt, or the same one after a restart
-            Event::End(outcome) => Ok(wind_down(outcome, out)),
-            Event::Empty => Err(Illegal { state, event }),
+        ApplicationState::Running => match event {
+            ApplicationEvent::MasterThere => Ok(state), // a later attempt, or the same one after a restart
+            ApplicationEvent::End(outcome) => Ok(wind_down(outcome, out)),
+            ApplicationEvent::Empty => Err(InvalidAppEvent { state, event }),
         },
-        State::Finishing { outcome } => match event {
-            Event::MasterThere | Event::End(_) => Ok(state), // late: the end is decided
-            Event::Empty => {
-                out.push(Act::Over);
-                Ok(State::Ended { outcome })
+        ApplicationState::Finishing { outcome } => match event {
+            ApplicationEvent::MasterThere | ApplicationEvent::End(_) => Ok(state), // late: the end is decided
+            ApplicationEvent::Empty => {
+                out.push(ApplicationAction::Over);
+                Ok(ApplicationState::Ended { outcome })
             }
         },
-        State::Ended { .. } => match event {
+        ApplicationState::Ended { .. } => match event {
             // late events are allowed
-            Event::MasterThere | Event::End(_) | Event::Empty => Ok(state),
+            ApplicationEvent::MasterThere | ApplicationEvent::End(_) | ApplicationEvent::Empty => Ok(state),
         },
     }
 }
 
-fn wind_down(outcome: Outcome, out: &mut Vec<Act>) -> State {
-    out.push(Act::WindDown);
-    State::Finishing { outcome }
+fn wind_down(outcome: Outcome, out: &mut Vec<ApplicationAction>) -> ApplicationState {
+    out.push(ApplicationAction::WindDown);
+    ApplicationState::Finishing { outcome }
 }
 
-impl State {
+impl ApplicationState {
     /// State name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Accepted => "accepted",
-            State::Running => "running",
-            State::Finishing { .. } => "finishing",
-            State::Ended { outcome: Outcome::Succeeded } => "finished",
-            State::Ended { outcome: Outcome::Failed } => "failed",
-            State::Ended { outcome: Outcome::Killed } => "killed",
+            ApplicationState::Accepted => "accepted",
+            ApplicationState::Running => "running",
+            ApplicationState::Finishing { .. } => "finishing",
+            ApplicationState::Ended { outcome: Outcome::Succeeded } => "finished",
+            ApplicationState::Ended { outcome: Outcome::Failed } => "failed",
+            ApplicationState::Ended { outcome: Outcome::Killed } => "killed",
         }
     }
     /// True when the application is finishing or has ended.
     pub fn is_ending(self) -> bool {
         match self {
-            State::Accepted | State::Running => false,
-            State::Finishing { .. } | State::Ended { .. } => true,
+            ApplicationState::Accepted | ApplicationState::Running => false,
+            ApplicationState::Finishing { .. } | ApplicationState::Ended { .. } => true,
         }
     }
     /// True when the application has ended.
     pub fn is_over(self) -> bool {
         match self {
-            State::Accepted | State::Running | State::Finishing { .. } => false,
-            State::Ended { .. } => true,
+            ApplicationState::Accepted | ApplicationState::Running | ApplicationState::Finishing { .. } => false,
+            ApplicationState::Ended { .. } => true,
         }
     }
 }
@@ -164,7 +164,7 @@ pub struct App {
     /// Its id.
     pub id: AppId,
     /// Application as submitted.
-    pub spec: Arc<NewApp>,
+    pub spec: Arc<AppSubmission>,
     /// Submission time.
     pub submitted: UnixMillis,
     /// Time of its end.
@@ -172,15 +172,15 @@ pub struct App {
     /// End of its lifetime, on the wall clock.
     pub until: Option<UnixMillis>,
     /// State of the application.
-    pub state: State,
+    pub state: ApplicationState,
     /// Diagnostics about its end, for users.
     pub diagnostics: String,
     /// Number of the current attempt.
     pub attempt: u32,
     /// State of the current attempt.
-    pub run: attempt::State,
+    pub run: attempt::AttemptState,
     /// The latest attempts, the current one last.
-    pub runs: Runs,
+    pub runs: AttemptHistory,
     /// Failed attempts that count against `max_attempts`.
     pub charged: u32,
     /// Failed attempts that are not charged.
@@ -194,18 +194,18 @@ pub struct App {
     /// URL where its master listens for executors.
     pub master_url: Option<String>,
     /// Its container requests.
-    pub requests: Sorted<RequestId, Request>,
+    pub requests: SortedTable<RequestId, PendingRequest>,
     /// Granted containers per request; kept after a request is withdrawn.
-    pub tallies: Sorted<RequestId, Tally>,
+    pub tallies: SortedTable<RequestId, GrantCounts>,
     /// Its containers in the cluster's table.
-    pub containers: Holding,
+    pub containers: ContainerSet,
     /// Nodes of the live containers of its requests; maintained from the first request that needs
     /// it.
-    pub spots: Option<Whereabouts>,
+    pub spots: Option<ContainerLocations>,
     /// Reasons why recent requests were not granted.
-    pub undecided: Ring,
+    pub undecided: WaitReasonLog,
     /// Updates that its master has not acknowledged.
-    pub updates: Updates,
+    pub updates: UpdateQueue,
     /// User who submitted the application.
     pub(crate) user: Arc<str>,
     /// Source of this record.
@@ -218,11 +218,11 @@ pub struct App {
 
 impl App {
     /// Creates an application with its first attempt.
-    pub fn new(id: AppId, spec: Arc<NewApp>, submitted: UnixMillis) -> Self {
+    pub fn new(id: AppId, spec: Arc<AppSubmission>, submitted: UnixMillis) -> Self {
         let (run, master) = match &spec.master {
-            Master::Unmanaged => (attempt::State::Awaited, None),
-            Master::Managed { resource, launch, .. } => {
-                (attempt::State::Scheduled, Some(MasterSize { resource: resource.clone(), heap: launch.heap }))
+            MasterKind::Unmanaged => (attempt::AttemptState::Awaited, None),
+            MasterKind::Managed { resource, launch, .. } => {
+                (attempt::AttemptState::Scheduled, Some(MasterSize { resource: resource.clone(), heap: launch.heap }))
             }
         };
         let (queue, priority) = (spec.queue.clone(), spec.priority);
@@ -233,23 +233,23 @@ impl App {
             submitted,
             ended: None,
             until: None,
-            state: State::Accepted,
+            state: ApplicationState::Accepted,
             diagnostics: String::new(),
             attempt: 1,
             run,
-            runs: Runs::new(),
+            runs: AttemptHistory::new(),
             charged: 0,
             uncharged: 0,
             master,
             master_node: None,
             master_avoid: None,
             master_url: None,
-            requests: Sorted::default(),
-            tallies: Sorted::default(),
-            containers: Holding::default(),
+            requests: SortedTable::default(),
+            tallies: SortedTable::default(),
+            containers: ContainerSet::default(),
             spots: None,
-            undecided: Ring::default(),
-            updates: Updates::default(),
+            undecided: WaitReasonLog::default(),
+            updates: UpdateQueue::default(),
             user,
             origin: Origin::New,
             queue,
@@ -258,21 +258,21 @@ impl App {
     }
 
     /// Restores an application from the state that was saved before a restart.
-    pub fn restored(id: AppId, spec: Arc<NewApp>, submitted: UnixMillis, saved: SavedState) -> Self {
+    pub fn restored(id: AppId, spec: Arc<AppSubmission>, submitted: UnixMillis, saved: SavedState) -> Self {
         let mut app = App::new(id, spec, submitted);
         let managed = app.is_managed();
         app.state = match saved.stage {
-            SavedStage::Accepted => State::Accepted,
-            SavedStage::Running => State::Running,
-            SavedStage::Finishing(outcome) => State::Finishing { outcome },
-            SavedStage::Ended(outcome) => State::Ended { outcome },
+            SavedStage::Accepted => ApplicationState::Accepted,
+            SavedStage::Running => ApplicationState::Running,
+            SavedStage::Finishing(outcome) => ApplicationState::Finishing { outcome },
+            SavedStage::Ended(outcome) => ApplicationState::Ended { outcome },
         };
-        app.runs = Runs::restored(saved.runs, saved.attempt, saved.master.as_ref());
+        app.runs = AttemptHistory::restored(saved.runs, saved.attempt, saved.master.as_ref());
         app.run = match (app.state.is_ending(), managed, saved.master) {
-            (true, _, _) => attempt::State::Over,
-            (false, true, None) => attempt::State::Scheduled,
-            (false, true, Some(container)) => attempt::State::Recovering { container: Some(container), found: false },
-            (false, false, _) => attempt::State::Recovering { container: None, found: false },
+            (true, _, _) => attempt::AttemptState::Over,
+            (false, true, None) => attempt::AttemptState::Scheduled,
+            (false, true, Some(container)) => attempt::AttemptState::Recovering { container: Some(container), found: false },
+            (false, false, _) => attempt::AttemptState::Recovering { container: None, found: false },
         };
         if let (Some(size), Some(resource)) = (&mut app.master, saved.master_size) {
             *size = MasterSize { resource, heap: saved.master_heap };
@@ -294,10 +294,10 @@ impl App {
     pub fn saved(&self) -> SavedState {
         SavedState {
             stage: match self.state {
-                State::Accepted => SavedStage::Accepted,
-                State::Running => SavedStage::Running,
-                State::Finishing { outcome } => SavedStage::Finishing(outcome),
-                State::Ended { outcome } => SavedStage::Ended(outcome),
+                ApplicationState::Accepted => SavedStage::Accepted,
+                ApplicationState::Running => SavedStage::Running,
+                ApplicationState::Finishing { outcome } => SavedStage::Finishing(outcome),
+                ApplicationState::Ended { outcome } => SavedStage::Ended(outcome),
             },
             diagnostics: self.diagnostics.clone(),
             attempt: self.attempt,
@@ -318,8 +318,8 @@ impl App {
     /// True when the resource manager launches its master.
     pub fn is_managed(&self) -> bool {
         match self.spec.master {
-            Master::Managed { .. } => true,
-            Master::Unmanaged => false,
+            MasterKind::Managed { .. } => true,
+            MasterKind::Unmanaged => false,
         }
     }
 
@@ -339,15 +339,15 @@ impl App {
     }
 
     /// Like [`App::missing`], for a request that the caller has looked up.
-    pub(crate) fn missing_of(&self, request: &RequestId, asked: &Request) -> u32 {
+    pub(crate) fn missing_of(&self, request: &RequestId, asked: &PendingRequest) -> u32 {
         if asked.expired.is_some() || asked.ask.count == 0 {
             return 0;
         }
-        asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, Tally::granted))
+        asked.ask.count.saturating_sub(self.tallies.get(request).map_or(0, GrantCounts::granted))
     }
 
     /// Queues an update for its master, unless the application is ending.
-    pub(crate) fn tell(&mut self, what: UpdateKind, ctx: &mut Ctx<'_>) {
+    pub(crate) fn tell(&mut self, what: UpdateKind, ctx: &mut StepContext<'_>) {
         if !self.state.is_ending() {
             ctx.update(&self.id, self.updates.push(what));
         }
@@ -361,15 +361,15 @@ impl App {
 
 /// Updates that a master has not acknowledged, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Updates {
+pub struct UpdateQueue {
     acked: u64,
-    log: VecDeque<Update>,
+    log: VecDeque<MasterUpdate>,
 }
 
-impl Updates {
+impl UpdateQueue {
     /// Appends an update and returns it with its cursor.
-    pub fn push(&mut self, what: UpdateKind) -> Update {
-        let update = Update { cursor: self.last() + 1, what };
+    pub fn push(&mut self, what: UpdateKind) -> MasterUpdate {
+        let update = MasterUpdate { cursor: self.last() + 1, what };
         self.log.push_back(update.clone());
         update
     }
@@ -383,17 +383,17 @@ impl Updates {
     }
     /// Acknowledges all updates up to `cursor` and returns them. A cursor beyond the latest update
     /// counts as the latest.
-    pub fn ack(&mut self, cursor: u64) -> Vec<Update> {
+    pub fn ack(&mut self, cursor: u64) -> Vec<MasterUpdate> {
         std::iter::from_fn(|| self.take_acked(cursor)).collect()
     }
     /// Acknowledges the first update if `cursor` covers it.
-    pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<Update> {
+    pub(crate) fn take_acked(&mut self, cursor: u64) -> Option<MasterUpdate> {
         let done = self.log.pop_front_if(|first| first.cursor <= cursor)?;
         self.acked = done.cursor;
         Some(done)
     }
     /// Kept updates after `cursor`.
-    pub fn after(&self, cursor: u64) -> impl Iterator<Item = &Update> {
+    pub fn after(&self, cursor: u64) -> impl Iterator<Item = &MasterUpdate> {
         self.log.iter().filter(move |u| u.cursor > cursor)
     }
     /// Number of kept updates.
@@ -414,20 +414,20 @@ mod tests {
 
     #[test]
     fn every_cell() {
-        let (fin, end) = (State::Finishing { outcome: FAILED }, State::Ended { outcome: FAILED });
-        let rows: [(State, Event, Option<State>, &[Act]); 12] = [
-            (State::Accepted, Event::MasterThere, Some(State::Running), &[Act::Started]),
-            (State::Accepted, Event::End(FAILED), Some(fin), &[Act::WindDown]),
-            (State::Accepted, Event::Empty, None, &[]),
-            (State::Running, Event::MasterThere, Some(State::Running), &[]),
-            (State::Running, Event::End(FAILED), Some(fin), &[Act::WindDown]),
-            (State::Running, Event::Empty, None, &[]),
-            (fin, Event::MasterThere, Some(fin), &[]),
-            (fin, Event::End(Outcome::Killed), Some(fin), &[]),
-            (fin, Event::Empty, Some(end), &[Act::Over]),
-            (end, Event::MasterThere, Some(end), &[]),
-            (end, Event::End(Outcome::Killed), Some(end), &[]),
-            (end, Event::Empty, Some(end), &[]),
+        let (fin, end) = (ApplicationState::Finishing { outcome: FAILED }, ApplicationState::Ended { outcome: FAILED });
+        let rows: [(ApplicationState, ApplicationEvent, Option<ApplicationState>, &[ApplicationAction]); 12] = [
+            (ApplicationState::Accepted, ApplicationEvent::MasterThere, Some(ApplicationState::Running), &[ApplicationAction::Started]),
+            (ApplicationState::Accepted, ApplicationEvent::End(FAILED), Some(fin), &[ApplicationAction::WindDown]),
+            (ApplicationState::Accepted, ApplicationEvent::Empty, None, &[]),
+            (ApplicationState::Running, ApplicationEvent::MasterThere, Some(ApplicationState::Running), &[]),
+            (ApplicationState::Running, ApplicationEvent::End(FAILED), Some(fin), &[ApplicationAction::WindDown]),
+            (ApplicationState::Running, ApplicationEvent::Empty, None, &[]),
+            (fin, ApplicationEvent::MasterThere, Some(fin), &[]),
+            (fin, ApplicationEvent::End(Outcome::Killed), Some(fin), &[]),
+            (fin, ApplicationEvent::Empty, Some(end), &[ApplicationAction::Over]),
+            (end, ApplicationEvent::MasterThere, Some(end), &[]),
+            (end, ApplicationEvent::End(Outcome::Killed), Some(end), &[]),
+            (end, ApplicationEvent::Empty, Some(end), &[]),
         ];
         for (state, event, next, acts) in rows {
             let mut out = Vec::new();
@@ -439,9 +439,9 @@ mod tests {
 
     #[test]
     fn updates_count_without_gaps_over_acknowledgements() {
-        let mut updates = Updates::default();
+        let mut updates = UpdateQueue::default();
         let container = "job.1.e1.c1".parse::<ContainerId>().expect("id");
-        let push = |u: &mut Updates| u.push(UpdateKind::Running { container: container.clone() }).cursor;
+        let push = |u: &mut UpdateQueue| u.push(UpdateKind::Running { container: container.clone() }).cursor;
         assert_eq!((push(&mut updates), push(&mut updates)), (1, 2));
         assert_eq!(updates.ack(1).len(), 1);
         assert_eq!(updates.ack(1).len(), 0, "acknowledging twice changes nothing");

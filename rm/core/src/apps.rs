@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, Charge, ExitReason, Reason, Resource, StopCause, Tick};
 
-use crate::app::{self, App, MasterSize, Origin, State};
-use crate::attempt::{self, Failure};
-use crate::cluster::{Cluster, Ctx, MAX_LIVE_APPS, RestoredApp};
+use crate::app::{self, App, MasterSize, Origin, ApplicationState};
+use crate::attempt::{self, AttemptFailure};
+use crate::cluster::{Cluster, StepContext, MAX_LIVE_APPS, RestoredApp};
 use crate::container;
-use crate::event::{Answer, How, Level, Lifetime, Master, NewApp, Outcome, Refusal};
-use crate::ledger::Part;
+use crate::event::{CallAnswer, DryRun, LogSeverity, Lifetime, MasterKind, AppSubmission, Outcome, CallRefusal};
+use crate::ledger::ContainerRole;
 use crate::queue::{QueueIx, Waiter};
-use crate::save::Save;
+use crate::save::DurableRecord;
 use crate::sched::constraint::ANYWHERE;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 /// Most uncharged attempts before the resource manager gives an application up.
 const MAX_UNCHARGED: u32 = 20;
@@ -23,28 +23,28 @@ const MAX_RESERVED: usize = 10_000;
 impl Cluster {
     /// Reserves a number that no other application gets in this incarnation. Beyond
     /// [`MAX_RESERVED`], the oldest unused number is released.
-    pub(crate) fn reserve_number(&mut self) -> Answer {
+    pub(crate) fn reserve_number(&mut self) -> CallAnswer {
         self.last_app += 1;
         self.reserved.insert(self.last_app);
         if self.reserved.len() > MAX_RESERVED {
             self.reserved.pop_first();
         }
-        Answer::Reserved { number: self.last_app }
+        CallAnswer::Reserved { number: self.last_app }
     }
 
-    pub(crate) fn submit(&mut self, spec: NewApp, number: Option<u32>, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn submit(&mut self, spec: AppSubmission, number: Option<u32>, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if let Some(known) = spec.key.as_ref().and_then(|key| self.keys.get(key)).and_then(|id| self.apps.get(id)) {
-            return Ok(Answer::Submitted { app: known.id.clone(), attempt: known.attempt });
+            return Ok(CallAnswer::Submitted { app: known.id.clone(), attempt: known.attempt });
         }
         if self.apps.len().saturating_sub(self.ended.len()) >= MAX_LIVE_APPS {
-            return Err(Refusal::TooMany { what: "applications that have not ended".into(), most: MAX_LIVE_APPS });
+            return Err(CallRefusal::TooMany { what: "applications that have not ended".into(), most: MAX_LIVE_APPS });
         }
         let leaf = self.admit(&spec.queue)?;
-        if let Master::Managed { resource, .. } = &spec.master
+        if let MasterKind::Managed { resource, .. } = &spec.master
             && let Some((sentence, largest)) =
-                self.never(resource, &ANYWHERE).or_else(|| self.never_in_queue(leaf, Part::Master, resource))
+                self.never(resource, &ANYWHERE).or_else(|| self.never_in_queue(leaf, ContainerRole::Master, resource))
         {
-            return Err(Refusal::NeverFits { sentence, largest });
+            return Err(CallRefusal::NeverFits { sentence, largest });
         }
         let id = AppId::new(spec.name.clone(), self.number(number)?);
         let spec = Arc::new(spec);
@@ -52,25 +52,25 @@ impl Cluster {
         if let Some(key) = &spec.key {
             self.keys.insert(key.clone(), id.clone());
         }
-        ctx.save(Save::App { app: id.clone(), spec: spec.clone(), submitted: ctx.wall });
+        ctx.save(DurableRecord::App { app: id.clone(), spec: spec.clone(), submitted: ctx.wall });
         let managed = app.is_managed();
         self.open(&app, leaf);
         self.apps.insert(id.clone(), app);
         self.set_lifetime(&id, spec.lifetime.map(Lifetime::AtMost));
         self.save_app(&id, ctx);
-        ctx.log_app(Level::Normal, Reason::JobSubmitted, &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
+        ctx.log_app(LogSeverity::Normal, Reason::JobSubmitted, &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
         if managed {
             self.enqueue_master(&id);
         } else {
             self.expect_master(&id, ctx.now);
         }
-        Ok(Answer::Submitted { app: id, attempt: 1 })
+        Ok(CallAnswer::Submitted { app: id, attempt: 1 })
     }
 
-    fn number(&mut self, reserved: Option<u32>) -> Result<u32, Refusal> {
+    fn number(&mut self, reserved: Option<u32>) -> Result<u32, CallRefusal> {
         match reserved {
             Some(number) if self.reserved.remove(&number) => Ok(number),
-            Some(number) => Err(Refusal::NotReserved(number)),
+            Some(number) => Err(CallRefusal::NotReserved(number)),
             None => {
                 self.last_app += 1;
                 Ok(self.last_app)
@@ -105,33 +105,33 @@ impl Cluster {
         }
         self.watch_lifetime(&id);
         match run {
-            attempt::State::Scheduled => self.enqueue_master(&id),
-            attempt::State::Recovering { .. } => {
+            attempt::AttemptState::Scheduled => self.enqueue_master(&id),
+            attempt::AttemptState::Recovering { .. } => {
                 self.queue.run(&id);
                 self.expect_master(&id, now);
             }
-            attempt::State::Launched { .. }
-            | attempt::State::Awaited
-            | attempt::State::Registered { .. }
-            | attempt::State::Over => {}
+            attempt::AttemptState::Launched { .. }
+            | attempt::AttemptState::Awaited
+            | attempt::AttemptState::Registered { .. }
+            | attempt::AttemptState::Over => {}
         }
     }
 
-    pub(crate) fn kill(&mut self, id: &AppId, reason: Option<String>, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
-        let app = self.apps.get_mut(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+    pub(crate) fn kill(&mut self, id: &AppId, reason: Option<String>, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+        let app = self.apps.get_mut(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.state.is_ending() {
             app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
             let message = app.diagnostics.clone();
-            ctx.log_app(Level::Normal, Reason::KillAsked, id, message);
+            ctx.log_app(LogSeverity::Normal, Reason::KillAsked, id, message);
         }
-        self.app_event(id, app::Event::End(Outcome::Killed), ctx);
+        self.app_event(id, app::ApplicationEvent::End(Outcome::Killed), ctx);
         self.stop_masters(id, ctx);
         self.maybe_over(id, ctx);
-        Ok(Answer::Done)
+        Ok(CallAnswer::Done)
     }
 
     /// Applies an event to an application and carries out the resulting actions.
-    pub(crate) fn app_event(&mut self, id: &AppId, event: app::Event, ctx: &mut Ctx<'_>) {
+    pub(crate) fn app_event(&mut self, id: &AppId, event: app::ApplicationEvent, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         let mut acts = Vec::new();
         match app::on(app.state, event, &mut acts) {
@@ -140,70 +140,70 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                app::Act::Started => ctx.log_app(Level::Normal, Reason::AppRunning, id, "its master has registered".into()),
-                app::Act::WindDown => self.wind_down(id, ctx),
-                app::Act::Over => self.over(id, ctx),
+                app::ApplicationAction::Started => ctx.log_app(LogSeverity::Normal, Reason::AppRunning, id, "its master has registered".into()),
+                app::ApplicationAction::WindDown => self.wind_down(id, ctx),
+                app::ApplicationAction::Over => self.over(id, ctx),
             }
             self.save_app(id, ctx);
         }
     }
 
     /// Drops all requests and stops all containers; the master's container may linger for a moment.
-    fn wind_down(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    fn wind_down(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         self.drop_requests(id);
         self.queue.remove(&Waiter { app: id.clone(), request: None }, &self.ledger);
-        self.attempt_event(id, attempt::Event::Stop, ctx);
-        self.timers.cancel(&Key::Master(id.clone()));
-        self.timers.cancel(&Key::Lifetime(id.clone()));
+        self.attempt_event(id, attempt::AttemptEvent::Stop, ctx);
+        self.timers.cancel(&TimerKey::Master(id.clone()));
+        self.timers.cancel(&TimerKey::Lifetime(id.clone()));
         self.ack_updates(id, u64::MAX, ctx);
         let Some(app) = self.apps.get(id) else { return };
         let containers = app.containers.iter().filter_map(|c| self.containers.get(c));
         let (masters, others): (Vec<_>, Vec<_>) = containers.partition(|c| c.request.is_none());
         let (some, others) = (!masters.is_empty(), others.iter().map(|c| c.id.clone()).collect::<Vec<_>>());
         if some {
-            self.timers.set(Key::Linger(id.clone()), ctx.now.plus(self.settings.master_linger));
+            self.timers.set(TimerKey::Linger(id.clone()), ctx.now.plus(self.settings.master_linger));
         }
         for container in others {
-            self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
+            self.container_event(&container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
         }
     }
 
     /// Stops the containers of the master that still run.
-    pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn stop_masters(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
         let all = app.containers.iter().filter_map(|c| self.containers.get(c));
         let masters: Vec<_> = all.filter(|c| c.request.is_none()).map(|c| c.id.clone()).collect();
         for container in masters {
-            self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
+            self.container_event(&container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
         }
     }
 
     /// Ends an application whose last container is gone.
-    pub(crate) fn maybe_over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn maybe_over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id) else { return };
         let known = app.origin == Origin::New || self.recovery.is_none();
         if known && app.state.is_ending() && !app.state.is_over() && app.containers.is_empty() {
-            self.app_event(id, app::Event::Empty, ctx);
+            self.app_event(id, app::ApplicationEvent::Empty, ctx);
         }
     }
 
-    fn over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    fn over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         app.ended = Some(ctx.wall);
-        if let State::Ended { outcome } = app.state {
+        if let ApplicationState::Ended { outcome } = app.state {
             app.runs.over(outcome, ctx.wall);
         }
         app.master_url = None;
         let (level, word) = match app.state {
-            State::Ended { outcome: Outcome::Succeeded } => (Level::Normal, Reason::AppFinished),
-            State::Ended { outcome: Outcome::Killed } => (Level::Normal, Reason::AppKilled),
-            State::Ended { outcome: Outcome::Failed } | State::Accepted | State::Running | State::Finishing { .. } => {
-                (Level::Warning, Reason::AppFailed)
+            ApplicationState::Ended { outcome: Outcome::Succeeded } => (LogSeverity::Normal, Reason::AppFinished),
+            ApplicationState::Ended { outcome: Outcome::Killed } => (LogSeverity::Normal, Reason::AppKilled),
+            ApplicationState::Ended { outcome: Outcome::Failed } | ApplicationState::Accepted | ApplicationState::Running | ApplicationState::Finishing { .. } => {
+                (LogSeverity::Warning, Reason::AppFailed)
             }
         };
         ctx.log_app(level, word, id, app.diagnostics.clone());
-        self.timers.cancel(&Key::Master(id.clone()));
-        self.timers.cancel(&Key::Linger(id.clone()));
+        self.timers.cancel(&TimerKey::Master(id.clone()));
+        self.timers.cancel(&TimerKey::Linger(id.clone()));
         ctx.out.push(crate::event::Effect::UpdatesEnd { app: id.clone() });
         self.queue.close(id, &self.ledger);
         self.ledger.close_app(id);
@@ -213,7 +213,7 @@ impl Cluster {
 
     /// Removes ended applications, oldest first, when there are too many or when they ended too
     /// long ago.
-    pub(crate) fn forget_old(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn forget_old(&mut self, ctx: &mut StepContext<'_>) {
         let (most, age) = (self.settings.keep_apps, self.settings.keep_age);
         while let Some(oldest) = self.ended.front() {
             let ended = self.apps.get(oldest).and_then(|app| app.ended);
@@ -228,37 +228,37 @@ impl Cluster {
     }
 
     /// Removes an ended application with its containers and tasks.
-    pub(crate) fn purge(&mut self, id: &AppId, how: How, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
-        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+    pub(crate) fn purge(&mut self, id: &AppId, how: DryRun, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.state.is_over() {
-            return Err(Refusal::NotOver { app: id.clone(), state: app.state.as_str() });
+            return Err(CallRefusal::NotOver { app: id.clone(), state: app.state.as_str() });
         }
-        if how == How::DryRun {
-            return Ok(Answer::Done);
+        if how == DryRun::DryRun {
+            return Ok(CallAnswer::Done);
         }
         let state = app.state.as_str();
         self.ended.retain(|ended| ended != id);
         self.evict(id, ctx);
         for container in self.history.forget(id) {
-            ctx.save(Save::ContainerGone(container));
+            ctx.save(DurableRecord::ContainerGone(container));
         }
-        ctx.log_app(Level::Normal, Reason::JobPurged, id, format!("was {state}; nothing is kept of it any more"));
-        Ok(Answer::Done)
+        ctx.log_app(LogSeverity::Normal, Reason::JobPurged, id, format!("was {state}; nothing is kept of it any more"));
+        Ok(CallAnswer::Done)
     }
 
-    fn evict(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    fn evict(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(app) = self.apps.remove(id) {
             if let Some(key) = &app.spec.key {
                 self.keys.remove(key);
             }
-            ctx.save(Save::AppGone(id.clone()));
+            ctx.save(DurableRecord::AppGone(id.clone()));
         }
     }
 
     /// Saves the state of an application.
-    pub(crate) fn save_app(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn save_app(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(app) = self.apps.get(id) {
-            ctx.save(Save::State { app: id.clone(), state: app.saved() });
+            ctx.save(DurableRecord::State { app: id.clone(), state: app.saved() });
         }
     }
 
@@ -272,7 +272,7 @@ impl Cluster {
     }
 
     /// Applies an event to the current attempt and carries out the resulting actions.
-    pub(crate) fn attempt_event(&mut self, id: &AppId, event: attempt::Event, ctx: &mut Ctx<'_>) {
+    pub(crate) fn attempt_event(&mut self, id: &AppId, event: attempt::AttemptEvent, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         let mut acts = Vec::new();
         match attempt::on(app.run.clone(), event, &mut acts) {
@@ -281,34 +281,34 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                attempt::Act::MasterThere => self.master_there(id, ctx),
-                attempt::Act::StopContainer(container) => {
-                    self.container_event(&container, container::Event::Stop(StopCause::Asked), ctx);
+                attempt::AttemptAction::MasterThere => self.master_there(id, ctx),
+                attempt::AttemptAction::StopContainer(container) => {
+                    self.container_event(&container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
                 }
-                attempt::Act::Failed(failure) => self.attempt_failed(id, failure, ctx),
+                attempt::AttemptAction::Failed(failure) => self.attempt_failed(id, failure, ctx),
             }
         }
     }
 
-    fn master_there(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    fn master_there(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(app) = self.apps.get_mut(id) {
             app.runs.registered(ctx.wall);
         }
-        self.app_event(id, app::Event::MasterThere, ctx);
+        self.app_event(id, app::ApplicationEvent::MasterThere, ctx);
     }
 
-    pub(crate) fn master_silent(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
-        self.attempt_event(id, attempt::Event::Silent, ctx);
+    pub(crate) fn master_silent(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
+        self.attempt_event(id, attempt::AttemptEvent::Silent, ctx);
     }
 
-    fn attempt_failed(&mut self, id: &AppId, failure: Failure, ctx: &mut Ctx<'_>) {
-        self.timers.cancel(&Key::Master(id.clone()));
+    fn attempt_failed(&mut self, id: &AppId, failure: AttemptFailure, ctx: &mut StepContext<'_>) {
+        self.timers.cancel(&TimerKey::Master(id.clone()));
         self.drop_requests(id);
         let room = self.largest().map(|(_, largest)| largest.clone());
         let Some(app) = self.apps.get_mut(id) else { return };
         app.master_url = None;
         let why = describe(failure, self.settings.master_silence.as_secs());
-        ctx.log_app(Level::Warning, Reason::MasterFailed, id, format!("attempt {}: {why}", app.attempt));
+        ctx.log_app(LogSeverity::Warning, Reason::MasterFailed, id, format!("attempt {}: {why}", app.attempt));
         app.runs.failed(why.clone(), !is_free(failure), ctx.wall);
         if app.state.is_ending() {
             return;
@@ -317,10 +317,10 @@ impl Cluster {
             Next::Again => {
                 app.attempt += 1;
                 app.runs.next(app.attempt);
-                app.run = attempt::State::Scheduled;
+                app.run = attempt::AttemptState::Scheduled;
                 // the next attempt reports the ends that it knows: it may have lost its journal
                 // with its node
-                app.tallies.values_mut().for_each(crate::ask::Tally::forget_settled);
+                app.tallies.values_mut().for_each(crate::ask::GrantCounts::forget_settled);
                 self.enqueue_master(id);
                 self.save_app(id, ctx);
             }
@@ -330,7 +330,7 @@ impl Cluster {
                 } else {
                     format!("its master is gone: {why}")
                 };
-                self.app_event(id, app::Event::End(Outcome::Failed), ctx);
+                self.app_event(id, app::ApplicationEvent::End(Outcome::Failed), ctx);
                 self.maybe_over(id, ctx);
             }
         }
@@ -343,8 +343,8 @@ enum Next {
 }
 
 /// Charges a failed attempt, sizes the next one and chooses the node to avoid.
-fn next_attempt(app: &mut App, failure: Failure, room: Option<&Resource>) -> Next {
-    let Master::Managed { max_attempts, .. } = app.spec.master else { return Next::GiveUp };
+fn next_attempt(app: &mut App, failure: AttemptFailure, room: Option<&Resource>) -> Next {
+    let MasterKind::Managed { max_attempts, .. } = app.spec.master else { return Next::GiveUp };
     if is_free(failure) {
         app.uncharged += 1;
     } else {
@@ -353,7 +353,7 @@ fn next_attempt(app: &mut App, failure: Failure, room: Option<&Resource>) -> Nex
     if app.charged >= max_attempts || app.uncharged >= MAX_UNCHARGED {
         return Next::GiveUp;
     }
-    if let (Failure::Exited(reason), Some(size)) = (failure, &mut app.master)
+    if let (AttemptFailure::Exited(reason), Some(size)) = (failure, &mut app.master)
         && reason.charge() == Charge::Memory
     {
         *size = grown(size, room);
@@ -366,20 +366,20 @@ fn next_attempt(app: &mut App, failure: Failure, room: Option<&Resource>) -> Nex
 
 /// True when the failure is not charged. A program that cannot be started is charged; without that
 /// rule it would be retried for ever.
-fn is_free(failure: Failure) -> bool {
+fn is_free(failure: AttemptFailure) -> bool {
     match failure {
-        Failure::Exited(ExitReason::LaunchFailed) | Failure::Silent => false,
-        Failure::Exited(reason) => reason.charge() == Charge::Free,
-        Failure::Lost => true,
+        AttemptFailure::Exited(ExitReason::LaunchFailed) | AttemptFailure::Silent => false,
+        AttemptFailure::Exited(reason) => reason.charge() == Charge::Free,
+        AttemptFailure::Lost => true,
     }
 }
 
 /// True when the node may be the cause, so that another node is better.
-fn is_of_the_node(failure: Failure) -> bool {
+fn is_of_the_node(failure: AttemptFailure) -> bool {
     match failure {
-        Failure::Lost => true,
-        Failure::Silent => false,
-        Failure::Exited(reason) => match reason {
+        AttemptFailure::Lost => true,
+        AttemptFailure::Silent => false,
+        AttemptFailure::Exited(reason) => match reason {
             ExitReason::NodeLost | ExitReason::LaunchFailed | ExitReason::NodeOom | ExitReason::AncestorOom => true,
             ExitReason::HeapOom
             | ExitReason::OverheadOom
@@ -405,11 +405,11 @@ fn grown(size: &MasterSize, room: Option<&Resource>) -> MasterSize {
     MasterSize { resource, heap: size.heap.map(|heap| heap.mul_ratio(memory.get(), before.get())) }
 }
 
-fn describe(failure: Failure, silence_s: u64) -> String {
+fn describe(failure: AttemptFailure, silence_s: u64) -> String {
     match failure {
-        Failure::Exited(ExitReason::Exit { code: 0 }) => "the master ended without saying how the application went".into(),
-        Failure::Exited(reason) => reason.sentence(),
-        Failure::Silent => format!("the master was silent for {silence_s} s"),
-        Failure::Lost => "the node of the master did not come back after a restart of the resource manager".into(),
+        AttemptFailure::Exited(ExitReason::Exit { code: 0 }) => "the master ended without saying how the application went".into(),
+        AttemptFailure::Exited(reason) => reason.sentence(),
+        AttemptFailure::Silent => format!("the master was silent for {silence_s} s"),
+        AttemptFailure::Lost => "the node of the master did not come back after a restart of the resource manager".into(),
     }
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use headroom_types::{Name, NodeId, RequestId, Resource, Tick};
 
-use crate::event::Launch;
-use crate::sched::locality::Reach;
+use crate::event::ContainerLaunch;
+use crate::sched::locality::LocalityLevel;
 
 /// Container request of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ContainerRequest {
     /// Id that the application chose.
     pub request: RequestId,
     /// Size of each container.
@@ -27,19 +27,19 @@ pub struct Ask {
     /// Priority within the application; higher goes first.
     pub priority: i32,
     /// Placement rules.
-    pub place: Placement,
+    pub place: PlacementRules,
     /// Longest wait, counted from the first acceptance. Containers that are missing then are not
     /// granted any more.
     pub deadline: Option<Duration>,
     /// Time that the request has waited already, measured by the master.
     pub waited: Duration,
     /// Command, environment and files.
-    pub launch: Arc<Launch>,
+    pub launch: Arc<ContainerLaunch>,
 }
 
 /// Placement rules of a request: constraints and preferences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct PlacementRules {
     /// Allowed nodes; empty for all.
     pub nodes: Vec<NodeId>,
     /// Allowed racks; empty for all.
@@ -53,20 +53,20 @@ pub struct Placement {
     /// Preferred racks; considered after the preferred nodes.
     pub prefer_racks: Vec<Name>,
     /// Relaxation of the preference when the preferred nodes have no free capacity.
-    pub relax: Relax,
+    pub relax: RelaxPolicy,
     /// Labels that the node must have, all of them.
     pub labels: BTreeSet<Name>,
     /// Conditions on the node's attributes.
-    pub attributes: BTreeMap<Name, Match>,
+    pub attributes: BTreeMap<Name, AttributeCondition>,
     /// Tolerated taints, with the required value; `None` for any value.
     pub tolerate: BTreeMap<Name, Option<String>>,
     /// Anti-affinity.
-    pub apart: Option<Apart>,
+    pub apart: Option<AntiAffinity>,
     /// Even distribution over nodes or racks, instead of dense packing.
-    pub spread: Option<Level>,
+    pub spread: Option<PlacementScope>,
 }
 
-impl Placement {
+impl PlacementRules {
     /// True when the request tolerates the taint.
     pub fn tolerates(&self, taint: &Name, value: &str) -> bool {
         self.tolerate.get(taint).is_some_and(|wanted| wanted.as_deref().is_none_or(|wanted| wanted == value))
@@ -75,7 +75,7 @@ impl Placement {
 
 /// Time after which a preference is relaxed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Relax {
+pub enum RelaxPolicy {
     /// Relaxed immediately.
     #[default]
     AtOnce,
@@ -88,7 +88,7 @@ pub enum Relax {
 
 /// Condition on an attribute of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Match {
+pub enum AttributeCondition {
     /// The attribute exists, with any value.
     Exists,
     /// The attribute does not exist.
@@ -101,7 +101,7 @@ pub enum Match {
 
 /// Scope of a placement rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum PlacementScope {
     /// One node.
     Node,
     /// One rack; a node without a rack is a rack by itself.
@@ -110,18 +110,18 @@ pub enum Level {
 
 /// Anti-affinity: no common node or rack with containers of these requests of the same application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apart {
+pub struct AntiAffinity {
     /// Requests to keep away from; empty for the request's own containers.
     pub from: Vec<RequestId>,
     /// Scope of the rule.
-    pub level: Level,
+    pub level: PlacementScope,
 }
 
 /// An accepted request and its waiting state.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct PendingRequest {
     /// The request as the master sent it.
-    pub ask: Ask,
+    pub ask: ContainerRequest,
     /// Position among the requests of all applications, in order of arrival.
     pub arrival: u64,
     /// Start of the current wait for all containers: first acceptance, or an increase after all
@@ -135,23 +135,23 @@ pub struct Request {
     /// Containers granted in the whole cluster when the wait began.
     pub served: u64,
     /// Locality level that the next container may use now.
-    pub reach: Reach,
+    pub reach: LocalityLevel,
     /// Time when its deadline passed with containers missing; nothing is granted after that.
     pub expired: Option<Tick>,
 }
 
-impl Request {
+impl PendingRequest {
     /// Creates a request that begins to wait.
-    pub fn new(ask: Ask, arrival: u64, now: Tick) -> Self {
-        let reach = Reach::first(&ask.place);
+    pub fn new(ask: ContainerRequest, arrival: u64, now: Tick) -> Self {
+        let reach = LocalityLevel::first(&ask.place);
         let before = ask.waited;
-        Request { ask, arrival, wanting: now, before, waiting: now, served: 0, reach, expired: None }
+        PendingRequest { ask, arrival, wanting: now, before, waiting: now, served: 0, reach, expired: None }
     }
 }
 
 /// Granted containers of one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct GrantCounts {
     /// Alive on a node.
     pub live: u32,
     /// Ended, not acknowledged by the master.
@@ -164,7 +164,7 @@ pub struct Tally {
 
 /// Accuracy of a master's own count of ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum CountAccuracy {
     /// Counted together with the acknowledgement that was just processed.
     Exactly,
     /// Possibly older than the latest acknowledgement.
@@ -173,14 +173,14 @@ pub enum Told {
 
 /// Incarnation of the resource manager in which a container was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum GrantIncarnation {
     /// The current one.
     This,
     /// An earlier one.
     Earlier,
 }
 
-impl Tally {
+impl GrantCounts {
     /// All containers that were ever granted.
     pub fn granted(&self) -> u32 {
         self.live.saturating_add(self.unacked).saturating_add(self.settled())
@@ -199,13 +199,13 @@ impl Tally {
         self.unacked = self.unacked.saturating_add(1);
     }
     /// Counts an acknowledged end.
-    pub fn acked(&mut self, life: Life) {
+    pub fn acked(&mut self, life: GrantIncarnation) {
         self.unacked = self.unacked.saturating_sub(1);
         match life {
-            Life::This => self.own = self.own.saturating_add(1),
+            GrantIncarnation::This => self.own = self.own.saturating_add(1),
             // The master may have counted this end before the restart. Until its next count, one
             // container too few is better than a container granted twice.
-            Life::Earlier => self.before = self.before.saturating_add(1),
+            GrantIncarnation::Earlier => self.before = self.before.saturating_add(1),
         }
     }
     /// Forgets the known ends: a new attempt of the master reports its own count.
@@ -213,12 +213,12 @@ impl Tally {
         (self.own, self.before) = (0, 0);
     }
     /// Applies the master's count of all ends that it has seen.
-    pub fn told(&mut self, settled: u32, how: Told) {
+    pub fn told(&mut self, settled: u32, how: CountAccuracy) {
         match how {
             // a smaller count than the known one comes from a master that does not count
-            Told::Exactly if settled >= self.own => self.before = settled - self.own,
-            Told::Exactly => {}
-            Told::AtLeast => self.before = self.before.max(settled.saturating_sub(self.own)),
+            CountAccuracy::Exactly if settled >= self.own => self.before = settled - self.own,
+            CountAccuracy::Exactly => {}
+            CountAccuracy::AtLeast => self.before = self.before.max(settled.saturating_sub(self.own)),
         }
     }
 }
@@ -229,28 +229,28 @@ mod tests {
 
     #[test]
     fn an_end_told_in_two_lives_is_counted_once() {
-        let mut tally = Tally::default();
+        let mut tally = GrantCounts::default();
         // first count after a restart: three ends, one of them unknown to every incarnation
-        tally.told(3, Told::Exactly);
+        tally.told(3, CountAccuracy::Exactly);
         tally.took();
         tally.ended();
         assert_eq!(tally.granted(), 4);
-        tally.acked(Life::Earlier);
+        tally.acked(GrantIncarnation::Earlier);
         assert_eq!(tally.granted(), 4, "in doubt it counts");
-        tally.told(3, Told::AtLeast);
+        tally.told(3, CountAccuracy::AtLeast);
         assert_eq!(tally.granted(), 4);
-        tally.told(3, Told::Exactly);
+        tally.told(3, CountAccuracy::Exactly);
         assert_eq!(tally.granted(), 3, "the master has counted: it was one of the three");
     }
 
     #[test]
     fn somebody_who_never_counts_gets_nothing_twice() {
-        let mut tally = Tally::default();
+        let mut tally = GrantCounts::default();
         tally.took();
         tally.ended();
-        tally.acked(Life::This);
-        tally.told(0, Told::Exactly);
-        tally.told(0, Told::AtLeast);
+        tally.acked(GrantIncarnation::This);
+        tally.told(0, CountAccuracy::Exactly);
+        tally.told(0, CountAccuracy::AtLeast);
         assert_eq!((tally.granted(), tally.settled()), (1, 1));
     }
 }

@@ -15,7 +15,7 @@ use headroom_types::{ContainerId, ExitReason};
 
 /// State of an application attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum AttemptState {
     /// Managed: waits for a container.
     Scheduled,
     /// Managed: has a container, has not registered.
@@ -43,7 +43,7 @@ pub enum State {
 
 /// Input of the attempt state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum AttemptEvent {
     /// A container was granted to it.
     Granted(ContainerId),
     /// The master registered.
@@ -62,18 +62,18 @@ pub enum Event {
 
 /// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum AttemptAction {
     /// The master registered.
     MasterThere,
     /// The attempt failed.
-    Failed(Failure),
+    Failed(AttemptFailure),
     /// Its container must be stopped.
     StopContainer(ContainerId),
 }
 
 /// Cause of a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum AttemptFailure {
     /// Its container ended, and the master had not reported the end of the application.
     Exited(ExitReason),
     /// The master's heartbeat timed out.
@@ -85,92 +85,92 @@ pub enum Failure {
 /// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("attempt in state {state:?} cannot take {event:?}")]
-pub struct Illegal {
+pub struct InvalidAttemptEvent {
     /// State before the event.
-    pub state: State,
+    pub state: AttemptState,
     /// Rejected event.
-    pub event: Event,
+    pub event: AttemptEvent,
 }
 
-impl State {
+impl AttemptState {
     /// Container of the attempt.
     pub fn container(&self) -> Option<&ContainerId> {
         match self {
-            State::Launched { container } => Some(container),
-            State::Registered { container } | State::Recovering { container, .. } => container.as_ref(),
-            State::Scheduled | State::Awaited | State::Over => None,
+            AttemptState::Launched { container } => Some(container),
+            AttemptState::Registered { container } | AttemptState::Recovering { container, .. } => container.as_ref(),
+            AttemptState::Scheduled | AttemptState::Awaited | AttemptState::Over => None,
         }
     }
     /// True while the master is registered.
     pub fn is_registered(&self) -> bool {
         match self {
-            State::Registered { .. } => true,
-            State::Scheduled | State::Launched { .. } | State::Awaited | State::Recovering { .. } | State::Over => false,
+            AttemptState::Registered { .. } => true,
+            AttemptState::Scheduled | AttemptState::Launched { .. } | AttemptState::Awaited | AttemptState::Recovering { .. } | AttemptState::Over => false,
         }
     }
 }
 
 /// The only place where an attempt's state changes.
-pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illegal> {
+pub fn on(state: AttemptState, event: AttemptEvent, out: &mut Vec<AttemptAction>) -> Result<AttemptState, InvalidAttemptEvent> {
     match &state {
-        State::Scheduled => match event {
-            Event::Granted(container) => Ok(State::Launched { container }),
-            Event::Stop => Ok(State::Over),
-            Event::NodesKnown => Ok(state),
-            Event::Registered | Event::Found | Event::Exited(_) | Event::Silent => Err(Illegal { state, event }),
+        AttemptState::Scheduled => match event {
+            AttemptEvent::Granted(container) => Ok(AttemptState::Launched { container }),
+            AttemptEvent::Stop => Ok(AttemptState::Over),
+            AttemptEvent::NodesKnown => Ok(state),
+            AttemptEvent::Registered | AttemptEvent::Found | AttemptEvent::Exited(_) | AttemptEvent::Silent => Err(InvalidAttemptEvent { state, event }),
         },
-        State::Launched { container } => match event {
-            Event::Registered => Ok(registered(Some(container.clone()), out)),
-            Event::Exited(reason) => Ok(failed(Failure::Exited(reason), None, out)),
-            Event::Silent => Ok(failed(Failure::Silent, Some(container), out)),
-            Event::Stop => Ok(State::Over),
-            Event::NodesKnown => Ok(state),
-            Event::Granted(_) | Event::Found => Err(Illegal { state, event }),
+        AttemptState::Launched { container } => match event {
+            AttemptEvent::Registered => Ok(registered(Some(container.clone()), out)),
+            AttemptEvent::Exited(reason) => Ok(failed(AttemptFailure::Exited(reason), None, out)),
+            AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, Some(container), out)),
+            AttemptEvent::Stop => Ok(AttemptState::Over),
+            AttemptEvent::NodesKnown => Ok(state),
+            AttemptEvent::Granted(_) | AttemptEvent::Found => Err(InvalidAttemptEvent { state, event }),
         },
-        State::Awaited => match event {
-            Event::Registered => Ok(registered(None, out)),
-            Event::Silent => Ok(failed(Failure::Silent, None, out)),
-            Event::Stop => Ok(State::Over),
-            Event::NodesKnown => Ok(state),
-            Event::Granted(_) | Event::Found | Event::Exited(_) => Err(Illegal { state, event }),
+        AttemptState::Awaited => match event {
+            AttemptEvent::Registered => Ok(registered(None, out)),
+            AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, None, out)),
+            AttemptEvent::Stop => Ok(AttemptState::Over),
+            AttemptEvent::NodesKnown => Ok(state),
+            AttemptEvent::Granted(_) | AttemptEvent::Found | AttemptEvent::Exited(_) => Err(InvalidAttemptEvent { state, event }),
         },
-        State::Registered { container } => match event {
+        AttemptState::Registered { container } => match event {
             // it lost its connection and registered again
-            Event::Registered => Ok(registered(container.clone(), out)),
-            Event::Exited(reason) => Ok(failed(Failure::Exited(reason), None, out)),
-            Event::Silent => Ok(failed(Failure::Silent, container.as_ref(), out)),
-            Event::Stop => Ok(State::Over),
+            AttemptEvent::Registered => Ok(registered(container.clone(), out)),
+            AttemptEvent::Exited(reason) => Ok(failed(AttemptFailure::Exited(reason), None, out)),
+            AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, container.as_ref(), out)),
+            AttemptEvent::Stop => Ok(AttemptState::Over),
             // the master registered before its node did
-            Event::NodesKnown | Event::Found => Ok(state),
-            Event::Granted(_) => Err(Illegal { state, event }),
+            AttemptEvent::NodesKnown | AttemptEvent::Found => Ok(state),
+            AttemptEvent::Granted(_) => Err(InvalidAttemptEvent { state, event }),
         },
-        State::Recovering { container, found } => match event {
-            Event::Registered => Ok(registered(container.clone(), out)),
-            Event::Found => Ok(State::Recovering { container: container.clone(), found: true }),
-            Event::Exited(reason) => Ok(failed(Failure::Exited(reason), None, out)),
-            Event::Silent => Ok(failed(Failure::Silent, container.as_ref(), out)),
-            Event::NodesKnown if container.is_some() && !found => Ok(failed(Failure::Lost, None, out)),
-            Event::NodesKnown => Ok(state),
-            Event::Stop => Ok(State::Over),
-            Event::Granted(_) => Err(Illegal { state, event }),
+        AttemptState::Recovering { container, found } => match event {
+            AttemptEvent::Registered => Ok(registered(container.clone(), out)),
+            AttemptEvent::Found => Ok(AttemptState::Recovering { container: container.clone(), found: true }),
+            AttemptEvent::Exited(reason) => Ok(failed(AttemptFailure::Exited(reason), None, out)),
+            AttemptEvent::Silent => Ok(failed(AttemptFailure::Silent, container.as_ref(), out)),
+            AttemptEvent::NodesKnown if container.is_some() && !found => Ok(failed(AttemptFailure::Lost, None, out)),
+            AttemptEvent::NodesKnown => Ok(state),
+            AttemptEvent::Stop => Ok(AttemptState::Over),
+            AttemptEvent::Granted(_) => Err(InvalidAttemptEvent { state, event }),
         },
-        State::Over => match event {
-            Event::Granted(_) => Err(Illegal { state, event }),
+        AttemptState::Over => match event {
+            AttemptEvent::Granted(_) => Err(InvalidAttemptEvent { state, event }),
             // late events are allowed
-            Event::Registered | Event::Found | Event::Exited(_) | Event::Silent | Event::NodesKnown | Event::Stop => Ok(state),
+            AttemptEvent::Registered | AttemptEvent::Found | AttemptEvent::Exited(_) | AttemptEvent::Silent | AttemptEvent::NodesKnown | AttemptEvent::Stop => Ok(state),
         },
     }
 }
 
-fn registered(container: Option<ContainerId>, out: &mut Vec<Act>) -> State {
-    out.push(Act::MasterThere);
-    State::Registered { container }
+fn registered(container: Option<ContainerId>, out: &mut Vec<AttemptAction>) -> AttemptState {
+    out.push(AttemptAction::MasterThere);
+    AttemptState::Registered { container }
 }
 
-fn failed(failure: Failure, stop: Option<&ContainerId>, out: &mut Vec<Act>) -> State {
-    out.extend(stop.map(|c| Act::StopContainer(c.clone())));
-    out.push(Act::Failed(failure));
-    State::Over
+fn failed(failure: AttemptFailure, stop: Option<&ContainerId>, out: &mut Vec<AttemptAction>) -> AttemptState {
+    out.extend(stop.map(|c| AttemptAction::StopContainer(c.clone())));
+    out.push(AttemptAction::Failed(failure));
+    AttemptState::Over
 }
 
 #[cfg(test)]
@@ -180,27 +180,27 @@ mod tests {
     fn id() -> ContainerId {
         "job.1.e1.c1".parse().expect("id")
     }
-    fn states() -> [State; 8] {
+    fn states() -> [AttemptState; 8] {
         [
-            State::Scheduled,
-            State::Launched { container: id() },
-            State::Awaited,
-            State::Registered { container: Some(id()) },
-            State::Registered { container: None },
-            State::Recovering { container: Some(id()), found: false },
-            State::Recovering { container: Some(id()), found: true },
-            State::Over,
+            AttemptState::Scheduled,
+            AttemptState::Launched { container: id() },
+            AttemptState::Awaited,
+            AttemptState::Registered { container: Some(id()) },
+            AttemptState::Registered { container: None },
+            AttemptState::Recovering { container: Some(id()), found: false },
+            AttemptState::Recovering { container: Some(id()), found: true },
+            AttemptState::Over,
         ]
     }
-    fn events() -> [Event; 7] {
+    fn events() -> [AttemptEvent; 7] {
         [
-            Event::Granted(id()),
-            Event::Registered,
-            Event::Found,
-            Event::Exited(ExitReason::HeapOom),
-            Event::Silent,
-            Event::NodesKnown,
-            Event::Stop,
+            AttemptEvent::Granted(id()),
+            AttemptEvent::Registered,
+            AttemptEvent::Found,
+            AttemptEvent::Exited(ExitReason::HeapOom),
+            AttemptEvent::Silent,
+            AttemptEvent::NodesKnown,
+            AttemptEvent::Stop,
         ]
     }
 
@@ -224,16 +224,16 @@ mod tests {
                 let mut got = match on(state.clone(), event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == state => ".".to_owned(),
-                    Ok(State::Over) => "O".to_owned(),
-                    Ok(State::Launched { .. }) => "L".to_owned(),
-                    Ok(State::Registered { .. }) => "R".to_owned(),
-                    Ok(State::Recovering { .. }) => "F".to_owned(),
-                    Ok(State::Scheduled | State::Awaited) => "?".to_owned(),
+                    Ok(AttemptState::Over) => "O".to_owned(),
+                    Ok(AttemptState::Launched { .. }) => "L".to_owned(),
+                    Ok(AttemptState::Registered { .. }) => "R".to_owned(),
+                    Ok(AttemptState::Recovering { .. }) => "F".to_owned(),
+                    Ok(AttemptState::Scheduled | AttemptState::Awaited) => "?".to_owned(),
                 };
-                if out.iter().any(|a| matches!(a, Act::StopContainer(_))) {
+                if out.iter().any(|a| matches!(a, AttemptAction::StopContainer(_))) {
                     got.push('s');
                 }
-                if out.iter().any(|a| matches!(a, Act::Failed(_))) {
+                if out.iter().any(|a| matches!(a, AttemptAction::Failed(_))) {
                     got.push('f');
                 }
                 assert_eq!(got, cell, "{state:?} × {event:?}");

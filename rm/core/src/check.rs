@@ -8,10 +8,10 @@ use headroom_types::{Bytes, NodeId, Resource};
 
 use crate::app::App;
 use crate::cluster::Cluster;
-use crate::container::State;
+use crate::container::ContainerState;
 use crate::leases::live_by_request;
 use crate::size;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Checks all invariants. For tests and simulations.
@@ -90,24 +90,24 @@ impl Cluster {
                 c.newest >= c.version && c.newest >= c.sizing.order().map_or(0, |o| o.version),
                 "{id}: a version could be used twice"
             );
-            if let size::State::Ordered { .. } = c.sizing
+            if let size::ResizeState::Ordered { .. } = c.sizing
                 && c.state.is_alive()
             {
                 assert!(
-                    self.timers.of(&Key::Resize(id.clone())).is_some(),
+                    self.timers.of(&TimerKey::Resize(id.clone())).is_some(),
                     "{id}: nobody would notice that its size is not confirmed"
                 );
             }
             match &c.state {
-                State::Exited { .. } => {
+                ContainerState::Exited { .. } => {
                     let told = app
                         .updates
                         .after(0)
                         .any(|u| matches!(&u.what, crate::event::UpdateKind::Exited { report, .. } if report.container == *id));
                     assert!(told, "{id} has ended, is not acknowledged, and its master will never be told");
                 }
-                State::Done { .. } => panic!("{id} is done and still in the table"),
-                State::Allocated | State::Launching | State::Running | State::Stopping { .. } => {}
+                ContainerState::Done { .. } => panic!("{id} is done and still in the table"),
+                ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => {}
             }
         }
         let listed: usize = self.nodes.values().map(|n| n.containers.len()).sum();
@@ -137,10 +137,10 @@ impl Cluster {
         if app.state.is_over() {
             assert!(app.containers.is_empty(), "{id} is over and still has containers");
         }
-        let waits = app.run == crate::attempt::State::Scheduled;
+        let waits = app.run == crate::attempt::AttemptState::Scheduled;
         let queued = self.queue.contains(&crate::queue::Waiter { app: id.clone(), request: None });
         assert_eq!(waits, queued, "{id}: its master waits or is queued, not both");
-        let silence = self.timers.of(&Key::Master(id.clone())).is_some();
+        let silence = self.timers.of(&TimerKey::Master(id.clone())).is_some();
         if app.run.is_registered() {
             assert!(silence, "{id}: nobody would notice that its master is silent");
         }
@@ -177,9 +177,9 @@ impl Cluster {
 
     fn check_nodes(&self) {
         for (id, node) in self.nodes.iter() {
-            let timer = self.timers.of(&Key::Node(id.clone())).is_some();
+            let timer = self.timers.of(&TimerKey::Node(id.clone())).is_some();
             assert_eq!(timer, node.state.is_member(), "{id}: somebody notices its silence, exactly while it is a member");
-            let barred = node.state == crate::node::State::Decommissioned;
+            let barred = node.state == crate::node::ClusterNodeState::Decommissioned;
             assert_eq!(barred, self.is_barred(id), "{id}: decommissioned in one table only");
         }
         assert!(self.tags.values().all(|tags| !tags.is_empty()), "nothing is said of a node, and that is kept");

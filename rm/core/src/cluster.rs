@@ -14,22 +14,22 @@ use headroom_types::{AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resou
 use crate::app::App;
 use crate::container::Container;
 use crate::event::{
-    Answer, Call, CallId, Effect, Event, Granted, Level, LogLine, NewApp, Object, QueuesFrom, Refusal, Update, Verdict, Want,
-    Words,
+    CallAnswer, ClusterCall, CallId, Effect, ClusterEvent, GrantedContainer, LogSeverity, LogLine, AppSubmission, LogObject, QueuesFrom, CallRefusal, MasterUpdate, RequestVerdict, ContainerCommand,
+    LogMessage,
 };
-use crate::explain::Said;
-use crate::history::{Finished, History};
+use crate::explain::SentenceCache;
+use crate::history::{EndedContainer, History};
 use crate::ledger::Ledger;
 use crate::node::Node;
-use crate::queue::spec::Tree;
+use crate::queue::spec::QueueTree;
 use crate::queue::{Queues, Waiter};
-use crate::save::{NodeMark, Save, SavedState};
+use crate::save::{NodeMark, DurableRecord, SavedState};
 use crate::sched::claim::Claims;
 use crate::sched::index::FreeIndex;
 use crate::sched::reserve::Reservations;
-use crate::table::{Sorted, Table};
+use crate::table::{SortedTable, Table};
 use crate::tags::NodeTags;
-use crate::timer::{Key, Timers};
+use crate::timer::{TimerKey, Timers};
 
 /// Most unacknowledged updates of a master; beyond it, the application gets no more containers.
 pub const MAX_UNACKED: usize = 10_000;
@@ -62,7 +62,7 @@ pub struct Settings {
     /// Most ended containers that are kept.
     pub keep_containers: usize,
     /// Configured queue tree; a tree that was set at run time overrides it.
-    pub queues: Tree,
+    pub queues: QueueTree,
     /// Time between the warning of a master and the preemption of its container.
     pub preempt_warning: Duration,
     /// Interval between two rounds of preemption.
@@ -86,7 +86,7 @@ impl Default for Settings {
             keep_apps: 500,
             keep_age: Duration::from_secs(30 * 86_400),
             keep_containers: 5000,
-            queues: Tree::default(),
+            queues: QueueTree::default(),
             preempt_warning: Duration::from_secs(15),
             preempt_every: Duration::from_secs(3),
             preempt_part: 100,
@@ -105,7 +105,7 @@ pub struct Restored {
     /// All kept applications.
     pub apps: Vec<RestoredApp>,
     /// Ended containers, oldest first.
-    pub finished: Vec<Finished>,
+    pub finished: Vec<EndedContainer>,
     /// Nodes that were members.
     pub nodes: Vec<NodeId>,
     /// Drain marks of operators.
@@ -113,7 +113,7 @@ pub struct Restored {
     /// Labels, attributes, taints and cordons of operators.
     pub tags: Vec<(NodeId, NodeTags)>,
     /// Queue tree that was set at run time, with its generation.
-    pub queues: Option<(u64, Tree)>,
+    pub queues: Option<(u64, QueueTree)>,
 }
 
 /// A saved application.
@@ -122,7 +122,7 @@ pub struct RestoredApp {
     /// Its id.
     pub id: AppId,
     /// Application as submitted.
-    pub spec: Arc<NewApp>,
+    pub spec: Arc<AppSubmission>,
     /// Submission time.
     pub submitted: UnixMillis,
     /// Saved state.
@@ -143,8 +143,8 @@ pub struct Recovery {
 pub struct Cluster {
     pub(crate) settings: Settings,
     pub(crate) epoch: Epoch,
-    pub(crate) apps: Sorted<AppId, App>,
-    pub(crate) nodes: Sorted<NodeId, Node>,
+    pub(crate) apps: SortedTable<AppId, App>,
+    pub(crate) nodes: SortedTable<NodeId, Node>,
     pub(crate) containers: Table<ContainerId, Container>,
     pub(crate) history: History,
     pub(crate) ledger: Ledger,
@@ -181,25 +181,25 @@ pub struct Cluster {
     /// A size that some member node can hold; reset whenever the offered resources change.
     pub(crate) roomy: Option<(headroom_types::Bytes, headroom_types::Cpus)>,
     /// Empty between steps; kept for its allocation.
-    pub(crate) acts: Vec<crate::container::Act>,
+    pub(crate) acts: Vec<crate::container::ContainerAction>,
 }
 
 /// Time of a step, and its effects.
 #[derive(Debug)]
-pub(crate) struct Ctx<'a> {
+pub(crate) struct StepContext<'a> {
     pub(crate) now: Tick,
     pub(crate) wall: UnixMillis,
     pub(crate) out: &'a mut Vec<Effect>,
 }
 
-impl Ctx<'_> {
-    pub(crate) fn save(&mut self, save: Save) {
+impl StepContext<'_> {
+    pub(crate) fn save(&mut self, save: DurableRecord) {
         self.out.push(Effect::Save(Box::new(save)));
     }
-    pub(crate) fn tell(&mut self, node: &NodeId, container: &ContainerId, want: Want) {
+    pub(crate) fn tell(&mut self, node: &NodeId, container: &ContainerId, want: ContainerCommand) {
         self.out.push(Effect::Tell { node: node.clone(), container: container.clone(), want });
     }
-    pub(crate) fn update(&mut self, app: &AppId, update: Update) {
+    pub(crate) fn update(&mut self, app: &AppId, update: MasterUpdate) {
         self.out.push(Effect::Update { app: app.clone(), update });
     }
     pub(crate) fn illegal(&mut self, what: String) {
@@ -208,23 +208,23 @@ impl Ctx<'_> {
     pub(crate) fn log(&mut self, line: LogLine) {
         self.out.push(Effect::Log(line));
     }
-    pub(crate) fn log_app(&mut self, level: Level, reason: Reason, app: &AppId, message: String) {
-        self.log(LogLine { level, reason, object: Object::App(app.clone()), node: None, words: Words::Text(message) });
+    pub(crate) fn log_app(&mut self, level: LogSeverity, reason: Reason, app: &AppId, message: String) {
+        self.log(LogLine { level, reason, object: LogObject::App(app.clone()), node: None, words: LogMessage::Text(message) });
     }
-    pub(crate) fn log_node(&mut self, level: Level, reason: Reason, node: &NodeId, message: String) {
-        let object = Object::Node(node.clone());
-        self.log(LogLine { level, reason, object, node: Some(node.clone()), words: Words::Text(message) });
+    pub(crate) fn log_node(&mut self, level: LogSeverity, reason: Reason, node: &NodeId, message: String) {
+        let object = LogObject::Node(node.clone());
+        self.log(LogLine { level, reason, object, node: Some(node.clone()), words: LogMessage::Text(message) });
     }
 }
 
 /// Result of a call before the scheduling pass that follows it.
 pub(crate) enum Reply {
     /// The answer is complete.
-    Ready(Answer),
+    Ready(CallAnswer),
     /// The verdict of one request follows from the pass.
     Verdict(AppId, RequestId),
     /// The verdicts of these requests follow from the pass; `Some` for infeasible requests.
-    Verdicts(AppId, Vec<(RequestId, Option<Verdict>)>),
+    Verdicts(AppId, Vec<(RequestId, Option<RequestVerdict>)>),
 }
 
 impl Cluster {
@@ -242,8 +242,8 @@ impl Cluster {
         let mut cluster = Cluster {
             settings,
             epoch: restored.epoch,
-            apps: Sorted::default(),
-            nodes: Sorted::default(),
+            apps: SortedTable::default(),
+            nodes: SortedTable::default(),
             containers: Table::default(),
             history,
             ledger: Ledger::default(),
@@ -277,23 +277,23 @@ impl Cluster {
             cluster.restore_app(app, now);
         }
         if restarted {
-            cluster.timers.set(Key::Recovery, if waiting.is_empty() { now } else { until });
+            cluster.timers.set(TimerKey::Recovery, if waiting.is_empty() { now } else { until });
             cluster.recovery = Some(Recovery { waiting, until });
         }
         cluster
     }
 
     /// Processes one event at the time `now` and appends the effects to `out`.
-    pub fn step(&mut self, now: Tick, event: Event, out: &mut Vec<Effect>) {
+    pub fn step(&mut self, now: Tick, event: ClusterEvent, out: &mut Vec<Effect>) {
         let wall = self.wall(now);
-        let mut ctx = Ctx { now, wall, out };
+        let mut ctx = StepContext { now, wall, out };
         match event {
-            Event::Time => {
+            ClusterEvent::Time => {
                 self.fire(&mut ctx);
                 self.forget_old(&mut ctx);
             }
-            Event::Stalled(by) => self.stalled(by),
-            Event::Call { call, what } => {
+            ClusterEvent::Stalled(by) => self.stalled(by),
+            ClusterEvent::Call { call, what } => {
                 let reply = self.call(what, &mut ctx);
                 self.schedule(&mut ctx);
                 self.answer(call, reply, &mut ctx);
@@ -313,71 +313,71 @@ impl Cluster {
         self.timers.next()
     }
 
-    fn call(&mut self, what: Call, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+    fn call(&mut self, what: ClusterCall, ctx: &mut StepContext<'_>) -> Result<Reply, CallRefusal> {
         match what {
-            Call::Submit(app) => self.submit(*app, None, ctx).map(Reply::Ready),
-            Call::Reserve => Ok(Reply::Ready(self.reserve_number())),
-            Call::SubmitAs { number, app } => self.submit(*app, Some(number), ctx).map(Reply::Ready),
-            Call::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
-            Call::Purge { app, how } => self.purge(&app, how, ctx).map(Reply::Ready),
-            Call::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
-            Call::Sync(sync) => self.sync(*sync, ctx),
-            Call::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
-            Call::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
-            Call::Finish { attempt, outcome, diagnostics } => self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready),
-            Call::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
-            Call::RegisterNode { node, facts } => self.register_node(&node, *facts, ctx).map(Reply::Ready),
-            Call::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
-            Call::Resize { container, version, size, how } => self.resize(&container, version, size, how, ctx).map(Reply::Ready),
-            Call::SetQueues { tree, generation, how } => self.set_queues(*tree, generation, how, ctx).map(Reply::Ready),
-            Call::SetGate { queue, gate } => self.set_gate(&queue, gate, ctx).map(Reply::Ready),
-            Call::ChangeApp { app, queue, priority, lifetime } => {
+            ClusterCall::Submit(app) => self.submit(*app, None, ctx).map(Reply::Ready),
+            ClusterCall::Reserve => Ok(Reply::Ready(self.reserve_number())),
+            ClusterCall::SubmitAs { number, app } => self.submit(*app, Some(number), ctx).map(Reply::Ready),
+            ClusterCall::Kill { app, reason } => self.kill(&app, reason, ctx).map(Reply::Ready),
+            ClusterCall::Purge { app, how } => self.purge(&app, how, ctx).map(Reply::Ready),
+            ClusterCall::RegisterMaster { attempt, url } => self.register_master(&attempt, url, ctx).map(Reply::Ready),
+            ClusterCall::Sync(sync) => self.sync(*sync, ctx),
+            ClusterCall::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
+            ClusterCall::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
+            ClusterCall::Finish { attempt, outcome, diagnostics } => self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready),
+            ClusterCall::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
+            ClusterCall::RegisterNode { node, facts } => self.register_node(&node, *facts, ctx).map(Reply::Ready),
+            ClusterCall::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
+            ClusterCall::Resize { container, version, size, how } => self.resize(&container, version, size, how, ctx).map(Reply::Ready),
+            ClusterCall::SetQueues { tree, generation, how } => self.set_queues(*tree, generation, how, ctx).map(Reply::Ready),
+            ClusterCall::SetGate { queue, gate } => self.set_gate(&queue, gate, ctx).map(Reply::Ready),
+            ClusterCall::ChangeApp { app, queue, priority, lifetime } => {
                 self.change_app(&app, queue, priority, lifetime, ctx).map(Reply::Ready)
             }
-            Call::Order { app, order } => self.order(&app, order, ctx).map(Reply::Ready),
-            Call::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
-            Call::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
-            Call::Tag { node, change, how } => self.tag(&node, &change, how, ctx).map(Reply::Ready),
-            Call::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),
+            ClusterCall::Order { app, order } => self.order(&app, order, ctx).map(Reply::Ready),
+            ClusterCall::Drain { node, within, reason, then } => self.drain(&node, within, reason, then, ctx).map(Reply::Ready),
+            ClusterCall::Undrain { node } => self.undrain(&node, ctx).map(Reply::Ready),
+            ClusterCall::Tag { node, change, how } => self.tag(&node, &change, how, ctx).map(Reply::Ready),
+            ClusterCall::Configure(settings) => self.configure(*settings, ctx).map(Reply::Ready),
         }
     }
 
-    fn answer(&mut self, call: CallId, reply: Result<Reply, Refusal>, ctx: &mut Ctx<'_>) {
+    fn answer(&mut self, call: CallId, reply: Result<Reply, CallRefusal>, ctx: &mut StepContext<'_>) {
         let answer = reply.map(|reply| match reply {
             Reply::Ready(answer) => answer,
             Reply::Verdict(app, request) => {
-                Answer::Asked { verdict: self.decided(&app, &request, &mut Said::default(), ctx.now) }
+                CallAnswer::Asked { verdict: self.decided(&app, &request, &mut SentenceCache::default(), ctx.now) }
             }
             Reply::Verdicts(app, asks) => {
                 let stop = self.apps.get(&app).is_none_or(|a| a.state.is_ending());
-                let mut said = Said::default();
+                let mut said = SentenceCache::default();
                 let verdicts = asks.into_iter().map(|(request, known)| {
                     let verdict = known.unwrap_or_else(|| self.decided(&app, &request, &mut said, ctx.now));
                     (request, verdict)
                 });
-                Answer::Synced { verdicts: verdicts.collect(), stop }
+                CallAnswer::Synced { verdicts: verdicts.collect(), stop }
             }
         });
         ctx.out.push(Effect::Answer { call, answer });
     }
 
-    fn fire(&mut self, ctx: &mut Ctx<'_>) {
+    fn fire(&mut self, ctx: &mut StepContext<'_>) {
         while let Some(key) = self.timers.due(ctx.now) {
             self.reindex_moved(); // a timer's action may need current free capacities
             self.reservations.doubt_all();
             match key {
-                Key::Recovery => self.recovery_over(ctx),
-                Key::Node(node) => self.node_silent(&node, ctx),
-                Key::Master(app) => self.master_silent(&app, ctx),
-                Key::Linger(app) => self.stop_masters(&app, ctx),
-                Key::Resize(container) => self.resize_overdue(&container, ctx),
-                Key::Drain(node) => self.drain_due(&node, ctx),
-                Key::Lifetime(app) => self.lifetime_over(&app, ctx),
-                Key::Preempt => self.preempt(ctx),
-                Key::Claim(number) => self.claim_due(number, ctx),
-                Key::Reach(app, request) => self.reach_farther(&app, &request, ctx),
-                Key::Reserve => self.review_reservations(ctx),
-                Key::Deadline(app, request) => self.deadline_over(&app, &request, ctx),
+                TimerKey::Recovery => self.recovery_over(ctx),
+                TimerKey::Node(node) => self.node_silent(&node, ctx),
+                TimerKey::Master(app) => self.master_silent(&app, ctx),
+                TimerKey::Linger(app) => self.stop_masters(&app, ctx),
+                TimerKey::Resize(container) => self.resize_overdue(&container, ctx),
+                TimerKey::Drain(node) => self.drain_due(&node, ctx),
+                TimerKey::Lifetime(app) => self.lifetime_over(&app, ctx),
+                TimerKey::Preempt => self.preempt(ctx),
+                TimerKey::Claim(number) => self.claim_due(number, ctx),
+                TimerKey::Reach(app, request) => self.reach_farther(&app, &request, ctx),
+                TimerKey::Reserve => self.review_reservations(ctx),
+                TimerKey::Deadline(app, request) => self.deadline_over(&app, &request, ctx),
             }
         }
     }
@@ -440,12 +440,12 @@ impl Cluster {
         all.filter_map(known)
     }
     /// Updates of an application after `cursor`. `None` when some of them are no longer kept.
-    pub fn updates(&self, app: &AppId, cursor: u64) -> Option<Vec<Update>> {
+    pub fn updates(&self, app: &AppId, cursor: u64) -> Option<Vec<MasterUpdate>> {
         let updates = &self.apps.get(app)?.updates;
         (cursor >= updates.acked()).then(|| updates.after(cursor).cloned().collect())
     }
     /// Desired containers of a node; the node stops every other container.
-    pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, Want)> {
+    pub fn desired(&self, node: &NodeId) -> Vec<(ContainerId, ContainerCommand)> {
         let ids = self.nodes.get(node).map(|n| n.containers.iter()).into_iter().flatten();
         ids.filter_map(|id| self.containers.get(id)).map(|c| (c.id.clone(), wanted(c))).collect()
     }
@@ -455,24 +455,24 @@ impl Cluster {
         Some((node, &self.ledger.node(node)?.offers))
     }
     /// Live containers of an application, without its master's.
-    pub(crate) fn granted(&self, app: &App) -> Vec<Granted> {
+    pub(crate) fn granted(&self, app: &App) -> Vec<GrantedContainer> {
         let alive = app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive());
         alive.filter_map(|c| Some(granted(c, c.request.clone()?))).collect()
     }
 }
 
 /// Converts a container into the form that its master receives.
-pub(crate) fn granted(c: &Container, request: RequestId) -> Granted {
-    Granted { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone(), attempt: c.attempt }
+pub(crate) fn granted(c: &Container, request: RequestId) -> GrantedContainer {
+    GrantedContainer { container: c.id.clone(), request, node: c.node.clone(), resource: c.resource.clone(), attempt: c.attempt }
 }
 
-fn wanted(c: &Container) -> Want {
-    use crate::container::State;
+fn wanted(c: &Container) -> ContainerCommand {
+    use crate::container::ContainerState;
     match &c.state {
         // a node that stops a container by itself knows the cause best
-        State::Allocated | State::Launching | State::Running | State::Stopping { asked: None } => Want::Run(Box::new(c.order())),
-        State::Stopping { asked: Some(cause) } => Want::Stop { cause: *cause },
+        ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { asked: None } => ContainerCommand::Run(Box::new(c.order())),
+        ContainerState::Stopping { asked: Some(cause) } => ContainerCommand::Stop { cause: *cause },
         // its report is still needed, and it must not run
-        State::Exited { .. } | State::Done { .. } => Want::Stop { cause: headroom_types::StopCause::Asked },
+        ContainerState::Exited { .. } | ContainerState::Done { .. } => ContainerCommand::Stop { cause: headroom_types::StopCause::Asked },
     }
 }

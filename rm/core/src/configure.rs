@@ -5,26 +5,26 @@
 
 use headroom_types::{NodeId, QueuePath, Reason, Tick};
 
-use crate::cluster::{Cluster, Ctx, Settings};
-use crate::event::{Answer, Level, QueuesFrom, Refusal};
+use crate::cluster::{Cluster, StepContext, Settings};
+use crate::event::{CallAnswer, LogSeverity, QueuesFrom, CallRefusal};
 use crate::queues::log_queue;
-use crate::save::Save;
-use crate::timer::Key;
+use crate::save::DurableRecord;
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Applies all of the settings, or none.
-    pub(crate) fn configure(&mut self, new: Settings, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn configure(&mut self, new: Settings, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if self.queues_from == QueuesFrom::Settings {
             let problems = self.homeless(&new.queues);
             if !problems.is_empty() {
-                return Err(Refusal::BadQueues(problems));
+                return Err(CallRefusal::BadQueues(problems));
             }
         }
         let Settings { recovery_wait, master_linger, unix_at_zero, .. } = self.settings;
         // These settings are fixed for the incarnation.
         self.settings = Settings { recovery_wait, master_linger, unix_at_zero, ..new };
         for gone in self.history.keep(self.settings.keep_containers) {
-            ctx.save(Save::ContainerGone(gone));
+            ctx.save(DurableRecord::ContainerGone(gone));
         }
         self.forget_old(ctx);
         self.take_tree(ctx);
@@ -32,7 +32,7 @@ impl Cluster {
         // Deadlines of reservations and preemption have changed.
         self.reservations.doubt_all();
         self.room_changed = true;
-        Ok(Answer::Configured { queues: self.queues_from })
+        Ok(CallAnswer::Configured { queues: self.queues_from })
     }
 
     /// Measures current silences against the new timeouts. Effects follow when the next timers
@@ -40,7 +40,7 @@ impl Cluster {
     fn look_at_silences(&mut self, now: Tick) {
         let heard: Vec<(NodeId, Tick)> = self.nodes.iter().map(|(id, node)| (id.clone(), node.heard)).collect();
         for (id, heard) in heard {
-            let (key, at) = (Key::Node(id), heard.plus(self.settings.suspect).max(now));
+            let (key, at) = (TimerKey::Node(id), heard.plus(self.settings.suspect).max(now));
             // A lost node has no timer.
             if self.timers.of(&key).is_some_and(|due| at < due) {
                 self.timers.set(key, at);
@@ -50,7 +50,7 @@ impl Cluster {
 
     /// Applies the queue tree of the settings, unless an operator has set another one. The tree is
     /// not saved: a later incarnation reads it from its own configuration.
-    fn take_tree(&mut self, ctx: &mut Ctx<'_>) {
+    fn take_tree(&mut self, ctx: &mut StepContext<'_>) {
         let tree = self.settings.queues.clone();
         if self.queues_from == QueuesFrom::Operator || tree == *self.queue.tree() {
             return;
@@ -58,6 +58,6 @@ impl Cluster {
         let (generation, count) = (self.queue.generation() + 1, tree.paths().count());
         self.replant(tree, generation);
         let message = format!("generation {generation}, {count} queues, from the configuration");
-        log_queue(Level::Normal, Reason::QueuesSet, &QueuePath::root(), message, ctx);
+        log_queue(LogSeverity::Normal, Reason::QueuesSet, &QueuePath::root(), message, ctx);
     }
 }

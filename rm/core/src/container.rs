@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 use headroom_types::{Bytes, ContainerId, ExitReport, NodeId, RequestId, Resource, StopCause, Tick, UnixMillis};
 
-use crate::event::{Launch, Phase, RunOrder};
-use crate::size::{self, Sized};
+use crate::event::{ContainerLaunch, ContainerPhase, RunOrder};
+use crate::size::{self, VersionedSize};
 use crate::table::Row;
 
 /// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ContainerState {
     /// Granted; its node has not reported it.
     Allocated,
     /// Its node prepares it.
@@ -49,7 +49,7 @@ pub enum State {
 
 /// Input of the container state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ContainerEvent {
     /// Its node prepares it.
     Preparing,
     /// Its program runs.
@@ -66,7 +66,7 @@ pub enum Event {
 
 /// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ContainerAction {
     /// Its program runs for the first time.
     Started,
     /// Its node must stop it.
@@ -80,106 +80,106 @@ pub enum Act {
 /// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("container in state {state:?} cannot take {event:?}")]
-pub struct Illegal {
+pub struct InvalidContainerEvent {
     /// State before the event.
-    pub state: State,
+    pub state: ContainerState,
     /// Rejected event.
-    pub event: Event,
+    pub event: ContainerEvent,
 }
 
 /// The only place where a container's state changes.
-pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illegal> {
+pub fn on(state: ContainerState, event: ContainerEvent, out: &mut Vec<ContainerAction>) -> Result<ContainerState, InvalidContainerEvent> {
     match &state {
-        State::Allocated | State::Launching => match event {
-            Event::Preparing => Ok(State::Launching),
-            Event::Running => {
-                out.push(Act::Started);
-                Ok(State::Running)
+        ContainerState::Allocated | ContainerState::Launching => match event {
+            ContainerEvent::Preparing => Ok(ContainerState::Launching),
+            ContainerEvent::Running => {
+                out.push(ContainerAction::Started);
+                Ok(ContainerState::Running)
             }
-            Event::Ending => Ok(State::Stopping { asked: None }),
-            Event::Stop(cause) => Ok(stop(cause, out)),
-            Event::Exited(report) => Ok(ended(report, out)), // it ran between two reports
-            Event::Acked => Err(Illegal { state, event }),
+            ContainerEvent::Ending => Ok(ContainerState::Stopping { asked: None }),
+            ContainerEvent::Stop(cause) => Ok(stop(cause, out)),
+            ContainerEvent::Exited(report) => Ok(ended(report, out)), // it ran between two reports
+            ContainerEvent::Acked => Err(InvalidContainerEvent { state, event }),
         },
-        State::Running => match event {
+        ContainerState::Running => match event {
             // an older report, or a repeated heartbeat
-            Event::Preparing | Event::Running => Ok(state),
-            Event::Ending => Ok(State::Stopping { asked: None }),
-            Event::Stop(cause) => Ok(stop(cause, out)),
-            Event::Exited(report) => Ok(ended(report, out)),
-            Event::Acked => Err(Illegal { state, event }),
+            ContainerEvent::Preparing | ContainerEvent::Running => Ok(state),
+            ContainerEvent::Ending => Ok(ContainerState::Stopping { asked: None }),
+            ContainerEvent::Stop(cause) => Ok(stop(cause, out)),
+            ContainerEvent::Exited(report) => Ok(ended(report, out)),
+            ContainerEvent::Acked => Err(InvalidContainerEvent { state, event }),
         },
-        State::Stopping { asked } => match event {
-            Event::Preparing | Event::Running | Event::Ending => Ok(state), // it takes a while
-            Event::Stop(cause) if asked.is_none() => Ok(stop(cause, out)),
-            Event::Stop(_) => Ok(state), // already asked
-            Event::Exited(report) => Ok(ended(report, out)),
-            Event::Acked => Err(Illegal { state, event }),
+        ContainerState::Stopping { asked } => match event {
+            ContainerEvent::Preparing | ContainerEvent::Running | ContainerEvent::Ending => Ok(state), // it takes a while
+            ContainerEvent::Stop(cause) if asked.is_none() => Ok(stop(cause, out)),
+            ContainerEvent::Stop(_) => Ok(state), // already asked
+            ContainerEvent::Exited(report) => Ok(ended(report, out)),
+            ContainerEvent::Acked => Err(InvalidContainerEvent { state, event }),
         },
-        State::Exited { report } => match event {
+        ContainerState::Exited { report } => match event {
             // a lost node has registered again with the container
-            Event::Preparing | Event::Running => {
-                out.push(Act::TellStop(StopCause::Asked));
+            ContainerEvent::Preparing | ContainerEvent::Running => {
+                out.push(ContainerAction::TellStop(StopCause::Asked));
                 Ok(state)
             }
             // late events are allowed
-            Event::Ending | Event::Stop(_) | Event::Exited(_) => Ok(state),
-            Event::Acked => {
-                out.push(Act::Forget);
-                Ok(State::Done { report: report.clone() })
+            ContainerEvent::Ending | ContainerEvent::Stop(_) | ContainerEvent::Exited(_) => Ok(state),
+            ContainerEvent::Acked => {
+                out.push(ContainerAction::Forget);
+                Ok(ContainerState::Done { report: report.clone() })
             }
         },
-        State::Done { .. } => match event {
-            Event::Preparing | Event::Running | Event::Ending | Event::Stop(_) | Event::Exited(_) | Event::Acked => Ok(state),
+        ContainerState::Done { .. } => match event {
+            ContainerEvent::Preparing | ContainerEvent::Running | ContainerEvent::Ending | ContainerEvent::Stop(_) | ContainerEvent::Exited(_) | ContainerEvent::Acked => Ok(state),
         },
     }
 }
 
-fn stop(cause: StopCause, out: &mut Vec<Act>) -> State {
-    out.push(Act::TellStop(cause));
-    State::Stopping { asked: Some(cause) }
+fn stop(cause: StopCause, out: &mut Vec<ContainerAction>) -> ContainerState {
+    out.push(ContainerAction::TellStop(cause));
+    ContainerState::Stopping { asked: Some(cause) }
 }
 
-fn ended(report: Arc<ExitReport>, out: &mut Vec<Act>) -> State {
-    out.push(Act::Ended(report.clone()));
-    State::Exited { report }
+fn ended(report: Arc<ExitReport>, out: &mut Vec<ContainerAction>) -> ContainerState {
+    out.push(ContainerAction::Ended(report.clone()));
+    ContainerState::Exited { report }
 }
 
-impl State {
+impl ContainerState {
     /// State name that users see.
     pub fn as_str(&self) -> &'static str {
         match self {
-            State::Allocated => "allocated",
-            State::Launching => "launching",
-            State::Running => "running",
-            State::Stopping { .. } => "stopping",
-            State::Exited { .. } | State::Done { .. } => "exited",
+            ContainerState::Allocated => "allocated",
+            ContainerState::Launching => "launching",
+            ContainerState::Running => "running",
+            ContainerState::Stopping { .. } => "stopping",
+            ContainerState::Exited { .. } | ContainerState::Done { .. } => "exited",
         }
     }
     /// True while the container takes resources of its node.
     pub fn is_alive(&self) -> bool {
         match self {
-            State::Allocated | State::Launching | State::Running | State::Stopping { .. } => true,
-            State::Exited { .. } | State::Done { .. } => false,
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => true,
+            ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
         }
     }
     /// Exit report, once the container has ended.
     pub fn report(&self) -> Option<&Arc<ExitReport>> {
         match self {
-            State::Exited { report } | State::Done { report } => Some(report),
-            State::Allocated | State::Launching | State::Running | State::Stopping { .. } => None,
+            ContainerState::Exited { report } | ContainerState::Done { report } => Some(report),
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => None,
         }
     }
 }
 
 /// Converts a phase that a node reports into an event. `None` for an end, which is an event only
 /// with its report.
-pub fn seen(phase: Phase) -> Option<Event> {
+pub fn seen(phase: ContainerPhase) -> Option<ContainerEvent> {
     match phase {
-        Phase::Preparing | Phase::Starting => Some(Event::Preparing),
-        Phase::Running => Some(Event::Running),
-        Phase::Stopping => Some(Event::Ending),
-        Phase::Exited => None,
+        ContainerPhase::Preparing | ContainerPhase::Starting => Some(ContainerEvent::Preparing),
+        ContainerPhase::Running => Some(ContainerEvent::Running),
+        ContainerPhase::Stopping => Some(ContainerEvent::Ending),
+        ContainerPhase::Exited => None,
     }
 }
 
@@ -199,13 +199,13 @@ pub struct Container {
     /// Version of the current size; 1 for the size of the grant.
     pub version: u32,
     /// State of an ordered resize.
-    pub sizing: size::State,
+    pub sizing: size::ResizeState,
     /// Latest version that was ordered or reported; each order gets a higher one.
     pub newest: u32,
     /// Time when the resize order was last sent to the node.
     pub size_told: Tick,
     /// Command, environment and files.
-    pub launch: Arc<Launch>,
+    pub launch: Arc<ContainerLaunch>,
     /// User who submitted its application.
     pub user: Arc<str>,
     /// Time of the grant.
@@ -217,7 +217,7 @@ pub struct Container {
     /// Time when it was first ordered to end.
     pub stop_asked: Option<Tick>,
     /// State of the container.
-    pub state: State,
+    pub state: ContainerState,
     /// Row of its application's record; the row does not change while the application has
     /// containers.
     pub(crate) home: Row,
@@ -234,11 +234,11 @@ impl Container {
         RunOrder { app, request, attempt, resource, version, launch, user: self.user.clone(), granted }
     }
     /// Current size.
-    pub fn has(&self) -> Sized {
-        Sized { resource: self.resource.clone(), heap: self.launch.heap, version: self.version }
+    pub fn has(&self) -> VersionedSize {
+        VersionedSize { resource: self.resource.clone(), heap: self.launch.heap, version: self.version }
     }
     /// Records a new current size.
-    pub(crate) fn take_size(&mut self, now: Sized) {
+    pub(crate) fn take_size(&mut self, now: VersionedSize) {
         self.launch = with_heap(&self.launch, now.heap);
         self.newest = self.newest.max(now.version);
         (self.resource, self.version) = (now.resource, now.version);
@@ -249,11 +249,11 @@ impl Container {
     }
 }
 
-fn with_heap(launch: &Arc<Launch>, heap: Option<Bytes>) -> Arc<Launch> {
+fn with_heap(launch: &Arc<ContainerLaunch>, heap: Option<Bytes>) -> Arc<ContainerLaunch> {
     if launch.heap == heap {
         return launch.clone();
     }
-    Arc::new(Launch { heap, ..Launch::clone(launch) })
+    Arc::new(ContainerLaunch { heap, ..ContainerLaunch::clone(launch) })
 }
 
 #[cfg(test)]
@@ -282,21 +282,21 @@ mod tests {
     fn every_cell() {
         let ok = report(ExitReason::Exit { code: 0 });
         let states = [
-            State::Allocated,
-            State::Launching,
-            State::Running,
-            State::Stopping { asked: None },
-            State::Stopping { asked: Some(StopCause::Preempted) },
-            State::Exited { report: ok.clone() },
-            State::Done { report: ok.clone() },
+            ContainerState::Allocated,
+            ContainerState::Launching,
+            ContainerState::Running,
+            ContainerState::Stopping { asked: None },
+            ContainerState::Stopping { asked: Some(StopCause::Preempted) },
+            ContainerState::Exited { report: ok.clone() },
+            ContainerState::Done { report: ok.clone() },
         ];
         let events = [
-            Event::Preparing,
-            Event::Running,
-            Event::Ending,
-            Event::Stop(StopCause::Asked),
-            Event::Exited(report(ExitReason::NodeLost)),
-            Event::Acked,
+            ContainerEvent::Preparing,
+            ContainerEvent::Running,
+            ContainerEvent::Ending,
+            ContainerEvent::Stop(StopCause::Asked),
+            ContainerEvent::Exited(report(ExitReason::NodeLost)),
+            ContainerEvent::Acked,
         ];
         let table = [
             "L Rr S Ss Ee !", // Allocated
@@ -313,19 +313,19 @@ mod tests {
                 let mut got = match on(state.clone(), event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
-                    Ok(State::Allocated) => "A".to_owned(),
-                    Ok(State::Launching) => "L".to_owned(),
-                    Ok(State::Running) => "R".to_owned(),
-                    Ok(State::Stopping { .. }) => "S".to_owned(),
-                    Ok(State::Exited { .. }) => "E".to_owned(),
-                    Ok(State::Done { .. }) => "D".to_owned(),
+                    Ok(ContainerState::Allocated) => "A".to_owned(),
+                    Ok(ContainerState::Launching) => "L".to_owned(),
+                    Ok(ContainerState::Running) => "R".to_owned(),
+                    Ok(ContainerState::Stopping { .. }) => "S".to_owned(),
+                    Ok(ContainerState::Exited { .. }) => "E".to_owned(),
+                    Ok(ContainerState::Done { .. }) => "D".to_owned(),
                 };
                 for act in &out {
                     got.push(match act {
-                        Act::Started => 'r',
-                        Act::TellStop(_) => 's',
-                        Act::Ended(_) => 'e',
-                        Act::Forget => 'f',
+                        ContainerAction::Started => 'r',
+                        ContainerAction::TellStop(_) => 's',
+                        ContainerAction::Ended(_) => 'e',
+                        ContainerAction::Forget => 'f',
                     });
                 }
                 assert_eq!(got, cell, "{state:?} × {event:?}");

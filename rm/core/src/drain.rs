@@ -24,12 +24,12 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMillis};
 
-use crate::cluster::{Cluster, Ctx};
+use crate::cluster::{Cluster, StepContext};
 use crate::container;
-use crate::event::{AfterDrain, Answer, Level, Refusal, UpdateKind};
+use crate::event::{AfterDrain, CallAnswer, LogSeverity, CallRefusal, UpdateKind};
 use crate::node::{self, Node};
-use crate::save::{NodeMark, Save};
-use crate::timer::Key;
+use crate::save::{NodeMark, DurableRecord};
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Drain mark of a node, also of a node that is not registered.
@@ -55,41 +55,41 @@ impl Cluster {
         within: Option<Duration>,
         reason: String,
         then: AfterDrain,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let known = self.marks.get(id);
         if known.is_none() && !self.nodes.contains_key(id) {
-            return Err(Refusal::NoSuchNode(id.clone()));
+            return Err(CallRefusal::NoSuchNode(id.clone()));
         }
         let until = within.map(|within| UnixMillis(ctx.wall.0.saturating_add(millis(within))));
         // the latest order applies; a drained node stays drained
         let drained = known.is_some_and(|mark| mark.drained);
         let time = within.map_or_else(|| "for ever".to_owned(), |within| format!("within {} s", within.as_secs()));
-        ctx.log_node(Level::Normal, Reason::NodeDraining, id, format!("to be empty {time}: {reason}"));
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDraining, id, format!("to be empty {time}: {reason}"));
         self.put_mark(id, NodeMark { reason, until, then, drained }, ctx);
         if then == AfterDrain::Stay {
-            self.node_event(id, node::Event::Welcome, ctx);
+            self.node_event(id, node::NodeEvent::Welcome, ctx);
         }
         self.reindex(id);
         for app in self.apps_on(id) {
             self.tell_of_drain(id, &app, ctx);
         }
         self.settle_mark(id, ctx);
-        Ok(Answer::Done)
+        Ok(CallAnswer::Done)
     }
 
-    pub(crate) fn undrain(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn undrain(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if self.marks.remove(id).is_none() {
             let here = self.nodes.contains_key(id);
-            return if here { Ok(Answer::Done) } else { Err(Refusal::NoSuchNode(id.clone())) };
+            return if here { Ok(CallAnswer::Done) } else { Err(CallRefusal::NoSuchNode(id.clone())) };
         }
-        ctx.save(Save::MarkGone(id.clone()));
-        ctx.log_node(Level::Normal, Reason::NodeUndrained, id, "takes work again".into());
-        self.timers.cancel(&Key::Drain(id.clone()));
-        self.node_event(id, node::Event::Welcome, ctx);
+        ctx.save(DurableRecord::MarkGone(id.clone()));
+        ctx.log_node(LogSeverity::Normal, Reason::NodeUndrained, id, "takes work again".into());
+        self.timers.cancel(&TimerKey::Drain(id.clone()));
+        self.node_event(id, node::NodeEvent::Welcome, ctx);
         self.reindex(id);
         self.room_changed = true;
-        Ok(Answer::Done)
+        Ok(CallAnswer::Done)
     }
 
     /// Restores drain marks from the store.
@@ -104,24 +104,24 @@ impl Cluster {
         match mark.until.filter(|_| !mark.drained) {
             Some(until) => {
                 let at = Tick(until.0.saturating_sub(self.settings.unix_at_zero.0));
-                self.timers.set(Key::Drain(id.clone()), at.max(now));
+                self.timers.set(TimerKey::Drain(id.clone()), at.max(now));
             }
-            None => self.timers.cancel(&Key::Drain(id.clone())),
+            None => self.timers.cancel(&TimerKey::Drain(id.clone())),
         }
     }
 
     /// Handles the deadline of a drain.
-    pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn drain_due(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let left = self.alive_on(id).len();
         if left > 0 {
-            ctx.log_node(Level::Normal, Reason::DrainDeadline, id, format!("{left} containers are left and are stopped"));
+            ctx.log_node(LogSeverity::Normal, Reason::DrainDeadline, id, format!("{left} containers are left and are stopped"));
         }
         self.settle_mark(id, ctx);
     }
 
     /// Advances a drain: stops the remaining containers after the deadline, and marks an empty node
     /// as drained.
-    pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn settle_mark(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let Some(mark) = self.marks.get(id) else { return }; // the usual case
         let Some(node) = self.nodes.get(id) else { return };
         let alive = self.alive_on(id);
@@ -131,7 +131,7 @@ impl Cluster {
         let mut mark = mark.clone();
         if over {
             for container in &alive {
-                self.container_event(container, container::Event::Stop(StopCause::Preempted), ctx);
+                self.container_event(container, container::ContainerEvent::Stop(StopCause::Preempted), ctx);
             }
         }
         if !alive.is_empty() && mark.drained {
@@ -142,48 +142,48 @@ impl Cluster {
             self.drained(id, mark, ctx);
         } else if mark.drained && mark.then == AfterDrain::Decommission {
             // an operator drained it first and decommissions it now
-            self.node_event(id, node::Event::Left, ctx);
+            self.node_event(id, node::NodeEvent::Left, ctx);
         }
     }
 
-    fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut Ctx<'_>) {
+    fn drained(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
         let leaves = mark.then == AfterDrain::Decommission;
-        ctx.log_node(Level::Normal, Reason::NodeDrained, id, "has no containers any more".into());
+        ctx.log_node(LogSeverity::Normal, Reason::NodeDrained, id, "has no containers any more".into());
         self.put_mark(id, mark, ctx);
         if leaves {
-            self.node_event(id, node::Event::Left, ctx);
+            self.node_event(id, node::NodeEvent::Left, ctx);
         }
     }
 
     /// Removes a decommissioned node from the members.
-    pub(crate) fn dismissed(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn dismissed(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         ctx.log_node(
-            Level::Normal,
+            LogSeverity::Normal,
             Reason::NodeDecommissioned,
             id,
             "is no member any more; undrain it to let it come back".into(),
         );
-        self.timers.cancel(&Key::Node(id.clone()));
+        self.timers.cancel(&TimerKey::Node(id.clone()));
         self.close_node(id, ctx);
         self.reindex(id);
     }
 
     /// Marks a node as drained that did not register after a restart: its containers are lost.
-    pub(crate) fn missing_is_empty(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn missing_is_empty(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let Some(mut mark) = self.marks.get(id).filter(|mark| !mark.drained).cloned() else { return };
         mark.drained = true;
         self.drained(id, mark, ctx);
     }
 
     /// Sends the drain deadline of a node to a master that has containers on it.
-    pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn tell_of_drain(&mut self, id: &NodeId, app: &AppId, ctx: &mut StepContext<'_>) {
         if let Some(until) = self.marks.get(id).map(|mark| mark.until) {
             self.update(app, UpdateKind::NodeDraining { node: id.clone(), until }, ctx);
         }
     }
 
-    fn put_mark(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut Ctx<'_>) {
-        ctx.save(Save::Mark { node: id.clone(), mark: mark.clone() });
+    fn put_mark(&mut self, id: &NodeId, mark: NodeMark, ctx: &mut StepContext<'_>) {
+        ctx.save(DurableRecord::Mark { node: id.clone(), mark: mark.clone() });
         self.set_deadline(id, &mark, ctx.now);
         self.marks.insert(id.clone(), mark);
     }

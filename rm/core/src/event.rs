@@ -18,16 +18,16 @@ use headroom_types::{
     UnixMillis,
 };
 
-pub use log::{Level, LogLine, Object, Words};
-pub use refusal::Refusal;
-pub use report::{Health, Phase, RefusedSize, Registration, Report, Seen};
-pub use traits::{Cordon, Exclusive, TagChange, Traits};
-pub use update::{Granted, Update, UpdateKind};
+pub use log::{LogSeverity, LogLine, LogObject, LogMessage};
+pub use refusal::CallRefusal;
+pub use report::{NodeHealth, ContainerPhase, RefusedSize, NodeRegistration, NodeHeartbeat, ReportedContainer};
+pub use traits::{Cordon, Exclusive, TagChange, NodeProperties};
+pub use update::{GrantedContainer, MasterUpdate, UpdateKind};
 
-use crate::ask::Ask;
+use crate::ask::ContainerRequest;
 use crate::cluster::Settings;
-use crate::queue::spec::{Gate, Tree};
-use crate::save::Save;
+use crate::queue::spec::{QueueState, QueueTree};
+use crate::save::DurableRecord;
 use crate::tags::Tagged;
 
 /// Number of a call; its answer carries the same number.
@@ -36,13 +36,13 @@ pub struct CallId(pub u64);
 
 /// Input of the core.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum ClusterEvent {
     /// A call; exactly one [`Effect::Answer`] with the same `call` follows.
     Call {
         /// Number of the call.
         call: CallId,
         /// The call.
-        what: Call,
+        what: ClusterCall,
     },
     /// Time has passed: due deadlines take effect.
     Time,
@@ -53,9 +53,9 @@ pub enum Event {
 
 /// A call to the core.
 #[derive(Clone, Debug)]
-pub enum Call {
+pub enum ClusterCall {
     /// Submits an application.
-    Submit(Box<NewApp>),
+    Submit(Box<AppSubmission>),
     /// Reserves an application number for a later submission.
     Reserve,
     /// Submits an application under a reserved number.
@@ -63,7 +63,7 @@ pub enum Call {
         /// The number.
         number: u32,
         /// The application.
-        app: Box<NewApp>,
+        app: Box<AppSubmission>,
     },
     /// Ends an application.
     Kill {
@@ -77,7 +77,7 @@ pub enum Call {
         /// The application.
         app: AppId,
         /// Whether the call is a dry run.
-        how: How,
+        how: DryRun,
     },
     /// Registers a master.
     RegisterMaster {
@@ -87,15 +87,15 @@ pub enum Call {
         url: Option<String>,
     },
     /// Heartbeat of a master, with all its changes.
-    Sync(Box<Sync>),
+    Sync(Box<MasterHeartbeat>),
     /// Adds or changes one container request.
     Ask {
         /// The application.
         app: AppId,
         /// The request.
-        ask: Box<Ask>,
+        ask: Box<ContainerRequest>,
         /// Whether the call is a dry run.
-        how: How,
+        how: DryRun,
     },
     /// Withdraws a request.
     Withdraw {
@@ -123,14 +123,14 @@ pub enum Call {
         /// The node.
         node: NodeId,
         /// Report of the node.
-        facts: Box<Registration>,
+        facts: Box<NodeRegistration>,
     },
     /// Heartbeat of a node.
     Report {
         /// The node.
         node: NodeId,
         /// Report of the node.
-        report: Box<Report>,
+        report: Box<NodeHeartbeat>,
     },
     /// Resizes a container.
     Resize {
@@ -139,26 +139,26 @@ pub enum Call {
         /// Version that the caller expects; another one is a conflict. `None` for any version.
         version: Option<u32>,
         /// Desired size.
-        size: Size,
+        size: ContainerSize,
         /// Whether the call is a dry run.
-        how: How,
+        how: DryRun,
     },
     /// Replaces the queue tree. The call fails as a whole or takes effect immediately.
     SetQueues {
         /// The tree.
-        tree: Box<Tree>,
+        tree: Box<QueueTree>,
         /// Generation that the caller expects; another one is a conflict. `None` for any
         /// generation.
         generation: Option<u64>,
         /// Whether the call is a dry run.
-        how: How,
+        how: DryRun,
     },
     /// Sets the state of a queue: open, paused, draining or closed.
     SetGate {
         /// The queue.
         queue: QueuePath,
         /// New state.
-        gate: Gate,
+        gate: QueueState,
     },
     /// Changes the queue, priority or lifetime of an application.
     ChangeApp {
@@ -201,7 +201,7 @@ pub enum Call {
         /// Changes; everything else stays.
         change: Box<TagChange>,
         /// Whether the call is a dry run.
-        how: How,
+        how: DryRun,
     },
     /// Applies new settings, as far as a running cluster can change them.
     Configure(Box<Settings>),
@@ -209,7 +209,7 @@ pub enum Call {
 
 /// Whether a call changes anything or only returns the result of the change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum How {
+pub enum DryRun {
     /// The call takes effect.
     #[default]
     Really,
@@ -219,7 +219,7 @@ pub enum How {
 
 /// A size with its heap budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Size {
+pub struct ContainerSize {
     /// The whole size.
     pub resource: Resource,
     /// Heap budget within it; `None` keeps the current one. Bytes.
@@ -247,7 +247,7 @@ pub enum AfterDrain {
 
 /// Application as submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewApp {
+pub struct AppSubmission {
     /// Name for users.
     pub name: Name,
     /// Leaf queue.
@@ -259,20 +259,20 @@ pub struct NewApp {
     /// Longest lifetime.
     pub lifetime: Option<Duration>,
     /// Kind of master.
-    pub master: Master,
+    pub master: MasterKind,
     /// Idempotency key: a submission with a known key returns the known application.
     pub key: Option<String>,
 }
 
 /// Kind of an application's master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Master {
+pub enum MasterKind {
     /// The resource manager runs the master in a container.
     Managed {
         /// Its size.
         resource: Resource,
         /// Command, environment and files.
-        launch: Arc<Launch>,
+        launch: Arc<ContainerLaunch>,
         /// Charged attempts after which the application fails.
         max_attempts: u32,
     },
@@ -282,7 +282,7 @@ pub enum Master {
 
 /// Launch of a container. The core reads only `heap` and forwards the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launch {
+pub struct ContainerLaunch {
     /// Program and arguments.
     pub command: Vec<String>,
     /// Environment.
@@ -305,7 +305,7 @@ pub struct Launch {
 
 /// Heartbeat of a master.
 #[derive(Clone, Debug)]
-pub struct Sync {
+pub struct MasterHeartbeat {
     /// Attempt of the application.
     pub attempt: AttemptId,
     /// Incarnation of the resource manager to which the master is connected.
@@ -313,7 +313,7 @@ pub struct Sync {
     /// Cursor of the latest update that the master has processed.
     pub ack: u64,
     /// New or changed requests.
-    pub asks: Vec<Ask>,
+    pub asks: Vec<ContainerRequest>,
     /// Requests to withdraw.
     pub withdraw: Vec<RequestId>,
     /// Containers to stop.
@@ -336,13 +336,13 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// A record that must be durable before any later effect is carried out.
-    Save(Box<Save>),
+    Save(Box<DurableRecord>),
     /// The answer to a call.
     Answer {
         /// Number of the call.
         call: CallId,
         /// The answer.
-        answer: Answered,
+        answer: CallResult,
     },
     /// Command for a node about one container.
     Tell {
@@ -351,14 +351,14 @@ pub enum Effect {
         /// The container.
         container: ContainerId,
         /// The command.
-        want: Want,
+        want: ContainerCommand,
     },
     /// Update for a master.
     Update {
         /// The application.
         app: AppId,
         /// The update.
-        update: Update,
+        update: MasterUpdate,
     },
     /// End of the updates of an application.
     UpdatesEnd {
@@ -375,11 +375,11 @@ pub enum Effect {
 }
 
 /// Result of a call.
-pub type Answered = Result<Answer, Refusal>;
+pub type CallResult = Result<CallAnswer, CallRefusal>;
 
 /// Answer to an accepted call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallAnswer {
     /// The application exists.
     Submitted {
         /// Its id.
@@ -399,21 +399,21 @@ pub enum Answer {
         /// Largest container that any node could ever hold.
         largest: Resource,
         /// Live containers, without the master's own.
-        containers: Vec<Granted>,
+        containers: Vec<GrantedContainer>,
         /// Cursor before the first update that follows.
         cursor: u64,
     },
     /// The heartbeat was processed.
     Synced {
         /// One verdict per request of the heartbeat.
-        verdicts: Vec<(RequestId, Verdict)>,
+        verdicts: Vec<(RequestId, RequestVerdict)>,
         /// True when the application must stop.
         stop: bool,
     },
     /// The request was accepted.
     Asked {
         /// Verdict on the request.
-        verdict: Verdict,
+        verdict: RequestVerdict,
     },
     /// The size was ordered from the node, or is already in effect.
     Resizing {
@@ -455,7 +455,7 @@ pub enum QueuesFrom {
 
 /// Verdict on a container request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RequestVerdict {
     /// All containers are granted.
     Fits,
     /// Some containers wait.
@@ -474,7 +474,7 @@ pub enum Verdict {
 
 /// Desired state of a container on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum ContainerCommand {
     /// The container must run.
     Run(Box<RunOrder>),
     /// The container must end.
@@ -501,7 +501,7 @@ pub struct RunOrder {
     pub version: u32,
     /// Command, environment and files; empty for a container that was granted in an earlier
     /// incarnation.
-    pub launch: Arc<Launch>,
+    pub launch: Arc<ContainerLaunch>,
     /// User who submitted the application.
     pub user: Arc<str>,
     /// Time of the grant.

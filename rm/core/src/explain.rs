@@ -7,24 +7,24 @@ mod never;
 pub(crate) mod place;
 mod ring;
 
-pub(crate) use ring::Said;
-pub use ring::{Ring, Undecided};
+pub(crate) use ring::SentenceCache;
+pub use ring::{WaitReasonLog, WaitReason};
 
 use std::time::Duration;
 
 use headroom_types::{AppId, NodeId, RequestId, Resource, Tick};
 
 use crate::app::App;
-use crate::ask::Relax;
+use crate::ask::RelaxPolicy;
 use crate::cluster::{Cluster, MAX_UNACKED};
-use crate::event::Verdict;
-use crate::ledger::Part;
+use crate::event::RequestVerdict;
+use crate::ledger::ContainerRole;
 use crate::node;
 use crate::queue::Waiter;
-use crate::sched::Held;
+use crate::sched::GrantBlock;
 use crate::sched::constraint::misfit;
-use crate::sched::fit::{self, Need};
-use crate::sched::locality::Reach;
+use crate::sched::fit::{self, PlacementNeed};
+use crate::sched::locality::LocalityLevel;
 use crate::sched::reserve::Reservation;
 
 /// Most nodes that are listed for one request.
@@ -32,7 +32,7 @@ const MAX_NODES: usize = 50;
 
 /// Reasons why one request waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
+pub struct WaitExplanation {
     /// The request.
     pub request: RequestId,
     /// Size of one container.
@@ -46,12 +46,12 @@ pub struct Why {
     /// Summary of all reasons.
     pub sentence: String,
     /// Nodes, closest first; nodes that cannot be used at all come last.
-    pub nodes: Vec<WhyNode>,
+    pub nodes: Vec<NodeWaitReason>,
 }
 
 /// Reason why a container is not placed on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WhyNode {
+pub struct NodeWaitReason {
     /// The node.
     pub node: NodeId,
     /// Free resources of the node.
@@ -67,7 +67,7 @@ pub struct WhyNode {
 
 impl Cluster {
     /// Reasons why the requests of an application wait.
-    pub fn why(&self, app: &AppId, now: Tick) -> Option<Vec<Why>> {
+    pub fn why(&self, app: &AppId, now: Tick) -> Option<Vec<WaitExplanation>> {
         let app = self.apps.get(app)?;
         let waiting = app.requests.keys().filter(|r| app.missing(r) > 0);
         Some(waiting.filter_map(|request| self.why_request(app, request, now)).collect())
@@ -79,8 +79,8 @@ impl Cluster {
             let ago = now.since(at).as_secs();
             return Some(format!("its time was over {ago} s ago, and what was missing of it then does not come any more"));
         }
-        let need = Need::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
-        let limited = || self.limit_sentence(app, Part::Work, need.size);
+        let need = PlacementNeed::of(app, Some(request)).filter(|_| app.missing(request) > 0)?;
+        let limited = || self.limit_sentence(app, ContainerRole::Work, need.size);
         Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, Some(request), need, now)))
     }
 
@@ -89,13 +89,13 @@ impl Cluster {
         if !self.queue.contains(&Waiter { app: app.id.clone(), request: None }) {
             return None;
         }
-        let need = Need::of(app, None)?;
-        let limited = || self.limit_sentence(app, Part::Master, need.size);
+        let need = PlacementNeed::of(app, None)?;
+        let limited = || self.limit_sentence(app, ContainerRole::Master, need.size);
         Some(self.held_sentence(app, now).or_else(limited).unwrap_or_else(|| self.wait_sentence(app, None, need, now)))
     }
 
     /// Progress of preemption for a request, or else the missing capacity, with notes on its queue.
-    fn wait_sentence(&self, app: &App, request: Option<&RequestId>, need: Need<'_>, now: Tick) -> String {
+    fn wait_sentence(&self, app: &App, request: Option<&RequestId>, need: PlacementNeed<'_>, now: Tick) -> String {
         let waiter = Waiter { app: app.id.clone(), request: request.cloned() };
         let place = self.claim_sentence(&waiter, now).unwrap_or_else(|| self.place_sentence(need, now));
         let loss = self.loss_sentence(&app.id).map(|loss| format!("; {loss}")).unwrap_or_default();
@@ -107,14 +107,14 @@ impl Cluster {
     }
 
     /// Verdict on an accepted request.
-    pub(crate) fn verdict(&self, app: &AppId, request: &RequestId, now: Tick) -> Verdict {
+    pub(crate) fn verdict(&self, app: &AppId, request: &RequestId, now: Tick) -> RequestVerdict {
         let sentence = self.apps.get(app).and_then(|app| self.sentence(app, request, now));
-        sentence.map_or(Verdict::Fits, |sentence| Verdict::Waits { sentence: sentence.into() })
+        sentence.map_or(RequestVerdict::Fits, |sentence| RequestVerdict::Waits { sentence: sentence.into() })
     }
 
     /// Nodes for which an application waits after a restart. `None` when it does not wait for them.
     pub(crate) fn recovery_sentence(&self, app: &App, now: Tick) -> Option<String> {
-        if self.held(app) != Some(Held::Recovery) {
+        if self.held(app) != Some(GrantBlock::Recovery) {
             return None;
         }
         let recovery = self.recovery.as_ref()?;
@@ -130,17 +130,17 @@ impl Cluster {
 
     fn held_sentence(&self, app: &App, now: Tick) -> Option<String> {
         match self.held(app)? {
-            Held::Recovery => self.recovery_sentence(app, now),
-            Held::Unacknowledged => {
+            GrantBlock::Recovery => self.recovery_sentence(app, now),
+            GrantBlock::Unacknowledged => {
                 Some(format!("its master has not acknowledged {MAX_UNACKED} updates, and gets nothing more until it does"))
             }
         }
     }
 
-    fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<Why> {
+    fn why_request(&self, app: &App, request: &RequestId, now: Tick) -> Option<WaitExplanation> {
         let asked = app.requests.get(request)?;
-        let need = Need::of(app, Some(request))?;
-        Some(Why {
+        let need = PlacementNeed::of(app, Some(request))?;
+        Some(WaitExplanation {
             request: request.clone(),
             asks: asked.ask.resource.clone(),
             missing: app.missing(request),
@@ -151,9 +151,9 @@ impl Cluster {
         })
     }
 
-    fn why_nodes(&self, need: Need<'_>, now: Tick) -> Vec<WhyNode> {
+    fn why_nodes(&self, need: PlacementNeed<'_>, now: Tick) -> Vec<NodeWaitReason> {
         let members = self.nodes.values().filter(|n| n.state.is_member());
-        let mut rows: Vec<WhyNode> = members.filter_map(|n| self.why_node(n, need, now)).collect();
+        let mut rows: Vec<NodeWaitReason> = members.filter_map(|n| self.why_node(n, need, now)).collect();
         rows.sort_by(|a, b| (a.out, b.free.memory, b.free.cpus, &a.node).cmp(&(b.out, a.free.memory, a.free.cpus, &b.node)));
         rows.truncate(MAX_NODES);
         rows
@@ -167,7 +167,7 @@ impl Cluster {
         format!("{}{reason}", self.standing(node))
     }
 
-    fn why_node(&self, node: &node::Node, need: Need<'_>, now: Tick) -> Option<WhyNode> {
+    fn why_node(&self, node: &node::Node, need: PlacementNeed<'_>, now: Tick) -> Option<NodeWaitReason> {
         let account = self.ledger.node(&node.id)?;
         let slot = self.index.slot(self.index.ix(&node.id)?)?;
         let (free, offers) = (account.free(), account.offers.clone());
@@ -186,11 +186,11 @@ impl Cluster {
         } else {
             self.of_room(node, need, &free, now)
         };
-        Some(WhyNode { node: node.id.clone(), free, offers, verdict, out })
+        Some(NodeWaitReason { node: node.id.clone(), free, offers, verdict, out })
     }
 
     /// Missing resources or reservation of a node that matches the placement rules.
-    fn of_room(&self, node: &node::Node, need: Need<'_>, free: &Resource, now: Tick) -> String {
+    fn of_room(&self, node: &node::Node, need: PlacementNeed<'_>, free: &Resource, now: Tick) -> String {
         let kept = self.index.ix(&node.id).and_then(|ix| self.reservations.on(ix));
         let own = |kept: &&Reservation| need.of.is_some_and(|(app, request)| app.id == kept.app && *request == kept.request);
         let others = kept.filter(|kept| !own(kept) && !self.room_for_others(&node.id).is_some_and(|room| need.size.fits(room)));
@@ -213,8 +213,8 @@ impl Cluster {
     }
 
     /// Reason why a node with enough free resources is not used yet.
-    fn patience(&self, need: Need<'_>, now: Tick) -> String {
-        match need.of.filter(|_| need.reach != Reach::Anywhere && need.place.relax != Relax::Never) {
+    fn patience(&self, need: PlacementNeed<'_>, now: Tick) -> String {
+        match need.of.filter(|_| need.reach != LocalityLevel::Anywhere && need.place.relax != RelaxPolicy::Never) {
             Some((app, request)) => {
                 format!("has the room; waits {} s more for a place it prefers", self.wait_left(&app.id, request, now))
             }
@@ -224,7 +224,7 @@ impl Cluster {
 
     /// True when a pass could place the container now; the invariants require that no waiter is in
     /// this state after a pass.
-    pub(crate) fn could_place(&self, need: Need<'_>) -> bool {
+    pub(crate) fn could_place(&self, need: PlacementNeed<'_>) -> bool {
         fit::choose(&self.index, need).is_some()
     }
 }

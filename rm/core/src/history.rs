@@ -11,7 +11,7 @@ use crate::table::Table;
 
 /// An ended and acknowledged container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct EndedContainer {
     /// Its id.
     pub container: ContainerId,
     /// Node of the container.
@@ -41,7 +41,7 @@ pub struct Finished {
 pub struct History {
     most: usize,
     order: VecDeque<ContainerId>,
-    by_id: Table<ContainerId, Arc<Finished>>,
+    by_id: Table<ContainerId, Arc<EndedContainer>>,
 }
 
 impl History {
@@ -57,7 +57,7 @@ impl History {
         gone
     }
     /// Adds a container; returns the container that was removed for it.
-    pub fn push(&mut self, finished: Arc<Finished>) -> Option<ContainerId> {
+    pub fn push(&mut self, finished: Arc<EndedContainer>) -> Option<ContainerId> {
         let id = finished.container.clone();
         if self.by_id.insert(id.clone(), finished).is_none() {
             self.order.push_back(id);
@@ -78,11 +78,11 @@ impl History {
         gone.into()
     }
     /// Looks up a container.
-    pub fn get(&self, id: &ContainerId) -> Option<&Finished> {
+    pub fn get(&self, id: &ContainerId) -> Option<&EndedContainer> {
         self.by_id.get(id).map(Arc::as_ref)
     }
     /// All kept containers, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Finished> {
+    pub fn iter(&self) -> impl Iterator<Item = &EndedContainer> {
         self.order.iter().filter_map(|id| self.get(id))
     }
 }

@@ -11,13 +11,13 @@ const MOST: usize = 64;
 
 /// Set of containers, ordered by epoch and number.
 #[derive(Clone, Debug, Default)]
-pub struct Holding {
+pub struct ContainerSet {
     /// No block is empty.
     blocks: Vec<Vec<ContainerId>>,
     len: usize,
 }
 
-impl Holding {
+impl ContainerSet {
     /// Number of containers.
     pub fn len(&self) -> usize {
         self.len
@@ -72,12 +72,12 @@ impl Holding {
     }
 }
 
-impl PartialEq for Holding {
+impl PartialEq for ContainerSet {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
 }
-impl Eq for Holding {}
+impl Eq for ContainerSet {}
 
 fn number(id: &ContainerId) -> (Epoch, u64, u32) {
     (id.epoch, id.seq, id.app.seq())
@@ -94,7 +94,7 @@ mod tests {
         #[test]
         fn holds_what_a_map_holds(ops in proptest::collection::vec((any::<bool>(), 0u64..400), 0..1500)) {
             let id = |n: u64| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(1), seq: n };
-            let (mut holding, mut map) = (Holding::default(), BTreeMap::new());
+            let (mut holding, mut map) = (ContainerSet::default(), BTreeMap::new());
             for (put, n) in ops {
                 if put {
                     holding.insert(id(n));

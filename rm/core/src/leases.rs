@@ -8,23 +8,23 @@ use headroom_types::{
     Tick,
 };
 
-use crate::ask::Life;
+use crate::ask::GrantIncarnation;
 use crate::attempt;
-use crate::cluster::{Cluster, Ctx, MAX_UNACKED, granted};
-use crate::container::{self, Act, Container, Event, State};
-use crate::event::{Answer, Launch, Level, LogLine, Master, Object, Phase, Refusal, Seen, UpdateKind, Want, Words};
-use crate::history::Finished;
-use crate::ledger::Part;
-use crate::save::Save;
-use crate::sched::locality::Reach;
+use crate::cluster::{Cluster, StepContext, MAX_UNACKED, granted};
+use crate::container::{self, ContainerAction, Container, ContainerEvent, ContainerState};
+use crate::event::{CallAnswer, ContainerLaunch, LogSeverity, LogLine, MasterKind, LogObject, ContainerPhase, CallRefusal, ReportedContainer, UpdateKind, ContainerCommand, LogMessage};
+use crate::history::EndedContainer;
+use crate::ledger::ContainerRole;
+use crate::save::DurableRecord;
+use crate::sched::locality::LocalityLevel;
 use crate::sched::part;
 use crate::size;
 use crate::table::Row;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Grants one container of a request on a node with enough free resources.
-    pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn grant_request(&mut self, app_id: &AppId, request: &RequestId, node: &NodeId, ctx: &mut StepContext<'_>) {
         let id = self.next_container_id(app_id);
         let Some(home) = self.apps.row_of(app_id) else { return };
         let Some(asked) = self.apps.at(home).and_then(|app| app.requests.get(request)) else { return };
@@ -35,19 +35,19 @@ impl Cluster {
         let Some(asked) = app.requests.get_mut(request) else { return };
         let waited = ctx.now.since(asked.waiting);
         (asked.waiting, asked.served) = (ctx.now, self.container_seq);
-        asked.reach = Reach::first(&asked.ask.place);
+        asked.reach = LocalityLevel::first(&asked.ask.place);
         let gives_way = asked.reach.next(&asked.ask.place).is_some();
         let whom = (asked.ask.launch.clone(), app.user.clone(), home);
         let c = new_container(id, node, (Some(request.clone()), app.attempt), asked.ask.resource.clone(), whom, ctx);
         app.tallies.entry(request).took();
-        ctx.tell(node, &c.id, Want::Run(Box::new(c.order())));
+        ctx.tell(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
         self.reservations.lately.granted(c.id.seq, &c.resource);
         ctx.log(LogLine {
-            level: Level::Normal,
+            level: LogSeverity::Normal,
             reason: Reason::RequestGranted,
-            object: Object::App(app_id.clone()),
+            object: LogObject::App(app_id.clone()),
             node: Some(node.clone()),
-            words: Words::Granted(request.clone(), c.id.clone(), waited),
+            words: LogMessage::Granted(request.clone(), c.id.clone(), waited),
         });
         app.tell(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
         self.enter(c, ctx);
@@ -61,12 +61,12 @@ impl Cluster {
     }
 
     /// Grants the container of a managed master.
-    pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn grant_master(&mut self, app_id: &AppId, node: &NodeId, ctx: &mut StepContext<'_>) {
         let id = self.next_container_id(app_id);
         let Some(home) = self.apps.row_of(app_id) else { return };
         let Some(app) = self.apps.at_mut(home) else { return };
-        let (Some(size), Master::Managed { launch, .. }) = (app.master.clone(), &app.spec.master) else { return };
-        let mut launch = Launch::clone(launch);
+        let (Some(size), MasterKind::Managed { launch, .. }) = (app.master.clone(), &app.spec.master) else { return };
+        let mut launch = ContainerLaunch::clone(launch);
         launch.heap = size.heap;
         launch.env.insert("HEADROOM_ATTEMPT".to_owned(), app.attempt.to_string());
         app.master_node = Some(node.clone());
@@ -78,13 +78,13 @@ impl Cluster {
         self.queue.remove(&crate::queue::Waiter { app: app_id.clone(), request: None }, &self.ledger);
         self.reservations.lately.granted(c.id.seq, &c.resource);
         self.enter(c, ctx);
-        self.attempt_event(app_id, attempt::Event::Granted(id.clone()), ctx);
+        self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
         self.save_app(app_id, ctx);
-        ctx.log_app(Level::Normal, Reason::MasterLaunched, app_id, message);
-        ctx.tell(node, &id, Want::Run(order));
+        ctx.log_app(LogSeverity::Normal, Reason::MasterLaunched, app_id, message);
+        ctx.tell(node, &id, ContainerCommand::Run(order));
     }
 
-    fn enter(&mut self, c: Container, ctx: &mut Ctx<'_>) {
+    fn enter(&mut self, c: Container, ctx: &mut StepContext<'_>) {
         self.count_in(&c.id, &c.node, part(c.request.as_ref()), c.counted(), ctx);
         if let Some(node) = self.nodes.get_mut(&c.node) {
             node.containers.insert(c.id.clone());
@@ -105,9 +105,9 @@ impl Cluster {
         &mut self,
         id: &ContainerId,
         node: &NodeId,
-        part: Part,
+        part: ContainerRole,
         (size, heap): (Resource, Bytes),
-        ctx: &mut Ctx<'_>,
+        ctx: &mut StepContext<'_>,
     ) {
         if !self.ledger.take(node, &id.app, part, &size, heap) {
             ctx.illegal(format!("{id}: its size {size} cannot be added to {node}"));
@@ -120,9 +120,9 @@ impl Cluster {
         &mut self,
         id: &ContainerId,
         node: &NodeId,
-        part: Part,
+        part: ContainerRole,
         (size, heap): (Resource, Bytes),
-        ctx: &mut Ctx<'_>,
+        ctx: &mut StepContext<'_>,
     ) {
         if !self.ledger.give(node, &id.app, part, &size, heap) {
             ctx.illegal(format!("{id}: its size {size} was not taken on {node}"));
@@ -145,7 +145,7 @@ impl Cluster {
     }
 
     /// Adopts a container of an earlier incarnation that only its node knows.
-    pub(crate) fn adopt(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
+    pub(crate) fn adopt(&mut self, node: &NodeId, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         let origin = (seen.request.clone(), seen.attempt);
         let Some(home) = self.apps.row_of(&seen.container.app) else { return };
         let user = self.apps.at(home).map_or_else(Arc::default, |app| app.user.clone());
@@ -156,11 +156,11 @@ impl Cluster {
         c.version = seen.version;
         c.newest = seen.refused.as_ref().map_or(seen.version, |r| r.version.max(seen.version));
         c.state = match seen.phase {
-            Phase::Preparing | Phase::Starting => State::Launching,
-            Phase::Running => State::Running,
-            Phase::Stopping | Phase::Exited => State::Stopping { asked: None },
+            ContainerPhase::Preparing | ContainerPhase::Starting => ContainerState::Launching,
+            ContainerPhase::Running => ContainerState::Running,
+            ContainerPhase::Stopping | ContainerPhase::Exited => ContainerState::Stopping { asked: None },
         };
-        let (running, id, app_id) = (c.state == State::Running, c.id.clone(), c.id.app.clone());
+        let (running, id, app_id) = (c.state == ContainerState::Running, c.id.clone(), c.id.app.clone());
         if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
             app.tallies.entry(request).took();
             self.update(&app_id, UpdateKind::Allocated(granted(&c, request.clone())), ctx);
@@ -171,27 +171,27 @@ impl Cluster {
         self.enter(c, ctx);
         self.queue.run(&app_id);
         match &seen.request {
-            None => self.attempt_event(&app_id, attempt::Event::Found, ctx),
+            None => self.attempt_event(&app_id, attempt::AttemptEvent::Found, ctx),
             Some(request) => self.requeue(&app_id, request),
         }
         self.tell_of_drain(node, &app_id, ctx);
         if self.apps.get(&app_id).is_some_and(|app| app.state.is_ending()) {
-            self.container_event(&id, Event::Stop(StopCause::Asked), ctx);
+            self.container_event(&id, ContainerEvent::Stop(StopCause::Asked), ctx);
         }
     }
 
     /// Applies an event to a container and carries out the resulting actions.
-    pub(crate) fn container_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
+    pub(crate) fn container_event(&mut self, id: &ContainerId, event: ContainerEvent, ctx: &mut StepContext<'_>) {
         if let Some(row) = self.containers.row_of(id) {
             self.container_event_at(row, event, ctx);
         }
     }
 
     /// Like [`Cluster::container_event`], for a known row.
-    pub(crate) fn container_event_at(&mut self, row: Row, event: Event, ctx: &mut Ctx<'_>) {
+    pub(crate) fn container_event_at(&mut self, row: Row, event: ContainerEvent, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at_mut(row) else { return };
         let mut acts = std::mem::take(&mut self.acts);
-        match container::on(std::mem::replace(&mut c.state, State::Allocated), event, &mut acts) {
+        match container::on(std::mem::replace(&mut c.state, ContainerState::Allocated), event, &mut acts) {
             Ok(next) => c.state = next,
             Err(illegal) => {
                 c.state = illegal.state.clone();
@@ -200,20 +200,20 @@ impl Cluster {
         }
         for act in acts.drain(..) {
             match act {
-                Act::Started => self.container_started(row, ctx),
-                Act::TellStop(cause) => self.tell_stop(row, cause, ctx),
-                Act::Ended(report) => self.container_ended(row, &report, ctx),
-                Act::Forget => self.forget(row, ctx),
+                ContainerAction::Started => self.container_started(row, ctx),
+                ContainerAction::TellStop(cause) => self.tell_stop(row, cause, ctx),
+                ContainerAction::Ended(report) => self.container_ended(row, &report, ctx),
+                ContainerAction::Forget => self.forget(row, ctx),
             }
         }
         self.acts = acts;
     }
 
-    fn tell_stop(&mut self, row: Row, cause: StopCause, ctx: &mut Ctx<'_>) {
+    fn tell_stop(&mut self, row: Row, cause: StopCause, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at_mut(row) else { return };
         c.stop_asked = Some(ctx.now);
         self.stopping.entry(c.node.clone()).or_default().insert(c.id.clone());
-        ctx.tell(&c.node, &c.id, Want::Stop { cause });
+        ctx.tell(&c.node, &c.id, ContainerCommand::Stop { cause });
     }
 
     fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
@@ -224,9 +224,9 @@ impl Cluster {
         }
     }
 
-    fn container_started(&mut self, row: Row, ctx: &mut Ctx<'_>) {
+    fn container_started(&mut self, row: Row, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row) else { return };
-        ctx.log(container_line(Level::Normal, Reason::ContainerStarted, &c.id, &c.node, Words::Runs(c.request.clone())));
+        ctx.log(container_line(LogSeverity::Normal, Reason::ContainerStarted, &c.id, &c.node, LogMessage::Runs(c.request.clone())));
         let Some(app) = self.apps.at_mut(c.home) else { return };
         if c.request.is_some() {
             app.tell(UpdateKind::Running { container: c.id.clone() }, ctx);
@@ -236,19 +236,19 @@ impl Cluster {
         }
     }
 
-    fn container_ended(&mut self, row: Row, report: &Arc<ExitReport>, ctx: &mut Ctx<'_>) {
+    fn container_ended(&mut self, row: Row, report: &Arc<ExitReport>, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row) else { return };
         let (id, node, home) = (c.id.clone(), c.node.clone(), c.home);
-        let (request, counted, settled) = (c.request.clone(), c.counted(), c.sizing == size::State::Settled);
+        let (request, counted, settled) = (c.request.clone(), c.counted(), c.sizing == size::ResizeState::Settled);
         self.no_longer_stopping(&id, &node);
         self.count_out(&id, &node, part(request.as_ref()), counted, ctx);
         if !settled {
-            self.timers.cancel(&Key::Resize(id.clone()));
+            self.timers.cancel(&TimerKey::Resize(id.clone()));
         }
         ctx.log(exit_line(&id, report));
         if report.reason == ExitReason::NodeOom {
             let message = format!("the host ran out of memory and killed {id}");
-            ctx.log_node(Level::Warning, Reason::NodeOom, &report.node, message);
+            ctx.log_node(LogSeverity::Warning, Reason::NodeOom, &report.node, message);
         }
         let Some(app) = self.apps.at_mut(home) else { return };
         match request {
@@ -262,7 +262,7 @@ impl Cluster {
                 tally.ended();
                 if app.state.is_ending() {
                     tally.acked(life(&id, self.epoch));
-                    self.container_event_at(row, Event::Acked, ctx);
+                    self.container_event_at(row, ContainerEvent::Acked, ctx);
                     self.maybe_over(&id.app, ctx);
                 } else {
                     app.tell(UpdateKind::Exited { request, report: report.clone() }, ctx);
@@ -271,9 +271,9 @@ impl Cluster {
             None => {
                 app.runs.exited(&id, report.reason, report.ended);
                 let current = app.is_current_master(&id);
-                self.container_event_at(row, Event::Acked, ctx);
+                self.container_event_at(row, ContainerEvent::Acked, ctx);
                 if current {
-                    self.attempt_event(&id.app, attempt::Event::Exited(report.reason), ctx);
+                    self.attempt_event(&id.app, attempt::AttemptEvent::Exited(report.reason), ctx);
                 }
                 self.maybe_over(&id.app, ctx);
             }
@@ -281,7 +281,7 @@ impl Cluster {
         self.settle_mark(&node, ctx);
     }
 
-    fn forget(&mut self, row: Row, ctx: &mut Ctx<'_>) {
+    fn forget(&mut self, row: Row, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row) else { return };
         let (id, node_id) = (c.id.clone(), c.node.clone());
         if let Some(node) = self.nodes.get_mut(&c.node) {
@@ -290,28 +290,28 @@ impl Cluster {
         if let Some(app) = self.apps.at_mut(c.home) {
             app.containers.remove(&id);
         }
-        if let State::Done { report } = &c.state {
+        if let ContainerState::Done { report } = &c.state {
             let finished = Arc::new(finished(c, report));
-            ctx.save(Save::Container(finished.clone()));
+            ctx.save(DurableRecord::Container(finished.clone()));
             if let Some(oldest) = self.history.push(finished) {
-                ctx.save(Save::ContainerGone(oldest));
+                ctx.save(DurableRecord::ContainerGone(oldest));
             }
         }
         self.containers.drop_row(&id);
         self.no_longer_stopping(&id, &node_id);
-        ctx.tell(&node_id, &id, Want::Forget);
+        ctx.tell(&node_id, &id, ContainerCommand::Forget);
         self.settle_mark(&node_id, ctx);
     }
 
     /// Queues an update for a master, unless its application is ending.
-    pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut Ctx<'_>) {
+    pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut StepContext<'_>) {
         if let Some(app) = self.apps.get_mut(app_id) {
             app.tell(what, ctx);
         }
     }
 
     /// Processes a master's acknowledgement of every update up to `cursor`.
-    pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut Ctx<'_>) {
+    pub(crate) fn ack_updates(&mut self, app_id: &AppId, cursor: u64, ctx: &mut StepContext<'_>) {
         let Some(row) = self.apps.row_of(app_id) else { return };
         let was_held = self.apps.at(row).is_some_and(|app| app.updates.len() >= MAX_UNACKED);
         while let Some(update) = self.apps.at_mut(row).and_then(|app| app.updates.take_acked(cursor)) {
@@ -320,25 +320,25 @@ impl Cluster {
                     let life = life(&report.container, self.epoch);
                     app.tallies.entry(&request).acked(life);
                 }
-                self.container_event(&report.container, Event::Acked, ctx);
+                self.container_event(&report.container, ContainerEvent::Acked, ctx);
             }
         }
         self.room_changed |= was_held;
     }
 
     /// Stops one container on request.
-    pub(crate) fn stop_container(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn stop_container(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if !self.containers.contains_key(id) {
             let over = self.history.get(id).is_some();
-            return if over { Ok(Answer::Done) } else { Err(Refusal::NoSuchContainer(id.clone())) };
+            return if over { Ok(CallAnswer::Done) } else { Err(CallRefusal::NoSuchContainer(id.clone())) };
         }
-        self.container_event(id, Event::Stop(StopCause::Asked), ctx);
-        Ok(Answer::Done)
+        self.container_event(id, ContainerEvent::Stop(StopCause::Asked), ctx);
+        Ok(CallAnswer::Done)
     }
 
     /// Creates an exit report for an end that no node reported: the node is lost, or has lost the
     /// container.
-    pub(crate) fn invent_exit(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut Ctx<'_>) {
+    pub(crate) fn invent_exit(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get(id) else { return };
         let Some(node) = self.nodes.get(&c.node) else { return };
         let mut evidence = Evidence::empty(node.enforcer);
@@ -355,7 +355,7 @@ impl Cluster {
             log_tail: String::new(),
             tasks: Vec::new(),
         };
-        self.container_event(id, Event::Exited(Arc::new(report)), ctx);
+        self.container_event(id, ContainerEvent::Exited(Arc::new(report)), ctx);
     }
 
     /// Updates the index entry of a node from the ledger and the node's state.
@@ -374,7 +374,7 @@ impl Cluster {
 
     /// Restarts the heartbeat timeout of the master.
     pub(crate) fn expect_master(&mut self, app: &AppId, now: Tick) {
-        self.timers.set(crate::timer::Key::Master(app.clone()), now.plus(self.settings.master_silence));
+        self.timers.set(crate::timer::TimerKey::Master(app.clone()), now.plus(self.settings.master_silence));
     }
 }
 
@@ -383,8 +383,8 @@ fn new_container(
     node: &NodeId,
     (request, attempt): (Option<RequestId>, u32),
     resource: Resource,
-    (launch, user, home): (Arc<Launch>, Arc<str>, Row),
-    ctx: &Ctx<'_>,
+    (launch, user, home): (Arc<ContainerLaunch>, Arc<str>, Row),
+    ctx: &StepContext<'_>,
 ) -> Container {
     let granted = ctx.wall;
     let node = node.clone();
@@ -395,7 +395,7 @@ fn new_container(
         attempt,
         resource,
         version: 1,
-        sizing: size::State::Settled,
+        sizing: size::ResizeState::Settled,
         newest: 1,
         size_told: ctx.now,
         launch,
@@ -404,17 +404,17 @@ fn new_container(
         used: None,
         seen: None,
         stop_asked: None,
-        state: State::Allocated,
+        state: ContainerState::Allocated,
         home,
     }
 }
 
-fn life(id: &ContainerId, now: Epoch) -> Life {
-    if id.epoch == now { Life::This } else { Life::Earlier }
+fn life(id: &ContainerId, now: Epoch) -> GrantIncarnation {
+    if id.epoch == now { GrantIncarnation::This } else { GrantIncarnation::Earlier }
 }
 
-fn finished(c: &Container, report: &ExitReport) -> Finished {
-    Finished {
+fn finished(c: &Container, report: &ExitReport) -> EndedContainer {
+    EndedContainer {
         container: c.id.clone(),
         node: c.node.clone(),
         request: c.request.clone(),
@@ -438,19 +438,19 @@ fn because(report: &ExitReport) -> String {
     diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
 }
 
-pub(crate) fn container_line(level: Level, reason: Reason, id: &ContainerId, node: &NodeId, words: impl Into<Words>) -> LogLine {
-    LogLine { level, reason, object: Object::Container(id.clone()), node: Some(node.clone()), words: words.into() }
+pub(crate) fn container_line(level: LogSeverity, reason: Reason, id: &ContainerId, node: &NodeId, words: impl Into<LogMessage>) -> LogLine {
+    LogLine { level, reason, object: LogObject::Container(id.clone()), node: Some(node.clone()), words: words.into() }
 }
 
 fn exit_line(id: &ContainerId, report: &ExitReport) -> LogLine {
     let (level, word) = match report.reason.charge() {
-        Charge::Memory => (Level::Warning, Reason::OomKilled),
-        Charge::Plain => (Level::Warning, Reason::ContainerExited),
-        Charge::Free if report.reason == ExitReason::Stopped => (Level::Normal, Reason::ContainerExited),
-        Charge::Free => (Level::Warning, Reason::ContainerExited),
-        Charge::Success => (Level::Normal, Reason::ContainerExited),
+        Charge::Memory => (LogSeverity::Warning, Reason::OomKilled),
+        Charge::Plain => (LogSeverity::Warning, Reason::ContainerExited),
+        Charge::Free if report.reason == ExitReason::Stopped => (LogSeverity::Normal, Reason::ContainerExited),
+        Charge::Free => (LogSeverity::Warning, Reason::ContainerExited),
+        Charge::Success => (LogSeverity::Normal, Reason::ContainerExited),
     };
-    container_line(level, word, id, &report.node, Words::Ended(report.reason))
+    container_line(level, word, id, &report.node, LogMessage::Ended(report.reason))
 }
 
 /// Numbers of live and ended containers per request of an application; for the invariants.

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_types::{AppId, Bytes, Cpus, Extra, NodeId, Resource};
+use headroom_types::{AppId, Bytes, Cpus, ExtraResources, NodeId, Resource};
 
 use crate::queue::QueueIx;
-use crate::table::Sorted;
+use crate::table::SortedTable;
 
 /// Account of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct NodeAccount {
     /// Offered resources.
     pub offers: Resource,
     /// Allocated resources.
@@ -27,7 +27,7 @@ pub struct Account {
     pub overdrawn: bool,
 }
 
-impl Account {
+impl NodeAccount {
     /// Capacity for all containers of the node.
     pub fn capacity(&self) -> Resource {
         Resource { memory: self.offers.memory.saturating_sub(self.unattributed), ..self.offers.clone() }
@@ -39,7 +39,7 @@ impl Account {
             (name.clone(), n.saturating_sub(used))
         });
         // usually there are none, and the check is cheaper than an empty collection
-        let extra = if self.offers.extra.is_none() { Extra::default() } else { extra.collect() };
+        let extra = if self.offers.extra.is_none() { ExtraResources::default() } else { extra.collect() };
         Resource {
             memory: self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory),
             cpus: Cpus::from_milli(self.offers.cpus.milli().saturating_sub(self.allocated.cpus.milli())),
@@ -50,7 +50,7 @@ impl Account {
 
 /// Account of one application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct AppAccount {
     /// Live containers.
     pub containers: u32,
     /// Allocated resources of all containers.
@@ -87,7 +87,7 @@ pub struct UserAccount {
 
 /// Role of a container in its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ContainerRole {
     /// Container of the master.
     Master,
     /// Container of a request.
@@ -97,8 +97,8 @@ pub enum Part {
 /// All accounts.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    nodes: Sorted<NodeId, Account>,
-    apps: Sorted<AppId, Share>,
+    nodes: SortedTable<NodeId, NodeAccount>,
+    apps: SortedTable<AppId, AppAccount>,
     queues: Vec<QueueAccount>,
     total: Resource,
     /// Applications whose accounts have changed since the last [`Ledger::take_changed`].
@@ -136,7 +136,7 @@ impl Ledger {
     }
     /// Closes the account of an application without containers.
     pub fn close_app(&mut self, app: &AppId) {
-        let Some(Share { payer: Some((leaf, user)), .. }) = self.apps.remove(app) else { return };
+        let Some(AppAccount { payer: Some((leaf, user)), .. }) = self.apps.remove(app) else { return };
         if let Some(account) = self.queues.get_mut(leaf.index()) {
             leave(account, &user);
         }
@@ -165,7 +165,7 @@ impl Ledger {
     /// application.
     pub fn regroup(&mut self, parents: &[Option<QueueIx>], leaf_of: impl Fn(&AppId) -> Option<QueueIx>) {
         self.queues = parents.iter().map(|parent| QueueAccount { parent: *parent, ..QueueAccount::default() }).collect();
-        let apps: Vec<(AppId, Share)> = self.apps.iter().map(|(app, share)| (app.clone(), share.clone())).collect();
+        let apps: Vec<(AppId, AppAccount)> = self.apps.iter().map(|(app, share)| (app.clone(), share.clone())).collect();
         for (app, share) in apps {
             let (Some((_, user)), Some(leaf)) = (share.payer.clone(), leaf_of(&app)) else { continue };
             self.open_app(&app, leaf, &user);
@@ -174,31 +174,31 @@ impl Ledger {
     }
     /// Adds the size of a container. Returns false and changes nothing on overflow.
     #[must_use]
-    pub fn take(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes) -> bool {
+    pub fn take(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes) -> bool {
         self.take_size(node, app, part, size, heap, 1)
     }
     /// Subtracts the size of a container. Returns false and changes nothing when it was not
     /// allocated.
     #[must_use]
-    pub fn give(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes) -> bool {
+    pub fn give(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes) -> bool {
         self.give_size(node, app, part, size, heap, 1)
     }
     /// Adds to the size of a live container.
     #[must_use]
-    pub fn grow(&mut self, node: &NodeId, app: &AppId, part: Part, by: &Resource, heap: Bytes) -> bool {
+    pub fn grow(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, by: &Resource, heap: Bytes) -> bool {
         self.take_size(node, app, part, by, heap, 0)
     }
     /// Subtracts from the size of a live container.
     #[must_use]
-    pub fn shrink(&mut self, node: &NodeId, app: &AppId, part: Part, by: &Resource, heap: Bytes) -> bool {
+    pub fn shrink(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, by: &Resource, heap: Bytes) -> bool {
         self.give_size(node, app, part, by, heap, 0)
     }
     /// Account of a node.
-    pub fn node(&self, node: &NodeId) -> Option<&Account> {
+    pub fn node(&self, node: &NodeId) -> Option<&NodeAccount> {
         self.nodes.get(node)
     }
     /// Account of an application.
-    pub fn app(&self, app: &AppId) -> Option<&Share> {
+    pub fn app(&self, app: &AppId) -> Option<&AppAccount> {
         self.apps.get(app)
     }
     /// Account of a queue.
@@ -210,11 +210,11 @@ impl Ledger {
         &self.total
     }
     /// Accounts of all nodes.
-    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &Account)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &NodeAccount)> {
         self.nodes.iter()
     }
     /// Accounts of all applications.
-    pub fn apps(&self) -> impl Iterator<Item = (&AppId, &Share)> {
+    pub fn apps(&self) -> impl Iterator<Item = (&AppId, &AppAccount)> {
         self.apps.iter()
     }
     /// Returns the applications whose accounts have changed, and clears the list.
@@ -222,7 +222,7 @@ impl Ledger {
         std::mem::take(&mut self.changed)
     }
 
-    fn take_size(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes, containers: u32) -> bool {
+    fn take_size(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes, containers: u32) -> bool {
         let account = self.nodes.entry(node);
         if !can_add(&account.allocated, size) {
             return false;
@@ -232,15 +232,15 @@ impl Ledger {
         settle(account);
         self.changed.push(app.clone());
         let share = self.apps.entry(app);
-        let masters = if part == Part::Master { size.clone() } else { Resource::default() };
+        let masters = if part == ContainerRole::Master { size.clone() } else { Resource::default() };
         add(&mut share.used, size);
         add(&mut share.masters, &masters);
         share.containers = share.containers.saturating_add(containers);
         let Some((leaf, user)) = share.payer.clone() else { return true };
-        self.enter_share(leaf, &user, &Share { containers, used: size.clone(), masters, payer: None });
+        self.enter_share(leaf, &user, &AppAccount { containers, used: size.clone(), masters, payer: None });
         true
     }
-    fn give_size(&mut self, node: &NodeId, app: &AppId, part: Part, size: &Resource, heap: Bytes, containers: u32) -> bool {
+    fn give_size(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes, containers: u32) -> bool {
         let Some(account) = self.nodes.get_mut(node) else { return false };
         if !size.fits(&account.allocated) {
             return false;
@@ -249,7 +249,7 @@ impl Ledger {
         account.heap = account.heap.saturating_sub(heap);
         settle(account);
         let Some(share) = self.apps.get_mut(app) else { return true };
-        let masters = if part == Part::Master { size.clone() } else { Resource::default() };
+        let masters = if part == ContainerRole::Master { size.clone() } else { Resource::default() };
         subtract(&mut share.used, size);
         subtract(&mut share.masters, &masters);
         share.containers = share.containers.saturating_sub(containers);
@@ -263,7 +263,7 @@ impl Ledger {
         self.book_user(leaf, &user, |account| subtract(&mut account.used, size));
         true
     }
-    fn enter_share(&mut self, leaf: QueueIx, user: &Arc<str>, share: &Share) {
+    fn enter_share(&mut self, leaf: QueueIx, user: &Arc<str>, share: &AppAccount) {
         self.book(leaf, |account| {
             add(&mut account.used, &share.used);
             add(&mut account.masters, &share.masters);
@@ -333,7 +333,7 @@ fn subtract(sum: &mut Resource, size: &Resource) {
     }
 }
 
-fn settle(account: &mut Account) {
+fn settle(account: &mut NodeAccount) {
     // Computed at every change without a copy of the resources.
     let memory = account.allocated.memory.saturating_add(account.unattributed);
     account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);
@@ -358,11 +358,11 @@ mod tests {
             let before = ledger.node(&node).cloned();
             let sizes: Vec<Resource> = sizes.into_iter().map(|(m, c)| Resource::new(Bytes::new(m), Cpus::from_milli(c))).collect();
             for size in &sizes {
-                prop_assert!(ledger.take(&node, &app, Part::Work, size, size.memory));
+                prop_assert!(ledger.take(&node, &app, ContainerRole::Work, size, size.memory));
             }
             let by = turn % sizes.len();
             for size in sizes[by..].iter().chain(&sizes[..by]) {
-                prop_assert!(ledger.give(&node, &app, Part::Work, size, size.memory));
+                prop_assert!(ledger.give(&node, &app, ContainerRole::Work, size, size.memory));
             }
             prop_assert_eq!(ledger.node(&node).cloned(), before);
             prop_assert_eq!(ledger.app(&app), Some(&opened));
@@ -378,6 +378,6 @@ mod tests {
         let mut ledger = Ledger::default();
         let (node, app): (NodeId, AppId) = ("n1".parse().expect("id"), "job.1".parse().expect("id"));
         ledger.offer(&node, Resource::new(Bytes::from_gib(1), Cpus::from_cores(1)));
-        assert!(!ledger.give(&node, &app, Part::Work, &Resource::new(Bytes::from_mib(1), Cpus::ZERO), Bytes::ZERO));
+        assert!(!ledger.give(&node, &app, ContainerRole::Work, &Resource::new(Bytes::from_mib(1), Cpus::ZERO), Bytes::ZERO));
     }
 }

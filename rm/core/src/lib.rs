@@ -46,13 +46,13 @@ mod resize;
 
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
-    AfterDrain, Answer, Answered, Call, CallId, Cordon, Effect, Event, Exclusive, Granted, Health, How, Launch, Level, Lifetime,
-    LogLine, Master, NewApp, Object, Outcome, Phase, QueuesFrom, Refusal, RefusedSize, Registration, Report, RunOrder, Seen,
-    Size, Sync, TagChange, Traits, Update, UpdateKind, Verdict, Want, Words,
+    AfterDrain, CallAnswer, CallResult, ClusterCall, CallId, Cordon, Effect, ClusterEvent, Exclusive, GrantedContainer, NodeHealth, DryRun, ContainerLaunch, LogSeverity, Lifetime,
+    LogLine, MasterKind, AppSubmission, LogObject, Outcome, ContainerPhase, QueuesFrom, CallRefusal, RefusedSize, NodeRegistration, NodeHeartbeat, RunOrder, ReportedContainer,
+    ContainerSize, MasterHeartbeat, TagChange, NodeProperties, MasterUpdate, UpdateKind, RequestVerdict, ContainerCommand, LogMessage,
 };
-pub use explain::{Undecided, Why, WhyNode};
-pub use history::Finished;
+pub use explain::{WaitReason, WaitExplanation, NodeWaitReason};
+pub use history::EndedContainer;
 pub use queues::QueueView;
-pub use runs::Run;
-pub use save::{NodeMark, Save, SavedStage, SavedState};
+pub use runs::AttemptRecord;
+pub use save::{NodeMark, DurableRecord, SavedStage, SavedState};
 pub use tags::{NodeTags, Tagged};

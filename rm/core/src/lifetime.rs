@@ -10,10 +10,10 @@ use std::time::Duration;
 use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
 
 use crate::app::{self, App};
-use crate::cluster::{Cluster, Ctx};
+use crate::cluster::{Cluster, StepContext};
 use crate::container;
-use crate::event::{Level, Lifetime, Outcome};
-use crate::timer::Key;
+use crate::event::{LogSeverity, Lifetime, Outcome};
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Sets the end of an application's lifetime after a change of the lifetime or leaf. `None`
@@ -35,7 +35,7 @@ impl Cluster {
 
     /// Sets the timer for the end of the lifetime.
     pub(crate) fn watch_lifetime(&mut self, id: &AppId) {
-        let key = Key::Lifetime(id.clone());
+        let key = TimerKey::Lifetime(id.clone());
         match self.apps.get(id).and_then(|app| app.until) {
             Some(until) => self.timers.set(key, Tick(until.0.saturating_sub(self.settings.unix_at_zero.0))),
             None => self.timers.cancel(&key),
@@ -43,21 +43,21 @@ impl Cluster {
     }
 
     /// Kills an application whose lifetime has expired.
-    pub(crate) fn lifetime_over(&mut self, id: &AppId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn lifetime_over(&mut self, id: &AppId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(id).filter(|app| !app.state.is_ending()) else { return };
         let lived = ctx.wall.since(app.submitted);
         let of_queue = self.longest_life(app).is_some_and(|longest| app.until == Some(end_of(app, longest)));
         let whose = if of_queue { format!("queue {} allows no more", app.queue.short()) } else { "it was given no more".into() };
         let why = format!("its time was over after {} s: {whose}", lived.as_secs());
-        ctx.log_app(Level::Warning, Reason::LifetimeOver, id, why.clone());
+        ctx.log_app(LogSeverity::Warning, Reason::LifetimeOver, id, why.clone());
         let containers = app.containers.clone();
         for container in containers.iter() {
-            self.container_event(container, container::Event::Stop(StopCause::Timeout), ctx);
+            self.container_event(container, container::ContainerEvent::Stop(StopCause::Timeout), ctx);
         }
         if let Some(app) = self.apps.get_mut(id) {
             app.diagnostics = why;
         }
-        self.app_event(id, app::Event::End(Outcome::Killed), ctx);
+        self.app_event(id, app::ApplicationEvent::End(Outcome::Killed), ctx);
         self.maybe_over(id, ctx);
     }
 

@@ -15,17 +15,17 @@ use headroom_types::{
     Resource, Tick, UnixMillis,
 };
 
-use crate::ask::{Ask, Placement};
+use crate::ask::{ContainerRequest, PlacementRules};
 use crate::cluster::Settings;
 use crate::event::{
-    Answer, Call, CallId, Effect, Event, Health, Launch, Master, NewApp, Phase, Registration, Report, Seen, Sync, Traits, Update,
-    UpdateKind, Want,
+    CallAnswer, ClusterCall, CallId, Effect, ClusterEvent, NodeHealth, ContainerLaunch, MasterKind, AppSubmission, ContainerPhase, NodeRegistration, NodeHeartbeat, ReportedContainer, MasterHeartbeat, NodeProperties, MasterUpdate,
+    UpdateKind, ContainerCommand,
 };
-use crate::queue::spec::{QueueSpec, Tree};
+use crate::queue::spec::{QueueSpec, QueueTree};
 
 /// Size of the simulated cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct LoadShape {
     /// Nodes.
     pub nodes: u32,
     /// Queues, each with one user and one application.
@@ -67,8 +67,8 @@ struct Wish {
 
 /// Simulated cluster and its next events.
 #[derive(Debug)]
-pub struct Load {
-    shape: Shape,
+pub struct ClusterLoad {
+    shape: LoadShape,
     epoch: Epoch,
     names: Vec<NodeId>,
     held: Vec<Vec<Held>>,
@@ -76,7 +76,7 @@ pub struct Load {
     jobs: Vec<Job>,
     by_app: BTreeMap<AppId, usize>,
     due: Vec<usize>,
-    launch: Arc<Launch>,
+    launch: Arc<ContainerLaunch>,
     calls: u64,
     turn: usize,
     turns: u64,
@@ -88,11 +88,11 @@ pub struct Load {
 /// Number of updates after which a master sends its heartbeat.
 const SYNC_AFTER: u64 = 64;
 
-impl Load {
+impl ClusterLoad {
     /// Creates a load of this shape; the caller runs [`Load::settle`] first.
-    pub fn new(shape: Shape, epoch: Epoch) -> Load {
+    pub fn new(shape: LoadShape, epoch: Epoch) -> ClusterLoad {
         let names: Vec<NodeId> = (0..shape.nodes).filter_map(|n| format!("node-{n:05}").parse().ok()).collect();
-        Load {
+        ClusterLoad {
             shape,
             epoch,
             held: names.iter().map(|_| Vec::new()).collect(),
@@ -101,7 +101,7 @@ impl Load {
             jobs: Vec::new(),
             by_app: BTreeMap::new(),
             due: Vec::new(),
-            launch: Arc::new(Launch { command: vec!["true".into()], ..Launch::default() }),
+            launch: Arc::new(ContainerLaunch { command: vec!["true".into()], ..ContainerLaunch::default() }),
             calls: 0,
             turn: 0,
             turns: 0,
@@ -111,13 +111,13 @@ impl Load {
     }
     /// Settings for the load: one leaf per user. The history limits are those of the shipped
     /// configuration.
-    pub fn settings(shape: Shape) -> Settings {
+    pub fn settings(shape: LoadShape) -> Settings {
         let leaves = (0..shape.queues).filter_map(|n| Some((queue(n)?, QueueSpec::default())));
-        let tree = Tree::new(QueueSpec { children: leaves.collect(), ..QueueSpec::default() });
+        let tree = QueueTree::new(QueueSpec { children: leaves.collect(), ..QueueSpec::default() });
         Settings { queues: tree.unwrap_or_default(), ..Settings::default() }
     }
     /// Registers all nodes, submits all applications and sends their requests.
-    pub fn settle(&mut self, mut step: impl FnMut(Event) -> Vec<Effect>) {
+    pub fn settle(&mut self, mut step: impl FnMut(ClusterEvent) -> Vec<Effect>) {
         for n in 0..self.names.len() {
             let Some(what) = self.registration(n) else { continue };
             let event = self.event(what);
@@ -126,16 +126,16 @@ impl Load {
         }
         for n in 0..self.shape.queues {
             let Some(spec) = new_app(n) else { continue };
-            let event = self.event(Call::Submit(Box::new(spec)));
+            let event = self.event(ClusterCall::Submit(Box::new(spec)));
             for effect in step(event) {
-                if let Effect::Answer { answer: Ok(Answer::Submitted { app, .. }), .. } = effect {
+                if let Effect::Answer { answer: Ok(CallAnswer::Submitted { app, .. }), .. } = effect {
                     self.job(app);
                 }
             }
         }
         for n in 0..self.jobs.len() {
             let Some(attempt) = self.jobs.get(n).map(|job| job.attempt.clone()) else { continue };
-            let register = self.event(Call::RegisterMaster { attempt, url: None });
+            let register = self.event(ClusterCall::RegisterMaster { attempt, url: None });
             self.take(step(register));
             if let Some(ask) = self.sync(n) {
                 self.take(step(ask));
@@ -143,7 +143,7 @@ impl Load {
         }
     }
     /// Next event: the heartbeat of a master that is due, or else of the next node.
-    pub fn next_event(&mut self) -> Event {
+    pub fn next_event(&mut self) -> ClusterEvent {
         while let Some(job) = self.due.pop() {
             if let Some(sync) = self.sync(job) {
                 return sync;
@@ -159,7 +159,7 @@ impl Load {
     pub fn take(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             match effect {
-                Effect::Tell { node, container, want: Want::Run(order) } => {
+                Effect::Tell { node, container, want: ContainerCommand::Run(order) } => {
                     self.granted += 1;
                     let held = self.by_name.get(&node).and_then(|n| self.held.get_mut(*n));
                     if let (Some(held), Some(request)) = (held, order.request) {
@@ -168,7 +168,7 @@ impl Load {
                     }
                 }
                 Effect::Update { app, update } => self.update(&app, update),
-                Effect::Tell { want: Want::Stop { .. } | Want::Forget, .. }
+                Effect::Tell { want: ContainerCommand::Stop { .. } | ContainerCommand::Forget, .. }
                 | Effect::Save(_)
                 | Effect::Answer { .. }
                 | Effect::UpdatesEnd { .. }
@@ -191,9 +191,9 @@ impl Load {
         u64::from(self.shape.queues) * u64::from(self.shape.requests)
     }
 
-    fn event(&mut self, what: Call) -> Event {
+    fn event(&mut self, what: ClusterCall) -> ClusterEvent {
         self.calls += 1;
-        Event::Call { call: CallId(self.calls), what }
+        ClusterEvent::Call { call: CallId(self.calls), what }
     }
     fn random(&mut self, below: usize) -> usize {
         self.random ^= self.random << 13;
@@ -213,36 +213,36 @@ impl Load {
         let attempt = AttemptId { app, attempt: 1 };
         self.jobs.push(Job { attempt, heard: 0, acked: 0, wants, by_request, changed });
     }
-    fn registration(&self, n: usize) -> Option<Call> {
+    fn registration(&self, n: usize) -> Option<ClusterCall> {
         let offers = Resource::new(Bytes::from_gib(64), Cpus::from_cores(32));
-        let facts = Registration {
+        let facts = NodeRegistration {
             serial: 0,
             offers,
             enforcer: EnforcerKind::Cgroup2,
             url: "http://127.0.0.1:1".into(),
             version: "load".into(),
-            traits: Traits::default(),
-            health: Health::Healthy,
+            traits: NodeProperties::default(),
+            health: NodeHealth::Healthy,
             seen: vec![],
             exits: vec![],
             unattributed: Unattributed::default(),
         };
-        Some(Call::RegisterNode { node: self.names.get(n)?.clone(), facts: Box::new(facts) })
+        Some(ClusterCall::RegisterNode { node: self.names.get(n)?.clone(), facts: Box::new(facts) })
     }
-    fn sync(&mut self, n: usize) -> Option<Event> {
+    fn sync(&mut self, n: usize) -> Option<ClusterEvent> {
         let (launch, epoch) = (self.launch.clone(), self.epoch);
         let job = self.jobs.get_mut(n)?;
         let mut asks = Vec::with_capacity(job.changed.len());
         for wish in std::mem::take(&mut job.changed) {
             let wish = job.wants.get_mut(wish)?;
             wish.raised = false;
-            asks.push(Ask {
+            asks.push(ContainerRequest {
                 request: wish.request.clone(),
                 resource: wish.size.clone(),
                 count: wish.count,
                 settled: wish.settled,
                 priority: 0,
-                place: Placement::default(),
+                place: PlacementRules::default(),
                 deadline: None,
                 waited: Duration::ZERO,
                 launch: launch.clone(),
@@ -250,12 +250,12 @@ impl Load {
         }
         job.acked = job.heard;
         let attempt = job.attempt.clone();
-        let sync = Sync { attempt, epoch, ack: job.heard, asks, withdraw: vec![], release: vec![] };
-        Some(self.event(Call::Sync(Box::new(sync))))
+        let sync = MasterHeartbeat { attempt, epoch, ack: job.heard, asks, withdraw: vec![], release: vec![] };
+        Some(self.event(ClusterCall::Sync(Box::new(sync))))
     }
-    fn report(&mut self, n: usize) -> Event {
+    fn report(&mut self, n: usize) -> ClusterEvent {
         let node = self.names.get(n).cloned();
-        let Some(node) = node else { return Event::Time };
+        let Some(node) = node else { return ClusterEvent::Time };
         let mut ending = Vec::new();
         for _ in 0..self.shape.exits {
             let many = self.held.get(n).map_or(0, Vec::len);
@@ -273,10 +273,10 @@ impl Load {
         });
         let (seen, epoch) = (seen.collect(), self.epoch);
         let report =
-            Report { epoch, seen, exits, host_used: Bytes::ZERO, health: Health::Healthy, unattributed: Unattributed::default() };
-        self.event(Call::Report { node, report: Box::new(report) })
+            NodeHeartbeat { epoch, seen, exits, host_used: Bytes::ZERO, health: NodeHealth::Healthy, unattributed: Unattributed::default() };
+        self.event(ClusterCall::Report { node, report: Box::new(report) })
     }
-    fn update(&mut self, app: &AppId, update: Update) {
+    fn update(&mut self, app: &AppId, update: MasterUpdate) {
         let Some(n) = self.by_app.get(app).copied() else { return };
         let Some(job) = self.jobs.get_mut(n) else { return };
         job.heard = update.cursor;
@@ -317,14 +317,14 @@ fn queue(n: u32) -> Option<Name> {
     format!("queue-{n:04}").parse().ok()
 }
 
-fn new_app(n: u32) -> Option<NewApp> {
-    Some(NewApp {
+fn new_app(n: u32) -> Option<AppSubmission> {
+    Some(AppSubmission {
         name: "job".parse().ok()?,
         queue: queue(n)?.to_string().parse().ok()?,
         priority: 0,
         user: format!("user-{n:04}"),
         lifetime: None,
-        master: Master::Unmanaged,
+        master: MasterKind::Unmanaged,
         key: None,
     })
 }
@@ -338,15 +338,15 @@ fn size(n: u32) -> Resource {
     }
 }
 
-fn seen(held: &Held) -> Seen {
-    Seen {
+fn seen(held: &Held) -> ReportedContainer {
+    ReportedContainer {
         container: held.id.clone(),
         request: Some(held.request.clone()),
         attempt: 1,
         resource: held.resource.clone(),
         version: 1,
         refused: None,
-        phase: Phase::Running,
+        phase: ContainerPhase::Running,
         used: None,
         granted: held.granted,
     }

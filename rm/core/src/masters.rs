@@ -3,12 +3,12 @@
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
-use crate::ask::{Ask, Request, Told};
+use crate::ask::{ContainerRequest, PendingRequest, CountAccuracy};
 use crate::attempt;
-use crate::cluster::{Cluster, Ctx, MAX_REQUESTS, Reply};
+use crate::cluster::{Cluster, StepContext, MAX_REQUESTS, Reply};
 use crate::container;
-use crate::event::{Answer, How, Level, Outcome, Refusal, Sync, Verdict};
-use crate::ledger::Part;
+use crate::event::{CallAnswer, DryRun, LogSeverity, Outcome, CallRefusal, MasterHeartbeat, RequestVerdict};
+use crate::ledger::ContainerRole;
 use crate::sched::constraint::is_choosy;
 
 impl Cluster {
@@ -16,23 +16,23 @@ impl Cluster {
         &mut self,
         attempt: &AttemptId,
         url: Option<String>,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let app = self.live(&attempt.app)?;
         current(app, attempt)?;
         // The answer lists all live containers, and the master treats every other container as
         // lost; so the list must be complete.
         if let Some(sentence) = self.recovery_sentence(app, ctx.now) {
-            return Err(Refusal::Recovering(sentence));
+            return Err(CallRefusal::Recovering(sentence));
         }
         match app.run {
-            attempt::State::Scheduled | attempt::State::Over => return Err(Refusal::NotLaunched(attempt.clone())),
-            attempt::State::Launched { .. }
-            | attempt::State::Awaited
-            | attempt::State::Registered { .. }
-            | attempt::State::Recovering { .. } => {}
+            attempt::AttemptState::Scheduled | attempt::AttemptState::Over => return Err(CallRefusal::NotLaunched(attempt.clone())),
+            attempt::AttemptState::Launched { .. }
+            | attempt::AttemptState::Awaited
+            | attempt::AttemptState::Registered { .. }
+            | attempt::AttemptState::Recovering { .. } => {}
         }
-        self.attempt_event(&attempt.app, attempt::Event::Registered, ctx);
+        self.attempt_event(&attempt.app, attempt::AttemptEvent::Registered, ctx);
         self.expect_master(&attempt.app, ctx.now);
         if let Some(app) = self.apps.get_mut(&attempt.app) {
             app.master_url = url;
@@ -42,45 +42,45 @@ impl Cluster {
         }
         let largest = self.largest().map(|(_, largest)| largest.clone()).unwrap_or_default();
         let app = self.live(&attempt.app)?;
-        Ok(Answer::Master { largest, containers: self.granted(app), cursor: app.updates.acked() })
+        Ok(CallAnswer::Master { largest, containers: self.granted(app), cursor: app.updates.acked() })
     }
 
     /// Processes a master's heartbeat. The acknowledgement is processed first, because the requests
     /// depend on its counts.
-    pub(crate) fn sync(&mut self, sync: Sync, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+    pub(crate) fn sync(&mut self, sync: MasterHeartbeat, ctx: &mut StepContext<'_>) -> Result<Reply, CallRefusal> {
         let id = sync.attempt.app.clone();
-        let app = self.apps.get(&id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.get(&id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            let late = || Verdict::Waits { sentence: format!("{id} is {}", app.state.as_str()).into() };
+            let late = || RequestVerdict::Waits { sentence: format!("{id} is {}", app.state.as_str()).into() };
             let verdicts = sync.asks.into_iter().map(|ask| (ask.request, late())).collect();
-            return Ok(Reply::Ready(Answer::Synced { verdicts, stop: true }));
+            return Ok(Reply::Ready(CallAnswer::Synced { verdicts, stop: true }));
         }
         if sync.epoch != self.epoch {
-            return Err(Refusal::StaleEpoch { given: sync.epoch, current: self.epoch });
+            return Err(CallRefusal::StaleEpoch { given: sync.epoch, current: self.epoch });
         }
         current(app, &sync.attempt)?;
         if !app.run.is_registered() {
-            return Err(Refusal::MasterNotRegistered(id));
+            return Err(CallRefusal::MasterNotRegistered(id));
         }
         let fresh = || sync.asks.iter().filter(|ask| !app.requests.contains_key(&ask.request)).count();
         if app.requests.len() + sync.asks.len() > MAX_REQUESTS && app.requests.len() + fresh() > MAX_REQUESTS {
-            return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
+            return Err(CallRefusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
         }
         // a heartbeat that a later one has overtaken contains older counts
-        let told = if sync.ack >= app.updates.acked() { Told::Exactly } else { Told::AtLeast };
+        let told = if sync.ack >= app.updates.acked() { CountAccuracy::Exactly } else { CountAccuracy::AtLeast };
         self.expect_master(&id, ctx.now);
         self.ack_updates(&id, sync.ack, ctx);
         // A later heartbeat takes precedence for the requests that it knew. New requests of this
         // one are accepted, because the master has no answer to them.
         let holds = |app: Option<&App>, request: &RequestId| {
-            told == Told::AtLeast && app.is_some_and(|app| app.requests.contains_key(request))
+            told == CountAccuracy::AtLeast && app.is_some_and(|app| app.requests.contains_key(request))
         };
-        if told == Told::Exactly {
+        if told == CountAccuracy::Exactly {
             sync.withdraw.iter().for_each(|request| self.drop_request(&id, request));
         }
         for container in &sync.release {
             if self.containers.get(container).is_some_and(|c| c.id.app == id && c.request.is_some()) {
-                self.container_event(container, container::Event::Stop(StopCause::Asked), ctx);
+                self.container_event(container, container::ContainerEvent::Stop(StopCause::Asked), ctx);
             }
         }
         let mut verdicts = Vec::with_capacity(sync.asks.len());
@@ -92,42 +92,42 @@ impl Cluster {
         Ok(Reply::Verdicts(id, verdicts))
     }
 
-    pub(crate) fn ask(&mut self, id: &AppId, ask: Ask, how: How, ctx: &mut Ctx<'_>) -> Result<Reply, Refusal> {
+    pub(crate) fn ask(&mut self, id: &AppId, ask: ContainerRequest, how: DryRun, ctx: &mut StepContext<'_>) -> Result<Reply, CallRefusal> {
         let app = self.live(id)?;
         if !app.run.is_registered() {
-            return Err(Refusal::MasterNotRegistered(id.clone()));
+            return Err(CallRefusal::MasterNotRegistered(id.clone()));
         }
         let request = ask.request.clone();
         match how {
-            How::Really => {}
-            How::DryRun => return self.would(id, ask, ctx).map(Reply::Ready),
+            DryRun::Really => {}
+            DryRun::DryRun => return self.would(id, ask, ctx).map(Reply::Ready),
         }
-        match self.take_ask(id, ask, Told::AtLeast, ctx)? {
-            Some(Verdict::Never { sentence, largest }) => Err(Refusal::NeverFits { sentence, largest }),
-            Some(Verdict::Fits | Verdict::Waits { .. }) | None => Ok(Reply::Verdict(id.clone(), request)),
+        match self.take_ask(id, ask, CountAccuracy::AtLeast, ctx)? {
+            Some(RequestVerdict::Never { sentence, largest }) => Err(CallRefusal::NeverFits { sentence, largest }),
+            Some(RequestVerdict::Fits | RequestVerdict::Waits { .. }) | None => Ok(Reply::Verdict(id.clone(), request)),
         }
     }
 
     /// Dry run of a request: accepts and places it in a copy of the cluster, which is then dropped.
-    fn would(&self, id: &AppId, ask: Ask, ctx: &Ctx<'_>) -> Result<Answer, Refusal> {
+    fn would(&self, id: &AppId, ask: ContainerRequest, ctx: &StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         let (mut trial, mut out) = (self.clone(), Vec::new());
-        let mut ctx = Ctx { now: ctx.now, wall: ctx.wall, out: &mut out };
+        let mut ctx = StepContext { now: ctx.now, wall: ctx.wall, out: &mut out };
         let request = ask.request.clone();
-        let never = trial.take_ask(id, ask, Told::AtLeast, &mut ctx)?;
+        let never = trial.take_ask(id, ask, CountAccuracy::AtLeast, &mut ctx)?;
         let verdict = never.unwrap_or_else(|| {
             trial.schedule(&mut ctx);
             trial.verdict(id, &request, ctx.now)
         });
-        Ok(Answer::Asked { verdict })
+        Ok(CallAnswer::Asked { verdict })
     }
 
-    pub(crate) fn withdraw(&mut self, id: &AppId, request: &RequestId) -> Result<Answer, Refusal> {
-        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+    pub(crate) fn withdraw(&mut self, id: &AppId, request: &RequestId) -> Result<CallAnswer, CallRefusal> {
+        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.requests.contains_key(request) {
-            return Err(Refusal::NoSuchRequest { app: id.clone(), request: request.clone() });
+            return Err(CallRefusal::NoSuchRequest { app: id.clone(), request: request.clone() });
         }
         self.drop_request(id, request);
-        Ok(Answer::Done)
+        Ok(CallAnswer::Done)
     }
 
     pub(crate) fn finish(
@@ -135,32 +135,32 @@ impl Cluster {
         attempt: &AttemptId,
         outcome: Outcome,
         diagnostics: String,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let id = &attempt.app;
-        let app = self.apps.get_mut(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        let app = self.apps.get_mut(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         current(app, attempt)?;
         if app.state.is_ending() {
-            return Ok(Answer::Done);
+            return Ok(CallAnswer::Done);
         }
         app.diagnostics = diagnostics;
-        self.app_event(id, app::Event::End(outcome), ctx);
+        self.app_event(id, app::ApplicationEvent::End(outcome), ctx);
         self.maybe_over(id, ctx);
-        Ok(Answer::Done)
+        Ok(CallAnswer::Done)
     }
 
     /// Accepts a request. `Some(Verdict::Never)` means that it was not accepted.
-    fn take_ask(&mut self, id: &AppId, ask: Ask, told: Told, ctx: &mut Ctx<'_>) -> Result<Option<Verdict>, Refusal> {
+    fn take_ask(&mut self, id: &AppId, ask: ContainerRequest, told: CountAccuracy, ctx: &mut StepContext<'_>) -> Result<Option<RequestVerdict>, CallRefusal> {
         let leaf = self.queue.leaf_of(id);
         let never = self.never_fits(&ask);
-        if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, Part::Work, &ask.resource)) {
-            ctx.log_app(Level::Warning, Reason::RequestRefused, id, format!("{}: {sentence}", ask.request));
-            return Ok(Some(Verdict::Never { sentence, largest }));
+        if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, ContainerRole::Work, &ask.resource)) {
+            ctx.log_app(LogSeverity::Warning, Reason::RequestRefused, id, format!("{}: {sentence}", ask.request));
+            return Ok(Some(RequestVerdict::Never { sentence, largest }));
         }
         let arrival = self.arrivals;
-        let Some(app) = self.apps.get_mut(id) else { return Err(Refusal::NoSuchApp(id.clone())) };
+        let Some(app) = self.apps.get_mut(id) else { return Err(CallRefusal::NoSuchApp(id.clone())) };
         if app.requests.len() >= MAX_REQUESTS && !app.requests.contains_key(&ask.request) {
-            return Err(Refusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
+            return Err(CallRefusal::TooMany { what: format!("requests of {id}"), most: MAX_REQUESTS });
         }
         let request = ask.request.clone();
         let tally = app.tallies.entry(&request);
@@ -189,8 +189,8 @@ impl Cluster {
             None => {
                 self.arrivals += 1;
                 let message = format!("{request}: {} × {}", ask.count, ask.resource);
-                ctx.log_app(Level::Normal, Reason::RequestCreated, id, message);
-                app.requests.insert(request.clone(), Request::new(ask, arrival, ctx.now));
+                ctx.log_app(LogSeverity::Normal, Reason::RequestCreated, id, message);
+                app.requests.insert(request.clone(), PendingRequest::new(ask, arrival, ctx.now));
                 self.begin_want(id, &request, ctx.now);
             }
         }
@@ -201,7 +201,7 @@ impl Cluster {
 
     /// Checks whether a request is infeasible. A feasible size without placement rules is cached,
     /// because most requests have few sizes.
-    fn never_fits(&mut self, ask: &Ask) -> Option<(String, Resource)> {
+    fn never_fits(&mut self, ask: &ContainerRequest) -> Option<(String, Resource)> {
         let size = &ask.resource;
         let plain = !is_choosy(&ask.place) && size.extra.is_none();
         if plain && self.roomy.is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus) {
@@ -222,18 +222,18 @@ impl Cluster {
         self.requeue(id, request);
     }
 
-    pub(crate) fn live(&self, id: &AppId) -> Result<&App, Refusal> {
-        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+    pub(crate) fn live(&self, id: &AppId) -> Result<&App, CallRefusal> {
+        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            return Err(Refusal::AppEnding { app: id.clone(), state: app.state.as_str() });
+            return Err(CallRefusal::AppEnding { app: id.clone(), state: app.state.as_str() });
         }
         Ok(app)
     }
 }
 
-fn current(app: &App, attempt: &AttemptId) -> Result<(), Refusal> {
+fn current(app: &App, attempt: &AttemptId) -> Result<(), CallRefusal> {
     if app.attempt != attempt.attempt {
-        return Err(Refusal::StaleAttempt { given: attempt.clone(), current: app.attempt });
+        return Err(CallRefusal::StaleAttempt { given: attempt.clone(), current: app.attempt });
     }
     Ok(())
 }

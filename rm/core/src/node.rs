@@ -17,15 +17,15 @@
 //!   any ── drained to leave ──► Decommissioned (cannot register) ── undrained ──► Lost
 //! ```
 
-use headroom_types::exit::LeftBy;
+use headroom_types::exit::LeftoverOwner;
 use headroom_types::{Bytes, EnforcerKind, NodeId, Tick};
 
-use crate::event::{Health, Traits};
-use crate::holding::Holding;
+use crate::event::{NodeHealth, NodeProperties};
+use crate::holding::ContainerSet;
 
 /// State of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ClusterNodeState {
     /// It takes work.
     Ready,
     /// It sends heartbeats, and takes no work.
@@ -36,12 +36,12 @@ pub enum State {
     /// Short silence: it gets no new containers.
     Suspect {
         /// Health in its latest report.
-        health: Health,
+        health: NodeHealth,
     },
     /// Long silence.
     Unreachable {
         /// Health in its latest report.
-        health: Health,
+        health: NodeHealth,
     },
     /// Silent for too long: its containers are lost, and it must register again.
     Lost,
@@ -51,13 +51,13 @@ pub enum State {
 
 /// Input of the node state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum NodeEvent {
     /// It registered, for the first time or again.
-    Registered(Health),
+    Registered(NodeHealth),
     /// It sent a heartbeat.
-    Heard(Health),
+    Heard(NodeHealth),
     /// Its heartbeat timed out.
-    Silent(Silence),
+    Silent(SilenceStage),
     /// It is drained and must leave the cluster.
     Left,
     /// An operator allows it to return.
@@ -66,7 +66,7 @@ pub enum Event {
 
 /// Length of a node's silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Silence {
+pub enum SilenceStage {
     /// Longer than `Settings::suspect`.
     Suspect,
     /// Longer than `Settings::unreachable`.
@@ -77,7 +77,7 @@ pub enum Silence {
 
 /// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum NodeAction {
     /// The node takes work again.
     Back,
     /// The node reported that it cannot take work.
@@ -95,114 +95,114 @@ pub enum Act {
 /// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node in state {state:?} cannot take {event:?}")]
-pub struct Illegal {
+pub struct InvalidNodeEvent {
     /// State before the event.
-    pub state: State,
+    pub state: ClusterNodeState,
     /// Rejected event.
-    pub event: Event,
+    pub event: NodeEvent,
 }
 
 /// The only place where a node's state changes.
-pub fn on(state: State, event: Event, out: &mut Vec<Act>) -> Result<State, Illegal> {
+pub fn on(state: ClusterNodeState, event: NodeEvent, out: &mut Vec<NodeAction>) -> Result<ClusterNodeState, InvalidNodeEvent> {
     match &state {
-        State::Ready => match event {
-            Event::Registered(health) | Event::Heard(health) => Ok(speaks(&state, health, out)),
-            Event::Silent(how) => Ok(silent(how, Health::Healthy, out)),
-            Event::Left => Ok(left(out)),
-            Event::Welcome => Ok(state), // it is a member already
+        ClusterNodeState::Ready => match event {
+            NodeEvent::Registered(health) | NodeEvent::Heard(health) => Ok(speaks(&state, health, out)),
+            NodeEvent::Silent(how) => Ok(silent(how, NodeHealth::Healthy, out)),
+            NodeEvent::Left => Ok(left(out)),
+            NodeEvent::Welcome => Ok(state), // it is a member already
         },
-        State::Unhealthy { reason } => match event {
-            Event::Registered(health) | Event::Heard(health) => Ok(speaks(&state, health, out)),
-            Event::Silent(how) => Ok(silent(how, Health::Unhealthy { reason: reason.clone() }, out)),
-            Event::Left => Ok(left(out)),
-            Event::Welcome => Ok(state),
+        ClusterNodeState::Unhealthy { reason } => match event {
+            NodeEvent::Registered(health) | NodeEvent::Heard(health) => Ok(speaks(&state, health, out)),
+            NodeEvent::Silent(how) => Ok(silent(how, NodeHealth::Unhealthy { reason: reason.clone() }, out)),
+            NodeEvent::Left => Ok(left(out)),
+            NodeEvent::Welcome => Ok(state),
         },
-        State::Suspect { health } => match event {
-            Event::Registered(now) | Event::Heard(now) => Ok(speaks(&state, now, out)),
-            Event::Silent(Silence::Suspect) => Ok(state),
-            Event::Silent(how @ (Silence::Unreachable | Silence::Lost)) => Ok(silent(how, health.clone(), out)),
-            Event::Left => Ok(left(out)),
-            Event::Welcome => Ok(state),
+        ClusterNodeState::Suspect { health } => match event {
+            NodeEvent::Registered(now) | NodeEvent::Heard(now) => Ok(speaks(&state, now, out)),
+            NodeEvent::Silent(SilenceStage::Suspect) => Ok(state),
+            NodeEvent::Silent(how @ (SilenceStage::Unreachable | SilenceStage::Lost)) => Ok(silent(how, health.clone(), out)),
+            NodeEvent::Left => Ok(left(out)),
+            NodeEvent::Welcome => Ok(state),
         },
-        State::Unreachable { .. } => match event {
-            Event::Registered(now) | Event::Heard(now) => Ok(speaks(&state, now, out)),
-            Event::Silent(Silence::Suspect | Silence::Unreachable) => Ok(state),
-            Event::Silent(Silence::Lost) => Ok(silent(Silence::Lost, Health::Healthy, out)),
-            Event::Left => Ok(left(out)),
-            Event::Welcome => Ok(state),
+        ClusterNodeState::Unreachable { .. } => match event {
+            NodeEvent::Registered(now) | NodeEvent::Heard(now) => Ok(speaks(&state, now, out)),
+            NodeEvent::Silent(SilenceStage::Suspect | SilenceStage::Unreachable) => Ok(state),
+            NodeEvent::Silent(SilenceStage::Lost) => Ok(silent(SilenceStage::Lost, NodeHealth::Healthy, out)),
+            NodeEvent::Left => Ok(left(out)),
+            NodeEvent::Welcome => Ok(state),
         },
-        State::Lost => match event {
-            Event::Registered(now) => Ok(speaks(&state, now, out)),
-            Event::Heard(_) => Err(Illegal { state, event }), // it must register first
-            Event::Silent(_) | Event::Welcome => Ok(state),
-            Event::Left => Ok(left(out)),
+        ClusterNodeState::Lost => match event {
+            NodeEvent::Registered(now) => Ok(speaks(&state, now, out)),
+            NodeEvent::Heard(_) => Err(InvalidNodeEvent { state, event }), // it must register first
+            NodeEvent::Silent(_) | NodeEvent::Welcome => Ok(state),
+            NodeEvent::Left => Ok(left(out)),
         },
-        State::Decommissioned => match event {
+        ClusterNodeState::Decommissioned => match event {
             // the caller rejects these before
-            Event::Registered(_) | Event::Heard(_) => Err(Illegal { state, event }),
-            Event::Silent(_) | Event::Left => Ok(state),
-            Event::Welcome => Ok(State::Lost),
+            NodeEvent::Registered(_) | NodeEvent::Heard(_) => Err(InvalidNodeEvent { state, event }),
+            NodeEvent::Silent(_) | NodeEvent::Left => Ok(state),
+            NodeEvent::Welcome => Ok(ClusterNodeState::Lost),
         },
     }
 }
 
-fn left(out: &mut Vec<Act>) -> State {
-    out.push(Act::Dismissed);
-    State::Decommissioned
+fn left(out: &mut Vec<NodeAction>) -> ClusterNodeState {
+    out.push(NodeAction::Dismissed);
+    ClusterNodeState::Decommissioned
 }
 
-fn speaks(before: &State, health: Health, out: &mut Vec<Act>) -> State {
+fn speaks(before: &ClusterNodeState, health: NodeHealth, out: &mut Vec<NodeAction>) -> ClusterNodeState {
     match health {
-        Health::Healthy => {
-            if *before != State::Ready {
-                out.push(Act::Back);
+        NodeHealth::Healthy => {
+            if *before != ClusterNodeState::Ready {
+                out.push(NodeAction::Back);
             }
-            State::Ready
+            ClusterNodeState::Ready
         }
-        Health::Unhealthy { reason } => {
-            let now = State::Unhealthy { reason: reason.clone() };
+        NodeHealth::Unhealthy { reason } => {
+            let now = ClusterNodeState::Unhealthy { reason: reason.clone() };
             if *before != now {
-                out.push(Act::Sick(reason));
+                out.push(NodeAction::Sick(reason));
             }
             now
         }
     }
 }
 
-fn silent(how: Silence, health: Health, out: &mut Vec<Act>) -> State {
+fn silent(how: SilenceStage, health: NodeHealth, out: &mut Vec<NodeAction>) -> ClusterNodeState {
     match how {
-        Silence::Suspect => {
-            out.push(Act::Suspected);
-            State::Suspect { health }
+        SilenceStage::Suspect => {
+            out.push(NodeAction::Suspected);
+            ClusterNodeState::Suspect { health }
         }
-        Silence::Unreachable => {
-            out.push(Act::OutOfReach);
-            State::Unreachable { health }
+        SilenceStage::Unreachable => {
+            out.push(NodeAction::OutOfReach);
+            ClusterNodeState::Unreachable { health }
         }
-        Silence::Lost => {
-            out.push(Act::GivenUp);
-            State::Lost
+        SilenceStage::Lost => {
+            out.push(NodeAction::GivenUp);
+            ClusterNodeState::Lost
         }
     }
 }
 
-impl State {
+impl ClusterNodeState {
     /// State name that users see.
     pub fn as_str(&self) -> &'static str {
         match self {
-            State::Ready => "ready",
-            State::Unhealthy { .. } => "unhealthy",
-            State::Suspect { .. } => "suspect",
-            State::Unreachable { .. } => "unreachable",
-            State::Lost => "lost",
-            State::Decommissioned => "decommissioned",
+            ClusterNodeState::Ready => "ready",
+            ClusterNodeState::Unhealthy { .. } => "unhealthy",
+            ClusterNodeState::Suspect { .. } => "suspect",
+            ClusterNodeState::Unreachable { .. } => "unreachable",
+            ClusterNodeState::Lost => "lost",
+            ClusterNodeState::Decommissioned => "decommissioned",
         }
     }
     /// True when the scheduler may place containers on it.
     pub fn takes_work(&self) -> bool {
         match self {
-            State::Ready => true,
-            State::Unhealthy { .. } | State::Suspect { .. } | State::Unreachable { .. } | State::Lost | State::Decommissioned => {
+            ClusterNodeState::Ready => true,
+            ClusterNodeState::Unhealthy { .. } | ClusterNodeState::Suspect { .. } | ClusterNodeState::Unreachable { .. } | ClusterNodeState::Lost | ClusterNodeState::Decommissioned => {
                 false
             }
         }
@@ -210,21 +210,21 @@ impl State {
     /// True while the node belongs to the cluster.
     pub fn is_member(&self) -> bool {
         match self {
-            State::Ready | State::Unhealthy { .. } | State::Suspect { .. } | State::Unreachable { .. } => true,
-            State::Lost | State::Decommissioned => false,
+            ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } | ClusterNodeState::Suspect { .. } | ClusterNodeState::Unreachable { .. } => true,
+            ClusterNodeState::Lost | ClusterNodeState::Decommissioned => false,
         }
     }
     /// Reason why it takes no work, if it reported one.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            State::Unhealthy { reason }
-            | State::Suspect { health: Health::Unhealthy { reason } }
-            | State::Unreachable { health: Health::Unhealthy { reason } } => Some(reason),
-            State::Ready
-            | State::Suspect { health: Health::Healthy }
-            | State::Unreachable { health: Health::Healthy }
-            | State::Lost
-            | State::Decommissioned => None,
+            ClusterNodeState::Unhealthy { reason }
+            | ClusterNodeState::Suspect { health: NodeHealth::Unhealthy { reason } }
+            | ClusterNodeState::Unreachable { health: NodeHealth::Unhealthy { reason } } => Some(reason),
+            ClusterNodeState::Ready
+            | ClusterNodeState::Suspect { health: NodeHealth::Healthy }
+            | ClusterNodeState::Unreachable { health: NodeHealth::Healthy }
+            | ClusterNodeState::Lost
+            | ClusterNodeState::Decommissioned => None,
         }
     }
 }
@@ -235,7 +235,7 @@ pub struct Node {
     /// Its name.
     pub id: NodeId,
     /// State of the node.
-    pub state: State,
+    pub state: ClusterNodeState,
     /// Mechanism that enforces container limits.
     pub enforcer: EnforcerKind,
     /// URL of its agent.
@@ -243,7 +243,7 @@ pub struct Node {
     /// Version of its agent.
     pub version: String,
     /// Rack, labels, attributes and taints as the node reported them.
-    pub traits: Traits,
+    pub traits: NodeProperties,
     /// Time of its latest heartbeat.
     pub heard: Tick,
     /// Number of its latest registration; 0 when it sent none.
@@ -251,17 +251,17 @@ pub struct Node {
     /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
     /// Ended containers to which unattributed memory belonged, largest first.
-    pub left_by: Vec<LeftBy>,
+    pub left_by: Vec<LeftoverOwner>,
     /// Its containers in the cluster's table.
-    pub containers: Holding,
+    pub containers: ContainerSet,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sick() -> Health {
-        Health::Unhealthy { reason: "disk".into() }
+    fn sick() -> NodeHealth {
+        NodeHealth::Unhealthy { reason: "disk".into() }
     }
 
     /// One cell per state and event: the next state's first letter (`.` same, `!` illegal; `U`
@@ -270,23 +270,23 @@ mod tests {
     #[test]
     fn every_cell() {
         let states = [
-            State::Ready,
-            State::Unhealthy { reason: "disk".into() },
-            State::Suspect { health: sick() },
-            State::Unreachable { health: Health::Healthy },
-            State::Lost,
-            State::Decommissioned,
+            ClusterNodeState::Ready,
+            ClusterNodeState::Unhealthy { reason: "disk".into() },
+            ClusterNodeState::Suspect { health: sick() },
+            ClusterNodeState::Unreachable { health: NodeHealth::Healthy },
+            ClusterNodeState::Lost,
+            ClusterNodeState::Decommissioned,
         ];
         let events = [
-            Event::Registered(Health::Healthy),
-            Event::Registered(sick()),
-            Event::Heard(Health::Healthy),
-            Event::Heard(sick()),
-            Event::Silent(Silence::Suspect),
-            Event::Silent(Silence::Unreachable),
-            Event::Silent(Silence::Lost),
-            Event::Left,
-            Event::Welcome,
+            NodeEvent::Registered(NodeHealth::Healthy),
+            NodeEvent::Registered(sick()),
+            NodeEvent::Heard(NodeHealth::Healthy),
+            NodeEvent::Heard(sick()),
+            NodeEvent::Silent(SilenceStage::Suspect),
+            NodeEvent::Silent(SilenceStage::Unreachable),
+            NodeEvent::Silent(SilenceStage::Lost),
+            NodeEvent::Left,
+            NodeEvent::Welcome,
         ];
         let table = [
             ". Us . Us Sq Oo Lg Dd .",  // Ready
@@ -302,21 +302,21 @@ mod tests {
                 let mut got = match on(state.clone(), event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
-                    Ok(State::Ready) => "R".to_owned(),
-                    Ok(State::Unhealthy { .. }) => "U".to_owned(),
-                    Ok(State::Suspect { .. }) => "S".to_owned(),
-                    Ok(State::Unreachable { .. }) => "O".to_owned(),
-                    Ok(State::Lost) => "L".to_owned(),
-                    Ok(State::Decommissioned) => "D".to_owned(),
+                    Ok(ClusterNodeState::Ready) => "R".to_owned(),
+                    Ok(ClusterNodeState::Unhealthy { .. }) => "U".to_owned(),
+                    Ok(ClusterNodeState::Suspect { .. }) => "S".to_owned(),
+                    Ok(ClusterNodeState::Unreachable { .. }) => "O".to_owned(),
+                    Ok(ClusterNodeState::Lost) => "L".to_owned(),
+                    Ok(ClusterNodeState::Decommissioned) => "D".to_owned(),
                 };
                 for act in &out {
                     got.push(match act {
-                        Act::Back => 'b',
-                        Act::Sick(_) => 's',
-                        Act::Suspected => 'q',
-                        Act::OutOfReach => 'o',
-                        Act::GivenUp => 'g',
-                        Act::Dismissed => 'd',
+                        NodeAction::Back => 'b',
+                        NodeAction::Sick(_) => 's',
+                        NodeAction::Suspected => 'q',
+                        NodeAction::OutOfReach => 'o',
+                        NodeAction::GivenUp => 'g',
+                        NodeAction::Dismissed => 'd',
                     });
                 }
                 assert_eq!(got, cell, "{state:?} × {event:?}");
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_suspect_node_keeps_what_it_said_of_itself() {
-        let gone = on(State::Unhealthy { reason: "disk".into() }, Event::Silent(Silence::Suspect), &mut vec![]).expect("legal");
+        let gone = on(ClusterNodeState::Unhealthy { reason: "disk".into() }, NodeEvent::Silent(SilenceStage::Suspect), &mut vec![]).expect("legal");
         assert_eq!(gone.reason(), Some("disk"));
     }
 }

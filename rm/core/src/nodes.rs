@@ -8,31 +8,31 @@ use headroom_types::exit::Unattributed;
 use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, Resource, StopCause};
 
 use crate::attempt;
-use crate::cluster::{Cluster, Ctx};
-use crate::container::{self, Event, State};
-use crate::event::{Answer, Level, Refusal, Registration, Report, Seen, Want};
-use crate::node::{self, Act, Node, Silence};
-use crate::save::Save;
-use crate::timer::Key;
+use crate::cluster::{Cluster, StepContext};
+use crate::container::{self, ContainerEvent, ContainerState};
+use crate::event::{CallAnswer, LogSeverity, CallRefusal, NodeRegistration, NodeHeartbeat, ReportedContainer, ContainerCommand};
+use crate::node::{self, NodeAction, Node, SilenceStage};
+use crate::save::DurableRecord;
+use crate::timer::TimerKey;
 
 /// Time after which a container that was ordered to stop, and that its node does not report, has
 /// ended.
 const STOP_UNSEEN: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Cluster {
-    pub(crate) fn register_node(&mut self, id: &NodeId, facts: Registration, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn register_node(&mut self, id: &NodeId, facts: NodeRegistration, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if self.is_barred(id) {
-            return Err(Refusal::Decommissioned(id.clone()));
+            return Err(CallRefusal::Decommissioned(id.clone()));
         }
         // An overtaken registration is out of date: containers that started after it would be
         // treated as gone.
         let latest = self.nodes.get(id).map_or(0, |n| n.serial);
         if facts.serial != 0 && facts.serial <= latest {
-            return Err(Refusal::Overtaken { node: id.clone(), given: facts.serial, latest });
+            return Err(CallRefusal::Overtaken { node: id.clone(), given: facts.serial, latest });
         }
         self.enter_node(id, &facts, ctx);
         self.note_unattributed(id, facts.unattributed, ctx);
-        self.node_event(id, node::Event::Registered(facts.health), ctx);
+        self.node_event(id, node::NodeEvent::Registered(facts.health), ctx);
         for seen in &facts.seen {
             self.seen(id, seen, ctx);
         }
@@ -40,32 +40,32 @@ impl Cluster {
         self.drop_unseen(id, &facts.seen, ctx);
         self.node_is_back(id, ctx);
         self.settle_mark(id, ctx);
-        Ok(Answer::Node { acked })
+        Ok(CallAnswer::Node { acked })
     }
 
-    pub(crate) fn report(&mut self, id: &NodeId, report: Report, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn report(&mut self, id: &NodeId, report: NodeHeartbeat, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if report.epoch != self.epoch {
-            return Err(Refusal::StaleEpoch { given: report.epoch, current: self.epoch });
+            return Err(CallRefusal::StaleEpoch { given: report.epoch, current: self.epoch });
         }
         let node = self.nodes.get_mut(id).filter(|n| n.state.is_member());
-        let node = node.ok_or_else(|| Refusal::NodeNotRegistered(id.clone()))?;
+        let node = node.ok_or_else(|| CallRefusal::NodeNotRegistered(id.clone()))?;
         node.heard = ctx.now;
         node.host_used = report.host_used;
         self.note_unattributed(id, report.unattributed, ctx);
-        self.node_event(id, node::Event::Heard(report.health), ctx);
+        self.node_event(id, node::NodeEvent::Heard(report.health), ctx);
         for seen in &report.seen {
             self.seen(id, seen, ctx);
         }
         let exits = self.take_exits(id, report.exits, ctx);
         for container in &exits.over {
-            ctx.tell(id, container, Want::Forget);
+            ctx.tell(id, container, ContainerCommand::Forget);
         }
         self.drop_stopped_unseen(id, ctx);
         self.settle_mark(id, ctx);
-        Ok(Answer::Received { received: exits.all })
+        Ok(CallAnswer::Received { received: exits.all })
     }
 
-    fn enter_node(&mut self, id: &NodeId, facts: &Registration, ctx: &mut Ctx<'_>) {
+    fn enter_node(&mut self, id: &NodeId, facts: &NodeRegistration, ctx: &mut StepContext<'_>) {
         self.roomy = None;
         let fresh = !self.nodes.get(id).is_some_and(|n| n.state.is_member());
         let before = self.ledger.node(id).map(|a| a.offers.memory);
@@ -77,7 +77,7 @@ impl Cluster {
         let traits = self.tags.get(id).map_or(Cow::Borrowed(&facts.traits), |tags| tags.over(&facts.traits));
         self.index.enter(id, &traits, &facts.offers);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
-        let state = self.nodes.get(id).map_or(node::State::Lost, |n| n.state.clone());
+        let state = self.nodes.get(id).map_or(node::ClusterNodeState::Lost, |n| n.state.clone());
         let node = Node {
             id: id.clone(),
             state,
@@ -93,14 +93,14 @@ impl Cluster {
         };
         self.nodes.insert(id.clone(), node);
         if fresh {
-            ctx.save(Save::Node(id.clone()));
+            ctx.save(DurableRecord::Node(id.clone()));
             let message = format!("offers {}, enforcer {}", facts.offers, facts.enforcer);
-            ctx.log_node(Level::Normal, Reason::NodeJoined, id, message);
+            ctx.log_node(LogSeverity::Normal, Reason::NodeJoined, id, message);
         }
     }
 
     /// Counts memory that ended containers left charged as taken, until it is free.
-    fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut Ctx<'_>) {
+    fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut StepContext<'_>) {
         let before = self.ledger.node(id).map(|account| account.unattributed).unwrap_or_default();
         let owners = now.owners();
         if let Some(node) = self.nodes.get_mut(id).filter(|node| node.left_by != now.left_by) {
@@ -114,69 +114,69 @@ impl Cluster {
         self.room_changed |= now.memory < before;
         if before.is_zero() {
             let message = format!("{} is held by memory that no running container owns; {owners}", now.memory);
-            ctx.log_node(Level::Warning, Reason::NodeMemoryLeft, id, message);
+            ctx.log_node(LogSeverity::Warning, Reason::NodeMemoryLeft, id, message);
         } else if now.memory.is_zero() {
-            ctx.log_node(Level::Normal, Reason::NodeMemoryFreed, id, format!("{before} that ended containers had left is free"));
+            ctx.log_node(LogSeverity::Normal, Reason::NodeMemoryFreed, id, format!("{before} that ended containers had left is free"));
         }
     }
 
     /// Applies an event to a node and carries out the resulting actions.
-    pub(crate) fn node_event(&mut self, id: &NodeId, event: node::Event, ctx: &mut Ctx<'_>) {
-        let heard = matches!(event, node::Event::Registered(_) | node::Event::Heard(_));
+    pub(crate) fn node_event(&mut self, id: &NodeId, event: node::NodeEvent, ctx: &mut StepContext<'_>) {
+        let heard = matches!(event, node::NodeEvent::Registered(_) | node::NodeEvent::Heard(_));
         let Some(node) = self.nodes.get_mut(id) else { return };
         let mut acts = Vec::new();
-        let registered = matches!(event, node::Event::Registered(_));
+        let registered = matches!(event, node::NodeEvent::Registered(_));
         let changed = match node::on(node.state.clone(), event, &mut acts) {
             Ok(next) => std::mem::replace(&mut node.state, next) != node.state,
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         };
         if heard {
-            self.timers.set(Key::Node(id.clone()), ctx.now.plus(self.settings.suspect));
+            self.timers.set(TimerKey::Node(id.clone()), ctx.now.plus(self.settings.suspect));
         }
         if changed || registered {
             self.reindex(id);
         }
         for act in acts {
             match act {
-                Act::Back => {
+                NodeAction::Back => {
                     self.room_changed = true;
-                    ctx.log_node(Level::Normal, Reason::NodeReady, id, "takes work".into());
+                    ctx.log_node(LogSeverity::Normal, Reason::NodeReady, id, "takes work".into());
                 }
-                Act::Sick(reason) => ctx.log_node(Level::Warning, Reason::NodeUnhealthy, id, reason),
-                Act::Suspected => {
-                    ctx.log_node(Level::Warning, Reason::NodeSilent, id, "silent; gets no more work for now".into())
+                NodeAction::Sick(reason) => ctx.log_node(LogSeverity::Warning, Reason::NodeUnhealthy, id, reason),
+                NodeAction::Suspected => {
+                    ctx.log_node(LogSeverity::Warning, Reason::NodeSilent, id, "silent; gets no more work for now".into())
                 }
-                Act::OutOfReach => ctx.log_node(Level::Warning, Reason::NodeUnreachable, id, "still silent".into()),
-                Act::GivenUp => self.give_up(id, ctx),
-                Act::Dismissed => self.dismissed(id, ctx),
+                NodeAction::OutOfReach => ctx.log_node(LogSeverity::Warning, Reason::NodeUnreachable, id, "still silent".into()),
+                NodeAction::GivenUp => self.give_up(id, ctx),
+                NodeAction::Dismissed => self.dismissed(id, ctx),
             }
         }
     }
 
-    pub(crate) fn node_silent(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn node_silent(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let Some(node) = self.nodes.get(id) else { return };
         let (heard, silent) = (node.heard, ctx.now.since(node.heard));
         if silent < self.settings.suspect {
             // The timeout was shorter when the timer was set.
-            self.timers.set(Key::Node(id.clone()), heard.plus(self.settings.suspect));
+            self.timers.set(TimerKey::Node(id.clone()), heard.plus(self.settings.suspect));
             return;
         }
         let (how, next) = if silent >= self.settings.lost {
-            (Silence::Lost, None)
+            (SilenceStage::Lost, None)
         } else if silent >= self.settings.unreachable {
-            (Silence::Unreachable, Some(self.settings.lost))
+            (SilenceStage::Unreachable, Some(self.settings.lost))
         } else {
-            (Silence::Suspect, Some(self.settings.unreachable))
+            (SilenceStage::Suspect, Some(self.settings.unreachable))
         };
         if let Some(after) = next {
-            self.timers.set(Key::Node(id.clone()), heard.plus(after).max(ctx.now));
+            self.timers.set(TimerKey::Node(id.clone()), heard.plus(after).max(ctx.now));
         }
-        self.node_event(id, node::Event::Silent(how), ctx);
+        self.node_event(id, node::NodeEvent::Silent(how), ctx);
     }
 
-    fn give_up(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    fn give_up(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let seconds = self.settings.lost.as_secs();
-        ctx.log_node(Level::Warning, Reason::NodeLost, id, format!("silent for {seconds} s; its containers are given up"));
+        ctx.log_node(LogSeverity::Warning, Reason::NodeLost, id, format!("silent for {seconds} s; its containers are given up"));
         self.close_node(id, ctx);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         for container in containers.iter() {
@@ -187,9 +187,9 @@ impl Cluster {
     }
 
     /// Removes the capacity and the membership of a node.
-    pub(crate) fn close_node(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn close_node(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         self.roomy = None;
-        ctx.save(Save::NodeGone(id.clone()));
+        ctx.save(DurableRecord::NodeGone(id.clone()));
         if let Some(account) = self.ledger.node(id) {
             self.offers.remove(&(account.offers.memory, id.clone()));
         }
@@ -200,7 +200,7 @@ impl Cluster {
     }
 
     /// Processes a node's report about one container.
-    fn seen(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
+    fn seen(&mut self, node: &NodeId, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         let row = self.containers.row_of(&seen.container);
         if let Some((row, c)) = row.and_then(|row| Some((row, self.containers.at_mut(row)?))) {
             if c.node != *node {
@@ -221,7 +221,7 @@ impl Cluster {
 
     /// True when an unknown container may be adopted: it is from an earlier incarnation, and its
     /// application needs it.
-    fn may_adopt(&self, seen: &Seen) -> bool {
+    fn may_adopt(&self, seen: &ReportedContainer) -> bool {
         let id = &seen.container;
         let Some(app) = self.apps.get(&id.app).filter(|app| !app.state.is_over()) else { return false };
         if id.epoch == self.epoch || self.history.get(id).is_some() {
@@ -233,25 +233,25 @@ impl Cluster {
         !(late && app.requests.contains_key(request) && app.missing(request) == 0)
     }
 
-    fn unwanted(&mut self, node: &NodeId, seen: &Seen, ctx: &mut Ctx<'_>) {
+    fn unwanted(&mut self, node: &NodeId, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         match seen.phase {
             // no application waits for it; the command is repeated with each report, because a
             // message can be lost
-            crate::event::Phase::Exited => ctx.tell(node, &seen.container, Want::Forget),
-            crate::event::Phase::Preparing
-            | crate::event::Phase::Starting
-            | crate::event::Phase::Running
-            | crate::event::Phase::Stopping => ctx.tell(node, &seen.container, Want::Stop { cause: StopCause::Asked }),
+            crate::event::ContainerPhase::Exited => ctx.tell(node, &seen.container, ContainerCommand::Forget),
+            crate::event::ContainerPhase::Preparing
+            | crate::event::ContainerPhase::Starting
+            | crate::event::ContainerPhase::Running
+            | crate::event::ContainerPhase::Stopping => ctx.tell(node, &seen.container, ContainerCommand::Stop { cause: StopCause::Asked }),
         }
     }
 
-    fn take_exits(&mut self, node: &NodeId, exits: Vec<ExitReport>, ctx: &mut Ctx<'_>) -> Exits {
+    fn take_exits(&mut self, node: &NodeId, exits: Vec<ExitReport>, ctx: &mut StepContext<'_>) -> Exits {
         let mut taken = Exits::default();
         for report in exits {
             let id = report.container.clone();
             let row = self.containers.row_of(&id);
             if let Some(row) = row.filter(|row| self.containers.at(*row).is_some_and(|c| c.node == *node)) {
-                self.container_event_at(row, Event::Exited(Arc::new(report)), ctx);
+                self.container_event_at(row, ContainerEvent::Exited(Arc::new(report)), ctx);
             }
             // no application waits for its acknowledgement
             if row.and_then(|row| self.containers.at(row)).is_none_or(|c| c.id != id) {
@@ -263,13 +263,13 @@ impl Cluster {
     }
 
     /// Ends containers that a registering node does not report any more.
-    fn drop_unseen(&mut self, id: &NodeId, shown: &[Seen], ctx: &mut Ctx<'_>) {
+    fn drop_unseen(&mut self, id: &NodeId, shown: &[ReportedContainer], ctx: &mut StepContext<'_>) {
         let shown: BTreeSet<&ContainerId> = shown.iter().map(|s| &s.container).collect();
         let mine = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         for container in mine.iter().filter(|c| !shown.contains(c)) {
             let gone = self.containers.get(container).is_some_and(|c| match c.state {
-                State::Launching | State::Running | State::Stopping { .. } => true,
-                State::Allocated | State::Exited { .. } | State::Done { .. } => false,
+                ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => true,
+                ContainerState::Allocated | ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
             });
             if gone {
                 self.invent_exit(container, ExitReason::NodeLost, format!("{id} registered again without it"), ctx);
@@ -278,7 +278,7 @@ impl Cluster {
     }
 
     /// Ends containers that were stopped before their node started them: no report will come.
-    fn drop_stopped_unseen(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    fn drop_stopped_unseen(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         let Some(stopping) = self.stopping.get(id) else { return };
         let gone = |c: &&ContainerId| {
             let Some(c) = self.containers.get(*c) else { return false };
@@ -291,7 +291,7 @@ impl Cluster {
         }
     }
 
-    fn node_is_back(&mut self, id: &NodeId, ctx: &mut Ctx<'_>) {
+    fn node_is_back(&mut self, id: &NodeId, ctx: &mut StepContext<'_>) {
         self.room_changed = true;
         let Some(recovery) = &mut self.recovery else { return };
         recovery.waiting.remove(id);
@@ -301,21 +301,21 @@ impl Cluster {
     }
 
     /// Ends the recovery: grants continue, and containers that no node reported are lost.
-    pub(crate) fn recovery_over(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn recovery_over(&mut self, ctx: &mut StepContext<'_>) {
         let Some(recovery) = self.recovery.take() else { return };
-        self.timers.cancel(&Key::Recovery);
+        self.timers.cancel(&TimerKey::Recovery);
         for node in recovery.waiting {
-            ctx.log_node(Level::Warning, Reason::NodeMissing, &node, "did not come back after a restart".into());
-            ctx.save(Save::NodeGone(node.clone()));
+            ctx.log_node(LogSeverity::Warning, Reason::NodeMissing, &node, "did not come back after a restart".into());
+            ctx.save(DurableRecord::NodeGone(node.clone()));
             self.missing_is_empty(&node, ctx);
         }
         self.room_changed = true;
         let live: Vec<_> = self.apps.values().filter(|a| !a.state.is_over()).map(|a| a.id.clone()).collect();
         for app in live {
-            if self.timers.of(&Key::Master(app.clone())).is_some() {
+            if self.timers.of(&TimerKey::Master(app.clone())).is_some() {
                 self.expect_master(&app, ctx.now); // it could not register before
             }
-            self.attempt_event(&app, attempt::Event::NodesKnown, ctx);
+            self.attempt_event(&app, attempt::AttemptEvent::NodesKnown, ctx);
             self.maybe_over(&app, ctx);
         }
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Reason, RequestId, Tick};
 
-use crate::cluster::{Cluster, Ctx};
-use crate::event::{Level, UpdateKind};
-use crate::sched::locality::Reach;
-use crate::timer::Key;
+use crate::cluster::{Cluster, StepContext};
+use crate::event::{LogSeverity, UpdateKind};
+use crate::sched::locality::LocalityLevel;
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Starts the wait for the next container of a request.
@@ -18,7 +18,7 @@ impl Cluster {
         let served = self.container_seq;
         let Some(asked) = self.apps.get_mut(app_id).and_then(|app| app.requests.get_mut(request)) else { return };
         (asked.waiting, asked.served) = (now, served);
-        asked.reach = Reach::first(&asked.ask.place);
+        asked.reach = LocalityLevel::first(&asked.ask.place);
         if asked.reach.next(&asked.ask.place).is_some() {
             self.arm_reach(app_id, request, now);
         }
@@ -42,7 +42,7 @@ impl Cluster {
     /// containers.
     pub(crate) fn arm_deadline(&mut self, app_id: &AppId, request: &RequestId) {
         let Some(asked) = self.apps.get(app_id).and_then(|app| app.requests.get(request)) else { return };
-        let key = Key::Deadline(app_id.clone(), request.clone());
+        let key = TimerKey::Deadline(app_id.clone(), request.clone());
         match asked.ask.deadline.filter(|_| asked.expired.is_none()) {
             Some(after) => self.timers.set(key, asked.wanting.plus(after.saturating_sub(asked.before))),
             None => self.timers.cancel(&key),
@@ -54,12 +54,12 @@ impl Cluster {
         let Some(asked) = app.requests.get(request) else { return };
         let next = asked.reach.next(&asked.ask.place).filter(|_| app.missing(request) > 0);
         if let Some((_, wait)) = next {
-            self.timers.set(Key::Reach(app_id.clone(), request.clone()), now.plus(wait));
+            self.timers.set(TimerKey::Reach(app_id.clone(), request.clone()), now.plus(wait));
         }
     }
 
     /// Relaxes the preference of a request by one level and tries to place it again.
-    pub(crate) fn reach_farther(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn reach_farther(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(app_id) else { return };
         let missing = app.missing(request);
         let Some(asked) = app.requests.get_mut(request).filter(|_| missing > 0) else { return };
@@ -70,7 +70,7 @@ impl Cluster {
     }
 
     /// Expires a request: its missing containers are not granted any more.
-    pub(crate) fn deadline_over(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn deadline_over(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get(app_id) else { return };
         let missing = app.missing(request);
         let Some(asked) = app.requests.get(request).filter(|asked| missing > 0 && asked.ask.deadline.is_some()) else { return };
@@ -81,7 +81,7 @@ impl Cluster {
             asked.expired = Some(ctx.now);
         }
         self.requeue(app_id, request);
-        ctx.log_app(Level::Warning, Reason::RequestExpired, app_id, message);
+        ctx.log_app(LogSeverity::Warning, Reason::RequestExpired, app_id, message);
         self.update(app_id, UpdateKind::Expired { request: request.clone(), why }, ctx);
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use headroom_types::{AppId, QueuePath, Reason, Resource};
 
-use crate::cluster::{Cluster, Ctx};
-use crate::event::{Answer, How, Level, Lifetime, LogLine, Object, QueuesFrom, Refusal, Words};
+use crate::cluster::{Cluster, StepContext};
+use crate::event::{CallAnswer, DryRun, LogSeverity, Lifetime, LogLine, LogObject, QueuesFrom, CallRefusal, LogMessage};
 use crate::ledger;
 use crate::queue::QueueIx;
-use crate::queue::seats::Standing;
-use crate::queue::spec::{Gate, QueueProblem, QueueSpec, Tree};
-use crate::save::Save;
+use crate::queue::seats::GuaranteePosition;
+use crate::queue::spec::{QueueState, QueueProblem, QueueSpec, QueueTree};
+use crate::save::DurableRecord;
 
 /// Most applications that are listed when they prevent the removal of a queue.
 const MAX_NAMED: usize = 5;
@@ -26,7 +26,7 @@ pub struct QueueView<'a> {
     /// Child queues by name. Empty in a leaf.
     pub children: Vec<&'a QueuePath>,
     /// Effective state: its own, or that of an ancestor.
-    pub gate: Gate,
+    pub gate: QueueState,
     /// Guaranteed resources; zero for a resource without a guarantee.
     pub guaranteed: Resource,
     /// Maximum resources; the parent's maximum for a resource without a limit.
@@ -65,7 +65,7 @@ impl Cluster {
         self.queue.generation()
     }
     /// Queue tree in effect, as the operator defined it.
-    pub fn queue_tree(&self) -> &Tree {
+    pub fn queue_tree(&self) -> &QueueTree {
         self.queue.tree()
     }
 
@@ -87,7 +87,7 @@ impl Cluster {
             apps: slot.apps.len(),
             running: slot.running,
             dominant: dominant.thousandths(),
-            below_guarantee: standing == Standing::Below,
+            below_guarantee: standing == GuaranteePosition::Below,
             users: account.users.iter().map(|(user, account)| (&**user, &account.used)).collect(),
         })
     }
@@ -97,7 +97,7 @@ impl Cluster {
         for app in self.apps.values().filter(|app| !app.state.is_ending()) {
             let Some(leaf) = self.queue.leaf_of(&app.id) else { continue };
             let requests = app.requests.iter().map(|(request, asked)| (&asked.ask.resource, app.missing(request)));
-            let waits = app.run == crate::attempt::State::Scheduled;
+            let waits = app.run == crate::attempt::AttemptState::Scheduled;
             let master = app.master.as_ref().filter(|_| waits).map(|size| (&size.resource, 1));
             for (size, count) in requests.chain(master).filter(|(_, count)| *count > 0) {
                 for (ix, _) in self.queue.path_of(leaf) {
@@ -120,65 +120,65 @@ impl Cluster {
     }
 
     /// Leaf for a new or moved application, if it accepts applications.
-    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueIx, Refusal> {
+    pub(crate) fn admit(&self, queue: &QueuePath) -> Result<QueueIx, CallRefusal> {
         let leaf = self.find_leaf(queue)?;
         let gate = self.queue.gate(leaf);
         if !gate.admits() {
-            return Err(Refusal::QueueClosed { queue: queue.clone(), gate: gate.as_str() });
+            return Err(CallRefusal::QueueClosed { queue: queue.clone(), gate: gate.as_str() });
         }
         let slot = self.queue.slot(leaf);
         if let Some(most) = slot.and_then(|slot| slot.spec.max_apps.filter(|most| slot.apps.len() >= *most as usize)) {
             let what = format!("applications in queue {} that have not ended", queue.short());
-            return Err(Refusal::TooMany { what, most: most as usize });
+            return Err(CallRefusal::TooMany { what, most: most as usize });
         }
         Ok(leaf)
     }
 
-    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueIx, Refusal> {
-        let ix = self.queue.find(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+    fn find_leaf(&self, queue: &QueuePath) -> Result<QueueIx, CallRefusal> {
+        let ix = self.queue.find(queue).ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
         let leaf = self.queue.first_leaf(ix);
         if leaf == ix {
             return Ok(leaf);
         }
         let leaf = self.queue.slot(leaf).map_or_else(QueuePath::default_leaf, |slot| slot.path.clone());
-        Err(Refusal::NotALeaf { queue: queue.clone(), leaf })
+        Err(CallRefusal::NotALeaf { queue: queue.clone(), leaf })
     }
 
     pub(crate) fn set_queues(
         &mut self,
-        tree: Tree,
+        tree: QueueTree,
         generation: Option<u64>,
-        how: How,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
+        how: DryRun,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let current = self.queue.generation();
         if let Some(given) = generation.filter(|given| *given != current) {
-            return Err(Refusal::Conflict { what: "the tree of queues".into(), given, current });
+            return Err(CallRefusal::Conflict { what: "the tree of queues".into(), given, current });
         }
         let problems = self.homeless(&tree);
         if !problems.is_empty() {
-            return Err(Refusal::BadQueues(problems));
+            return Err(CallRefusal::BadQueues(problems));
         }
         if tree == *self.queue.tree() {
-            return Ok(Answer::Queues { generation: current });
+            return Ok(CallAnswer::Queues { generation: current });
         }
         let generation = current + 1;
-        if how == How::Really {
+        if how == DryRun::Really {
             let count = tree.paths().count();
             self.plant(tree, generation, ctx);
             log_queue(
-                Level::Normal,
+                LogSeverity::Normal,
                 Reason::QueuesSet,
                 &QueuePath::root(),
                 format!("generation {generation}, {count} queues"),
                 ctx,
             );
         }
-        Ok(Answer::Queues { generation })
+        Ok(CallAnswer::Queues { generation })
     }
 
     /// Problems for leaves with applications that the tree does not contain as leaves.
-    pub(crate) fn homeless(&self, tree: &Tree) -> Vec<QueueProblem> {
+    pub(crate) fn homeless(&self, tree: &QueueTree) -> Vec<QueueProblem> {
         let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
         let gone = self.queue.slots().filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
         let problems = gone.map(|(_, slot)| {
@@ -195,28 +195,28 @@ impl Cluster {
         problems.collect()
     }
 
-    fn plant(&mut self, tree: Tree, generation: u64, ctx: &mut Ctx<'_>) {
-        ctx.save(Save::Queues { generation, tree: Box::new(tree.clone()) });
+    fn plant(&mut self, tree: QueueTree, generation: u64, ctx: &mut StepContext<'_>) {
+        ctx.save(DurableRecord::Queues { generation, tree: Box::new(tree.clone()) });
         self.queues_from = QueuesFrom::Operator;
         self.replant(tree, generation);
     }
 
-    pub(crate) fn replant(&mut self, tree: Tree, generation: u64) {
+    pub(crate) fn replant(&mut self, tree: QueueTree, generation: u64) {
         self.queue.replant(tree, generation, &mut self.ledger);
         self.reservations.doubt_all();
         self.room_changed = true;
     }
 
-    pub(crate) fn set_gate(&mut self, queue: &QueuePath, gate: Gate, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
-        let ix = self.queue.find(queue).ok_or_else(|| Refusal::NoSuchQueue(queue.clone()))?;
+    pub(crate) fn set_gate(&mut self, queue: &QueuePath, gate: QueueState, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+        let ix = self.queue.find(queue).ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
         let before = self.queue.slot(ix).map(|slot| slot.spec.gate);
         let Some(tree) = self.queue.tree().with_gate(queue, gate).filter(|_| before != Some(gate)) else {
-            return Ok(Answer::Queues { generation: self.queue.generation() });
+            return Ok(CallAnswer::Queues { generation: self.queue.generation() });
         };
         let generation = self.queue.generation() + 1;
         self.plant(tree, generation, ctx);
-        log_queue(Level::Normal, Reason::QueueGate, queue, format!("is {}", gate.as_str()), ctx);
-        Ok(Answer::Queues { generation })
+        log_queue(LogSeverity::Normal, Reason::QueueGate, queue, format!("is {}", gate.as_str()), ctx);
+        Ok(CallAnswer::Queues { generation })
     }
 
     pub(crate) fn change_app(
@@ -225,17 +225,17 @@ impl Cluster {
         queue: Option<QueuePath>,
         priority: Option<i32>,
         lifetime: Option<Lifetime>,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
-        let app = self.apps.get(id).ok_or_else(|| Refusal::NoSuchApp(id.clone()))?;
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
+        let app = self.apps.get(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if app.state.is_ending() {
-            return Err(Refusal::AppEnding { app: id.clone(), state: app.state.as_str() });
+            return Err(CallRefusal::AppEnding { app: id.clone(), state: app.state.as_str() });
         }
         let (before, old_priority) = (app.queue.clone(), app.priority);
         let path = queue.unwrap_or_else(|| before.clone());
         let priority = priority.unwrap_or(old_priority);
         if path == before && priority == old_priority && lifetime.is_none() {
-            return Ok(Answer::Done);
+            return Ok(CallAnswer::Done);
         }
         let leaf = if path == before { self.find_leaf(&path)? } else { self.admit(&path)? };
         if path != before {
@@ -250,11 +250,11 @@ impl Cluster {
         self.set_lifetime(id, lifetime);
         self.save_app(id, ctx);
         let message = format!("from queue {before}, priority {old_priority} to queue {path}, priority {priority}");
-        ctx.log_app(Level::Normal, Reason::AppChanged, id, message);
-        Ok(Answer::Done)
+        ctx.log_app(LogSeverity::Normal, Reason::AppChanged, id, message);
+        Ok(CallAnswer::Done)
     }
 }
 
-pub(crate) fn log_queue(level: Level, reason: Reason, queue: &QueuePath, message: String, ctx: &mut Ctx<'_>) {
-    ctx.log(LogLine { level, reason, object: Object::Queue(queue.clone()), node: None, words: Words::Text(message) });
+pub(crate) fn log_queue(level: LogSeverity, reason: Reason, queue: &QueuePath, message: String, ctx: &mut StepContext<'_>) {
+    ctx.log(LogLine { level, reason, object: LogObject::Queue(queue.clone()), node: None, words: LogMessage::Text(message) });
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 use headroom_types::{ContainerId, Reason, Resource};
 
 use crate::app::MasterSize;
-use crate::cluster::{Cluster, Ctx};
-use crate::container::{Container, State};
-use crate::event::{Answer, How, Level, Refusal, Seen, Size, UpdateKind, Want};
+use crate::cluster::{Cluster, StepContext};
+use crate::container::{Container, ContainerState};
+use crate::event::{CallAnswer, DryRun, LogSeverity, CallRefusal, ReportedContainer, ContainerSize, UpdateKind, ContainerCommand};
 use crate::leases::container_line;
 use crate::sched::part;
-use crate::size::{self, Act, Event, Sized, excess};
+use crate::size::{self, ResizeAction, ResizeEvent, VersionedSize, excess};
 use crate::table::Row;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 /// Time for a node to confirm or refuse a size.
 const CONFIRM: Duration = Duration::from_secs(30);
@@ -32,13 +32,13 @@ impl Cluster {
         &mut self,
         id: &ContainerId,
         version: Option<u32>,
-        size: Size,
-        how: How,
-        ctx: &mut Ctx<'_>,
-    ) -> Result<Answer, Refusal> {
+        size: ContainerSize,
+        how: DryRun,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let Some(c) = self.containers.get(id) else {
             let over = self.history.get(id).is_some();
-            return Err(if over { not_resizable(id, "it has ended") } else { Refusal::NoSuchContainer(id.clone()) });
+            return Err(if over { not_resizable(id, "it has ended") } else { CallRefusal::NoSuchContainer(id.clone()) });
         };
         if let Some(why) = fixed(&c.state) {
             return Err(not_resizable(id, why));
@@ -47,27 +47,27 @@ impl Cluster {
         let under_way = c.sizing.order();
         let now = under_way.cloned().unwrap_or_else(|| c.has());
         if (&now.resource, now.heap) == (&want.resource, want.heap) {
-            return Ok(Answer::Resizing { version: now.version });
+            return Ok(CallAnswer::Resizing { version: now.version });
         }
         let given = version.unwrap_or(c.version);
         if under_way.is_some() || given != c.version {
             let what = format!("the size of {id}");
-            return Err(Refusal::Conflict { what, given: given.into(), current: now.version.into() });
+            return Err(CallRefusal::Conflict { what, given: given.into(), current: now.version.into() });
         }
         self.room_to_grow(c, &excess(&want.resource, &c.resource))?;
         let version = want.version;
-        if how == How::Really {
-            self.size_event(id, Event::Order(want), ctx);
+        if how == DryRun::Really {
+            self.size_event(id, ResizeEvent::Order(want), ctx);
         }
-        Ok(Answer::Resizing { version })
+        Ok(CallAnswer::Resizing { version })
     }
 
     /// Checks whether a container can grow by `more` on its node.
-    fn room_to_grow(&self, c: &Container, more: &Resource) -> Result<(), Refusal> {
+    fn room_to_grow(&self, c: &Container, more: &Resource) -> Result<(), CallRefusal> {
         if *more == Resource::default() {
             return Ok(());
         }
-        let no_room = |sentence: String| Err(Refusal::NoRoom { sentence });
+        let no_room = |sentence: String| Err(CallRefusal::NoRoom { sentence });
         let (Some(node), Some(account)) = (self.nodes.get(&c.node), self.ledger.node(&c.node)) else {
             return no_room(format!("{} is not there", c.node));
         };
@@ -86,42 +86,42 @@ impl Cluster {
     }
 
     /// Processes a node's report about a container's size.
-    pub(crate) fn seen_size(&mut self, row: Row, seen: &Seen, ctx: &mut Ctx<'_>) {
+    pub(crate) fn seen_size(&mut self, row: Row, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row).filter(|c| c.state.is_alive()) else { return };
-        let settled = c.sizing == size::State::Settled;
+        let settled = c.sizing == size::ResizeState::Settled;
         if settled && seen.version == c.version {
             return; // the usual case
         }
         let id = &seen.container;
-        self.size_event(id, Event::Shown { resource: seen.resource.clone(), version: seen.version }, ctx);
+        self.size_event(id, ResizeEvent::Shown { resource: seen.resource.clone(), version: seen.version }, ctx);
         if let Some(what) = seen.refused.clone() {
-            self.size_event(id, Event::Refused { what, keeps: seen.version }, ctx);
+            self.size_event(id, ResizeEvent::Refused { what, keeps: seen.version }, ctx);
         }
         self.tell_size_again(seen, ctx);
     }
 
-    fn tell_size_again(&mut self, seen: &Seen, ctx: &mut Ctx<'_>) {
+    fn tell_size_again(&mut self, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(&seen.container) else { return };
         let later = c.order().version > seen.version;
-        if later && c.state == State::Running && ctx.now.since(c.size_told) >= TELL_AGAIN {
+        if later && c.state == ContainerState::Running && ctx.now.since(c.size_told) >= TELL_AGAIN {
             c.size_told = ctx.now;
             let order = Box::new(c.order());
-            ctx.tell(&c.node, &c.id, Want::Run(order));
+            ctx.tell(&c.node, &c.id, ContainerCommand::Run(order));
         }
     }
 
     /// Handles a node that did not confirm a size in time.
-    pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+    pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
             let message = format!("{} did not say what became of it for {} s", c.node, CONFIRM.as_secs());
-            ctx.log(container_line(Level::Warning, Reason::ResizeOverdue, id, &c.node, message));
-            self.size_event(id, Event::Overdue, ctx);
+            ctx.log(container_line(LogSeverity::Warning, Reason::ResizeOverdue, id, &c.node, message));
+            self.size_event(id, ResizeEvent::Overdue, ctx);
         }
     }
 
     /// Applies an event to a container's size and carries out the resulting actions. The ledger is
     /// updated in the same step.
-    fn size_event(&mut self, id: &ContainerId, event: Event, ctx: &mut Ctx<'_>) {
+    fn size_event(&mut self, id: &ContainerId, event: ResizeEvent, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(id) else { return };
         let (before, mut acts) = (c.counted(), Vec::new());
         match size::on(c.sizing.clone(), &c.has(), event, &mut acts) {
@@ -129,7 +129,7 @@ impl Cluster {
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         }
         for act in &acts {
-            if let Act::Has(now) = act {
+            if let ResizeAction::Has(now) = act {
                 c.take_size(now.clone());
             }
         }
@@ -141,39 +141,39 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                Act::Has(now) => self.keep_master_size(id, now, ctx),
-                Act::Tell => self.tell_size(id, ctx),
-                Act::Resized => self.resized(id, ctx),
-                Act::Failed(why) => self.resize_failed(id, why, ctx),
+                ResizeAction::Has(now) => self.keep_master_size(id, now, ctx),
+                ResizeAction::Tell => self.tell_size(id, ctx),
+                ResizeAction::Resized => self.resized(id, ctx),
+                ResizeAction::Failed(why) => self.resize_failed(id, why, ctx),
             }
         }
     }
 
     /// Sets the size of the next attempt to the current size of the master.
-    fn keep_master_size(&mut self, id: &ContainerId, now: Sized, ctx: &mut Ctx<'_>) {
+    fn keep_master_size(&mut self, id: &ContainerId, now: VersionedSize, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(&id.app).filter(|app| app.is_current_master(id)) else { return };
         app.master = Some(MasterSize { resource: now.resource, heap: now.heap });
         self.save_app(&id.app, ctx);
     }
 
-    fn tell_size(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
+    fn tell_size(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(id) else { return };
         c.size_told = ctx.now;
         let order = c.order();
-        self.timers.set(Key::Resize(id.clone()), ctx.now.plus(CONFIRM));
-        if c.state == State::Running {
+        self.timers.set(TimerKey::Resize(id.clone()), ctx.now.plus(CONFIRM));
+        if c.state == ContainerState::Running {
             let message = format!("from {} to {}, version {}", c.resource, order.resource, order.version);
-            ctx.log(container_line(Level::Normal, Reason::ContainerResizing, id, &c.node, message));
-            ctx.tell(&c.node, id, Want::Run(Box::new(order)));
+            ctx.log(container_line(LogSeverity::Normal, Reason::ContainerResizing, id, &c.node, message));
+            ctx.tell(&c.node, id, ContainerCommand::Run(Box::new(order)));
         }
     }
 
-    fn resized(&mut self, id: &ContainerId, ctx: &mut Ctx<'_>) {
-        self.timers.cancel(&Key::Resize(id.clone()));
+    fn resized(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
+        self.timers.cancel(&TimerKey::Resize(id.clone()));
         let Some(c) = self.containers.get(id) else { return };
         let (resource, version) = (c.resource.clone(), c.version);
         ctx.log(container_line(
-            Level::Normal,
+            LogSeverity::Normal,
             Reason::ContainerResized,
             id,
             &c.node,
@@ -182,28 +182,28 @@ impl Cluster {
         self.update(&id.app, UpdateKind::Resized { container: id.clone(), resource, version }, ctx);
     }
 
-    fn resize_failed(&mut self, id: &ContainerId, why: String, ctx: &mut Ctx<'_>) {
-        self.timers.cancel(&Key::Resize(id.clone()));
+    fn resize_failed(&mut self, id: &ContainerId, why: String, ctx: &mut StepContext<'_>) {
+        self.timers.cancel(&TimerKey::Resize(id.clone()));
         let Some(c) = self.containers.get(id) else { return };
         let (resource, version) = (c.resource.clone(), c.version);
-        ctx.log(container_line(Level::Warning, Reason::ResizeFailed, id, &c.node, format!("still has {resource}: {why}")));
+        ctx.log(container_line(LogSeverity::Warning, Reason::ResizeFailed, id, &c.node, format!("still has {resource}: {why}")));
         self.update(&id.app, UpdateKind::ResizeFailed { container: id.clone(), resource, version, why }, ctx);
     }
 }
 
 /// Reason why a container in this state cannot be resized.
-fn fixed(state: &State) -> Option<&'static str> {
+fn fixed(state: &ContainerState) -> Option<&'static str> {
     match state {
-        State::Running => None,
-        State::Allocated | State::Launching => Some("its program does not run yet; wait until it does"),
-        State::Stopping { .. } => Some("it is about to end"),
-        State::Exited { .. } | State::Done { .. } => Some("it has ended"),
+        ContainerState::Running => None,
+        ContainerState::Allocated | ContainerState::Launching => Some("its program does not run yet; wait until it does"),
+        ContainerState::Stopping { .. } => Some("it is about to end"),
+        ContainerState::Exited { .. } | ContainerState::Done { .. } => Some("it has ended"),
     }
 }
 
 /// The size as it will be ordered.
-fn wanted(c: &Container, size: Size) -> Result<Sized, Refusal> {
-    let Size { mut resource, heap } = size;
+fn wanted(c: &Container, size: ContainerSize) -> Result<VersionedSize, CallRefusal> {
+    let ContainerSize { mut resource, heap } = size;
     resource.extra.retain(|_, n| *n > 0);
     let heap = heap.or(c.launch.heap);
     if resource.memory.is_zero() {
@@ -213,7 +213,7 @@ fn wanted(c: &Container, size: Size) -> Result<Sized, Refusal> {
         let why = format!("a heap of {heap} does not fit in {}; name a smaller heap too", resource.memory);
         return Err(not_resizable(&c.id, why));
     }
-    Ok(Sized { resource, heap, version: c.newest.saturating_add(1) })
+    Ok(VersionedSize { resource, heap, version: c.newest.saturating_add(1) })
 }
 
 /// Text of a difference, without resources that do not change.
@@ -224,6 +224,6 @@ fn only_what_is(more: &Resource) -> String {
     memory.into_iter().chain(cpus).chain(extra).collect::<Vec<_>>().join(", ")
 }
 
-fn not_resizable(id: &ContainerId, why: impl Into<String>) -> Refusal {
-    Refusal::NotResizable { container: id.clone(), why: why.into() }
+fn not_resizable(id: &ContainerId, why: impl Into<String>) -> CallRefusal {
+    CallRefusal::NotResizable { container: id.clone(), why: why.into() }
 }

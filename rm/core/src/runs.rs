@@ -14,7 +14,7 @@ pub const MOST: usize = 20;
 
 /// Record of one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Run {
+pub struct AttemptRecord {
     /// Number; counts up from 1.
     pub number: u32,
     /// Container; `None` for an unmanaged master.
@@ -39,27 +39,27 @@ pub struct Run {
 
 /// Latest attempts of one application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Runs {
-    latest: VecDeque<Run>,
+pub struct AttemptHistory {
+    latest: VecDeque<AttemptRecord>,
 }
 
-impl Runs {
+impl AttemptHistory {
     /// Creates a list with the first attempt.
     pub fn new() -> Self {
-        Runs { latest: VecDeque::from([Run { number: 1, ..Run::default() }]) }
+        AttemptHistory { latest: VecDeque::from([AttemptRecord { number: 1, ..AttemptRecord::default() }]) }
     }
     /// Restores the saved attempts. Without saved attempts, only number and container of the
     /// current one are known.
-    pub fn restored(saved: Vec<Run>, number: u32, container: Option<&ContainerId>) -> Self {
+    pub fn restored(saved: Vec<AttemptRecord>, number: u32, container: Option<&ContainerId>) -> Self {
         let mut latest = VecDeque::from(saved);
         if latest.is_empty() {
-            latest.push_back(Run { number, container: container.cloned(), ..Run::default() });
+            latest.push_back(AttemptRecord { number, container: container.cloned(), ..AttemptRecord::default() });
         }
-        Runs { latest }
+        AttemptHistory { latest }
     }
     /// Adds another attempt.
     pub fn next(&mut self, number: u32) {
-        self.latest.push_back(Run { number, ..Run::default() });
+        self.latest.push_back(AttemptRecord { number, ..AttemptRecord::default() });
         while self.latest.len() > MOST {
             self.latest.pop_front();
         }
@@ -101,17 +101,17 @@ impl Runs {
         }
     }
     /// All kept attempts, the current one last.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Run> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &AttemptRecord> {
         self.latest.iter()
     }
     /// The current attempt.
-    pub fn current(&self) -> Option<&Run> {
+    pub fn current(&self) -> Option<&AttemptRecord> {
         self.latest.back()
     }
 }
 
-impl Default for Runs {
+impl Default for AttemptHistory {
     fn default() -> Self {
-        Runs::new()
+        AttemptHistory::new()
     }
 }

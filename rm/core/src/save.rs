@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, QueuePath, Resource, UnixMillis};
 
-use crate::event::{AfterDrain, NewApp, Outcome};
-use crate::history::Finished;
-use crate::queue::spec::Tree;
-use crate::runs::Run;
+use crate::event::{AfterDrain, AppSubmission, Outcome};
+use crate::history::EndedContainer;
+use crate::queue::spec::QueueTree;
+use crate::runs::AttemptRecord;
 use crate::tags::NodeTags;
 
 /// A durable record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Save {
+pub enum DurableRecord {
     /// A new application.
     App {
         /// Id of the application.
         app: AppId,
         /// Application as submitted.
-        spec: Arc<NewApp>,
+        spec: Arc<AppSubmission>,
         /// Submission time.
         submitted: UnixMillis,
     },
@@ -33,7 +33,7 @@ pub enum Save {
     /// An ended application was removed from the history.
     AppGone(AppId),
     /// A container ended, and its application has acknowledged the end.
-    Container(Arc<Finished>),
+    Container(Arc<EndedContainer>),
     /// A container was removed from the history.
     ContainerGone(ContainerId),
     /// A node became a member: grants wait for it after a restart.
@@ -45,7 +45,7 @@ pub enum Save {
         /// Generation; counts up with every change.
         generation: u64,
         /// The whole tree.
-        tree: Box<Tree>,
+        tree: Box<QueueTree>,
     },
     /// A node has a drain mark.
     Mark {
@@ -108,7 +108,7 @@ pub struct SavedState {
     /// End of its lifetime, on the wall clock.
     pub until: Option<UnixMillis>,
     /// Latest attempts, the current one last.
-    pub runs: Vec<Run>,
+    pub runs: Vec<AttemptRecord>,
 }
 
 /// Saved stage of an application.

@@ -31,7 +31,7 @@ use crate::event::RefusedSize;
 
 /// Size with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sized {
+pub struct VersionedSize {
     /// The whole size.
     pub resource: Resource,
     /// Heap budget within it. Bytes.
@@ -42,29 +42,29 @@ pub struct Sized {
 
 /// Order beyond the current size of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum ResizeState {
     /// No order.
     #[default]
     Settled,
     /// A size that the node has not reported.
     Ordered {
         /// Ordered size.
-        want: Sized,
+        want: VersionedSize,
     },
     /// The previous size is ordered again, because the node did not confirm the order in time.
     Withdrawn {
         /// Withdrawn order, which the node may still apply.
-        tried: Sized,
+        tried: VersionedSize,
         /// Previous size, with a later version.
-        back: Sized,
+        back: VersionedSize,
     },
 }
 
 /// Input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ResizeEvent {
     /// An order for another size, which passed all checks.
-    Order(Sized),
+    Order(VersionedSize),
     /// The node reported this size.
     Shown {
         /// The whole size.
@@ -85,9 +85,9 @@ pub enum Event {
 
 /// Action that follows a state change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum ResizeAction {
     /// The container has this size now.
-    Has(Sized),
+    Has(VersionedSize),
     /// The order must be sent to the node.
     Tell,
     /// The master must receive the new size.
@@ -99,67 +99,67 @@ pub enum Act {
 /// Error for an event that is not allowed in a state; the state does not change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("size in state {state:?} cannot take {event:?}")]
-pub struct Illegal {
+pub struct InvalidResizeEvent {
     /// State before the event.
-    pub state: State,
+    pub state: ResizeState,
     /// Rejected event.
-    pub event: Event,
+    pub event: ResizeEvent,
 }
 
 /// The only place where the state of a size changes. `has` is the current size.
-pub fn on(state: State, has: &Sized, event: Event, out: &mut Vec<Act>) -> Result<State, Box<Illegal>> {
+pub fn on(state: ResizeState, has: &VersionedSize, event: ResizeEvent, out: &mut Vec<ResizeAction>) -> Result<ResizeState, Box<InvalidResizeEvent>> {
     match &state {
-        State::Settled => match event {
-            Event::Order(want) => {
-                out.push(Act::Tell);
-                Ok(State::Ordered { want })
+        ResizeState::Settled => match event {
+            ResizeEvent::Order(want) => {
+                out.push(ResizeAction::Tell);
+                Ok(ResizeState::Ordered { want })
             }
             // an older report, or a repeated heartbeat
-            Event::Shown { version, .. } if version <= has.version => Ok(state),
-            Event::Shown { resource, version } => Ok(taken_over(has, resource, version, out)),
-            Event::Refused { .. } | Event::Overdue => Ok(state), // late events are allowed
+            ResizeEvent::Shown { version, .. } if version <= has.version => Ok(state),
+            ResizeEvent::Shown { resource, version } => Ok(taken_over(has, resource, version, out)),
+            ResizeEvent::Refused { .. } | ResizeEvent::Overdue => Ok(state), // late events are allowed
         },
-        State::Ordered { want } => match event {
-            Event::Order(_) => Err(Box::new(Illegal { state, event })),
-            Event::Shown { version, .. } if version < want.version => Ok(state), // not applied yet
-            Event::Shown { resource, version } if resource == want.resource => {
-                Ok(settle(Sized { version, ..want.clone() }, None, out))
+        ResizeState::Ordered { want } => match event {
+            ResizeEvent::Order(_) => Err(Box::new(InvalidResizeEvent { state, event })),
+            ResizeEvent::Shown { version, .. } if version < want.version => Ok(state), // not applied yet
+            ResizeEvent::Shown { resource, version } if resource == want.resource => {
+                Ok(settle(VersionedSize { version, ..want.clone() }, None, out))
             }
-            Event::Shown { resource, version } => {
-                let has = Sized { resource, version, heap: has.heap };
+            ResizeEvent::Shown { resource, version } => {
+                let has = VersionedSize { resource, version, heap: has.heap };
                 Ok(settle(has, Some("its node was given another size before the restart".into()), out))
             }
             // about an earlier order
-            Event::Refused { what, .. } if what.version < want.version => Ok(state),
-            Event::Refused { what, .. } => {
-                out.push(Act::Failed(what.why));
-                Ok(State::Settled)
+            ResizeEvent::Refused { what, .. } if what.version < want.version => Ok(state),
+            ResizeEvent::Refused { what, .. } => {
+                out.push(ResizeAction::Failed(what.why));
+                Ok(ResizeState::Settled)
             }
-            Event::Overdue => {
-                out.push(Act::Tell);
-                let back = Sized { version: want.version.saturating_add(1), ..has.clone() };
-                Ok(State::Withdrawn { tried: want.clone(), back })
+            ResizeEvent::Overdue => {
+                out.push(ResizeAction::Tell);
+                let back = VersionedSize { version: want.version.saturating_add(1), ..has.clone() };
+                Ok(ResizeState::Withdrawn { tried: want.clone(), back })
             }
         },
-        State::Withdrawn { tried, back } => match event {
-            Event::Order(_) => Err(Box::new(Illegal { state, event })),
+        ResizeState::Withdrawn { tried, back } => match event {
+            ResizeEvent::Order(_) => Err(Box::new(InvalidResizeEvent { state, event })),
             // the node may have applied the order and must go back
-            Event::Shown { version, .. } if version < back.version => Ok(state),
-            Event::Shown { resource, version } => {
+            ResizeEvent::Shown { version, .. } if version < back.version => Ok(state),
+            ResizeEvent::Shown { resource, version } => {
                 let heap = back.heap;
-                Ok(settle(Sized { resource, version, heap }, Some(SILENT.into()), out))
+                Ok(settle(VersionedSize { resource, version, heap }, Some(SILENT.into()), out))
             }
             // about an earlier order
-            Event::Refused { what, .. } if what.version < tried.version => Ok(state),
+            ResizeEvent::Refused { what, .. } if what.version < tried.version => Ok(state),
             // the node applied the withdrawn order and cannot go back: that is the current size
-            Event::Refused { what, keeps } if what.version >= back.version && keeps == tried.version => {
+            ResizeEvent::Refused { what, keeps } if what.version >= back.version && keeps == tried.version => {
                 Ok(settle(tried.clone(), None, out))
             }
-            Event::Refused { what, .. } => {
-                out.push(Act::Failed(what.why)); // the node never applied the order
-                Ok(State::Settled)
+            ResizeEvent::Refused { what, .. } => {
+                out.push(ResizeAction::Failed(what.why)); // the node never applied the order
+                Ok(ResizeState::Settled)
             }
-            Event::Overdue => Ok(state), // the order is sent again with every report
+            ResizeEvent::Overdue => Ok(state), // the order is sent again with every report
         },
     }
 }
@@ -167,32 +167,32 @@ pub fn on(state: State, has: &Sized, event: Event, out: &mut Vec<Act>) -> Result
 /// Reason of the failure when the node never answered.
 const SILENT: &str = "its node did not confirm the size in time; it has the size before";
 
-fn settle(has: Sized, failed: Option<String>, out: &mut Vec<Act>) -> State {
-    out.push(Act::Has(has));
-    out.push(failed.map_or(Act::Resized, Act::Failed));
-    State::Settled
+fn settle(has: VersionedSize, failed: Option<String>, out: &mut Vec<ResizeAction>) -> ResizeState {
+    out.push(ResizeAction::Has(has));
+    out.push(failed.map_or(ResizeAction::Resized, ResizeAction::Failed));
+    ResizeState::Settled
 }
 
 /// Accepts a size that an earlier incarnation of the resource manager ordered.
-fn taken_over(has: &Sized, resource: Resource, version: u32, out: &mut Vec<Act>) -> State {
-    settle(Sized { resource, version, heap: has.heap }, None, out)
+fn taken_over(has: &VersionedSize, resource: Resource, version: u32, out: &mut Vec<ResizeAction>) -> ResizeState {
+    settle(VersionedSize { resource, version, heap: has.heap }, None, out)
 }
 
-impl State {
+impl ResizeState {
     /// Current order for the node, if any.
-    pub fn order(&self) -> Option<&Sized> {
+    pub fn order(&self) -> Option<&VersionedSize> {
         match self {
-            State::Settled => None,
-            State::Ordered { want } => Some(want),
-            State::Withdrawn { back, .. } => Some(back),
+            ResizeState::Settled => None,
+            ResizeState::Ordered { want } => Some(want),
+            ResizeState::Withdrawn { back, .. } => Some(back),
         }
     }
     /// Resources that the ledger counts: the maximum of all sizes that may be in effect.
     pub fn counted(&self, has: &Resource, heap: Option<Bytes>) -> (Resource, Bytes) {
         let heap = heap.unwrap_or_default();
         match self {
-            State::Settled => (has.clone(), heap),
-            State::Ordered { want: other } | State::Withdrawn { tried: other, .. } => {
+            ResizeState::Settled => (has.clone(), heap),
+            ResizeState::Ordered { want: other } | ResizeState::Withdrawn { tried: other, .. } => {
                 (larger(has, &other.resource), heap.max(other.heap.unwrap_or_default()))
             }
         }
@@ -226,14 +226,14 @@ pub fn excess(b: &Resource, a: &Resource) -> Resource {
 mod tests {
     use super::*;
 
-    fn sized(gib: u64, version: u32) -> Sized {
-        Sized { resource: Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1)), heap: None, version }
+    fn sized(gib: u64, version: u32) -> VersionedSize {
+        VersionedSize { resource: Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1)), heap: None, version }
     }
-    fn shown(gib: u64, version: u32) -> Event {
-        Event::Shown { resource: sized(gib, 0).resource, version }
+    fn shown(gib: u64, version: u32) -> ResizeEvent {
+        ResizeEvent::Shown { resource: sized(gib, 0).resource, version }
     }
-    fn refused(version: u32, keeps: u32) -> Event {
-        Event::Refused { what: RefusedSize { version, why: "full".into() }, keeps }
+    fn refused(version: u32, keeps: u32) -> ResizeEvent {
+        ResizeEvent::Refused { what: RefusedSize { version, why: "full".into() }, keeps }
     }
 
     /// A container of 2 GiB at version 3; 4 GiB are ordered as version 4, and withdrawn as version
@@ -243,9 +243,9 @@ mod tests {
     fn every_cell() {
         let has = sized(2, 3);
         let states =
-            [State::Settled, State::Ordered { want: sized(4, 4) }, State::Withdrawn { tried: sized(4, 4), back: sized(2, 5) }];
+            [ResizeState::Settled, ResizeState::Ordered { want: sized(4, 4) }, ResizeState::Withdrawn { tried: sized(4, 4), back: sized(2, 5) }];
         let events = [
-            Event::Order(sized(4, 4)),
+            ResizeEvent::Order(sized(4, 4)),
             shown(2, 3),
             shown(4, 4),
             shown(7, 4), // from an earlier incarnation, under the same number
@@ -254,7 +254,7 @@ mod tests {
             refused(4, 3),
             refused(5, 3),
             refused(5, 4),
-            Event::Overdue,
+            ResizeEvent::Overdue,
         ];
         let table = [
             "Ot . .h4r .h7r .h2r . . . . .",    // Settled
@@ -267,16 +267,16 @@ mod tests {
                 let mut got = match on(state.clone(), &has, event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
-                    Ok(State::Settled) => "S".to_owned(),
-                    Ok(State::Ordered { .. }) => "O".to_owned(),
-                    Ok(State::Withdrawn { .. }) => "W".to_owned(),
+                    Ok(ResizeState::Settled) => "S".to_owned(),
+                    Ok(ResizeState::Ordered { .. }) => "O".to_owned(),
+                    Ok(ResizeState::Withdrawn { .. }) => "W".to_owned(),
                 };
                 for act in &out {
                     match act {
-                        Act::Tell => got.push('t'),
-                        Act::Has(now) => got.push_str(&format!("h{}", now.resource.memory.get() >> 30)),
-                        Act::Resized => got.push('r'),
-                        Act::Failed(_) => got.push('f'),
+                        ResizeAction::Tell => got.push('t'),
+                        ResizeAction::Has(now) => got.push_str(&format!("h{}", now.resource.memory.get() >> 30)),
+                        ResizeAction::Resized => got.push('r'),
+                        ResizeAction::Failed(_) => got.push('f'),
                     }
                 }
                 assert_eq!(got, cell, "{state:?} × {event:?}");
@@ -289,7 +289,7 @@ mod tests {
         let has = sized(2, 1);
         let mut want = sized(1, 2);
         want.resource.cpus = Cpus::from_cores(3);
-        let (counted, _) = State::Ordered { want }.counted(&has.resource, None);
+        let (counted, _) = ResizeState::Ordered { want }.counted(&has.resource, None);
         assert_eq!(counted, Resource::new(Bytes::from_gib(2), Cpus::from_cores(3)));
     }
 }

@@ -11,32 +11,32 @@ use std::ops::Bound;
 use headroom_types::{AppId, ContainerId, NodeId, RequestId};
 
 /// Key with a hash that is the same on every machine and in every run.
-pub trait Named: Clone + Eq + Ord {
+pub trait StableHash: Clone + Eq + Ord {
     /// Hash; equal keys have equal hashes.
     fn hash(&self) -> u64;
 }
 
-impl Named for NodeId {
+impl StableHash for NodeId {
     fn hash(&self) -> u64 {
         self.fingerprint()
     }
 }
-impl Named for RequestId {
+impl StableHash for RequestId {
     fn hash(&self) -> u64 {
         self.fingerprint()
     }
 }
-impl Named for u32 {
+impl StableHash for u32 {
     fn hash(&self) -> u64 {
         u64::from(*self)
     }
 }
-impl Named for AppId {
+impl StableHash for AppId {
     fn hash(&self) -> u64 {
         u64::from(self.seq())
     }
 }
-impl Named for ContainerId {
+impl StableHash for ContainerId {
     fn hash(&self) -> u64 {
         self.seq ^ (u64::from(self.epoch.0) << 40)
     }
@@ -78,7 +78,7 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Table<K, V> {
     }
 }
 
-impl<K: Named, V> Table<K, V> {
+impl<K: StableHash, V> Table<K, V> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.len
@@ -252,24 +252,24 @@ fn tag(hash: u64) -> u32 {
 
 /// Table with lists in the order of the keys.
 #[derive(Clone)]
-pub struct Sorted<K, V> {
+pub struct SortedTable<K, V> {
     table: Table<K, V>,
     names: BTreeMap<K, ()>,
 }
 
-impl<K, V> Default for Sorted<K, V> {
+impl<K, V> Default for SortedTable<K, V> {
     fn default() -> Self {
-        Sorted { table: Table::default(), names: BTreeMap::new() }
+        SortedTable { table: Table::default(), names: BTreeMap::new() }
     }
 }
 
-impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Sorted<K, V> {
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for SortedTable<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.table.fmt(f)
     }
 }
 
-impl<K: Named, V> Sorted<K, V> {
+impl<K: StableHash, V> SortedTable<K, V> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.table.len()
@@ -372,7 +372,7 @@ mod tests {
         fn knows_what_a_map_knows(ops in proptest::collection::vec((any::<bool>(), 0u16..300), 0..800)) {
             let node = |n: u16| format!("n{n}").parse::<NodeId>().expect("id");
             let container = |n: u16| ContainerId { app: "a.1".parse().expect("id"), epoch: Epoch(u32::from(n % 2)), seq: u64::from(n / 2) };
-            let (mut sorted, mut table) = (Sorted::default(), Table::default());
+            let (mut sorted, mut table) = (SortedTable::default(), Table::default());
             let (mut nodes, mut containers) = (BTreeMap::new(), BTreeMap::new());
             for (at, (put, n)) in ops.into_iter().enumerate() {
                 if put {

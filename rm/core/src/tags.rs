@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{Name, NodeId, Reason};
 
-use crate::cluster::{Cluster, Ctx};
-use crate::event::{Answer, Cordon, How, Level, Refusal, TagChange, Traits};
-use crate::node::{Node, State};
-use crate::save::Save;
+use crate::cluster::{Cluster, StepContext};
+use crate::event::{CallAnswer, Cordon, DryRun, LogSeverity, CallRefusal, TagChange, NodeProperties};
+use crate::node::{Node, ClusterNodeState};
+use crate::save::DurableRecord;
 
 /// Most labels, attributes and taints of operators per node, together.
 pub const MAX_TAGS: usize = 64;
@@ -37,7 +37,7 @@ impl NodeTags {
         *self == NodeTags::default()
     }
     /// Effective properties of a node with the agent's properties `own`.
-    pub fn over<'t>(&self, own: &'t Traits) -> Cow<'t, Traits> {
+    pub fn over<'t>(&self, own: &'t NodeProperties) -> Cow<'t, NodeProperties> {
         if self.labels.is_empty() && self.attributes.is_empty() && self.taints.is_empty() {
             return Cow::Borrowed(own);
         }
@@ -82,7 +82,7 @@ pub struct Tagged {
     /// Tags after the change.
     pub after: NodeTags,
     /// Effective properties of the node; `None` while it is not registered.
-    pub traits: Option<Traits>,
+    pub traits: Option<NodeProperties>,
     /// State of the node that users see; `None` while it is not registered.
     pub standing: Option<&'static str>,
 }
@@ -93,7 +93,7 @@ impl Cluster {
         self.tags.get(node)
     }
     /// Effective properties of a node: those of the agent, overridden by the tags.
-    pub fn traits<'n>(&self, node: &'n Node) -> Cow<'n, Traits> {
+    pub fn traits<'n>(&self, node: &'n Node) -> Cow<'n, NodeProperties> {
         self.tags.get(&node.id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits))
     }
     /// Reason of the cordon of a node; `None` without one.
@@ -108,51 +108,51 @@ impl Cluster {
 
     fn standing_with(&self, node: &Node, cordoned: bool) -> &'static str {
         let speaks = match node.state {
-            State::Ready | State::Unhealthy { .. } => true,
-            State::Suspect { .. } | State::Unreachable { .. } | State::Lost | State::Decommissioned => false,
+            ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } => true,
+            ClusterNodeState::Suspect { .. } | ClusterNodeState::Unreachable { .. } | ClusterNodeState::Lost | ClusterNodeState::Decommissioned => false,
         };
         match self.mark(&node.id).filter(|_| speaks) {
             Some(mark) if mark.drained => "drained",
             Some(_) => "draining",
-            None if cordoned && node.state == State::Ready => "cordoned",
+            None if cordoned && node.state == ClusterNodeState::Ready => "cordoned",
             None => node.state.as_str(),
         }
     }
 
-    pub(crate) fn tag(&mut self, id: &NodeId, change: &TagChange, how: How, ctx: &mut Ctx<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn tag(&mut self, id: &NodeId, change: &TagChange, how: DryRun, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         let known = self.nodes.contains_key(id) || self.tags.contains_key(id) || self.marks.contains_key(id);
         if !known {
-            return Err(Refusal::NoSuchNode(id.clone()));
+            return Err(CallRefusal::NoSuchNode(id.clone()));
         }
         let before = self.tags.get(id).cloned().unwrap_or_default();
         let after = before.changed(change);
         if after.len() > MAX_TAGS && after.len() > before.len() {
-            return Err(Refusal::TooManyTags { node: id.clone(), most: MAX_TAGS });
+            return Err(CallRefusal::TooManyTags { node: id.clone(), most: MAX_TAGS });
         }
         let node = self.nodes.get(id);
         let traits = node.map(|node| after.over(&node.traits).into_owned());
         let standing = node.map(|node| self.standing_with(node, after.cordon.is_some()));
-        if how == How::Really && before != after {
+        if how == DryRun::Really && before != after {
             self.put_tags(id, &before, &after, ctx);
         }
-        Ok(Answer::Tagged(Box::new(Tagged { before, after, traits, standing })))
+        Ok(CallAnswer::Tagged(Box::new(Tagged { before, after, traits, standing })))
     }
 
-    fn put_tags(&mut self, id: &NodeId, before: &NodeTags, after: &NodeTags, ctx: &mut Ctx<'_>) {
-        ctx.save(Save::Tags { node: id.clone(), tags: after.clone() });
+    fn put_tags(&mut self, id: &NodeId, before: &NodeTags, after: &NodeTags, ctx: &mut StepContext<'_>) {
+        ctx.save(DurableRecord::Tags { node: id.clone(), tags: after.clone() });
         if after.is_empty() {
             self.tags.remove(id);
         } else {
             self.tags.insert(id.clone(), after.clone());
         }
         match (&before.cordon, &after.cordon) {
-            (None, Some(reason)) => ctx.log_node(Level::Normal, Reason::NodeCordoned, id, format!("gets nothing new: {reason}")),
-            (Some(_), None) => ctx.log_node(Level::Normal, Reason::NodeUncordoned, id, "may get new containers again".into()),
+            (None, Some(reason)) => ctx.log_node(LogSeverity::Normal, Reason::NodeCordoned, id, format!("gets nothing new: {reason}")),
+            (Some(_), None) => ctx.log_node(LogSeverity::Normal, Reason::NodeUncordoned, id, "may get new containers again".into()),
             (None, None) | (Some(_), Some(_)) => {}
         }
         let told = differences(before, after);
         if !told.is_empty() {
-            ctx.log_node(Level::Normal, Reason::NodeTagged, id, told);
+            ctx.log_node(LogSeverity::Normal, Reason::NodeTagged, id, told);
         }
         self.retag(id);
         self.room_changed = true;
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn an_operators_words_go_before_the_agents_and_leave_them_where_they_are() {
         let own =
-            Traits { labels: [id("ssd")].into(), attributes: words(&[("zone", "a"), ("kernel", "6")]), ..Traits::default() };
+            NodeProperties { labels: [id("ssd")].into(), attributes: words(&[("zone", "a"), ("kernel", "6")]), ..NodeProperties::default() };
         assert_eq!(*NodeTags { cordon: Some("disk".into()), ..NodeTags::default() }.over(&own), own);
         let put = TagChange {
             labels: [id("gpu")].into(),

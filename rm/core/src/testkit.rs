@@ -15,17 +15,17 @@ use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, NodeId, Resource, StopCause, Tick, UnixMillis,
 };
 
-pub use fake::{FakeNode, Held};
+pub use fake::{FakeNode, FakeContainer};
 
-use crate::ask::Ask;
+use crate::ask::ContainerRequest;
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
-    Answer, Answered, Call, CallId, Effect, Event, Health, How, Launch, LogLine, Master, NewApp, Outcome, Refusal, Report, Sync,
-    Update, UpdateKind, Verdict, Want,
+    CallAnswer, CallResult, ClusterCall, CallId, Effect, ClusterEvent, NodeHealth, DryRun, ContainerLaunch, LogLine, MasterKind, AppSubmission, Outcome, CallRefusal, NodeHeartbeat, MasterHeartbeat,
+    MasterUpdate, UpdateKind, RequestVerdict, ContainerCommand,
 };
-use crate::history::Finished;
-use crate::queue::spec::Tree;
-use crate::save::{NodeMark, Save, SavedState};
+use crate::history::EndedContainer;
+use crate::queue::spec::QueueTree;
+use crate::save::{NodeMark, DurableRecord, SavedState};
 use crate::tags::NodeTags;
 
 /// Parses any id.
@@ -47,47 +47,47 @@ pub fn size(gib: u64, cores: u32) -> Resource {
 /// Store in memory.
 #[derive(Clone, Debug, Default)]
 pub struct FakeStore {
-    apps: BTreeMap<AppId, (Arc<NewApp>, UnixMillis)>,
+    apps: BTreeMap<AppId, (Arc<AppSubmission>, UnixMillis)>,
     states: BTreeMap<AppId, SavedState>,
-    finished: Vec<Finished>,
+    finished: Vec<EndedContainer>,
     nodes: BTreeSet<NodeId>,
     marks: BTreeMap<NodeId, NodeMark>,
     tags: BTreeMap<NodeId, NodeTags>,
-    queues: Option<(u64, Tree)>,
+    queues: Option<(u64, QueueTree)>,
     last_app: u32,
 }
 
 impl FakeStore {
-    fn save(&mut self, save: &Save) {
+    fn save(&mut self, save: &DurableRecord) {
         match save.clone() {
-            Save::App { app, spec, submitted } => {
+            DurableRecord::App { app, spec, submitted } => {
                 self.last_app = self.last_app.max(app.seq());
                 self.apps.insert(app, (spec, submitted));
             }
-            Save::State { app, state } => {
+            DurableRecord::State { app, state } => {
                 self.states.insert(app, state);
             }
-            Save::AppGone(app) => {
+            DurableRecord::AppGone(app) => {
                 self.apps.remove(&app);
                 self.states.remove(&app);
             }
-            Save::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
-            Save::ContainerGone(id) => self.finished.retain(|f| f.container != id),
-            Save::Node(node) => {
+            DurableRecord::Container(finished) => self.finished.push(Arc::unwrap_or_clone(finished)),
+            DurableRecord::ContainerGone(id) => self.finished.retain(|f| f.container != id),
+            DurableRecord::Node(node) => {
                 self.nodes.insert(node);
             }
-            Save::NodeGone(node) => {
+            DurableRecord::NodeGone(node) => {
                 self.nodes.remove(&node);
             }
-            Save::Queues { generation, tree } => self.queues = Some((generation, *tree)),
-            Save::Mark { node, mark } => {
+            DurableRecord::Queues { generation, tree } => self.queues = Some((generation, *tree)),
+            DurableRecord::Mark { node, mark } => {
                 self.marks.insert(node, mark);
             }
-            Save::MarkGone(node) => {
+            DurableRecord::MarkGone(node) => {
                 self.marks.remove(&node);
             }
-            Save::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
-            Save::Tags { node, tags } => drop(self.tags.insert(node, tags)),
+            DurableRecord::Tags { node, tags } if tags.is_empty() => drop(self.tags.remove(&node)),
+            DurableRecord::Tags { node, tags } => drop(self.tags.insert(node, tags)),
         }
     }
     fn load(&self, epoch: Epoch) -> Restored {
@@ -118,7 +118,7 @@ pub struct Scenario {
     /// All lines of the event log.
     pub log: Vec<LogLine>,
     /// All updates by application, of all incarnations.
-    pub updates: BTreeMap<AppId, Vec<(Epoch, Update)>>,
+    pub updates: BTreeMap<AppId, Vec<(Epoch, MasterUpdate)>>,
     /// All containers that nodes were ordered to run.
     pub ordered: BTreeSet<ContainerId>,
     /// Current time.
@@ -181,9 +181,9 @@ impl Scenario {
     ///
     /// # Errors
     /// The refusal of the resource manager.
-    pub fn configure(&mut self, what: impl FnOnce(&mut Settings)) -> Answered {
+    pub fn configure(&mut self, what: impl FnOnce(&mut Settings)) -> CallResult {
         what(&mut self.settings);
-        self.call(Call::Configure(Box::new(self.settings.clone())))
+        self.call(ClusterCall::Configure(Box::new(self.settings.clone())))
     }
 
     /// Processes one event, applies its effects to the store and the nodes, and checks the
@@ -191,7 +191,7 @@ impl Scenario {
     ///
     /// # Panics
     /// When an invariant does not hold or a state machine rejected an event.
-    pub fn step(&mut self, event: Event) -> Option<Answered> {
+    pub fn step(&mut self, event: ClusterEvent) -> Option<CallResult> {
         let mut out = Vec::new();
         self.cluster.step(self.now, event, &mut out);
         self.cluster.assert_invariants();
@@ -213,14 +213,14 @@ impl Scenario {
         answer
     }
 
-    fn tell(&mut self, node: &NodeId, container: ContainerId, want: Want) {
+    fn tell(&mut self, node: &NodeId, container: ContainerId, want: ContainerCommand) {
         match &want {
             // a later version is a resize order
-            Want::Run(order) if order.version > 1 => {
+            ContainerCommand::Run(order) if order.version > 1 => {
                 assert!(self.ordered.contains(&container), "{container} gets another size and was never granted");
             }
-            Want::Run(_) => assert!(self.ordered.insert(container.clone()), "{container} was granted twice"),
-            Want::Stop { .. } | Want::Forget => {}
+            ContainerCommand::Run(_) => assert!(self.ordered.insert(container.clone()), "{container} was granted twice"),
+            ContainerCommand::Stop { .. } | ContainerCommand::Forget => {}
         }
         let Some(fake) = self.nodes.get_mut(node).filter(|n| n.connected) else { return };
         fake.obey(container, want);
@@ -230,9 +230,9 @@ impl Scenario {
     ///
     /// # Panics
     /// When there is no answer.
-    pub fn call(&mut self, what: Call) -> Answered {
+    pub fn call(&mut self, what: ClusterCall) -> CallResult {
         self.calls += 1;
-        self.step(Event::Call { call: CallId(self.calls), what }).expect("every call is answered")
+        self.step(ClusterEvent::Call { call: CallId(self.calls), what }).expect("every call is answered")
     }
 
     /// Advances the time; timers fire in order. Nodes send nothing.
@@ -240,10 +240,10 @@ impl Scenario {
         let until = self.now.plus(by);
         while let Some(due) = self.cluster.next_deadline().filter(|due| *due <= until) {
             self.now = self.now.max(due);
-            self.step(Event::Time);
+            self.step(ClusterEvent::Time);
         }
         self.now = until;
-        self.step(Event::Time);
+        self.step(ClusterEvent::Time);
         self
     }
 
@@ -270,11 +270,11 @@ impl Scenario {
     ///
     /// # Errors
     /// The refusal of the resource manager.
-    pub fn register_empty(&mut self, node: &str, serial: u64) -> Result<Answer, Refusal> {
+    pub fn register_empty(&mut self, node: &str, serial: u64) -> Result<CallAnswer, CallRefusal> {
         let node: NodeId = id(node);
         let facts = self.nodes.get(&node).expect("a node of this story").registration();
-        let facts = Box::new(crate::Registration { seen: Vec::new(), exits: Vec::new(), serial, ..facts });
-        self.call(Call::RegisterNode { node, facts })
+        let facts = Box::new(crate::NodeRegistration { seen: Vec::new(), exits: Vec::new(), serial, ..facts });
+        self.call(ClusterCall::RegisterNode { node, facts })
     }
     /// Registers a node that may be refused.
     ///
@@ -283,11 +283,11 @@ impl Scenario {
     ///
     /// # Panics
     /// When the answer belongs to another call.
-    pub fn try_register(&mut self, node: &str) -> Result<(), Refusal> {
+    pub fn try_register(&mut self, node: &str) -> Result<(), CallRefusal> {
         let node: NodeId = id(node);
         let facts = self.nodes.get(&node).expect("a node of this story").registration();
-        let answer = self.call(Call::RegisterNode { node: node.clone(), facts: Box::new(facts) })?;
-        let Answer::Node { acked } = answer else { panic!("{answer:?} to a registration") };
+        let answer = self.call(ClusterCall::RegisterNode { node: node.clone(), facts: Box::new(facts) })?;
+        let CallAnswer::Node { acked } = answer else { panic!("{answer:?} to a registration") };
         let full = self.cluster.desired(&node);
         let fake = self.nodes.get_mut(&node).expect("a node of this story");
         fake.connected = true;
@@ -308,18 +308,18 @@ impl Scenario {
     }
 
     /// Sends a heartbeat of a node with all its containers.
-    pub fn report(&mut self, node: &str) -> Answered {
+    pub fn report(&mut self, node: &str) -> CallResult {
         let node: NodeId = id(node);
         let fake = self.nodes.get(&node).expect("a node of this story");
-        let report = Report {
+        let report = NodeHeartbeat {
             epoch: self.epoch,
             seen: fake.seen(),
             exits: fake.exits.values().cloned().collect(),
             host_used: Bytes::ZERO,
-            health: Health::Healthy,
+            health: NodeHealth::Healthy,
             unattributed: fake.unattributed.clone(),
         };
-        self.call(Call::Report { node, report: Box::new(report) })
+        self.call(ClusterCall::Report { node, report: Box::new(report) })
     }
     /// Sends heartbeats of all connected nodes.
     pub fn report_all(&mut self) -> &mut Self {
@@ -358,25 +358,25 @@ impl Scenario {
     /// # Panics
     /// When a call is refused.
     pub fn app(&mut self, name: &str) -> AppId {
-        let app = self.submit(name, 0, Master::Unmanaged);
+        let app = self.submit(name, 0, MasterKind::Unmanaged);
         let attempt = AttemptId { app: app.clone(), attempt: 1 };
-        self.call(Call::RegisterMaster { attempt, url: None }).expect("registers");
+        self.call(ClusterCall::RegisterMaster { attempt, url: None }).expect("registers");
         app
     }
     /// Submits a managed application with this size of the master.
     pub fn managed(&mut self, name: &str, resource: Resource, max_attempts: u32) -> AppId {
-        let launch = Arc::new(Launch { command: vec!["appmaster".into()], ..Launch::default() });
-        self.submit(name, 0, Master::Managed { resource, launch, max_attempts })
+        let launch = Arc::new(ContainerLaunch { command: vec!["appmaster".into()], ..ContainerLaunch::default() });
+        self.submit(name, 0, MasterKind::Managed { resource, launch, max_attempts })
     }
     /// Submits an application.
     ///
     /// # Panics
     /// When the submission is refused.
-    pub fn submit(&mut self, name: &str, priority: i32, master: Master) -> AppId {
+    pub fn submit(&mut self, name: &str, priority: i32, master: MasterKind) -> AppId {
         let spec =
-            NewApp { name: id(name), queue: id("default"), priority, user: "test".into(), lifetime: None, master, key: None };
-        match self.call(Call::Submit(Box::new(spec))) {
-            Ok(Answer::Submitted { app, .. }) => app,
+            AppSubmission { name: id(name), queue: id("default"), priority, user: "test".into(), lifetime: None, master, key: None };
+        match self.call(ClusterCall::Submit(Box::new(spec))) {
+            Ok(CallAnswer::Submitted { app, .. }) => app,
             other => panic!("not submitted: {other:?}"),
         }
     }
@@ -391,14 +391,14 @@ impl Scenario {
     ///
     /// # Errors
     /// The refusal of the resource manager.
-    pub fn master(&mut self, app: &AppId) -> Answered {
+    pub fn master(&mut self, app: &AppId) -> CallResult {
         let attempt = self.attempt(app);
-        self.call(Call::RegisterMaster { attempt, url: None })
+        self.call(ClusterCall::RegisterMaster { attempt, url: None })
     }
 
     /// Requests containers.
-    pub fn ask(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> Answered {
-        self.call(Call::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)), how: How::Really })
+    pub fn ask(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> CallResult {
+        self.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask(request, count, resource)), how: DryRun::Really })
     }
     /// Requests containers and returns the reason of the wait.
     ///
@@ -406,19 +406,19 @@ impl Scenario {
     /// When the request does not wait.
     pub fn ask_waits(&mut self, app: &AppId, request: &str, count: u32, resource: Resource) -> String {
         match self.ask(app, request, count, resource) {
-            Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) => sentence.to_string(),
+            Ok(CallAnswer::Asked { verdict: RequestVerdict::Waits { sentence } }) => sentence.to_string(),
             other => panic!("does not wait: {other:?}"),
         }
     }
     /// Sends a master's heartbeat that acknowledges all updates up to `ack`.
-    pub fn sync(&mut self, app: &AppId, ack: u64, asks: Vec<Ask>) -> Answered {
+    pub fn sync(&mut self, app: &AppId, ack: u64, asks: Vec<ContainerRequest>) -> CallResult {
         let (attempt, epoch) = (self.attempt(app), self.epoch);
-        self.call(Call::Sync(Box::new(Sync { attempt, epoch, ack, asks, withdraw: vec![], release: vec![] })))
+        self.call(ClusterCall::Sync(Box::new(MasterHeartbeat { attempt, epoch, ack, asks, withdraw: vec![], release: vec![] })))
     }
     /// Finishes an application.
-    pub fn finish(&mut self, app: &AppId, outcome: Outcome) -> Answered {
+    pub fn finish(&mut self, app: &AppId, outcome: Outcome) -> CallResult {
         let attempt = self.attempt(app);
-        self.call(Call::Finish { attempt, outcome, diagnostics: "done".into() })
+        self.call(ClusterCall::Finish { attempt, outcome, diagnostics: "done".into() })
     }
 
     /// Live containers of an application.
@@ -469,21 +469,21 @@ impl Drop for Scenario {
 }
 
 /// Request without placement rules.
-pub fn ask(request: &str, count: u32, resource: Resource) -> Ask {
-    Ask {
+pub fn ask(request: &str, count: u32, resource: Resource) -> ContainerRequest {
+    ContainerRequest {
         request: id(request),
         resource,
         count,
         settled: 0,
         priority: 0,
-        place: crate::ask::Placement::default(),
+        place: crate::ask::PlacementRules::default(),
         deadline: None,
         waited: Duration::ZERO,
-        launch: Arc::new(Launch { command: vec!["true".into()], ..Launch::default() }),
+        launch: Arc::new(ContainerLaunch { command: vec!["true".into()], ..ContainerLaunch::default() }),
     }
 }
 
 /// True when a call was refused as infeasible.
-pub fn is_never(answer: &Answered) -> bool {
-    matches!(answer, Err(Refusal::NeverFits { .. }))
+pub fn is_never(answer: &CallResult) -> bool {
+    matches!(answer, Err(CallRefusal::NeverFits { .. }))
 }

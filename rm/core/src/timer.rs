@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Tick};
 
-use crate::table::{Named, Table};
+use crate::table::{StableHash, Table};
 
 /// Key of a timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum TimerKey {
     /// End of the recovery after a restart.
     Recovery,
     /// Next timeout of a silent node.
@@ -39,21 +39,21 @@ pub enum Key {
     Claim(u64),
 }
 
-impl Named for Key {
+impl StableHash for TimerKey {
     fn hash(&self) -> u64 {
         let (kind, name) = match self {
-            Key::Recovery => (1, 0),
-            Key::Node(node) => (2, node.hash()),
-            Key::Master(app) => (3, app.hash()),
-            Key::Linger(app) => (4, app.hash()),
-            Key::Resize(container) => (5, container.hash()),
-            Key::Drain(node) => (6, node.hash()),
-            Key::Lifetime(app) => (7, app.hash()),
-            Key::Reach(app, request) => (8, app.hash() ^ request.hash()),
-            Key::Reserve => (9, 0),
-            Key::Deadline(app, request) => (10, app.hash() ^ request.hash()),
-            Key::Preempt => (11, 0),
-            Key::Claim(claim) => (12, *claim),
+            TimerKey::Recovery => (1, 0),
+            TimerKey::Node(node) => (2, node.hash()),
+            TimerKey::Master(app) => (3, app.hash()),
+            TimerKey::Linger(app) => (4, app.hash()),
+            TimerKey::Resize(container) => (5, container.hash()),
+            TimerKey::Drain(node) => (6, node.hash()),
+            TimerKey::Lifetime(app) => (7, app.hash()),
+            TimerKey::Reach(app, request) => (8, app.hash() ^ request.hash()),
+            TimerKey::Reserve => (9, 0),
+            TimerKey::Deadline(app, request) => (10, app.hash() ^ request.hash()),
+            TimerKey::Preempt => (11, 0),
+            TimerKey::Claim(claim) => (12, *claim),
         };
         name.rotate_left(8) ^ kind
     }
@@ -62,8 +62,8 @@ impl Named for Key {
 /// All timers.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
-    at: Table<Key, Due>,
-    order: BTreeSet<(Tick, Key)>,
+    at: Table<TimerKey, Due>,
+    order: BTreeSet<(Tick, TimerKey)>,
 }
 
 /// Deadline of a key.
@@ -77,7 +77,7 @@ struct Due {
 
 impl Timers {
     /// Sets a timer and replaces the one with the same key.
-    pub fn set(&mut self, key: Key, at: Tick) {
+    pub fn set(&mut self, key: TimerKey, at: Tick) {
         if let Some(due) = self.at.get_mut(&key).filter(|due| due.filed <= at) {
             due.at = at;
             return;
@@ -87,13 +87,13 @@ impl Timers {
         self.order.insert((at, key));
     }
     /// Cancels a timer.
-    pub fn cancel(&mut self, key: &Key) {
+    pub fn cancel(&mut self, key: &TimerKey) {
         if let Some(due) = self.at.remove(key) {
             self.order.remove(&(due.filed, key.clone()));
         }
     }
     /// Removes and returns the first timer that is due.
-    pub fn due(&mut self, now: Tick) -> Option<Key> {
+    pub fn due(&mut self, now: Tick) -> Option<TimerKey> {
         while self.order.first().is_some_and(|(filed, _)| *filed <= now) {
             let (_, key) = self.order.pop_first()?;
             let due = self.at.get_mut(&key)?;
@@ -111,7 +111,7 @@ impl Timers {
         self.order.first().map(|(at, _)| *at)
     }
     /// Deadline of a timer.
-    pub fn of(&self, key: &Key) -> Option<Tick> {
+    pub fn of(&self, key: &TimerKey) -> Option<Tick> {
         self.at.get(key).map(|due| due.at)
     }
     /// Postpones all timers by the length of a stall of the event loop.
@@ -131,12 +131,12 @@ mod tests {
     #[test]
     fn fires_in_order_and_once() {
         let mut timers = Timers::default();
-        let node = Key::Node("n1".parse().expect("id"));
+        let node = TimerKey::Node("n1".parse().expect("id"));
         timers.set(node.clone(), Tick(5));
-        timers.set(Key::Recovery, Tick(3));
+        timers.set(TimerKey::Recovery, Tick(3));
         timers.set(node.clone(), Tick(9));
         assert_eq!(timers.next(), Some(Tick(3)));
-        assert_eq!(timers.due(Tick(8)), Some(Key::Recovery));
+        assert_eq!(timers.due(Tick(8)), Some(TimerKey::Recovery));
         assert_eq!(timers.due(Tick(8)), None, "the later deadline replaced the earlier one");
         timers.postpone(Duration::from_millis(10));
         assert_eq!(timers.due(Tick(18)), None);

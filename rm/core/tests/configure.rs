@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{Gate, QueueSpec, Tree};
+use headroom_rm_core::queue::spec::{QueueState, QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{Answer, Call, Outcome, QueuesFrom, Refusal, Settings};
+use headroom_rm_core::{CallAnswer, ClusterCall, Outcome, QueuesFrom, CallRefusal, Settings};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-fn tree(names: &[&str]) -> Tree {
+fn tree(names: &[&str]) -> QueueTree {
     let children = names.iter().map(|name| (id(name), QueueSpec::default())).collect();
-    Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
 }
 
 fn state(s: &Scenario) -> &'static str {
     s.cluster.node(&id("n1")).expect("a node").state.as_str()
 }
 
-const HOLD: Result<Answer, Refusal> = Ok(Answer::Configured { queues: QueuesFrom::Settings });
+const HOLD: Result<CallAnswer, CallRefusal> = Ok(CallAnswer::Configured { queues: QueuesFrom::Settings });
 
 #[test]
 fn less_patience_counts_for_a_silence_that_has_begun() {
@@ -94,8 +94,8 @@ fn another_tree_of_the_settings_holds_and_is_not_saved() {
 fn a_tree_that_was_set_at_run_time_goes_before_that_of_the_settings() {
     let mut s = Scenario::with(Settings { queues: tree(&["a", "b"]), ..Settings::default() });
     s.node("n1", size(4, 4));
-    s.call(Call::SetGate { queue: id("a"), gate: Gate::Paused }).expect("sets");
-    let overruled = Ok(Answer::Configured { queues: QueuesFrom::Operator });
+    s.call(ClusterCall::SetGate { queue: id("a"), gate: QueueState::Paused }).expect("sets");
+    let overruled = Ok(CallAnswer::Configured { queues: QueuesFrom::Operator });
     assert_eq!(s.configure(|t| t.queues = tree(&["c"])), overruled);
     assert_eq!(s.cluster.queue_tree().paths().count(), 3);
     s.restart().register("n1");
@@ -109,7 +109,7 @@ fn a_tree_that_would_leave_somebody_without_a_leaf_changes_nothing_at_all() {
     s.node("n1", size(4, 4));
     let app = s.app("job");
     let refused = s.configure(|t| (t.queues, t.keep_apps) = (tree(&["other"]), 1));
-    let Err(Refusal::BadQueues(problems)) = refused else { panic!("{refused:?}") };
+    let Err(CallRefusal::BadQueues(problems)) = refused else { panic!("{refused:?}") };
     assert!(problems[0].to_string().contains("job.1"), "{}", problems[0]);
     for _ in 0..2 {
         let other = s.app("short");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Answered, Call, Refusal, UpdateKind};
+use headroom_rm_core::{AfterDrain, CallAnswer, CallResult, ClusterCall, CallRefusal, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -11,11 +11,11 @@ const OK: ExitReason = ExitReason::Exit { code: 0 };
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
-fn drain(s: &mut Scenario, node: &str, within: Option<u64>, then: AfterDrain) -> Answered {
-    s.call(Call::Drain { node: id(node), within: within.map(secs), reason: "new disks".into(), then })
+fn drain(s: &mut Scenario, node: &str, within: Option<u64>, then: AfterDrain) -> CallResult {
+    s.call(ClusterCall::Drain { node: id(node), within: within.map(secs), reason: "new disks".into(), then })
 }
-fn undrain(s: &mut Scenario, node: &str) -> Answered {
-    s.call(Call::Undrain { node: id(node) })
+fn undrain(s: &mut Scenario, node: &str) -> CallResult {
+    s.call(ClusterCall::Undrain { node: id(node) })
 }
 fn standing(s: &Scenario, node: &str) -> &'static str {
     s.cluster.standing(s.cluster.node(&id(node)).expect("a node"))
@@ -66,7 +66,7 @@ fn two() -> (Scenario, AppId, Vec<ContainerId>) {
 #[test]
 fn a_drained_node_gets_nothing_new_and_ends_empty() {
     let (mut s, app, work) = two();
-    assert_eq!(drain(&mut s, "n1", None, AfterDrain::Stay), Ok(Answer::Done));
+    assert_eq!(drain(&mut s, "n1", None, AfterDrain::Stay), Ok(CallAnswer::Done));
     assert_eq!(told(&s, &app), [(id("n1"), None)]);
     s.exit(&work[0], OK);
     s.ask(&app, "work", 4, size(2, 1)).expect("asks");
@@ -79,8 +79,8 @@ fn a_drained_node_gets_nothing_new_and_ends_empty() {
     assert_eq!((s.logged("NodeDraining"), s.logged("NodeDrained")), (1, 1));
     let sentence = s.ask_waits(&app, "more", 1, size(2, 1));
     assert!(sentence.contains("best is n2"), "{sentence}");
-    assert_eq!(undrain(&mut s, "n1"), Ok(Answer::Done));
-    assert_eq!(undrain(&mut s, "n1"), Ok(Answer::Done), "already so");
+    assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done));
+    assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done), "already so");
     assert_eq!(nodes_of(&s, &app), ["n2", "n2", "n1"], "what waited goes there at once");
     s.check();
 }
@@ -146,14 +146,14 @@ fn a_decommissioned_node_is_no_member_until_it_is_taken_back() {
     s.exit(&work[0], OK).exit(&work[1], OK);
     hear(&mut s, &app);
     assert_eq!(standing(&s, "n1"), "decommissioned");
-    assert!(matches!(s.report("n1"), Err(Refusal::NodeNotRegistered(_))));
-    assert_eq!(s.try_register("n1"), Err(Refusal::Decommissioned(id("n1"))));
+    assert!(matches!(s.report("n1"), Err(CallRefusal::NodeNotRegistered(_))));
+    assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
     assert_eq!(s.cluster.largest().map(|(n, _)| n.to_string()).as_deref(), Some("n2"));
     s.restart();
     assert_eq!(s.cluster.recovery().map(|r| r.waiting.len()), Some(1), "only n2 is waited for");
-    assert_eq!(s.try_register("n1"), Err(Refusal::Decommissioned(id("n1"))));
+    assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
     s.register("n2");
-    assert_eq!(undrain(&mut s, "n1"), Ok(Answer::Done));
+    assert_eq!(undrain(&mut s, "n1"), Ok(CallAnswer::Done));
     s.register("n1");
     assert_eq!(standing(&s, "n1"), "ready");
     s.restart().register("n1").register("n2");
@@ -172,8 +172,8 @@ fn what_was_drained_can_leave_later_and_come_back_drained() {
     drain(&mut s, "n1", None, AfterDrain::Stay).expect("may come back, for no work");
     s.register("n1");
     assert_eq!(standing(&s, "n1"), "drained");
-    assert_eq!(undrain(&mut s, "n9"), Err(Refusal::NoSuchNode(id("n9"))));
-    assert_eq!(drain(&mut s, "n9", None, AfterDrain::Stay), Err(Refusal::NoSuchNode(id("n9"))));
+    assert_eq!(undrain(&mut s, "n9"), Err(CallRefusal::NoSuchNode(id("n9"))));
+    assert_eq!(drain(&mut s, "n9", None, AfterDrain::Stay), Err(CallRefusal::NoSuchNode(id("n9"))));
     s.check();
 }
 
@@ -221,7 +221,7 @@ fn a_node_that_does_not_come_back_after_a_restart_is_empty() {
     s.restart().register("n2");
     s.alive_for(secs(11));
     assert!(s.cluster.mark(&id("n1")).is_some_and(|mark| mark.drained));
-    assert_eq!(s.try_register("n1"), Err(Refusal::Decommissioned(id("n1"))));
+    assert_eq!(s.try_register("n1"), Err(CallRefusal::Decommissioned(id("n1"))));
     s.master(&app).expect("registers");
     s.check();
 }

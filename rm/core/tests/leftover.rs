@@ -3,14 +3,14 @@
 //! must end with `check`.
 
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_types::exit::{LeftBy, Unattributed};
+use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::{Bytes, ExitReason, NodeId};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
 
 fn left(s: &mut Scenario, node: &str, mib: u64) {
     let memory = Bytes::from_mib(mib);
-    let owner = LeftBy { name: "old.1.e1.c1".into(), memory };
+    let owner = LeftoverOwner { name: "old.1.e1.c1".into(), memory };
     let left_by = if mib == 0 { Vec::new() } else { vec![owner] };
     s.nodes.get_mut(&id::<NodeId>(node)).expect("a node").unattributed = Unattributed { memory, left_by };
     s.report(node).expect("reports");

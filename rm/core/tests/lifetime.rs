@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{QueueSpec, Tree};
+use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Call, How, Launch, Lifetime, Master, NewApp, Outcome, Refusal, Run, Settings};
+use headroom_rm_core::{AfterDrain, CallAnswer, ClusterCall, DryRun, ContainerLaunch, Lifetime, MasterKind, AppSubmission, Outcome, CallRefusal, AttemptRecord, Settings};
 use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -16,30 +16,30 @@ fn submit(s: &mut Scenario, lifetime: Option<Duration>) -> AppId {
     submit_to(s, "default", lifetime)
 }
 fn submit_to(s: &mut Scenario, queue: &str, lifetime: Option<Duration>) -> AppId {
-    let spec = NewApp {
+    let spec = AppSubmission {
         name: id("job"),
         queue: id(queue),
         priority: 0,
         user: "u".into(),
         lifetime,
-        master: Master::Unmanaged,
+        master: MasterKind::Unmanaged,
         key: None,
     };
-    let what = Call::Submit(Box::new(spec));
-    let Ok(Answer::Submitted { app, .. }) = s.call(what) else { panic!("submitted") };
+    let what = ClusterCall::Submit(Box::new(spec));
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(what) else { panic!("submitted") };
     s.master(&app).expect("registers");
     app
 }
 fn change(s: &mut Scenario, app: &AppId, queue: Option<&str>, lifetime: Option<Lifetime>) -> Option<u64> {
     let queue = queue.map(id);
-    s.call(Call::ChangeApp { app: app.clone(), queue, priority: None, lifetime }).expect("changes");
+    s.call(ClusterCall::ChangeApp { app: app.clone(), queue, priority: None, lifetime }).expect("changes");
     s.cluster.app(app).expect("app").until.map(|until| (until.0 - 1_000_000) / 1000)
 }
 /// One queue without a limit, and one with a maximum lifetime of a minute.
 fn two_queues() -> Scenario {
     let short = QueueSpec { max_lifetime_ms: Some(60_000), ..QueueSpec::default() };
     let children = [(id("long"), QueueSpec::default()), (id("short"), short)].into();
-    let queues = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
+    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
     Scenario::with(Settings { queues, unix_at_zero: UnixMillis(1_000_000), ..Settings::default() })
 }
 /// Advances the time while nodes and the master send heartbeats.
@@ -49,7 +49,7 @@ fn live(s: &mut Scenario, app: &AppId, seconds: u64) {
         let _ = s.sync(app, 0, vec![]); // refused once the application ends
     }
 }
-fn runs(s: &Scenario, app: &AppId) -> Vec<Run> {
+fn runs(s: &Scenario, app: &AppId) -> Vec<AttemptRecord> {
     s.cluster.app(app).expect("app").runs.iter().cloned().collect()
 }
 
@@ -136,9 +136,9 @@ fn it_survives_a_restart_even_when_it_ends_in_between() {
 #[test]
 fn a_managed_master_that_waits_for_room_is_not_waited_for_longer() {
     let mut s = Scenario::new();
-    let launch = std::sync::Arc::new(Launch::default());
-    let master = Master::Managed { resource: size(1, 1), launch, max_attempts: 2 };
-    let app = Box::new(NewApp {
+    let launch = std::sync::Arc::new(ContainerLaunch::default());
+    let master = MasterKind::Managed { resource: size(1, 1), launch, max_attempts: 2 };
+    let app = Box::new(AppSubmission {
         name: id("job"),
         queue: id("default"),
         priority: 0,
@@ -147,7 +147,7 @@ fn a_managed_master_that_waits_for_room_is_not_waited_for_longer() {
         master,
         key: None,
     });
-    let Ok(Answer::Submitted { app, .. }) = s.call(Call::Submit(app)) else { panic!("submitted") };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(app)) else { panic!("submitted") };
     s.after(secs(5));
     assert_eq!(s.state(&app), "killed");
     assert_eq!(runs(&s, &app).last().map(|r| (r.outcome, r.charged)), Some((Some(Outcome::Killed), false)));
@@ -200,12 +200,12 @@ fn no_fault_of_the_platform_is_charged() {
     s.master(&app).expect("registers");
     // its node is drained
     s.node("n2", size(4, 4));
-    s.call(Call::Drain { node: id("n1"), within: Some(secs(0)), reason: "disks".into(), then: AfterDrain::Stay })
+    s.call(ClusterCall::Drain { node: id("n1"), within: Some(secs(0)), reason: "disks".into(), then: AfterDrain::Stay })
         .expect("drains");
     s.settle().settle();
     s.master(&app).expect("registers");
     // its node is lost
-    s.call(Call::Undrain { node: id("n1") }).expect("takes work again");
+    s.call(ClusterCall::Undrain { node: id("n1") }).expect("takes work again");
     s.nodes.get_mut(&id::<headroom_types::NodeId>("n2")).expect("node").connected = false;
     live(&mut s, &app, 31);
     s.settle();
@@ -246,9 +246,9 @@ fn what_has_ended_is_forgotten_on_request_and_nothing_else_is() {
         s.ask(app, "work", 1, size(1, 1)).expect("asks");
     }
     s.settle();
-    let purge = |s: &mut Scenario, app: &AppId, how| s.call(Call::Purge { app: app.clone(), how });
-    let refused = purge(&mut s, &app, How::Really);
-    assert_eq!(refused, Err(Refusal::NotOver { app: app.clone(), state: "running" }));
+    let purge = |s: &mut Scenario, app: &AppId, how| s.call(ClusterCall::Purge { app: app.clone(), how });
+    let refused = purge(&mut s, &app, DryRun::Really);
+    assert_eq!(refused, Err(CallRefusal::NotOver { app: app.clone(), state: "running" }));
     for app in [&app, &other] {
         s.finish(app, Outcome::Succeeded).expect("finishes");
     }
@@ -256,11 +256,11 @@ fn what_has_ended_is_forgotten_on_request_and_nothing_else_is() {
     live(&mut s, &app, 10);
     let kept = |s: &Scenario, app: &AppId| s.cluster.history().iter().filter(|c| c.container.app == *app).count();
     assert_eq!((s.state(&app), kept(&s, &app), kept(&s, &other)), ("finished", 1, 1));
-    assert_eq!(purge(&mut s, &app, How::DryRun), Ok(Answer::Done));
+    assert_eq!(purge(&mut s, &app, DryRun::DryRun), Ok(CallAnswer::Done));
     assert_eq!(kept(&s, &app), 1, "it was only asked");
-    assert_eq!(purge(&mut s, &app, How::Really), Ok(Answer::Done));
+    assert_eq!(purge(&mut s, &app, DryRun::Really), Ok(CallAnswer::Done));
     assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1));
-    assert_eq!(purge(&mut s, &app, How::Really), Err(Refusal::NoSuchApp(app.clone())));
+    assert_eq!(purge(&mut s, &app, DryRun::Really), Err(CallRefusal::NoSuchApp(app.clone())));
     s.restart();
     assert_eq!((s.cluster.app(&app).is_none(), kept(&s, &app), kept(&s, &other)), (true, 0, 1), "nor after a restart");
     assert_eq!(s.logged("JobPurged"), 1);

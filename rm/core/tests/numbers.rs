@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{Scenario, id};
-use headroom_rm_core::{Answer, Call, Master, NewApp, Refusal};
+use headroom_rm_core::{CallAnswer, ClusterCall, MasterKind, AppSubmission, CallRefusal};
 use headroom_types::AppId;
 
 /// An application gets its reserved number at any later time and with every retry; no other
@@ -12,20 +12,20 @@ use headroom_types::AppId;
 fn a_reserved_number_is_for_one_application() {
     let mut s = Scenario::new();
     let named = |name: &str| {
-        let master = Master::Unmanaged;
+        let master = MasterKind::Unmanaged;
         let (name, queue, key) = (id(name), id("default"), Some(format!("key of {name}")));
-        Box::new(NewApp { name, queue, priority: 0, user: "u".into(), lifetime: None, master, key })
+        Box::new(AppSubmission { name, queue, priority: 0, user: "u".into(), lifetime: None, master, key })
     };
-    let Ok(Answer::Reserved { number }) = s.call(Call::Reserve) else { panic!("a number") };
+    let Ok(CallAnswer::Reserved { number }) = s.call(ClusterCall::Reserve) else { panic!("a number") };
     let other = s.app("other");
     assert!(other.seq() > number, "others go on behind it");
-    let first = s.call(Call::SubmitAs { number, app: named("late") });
-    assert_eq!(first, Ok(Answer::Submitted { app: AppId::new(id("late"), number), attempt: 1 }));
-    assert_eq!(s.call(Call::SubmitAs { number, app: named("thief") }), Err(Refusal::NotReserved(number)));
+    let first = s.call(ClusterCall::SubmitAs { number, app: named("late") });
+    assert_eq!(first, Ok(CallAnswer::Submitted { app: AppId::new(id("late"), number), attempt: 1 }));
+    assert_eq!(s.call(ClusterCall::SubmitAs { number, app: named("thief") }), Err(CallRefusal::NotReserved(number)));
     s.restart();
     s.after(Duration::from_secs(1));
-    assert_eq!(s.call(Call::SubmitAs { number, app: named("late") }), first, "known by its key");
-    assert_eq!(s.call(Call::SubmitAs { number: 99, app: named("guess") }), Err(Refusal::NotReserved(99)));
+    assert_eq!(s.call(ClusterCall::SubmitAs { number, app: named("late") }), first, "known by its key");
+    assert_eq!(s.call(ClusterCall::SubmitAs { number: 99, app: named("guess") }), Err(CallRefusal::NotReserved(99)));
     assert!(s.app("next").seq() > other.seq());
     s.check();
 }

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_rm_core::ask::{Apart, Ask, Level, Match, Placement, Relax};
+use headroom_rm_core::ask::{AntiAffinity, ContainerRequest, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{Answer, Call, Exclusive, How, Refusal, Traits, UpdateKind, Verdict};
+use headroom_rm_core::{CallAnswer, ClusterCall, Exclusive, DryRun, CallRefusal, NodeProperties, UpdateKind, RequestVerdict};
 use headroom_types::{AppId, ExitReason, Name, NodeId, Resource};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -17,16 +17,16 @@ fn secs(n: u64) -> Duration {
 
 /// Adds a node in a rack with labels.
 fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
-    let traits = Traits { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..Traits::default() };
+    let traits = NodeProperties { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..NodeProperties::default() };
     add(s, name, size(gib, 8), traits);
 }
 
-fn add(s: &mut Scenario, name: &str, offers: Resource, traits: Traits) {
+fn add(s: &mut Scenario, name: &str, offers: Resource, traits: NodeProperties) {
     s.nodes.insert(id(name), FakeNode { offers, traits, ..FakeNode::default() });
     s.register(name);
 }
 
-fn with(request: &str, count: u32, gib: u64, change: impl FnOnce(&mut Placement)) -> Ask {
+fn with(request: &str, count: u32, gib: u64, change: impl FnOnce(&mut PlacementRules)) -> ContainerRequest {
     let mut ask = ask(request, count, size(gib, 1));
     change(&mut ask.place);
     ask
@@ -38,16 +38,16 @@ fn gpus(n: u64, gib: u64) -> Resource {
     size
 }
 
-fn send(s: &mut Scenario, app: &AppId, ask: Ask) -> Verdict {
-    match s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::Really }) {
-        Ok(Answer::Asked { verdict }) => verdict,
+fn send(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> RequestVerdict {
+    match s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::Really }) {
+        Ok(CallAnswer::Asked { verdict }) => verdict,
         other => panic!("not asked: {other:?}"),
     }
 }
 
-fn never(s: &mut Scenario, app: &AppId, ask: Ask) -> String {
-    match s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::Really }) {
-        Err(Refusal::NeverFits { sentence, .. }) => sentence,
+fn never(s: &mut Scenario, app: &AppId, ask: ContainerRequest) -> String {
+    match s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::Really }) {
+        Err(CallRefusal::NeverFits { sentence, .. }) => sentence,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -60,10 +60,10 @@ fn places(s: &Scenario, request: &str) -> Vec<String> {
     nodes
 }
 
-fn waits(verdict: Verdict) -> String {
+fn waits(verdict: RequestVerdict) -> String {
     match verdict {
-        Verdict::Waits { sentence } => sentence.to_string(),
-        other @ (Verdict::Fits | Verdict::Never { .. }) => panic!("does not wait: {other:?}"),
+        RequestVerdict::Waits { sentence } => sentence.to_string(),
+        other @ (RequestVerdict::Fits | RequestVerdict::Never { .. }) => panic!("does not wait: {other:?}"),
     }
 }
 
@@ -81,15 +81,15 @@ fn labels_racks_and_attributes_are_kept() {
     node(&mut s, "plain", 4, Some("r1"), &[]);
     node(&mut s, "ssd-1", 8, Some("r1"), &["ssd"]);
     node(&mut s, "ssd-2", 16, Some("r2"), &["ssd", "fast"]);
-    let traits = Traits { attributes: [(id("zone"), "b".to_owned())].into(), ..Traits::default() };
+    let traits = NodeProperties { attributes: [(id("zone"), "b".to_owned())].into(), ..NodeProperties::default() };
     add(&mut s, "zoned", size(32, 8), traits);
     let app = s.app("job");
-    assert_eq!(send(&mut s, &app, with("a", 1, 1, |p| p.labels = [id("ssd")].into())), Verdict::Fits);
-    assert_eq!(send(&mut s, &app, with("b", 1, 1, |p| p.labels = [id("ssd"), id("fast")].into())), Verdict::Fits);
-    assert_eq!(send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])), Verdict::Fits);
-    let zone = Match::OneOf(BTreeSet::from(["a".into(), "b".into()]));
-    assert_eq!(send(&mut s, &app, with("d", 1, 1, |p| p.attributes = [(id("zone"), zone)].into())), Verdict::Fits);
-    assert_eq!(send(&mut s, &app, with("e", 1, 1, |p| p.attributes = [(id("zone"), Match::Absent)].into())), Verdict::Fits);
+    assert_eq!(send(&mut s, &app, with("a", 1, 1, |p| p.labels = [id("ssd")].into())), RequestVerdict::Fits);
+    assert_eq!(send(&mut s, &app, with("b", 1, 1, |p| p.labels = [id("ssd"), id("fast")].into())), RequestVerdict::Fits);
+    assert_eq!(send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])), RequestVerdict::Fits);
+    let zone = AttributeCondition::OneOf(BTreeSet::from(["a".into(), "b".into()]));
+    assert_eq!(send(&mut s, &app, with("d", 1, 1, |p| p.attributes = [(id("zone"), zone)].into())), RequestVerdict::Fits);
+    assert_eq!(send(&mut s, &app, with("e", 1, 1, |p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into())), RequestVerdict::Fits);
     let of = |r: &str| places(&s, r).join(" ");
     assert_eq!(
         (of("a"), of("b"), of("c"), of("d"), of("e")),
@@ -101,13 +101,13 @@ fn labels_racks_and_attributes_are_kept() {
 #[test]
 fn a_kept_node_takes_only_who_names_its_label() {
     let mut s = Scenario::new();
-    let traits = Traits { labels: [id::<Name>("gpu")].into(), exclusive: Exclusive::Yes, ..Traits::default() };
+    let traits = NodeProperties { labels: [id::<Name>("gpu")].into(), exclusive: Exclusive::Yes, ..NodeProperties::default() };
     add(&mut s, "kept", size(16, 8), traits);
     s.node("open", size(4, 8));
     let app = s.app("job");
     s.ask(&app, "many", 5, size(1, 1)).expect("asks");
     assert_eq!(places(&s, "many"), ["open"; 4], "the kept node is not for everybody");
-    assert_eq!(send(&mut s, &app, with("one", 1, 1, |p| p.labels = [id("gpu")].into())), Verdict::Fits);
+    assert_eq!(send(&mut s, &app, with("one", 1, 1, |p| p.labels = [id("gpu")].into())), RequestVerdict::Fits);
     assert_eq!(places(&s, "one"), ["kept"]);
     s.check();
 }
@@ -118,8 +118,8 @@ fn countable_resources_are_found_and_given_back() {
     for n in 0..6 {
         s.node(&format!("plain-{n}"), size(4, 8));
     }
-    add(&mut s, "g1", gpus(2, 16), Traits::default());
-    add(&mut s, "g2", gpus(4, 32), Traits::default());
+    add(&mut s, "g1", gpus(2, 16), NodeProperties::default());
+    add(&mut s, "g2", gpus(4, 32), NodeProperties::default());
     let app = s.app("job");
     s.ask(&app, "two", 2, gpus(2, 1)).expect("asks");
     assert_eq!(places(&s, "two"), ["g1", "g2"]);
@@ -139,20 +139,20 @@ fn apart_means_one_on_each_node_and_holds_both_ways() {
         node(&mut s, name, 16, None, &[]);
     }
     let app = s.app("job");
-    let own = |p: &mut Placement| p.apart = Some(Apart { from: vec![], level: Level::Node });
+    let own = |p: &mut PlacementRules| p.apart = Some(AntiAffinity { from: vec![], level: PlacementScope::Node });
     let verdict = send(&mut s, &app, with("zk", 5, 1, own));
     assert_eq!(places(&s, "zk"), ["n1", "n2", "n3"]);
     assert!(waits(verdict).contains("keeps away from them"), "it says what stands in the way");
-    let from = |p: &mut Placement| p.apart = Some(Apart { from: vec![id("db")], level: Level::Node });
+    let from = |p: &mut PlacementRules| p.apart = Some(AntiAffinity { from: vec![id("db")], level: PlacementScope::Node });
     send(&mut s, &app, with("noisy", 1, 1, from));
     let noisy = places(&s, "noisy");
-    send(&mut s, &app, with("db", 9, 1, |p| p.spread = Some(Level::Node)));
+    send(&mut s, &app, with("db", 9, 1, |p| p.spread = Some(PlacementScope::Node)));
     assert!(!places(&s, "db").contains(&noisy[0]), "whoever keeps away is kept away from: {:?}", places(&s, "db"));
     // without the request `noisy`, its anti-affinity does not apply any more
     let before = places(&s, "db").len();
     let full = (0..2).fold(ask("db", 40, size(1, 0)), |ask, _| ask);
     assert!(waits(send(&mut s, &app, full)).contains("must not go"));
-    s.call(Call::Withdraw { app: app.clone(), request: id("noisy") }).expect("withdraws");
+    s.call(ClusterCall::Withdraw { app: app.clone(), request: id("noisy") }).expect("withdraws");
     assert!(places(&s, "db").len() > before && places(&s, "db").contains(&noisy[0]));
     s.check();
 }
@@ -164,7 +164,7 @@ fn a_free_place_is_used_once_the_other_has_ended() {
     node(&mut s, "n2", 16, Some("r1"), &[]);
     node(&mut s, "n3", 16, Some("r2"), &[]);
     let app = s.app("job");
-    send(&mut s, &app, with("zk", 3, 1, |p| p.apart = Some(Apart { from: vec![], level: Level::Rack })));
+    send(&mut s, &app, with("zk", 3, 1, |p| p.apart = Some(AntiAffinity { from: vec![], level: PlacementScope::Rack })));
     assert_eq!(places(&s, "zk").len(), 2, "one in each rack");
     s.settle();
     let first = s.cluster.containers().find(|c| c.node != id("n3")).expect("one in r1").id.clone();
@@ -180,9 +180,9 @@ fn spread_goes_where_fewest_are() {
     node(&mut s, "a2", 16, Some("a"), &[]);
     node(&mut s, "b1", 32, Some("b"), &[]);
     let app = s.app("job");
-    send(&mut s, &app, with("nodes", 4, 1, |p| p.spread = Some(Level::Node)));
+    send(&mut s, &app, with("nodes", 4, 1, |p| p.spread = Some(PlacementScope::Node)));
     assert_eq!(places(&s, "nodes"), ["a1", "a1", "a2", "b1"], "one each, and then the tightest");
-    send(&mut s, &app, with("racks", 4, 1, |p| p.spread = Some(Level::Rack)));
+    send(&mut s, &app, with("racks", 4, 1, |p| p.spread = Some(PlacementScope::Rack)));
     let in_b = places(&s, "racks").iter().filter(|n| *n == "b1").count();
     assert_eq!(in_b, 2, "two in each rack: {:?}", places(&s, "racks"));
     s.check();
@@ -206,9 +206,9 @@ fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
     node(&mut s, "rack", 1, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
-    s.call(Call::Ask { app: app.clone(), ask: Box::new(with("fill", 1, 2, |p| p.nodes = vec![id("near")])), how: How::Really })
+    s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(with("fill", 1, 2, |p| p.nodes = vec![id("near")])), how: DryRun::Really })
         .expect("asks");
-    let wish = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("near")], Relax::After(secs(2)));
+    let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)));
     let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
     assert!(sentence.contains("2 s more for near"), "{sentence}");
     s.alive_for(Duration::from_millis(1900));
@@ -230,7 +230,7 @@ fn a_preference_that_never_gives_way_waits() {
     node(&mut s, "near", 2, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
-    let wish = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("near")], Relax::Never);
+    let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::Never);
     send(&mut s, &app, with("w", 3, 1, wish));
     s.alive_for(secs(20));
     assert_eq!(places(&s, "w"), ["near", "near"]);
@@ -245,11 +245,11 @@ fn a_loop_that_stood_still_makes_nobody_hasty() {
     node(&mut s, "near", 1, None, &[]);
     node(&mut s, "far", 8, None, &[]);
     let app = s.app("job");
-    let wish = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("near")], Relax::After(secs(1)));
+    let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(1)));
     send(&mut s, &app, with("w", 2, 1, wish));
     s.now = s.now.plus(secs(60));
-    s.step(headroom_rm_core::Event::Stalled(secs(60)));
-    s.step(headroom_rm_core::Event::Time);
+    s.step(headroom_rm_core::ClusterEvent::Stalled(secs(60)));
+    s.step(headroom_rm_core::ClusterEvent::Time);
     assert_eq!(places(&s, "w"), ["near"]);
     s.after(secs(2));
     assert_eq!(places(&s, "w"), ["far", "near"]);
@@ -262,25 +262,25 @@ fn what_can_never_be_says_what_is_missing_and_who_is_closest() {
     node(&mut s, "g1", 4, Some("r1"), &["gpu"]);
     node(&mut s, "n2", 16, Some("r2"), &[]);
     let app = s.app("job");
-    let label = |l: &'static str| move |p: &mut Placement| p.labels = [id(l)].into();
+    let label = |l: &'static str| move |p: &mut PlacementRules| p.labels = [id(l)].into();
     assert_eq!(never(&mut s, &app, with("a", 1, 1, label("fpga"))), "no node has label fpga");
     assert_eq!(
         never(&mut s, &app, with("b", 1, 8, label("gpu"))),
         "needs 8 GiB, 1 cpu on a node with label gpu; the largest of those is g1 with 4 GiB, 8 cpus"
     );
     assert_eq!(never(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r9")])), "no node is in rack r9");
-    let both = |p: &mut Placement| (p.racks, p.labels) = (vec![id("r2")], [id("gpu")].into());
+    let both = |p: &mut PlacementRules| (p.racks, p.labels) = (vec![id("r2")], [id("gpu")].into());
     assert_eq!(
         never(&mut s, &app, with("d", 1, 1, both)),
         "no node is in rack r2 and with label gpu; closest is n2: has not label gpu"
     );
-    let zone = |p: &mut Placement| p.attributes = [(id("zone"), Match::Exists)].into();
+    let zone = |p: &mut PlacementRules| p.attributes = [(id("zone"), AttributeCondition::Exists)].into();
     assert_eq!(
         never(&mut s, &app, with("e", 1, 1, zone)),
         "no node is with attribute zone; closest is n2: has no attribute zone"
     );
     let gpu = s.ask(&app, "f", 1, gpus(1, 1));
-    assert!(matches!(gpu, Err(Refusal::NeverFits { sentence, .. }) if sentence == "no node has gpu"));
+    assert!(matches!(gpu, Err(CallRefusal::NeverFits { sentence, .. }) if sentence == "no node has gpu"));
     // an unknown node may still register
     let sentence = waits(send(&mut s, &app, with("g", 1, 1, |p| p.nodes = vec![id("tomorrow")])));
     assert_eq!(sentence, "none of the 1 nodes it names takes work now");
@@ -293,22 +293,22 @@ fn a_dry_run_answers_and_changes_nothing() {
     node(&mut s, "n1", 4, None, &["ssd"]);
     let app = s.app("job");
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
-    let mut dry = |ask: Ask| {
+    let mut dry = |ask: ContainerRequest| {
         let before = format!("{:?}", s.cluster);
-        let answer = s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::DryRun });
+        let answer = s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::DryRun });
         assert_eq!(format!("{:?}", s.cluster), before, "a dry run changes nothing");
         answer
     };
     let verdict = |answer| match answer {
-        Ok(Answer::Asked { verdict }) => verdict,
+        Ok(CallAnswer::Asked { verdict }) => verdict,
         other => panic!("not answered: {other:?}"),
     };
-    assert_eq!(verdict(dry(ask("new", 3, size(1, 1)))), Verdict::Fits);
+    assert_eq!(verdict(dry(ask("new", 3, size(1, 1)))), RequestVerdict::Fits);
     assert_eq!(waits(verdict(dry(ask("new", 4, size(1, 1))))), "needs 1 GiB on one node; best is n1 with 0 B free");
     assert_eq!(waits(verdict(dry(ask("work", 2, size(4, 1))))), "needs 4 GiB on one node; best is n1 with 3 GiB free");
-    assert!(matches!(verdict(dry(ask("new", 1, size(5, 1)))), Verdict::Never { .. }));
+    assert!(matches!(verdict(dry(ask("new", 1, size(5, 1)))), RequestVerdict::Never { .. }));
     assert!(
-        matches!(verdict(dry(with("new", 1, 1, |p| p.labels = [id("gpu")].into()))), Verdict::Never { sentence, .. } if sentence == "no node has label gpu")
+        matches!(verdict(dry(with("new", 1, 1, |p| p.labels = [id("gpu")].into()))), RequestVerdict::Never { sentence, .. } if sentence == "no node has label gpu")
     );
     assert_eq!((s.alive(&app).len(), s.cluster.app(&app).expect("app").requests.len()), (1, 1));
     s.check();
@@ -378,7 +378,7 @@ fn a_deadline_that_was_kept_expires_nothing() {
     let app = s.app("job");
     let mut quick = ask("quick", 2, size(1, 1));
     quick.deadline = Some(secs(5));
-    assert_eq!(send(&mut s, &app, quick.clone()), Verdict::Fits);
+    assert_eq!(send(&mut s, &app, quick.clone()), RequestVerdict::Fits);
     s.alive_for(secs(20));
     // a larger count starts a new deadline
     quick.count = 5;

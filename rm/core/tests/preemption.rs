@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueSpec, Share, Tree};
+use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueSpec, QueueShare, QueueTree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{Answer, Call, Launch, Master, NewApp, Settings, UpdateKind};
+use headroom_rm_core::{CallAnswer, ClusterCall, ContainerLaunch, MasterKind, AppSubmission, Settings, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, RequestId, UnixMillis};
 use proptest::prelude::*;
 
@@ -13,23 +13,23 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 fn sure(thousandths: u32) -> QueueSpec {
-    let guaranteed = Share { memory: Some(Amount::Part(thousandths)), ..Share::default() };
+    let guaranteed = QueueShare { memory: Some(Amount::Part(thousandths)), ..QueueShare::default() };
     QueueSpec { guaranteed, ..QueueSpec::default() }
 }
-fn tree(leaves: Vec<(&str, QueueSpec)>) -> Tree {
+fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
     let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
-    Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
 }
 /// Warning of 5 s, one round per second, no limit per round.
-fn settings(queues: Tree) -> Settings {
+fn settings(queues: QueueTree) -> Settings {
     Settings { queues, preempt_warning: secs(5), preempt_every: secs(1), preempt_part: 1000, ..Settings::default() }
 }
-fn halves() -> Tree {
+fn halves() -> QueueTree {
     tree(vec![("a", sure(500)), ("b", sure(500))])
 }
-fn app(s: &mut Scenario, queue: &str, master: Master) -> AppId {
-    let spec = NewApp { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
-    let Ok(Answer::Submitted { app, .. }) = s.call(Call::Submit(Box::new(spec))) else { panic!("not submitted") };
+fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
+    let spec = AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else { panic!("not submitted") };
     s.settle();
     s.master(&app).expect("registers");
     app
@@ -38,7 +38,7 @@ fn app(s: &mut Scenario, queue: &str, master: Master) -> AppId {
 fn crowded(settings: Settings) -> (Scenario, AppId, AppId) {
     let mut s = Scenario::with(settings);
     s.node("n1", size(8, 32)).node("n2", size(8, 32));
-    let (a, b) = (app(&mut s, "a", Master::Unmanaged), app(&mut s, "b", Master::Unmanaged));
+    let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
     s.ask(&a, "task", 8, size(2, 1)).expect("asks");
     s.settle();
     (s, a, b)
@@ -134,7 +134,7 @@ fn nobody_is_stopped_before_the_warning_is_over_and_nothing_more_than_needed() {
 fn the_least_escalated_go_first_and_then_the_newest() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(16, 32));
-    let (a, b) = (app(&mut s, "a", Master::Unmanaged), app(&mut s, "b", Master::Unmanaged));
+    let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
     for (request, gib) in [("first", 2), ("escalated", 4), ("second", 2), ("third", 2), ("grown", 2), ("again", 4)] {
         s.ask(&a, request, 1, size(gib, 1)).expect("asks");
         s.settle().after(Duration::from_millis(10));
@@ -143,10 +143,10 @@ fn the_least_escalated_go_first_and_then_the_newest() {
     // a container that was resized has escalated too
     let grown = one(&s, &a, "grown");
     let third = one(&s, &a, "third");
-    s.call(Call::Stop { container: third.clone() }).expect("stops");
+    s.call(ClusterCall::Stop { container: third.clone() }).expect("stops");
     s.settle();
-    let to = headroom_rm_core::Size { resource: size(4, 1), heap: None };
-    s.call(Call::Resize { container: grown.clone(), version: None, size: to, how: headroom_rm_core::How::Really })
+    let to = headroom_rm_core::ContainerSize { resource: size(4, 1), heap: None };
+    s.call(ClusterCall::Resize { container: grown.clone(), version: None, size: to, how: headroom_rm_core::DryRun::Really })
         .expect("grows");
     s.settle();
     s.ask_waits(&b, "work", 1, size(4, 1));
@@ -162,7 +162,7 @@ fn the_least_escalated_go_first_and_then_the_newest() {
 fn what_its_master_cares_about_less_goes_before() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
-    let (a, b) = (app(&mut s, "a", Master::Unmanaged), app(&mut s, "b", Master::Unmanaged));
+    let (a, b) = (app(&mut s, "a", MasterKind::Unmanaged), app(&mut s, "b", MasterKind::Unmanaged));
     let asked = |name: &str, priority: i32| {
         let mut asked = ask(name, 2, size(2, 1));
         asked.priority = priority;
@@ -181,11 +181,11 @@ fn what_its_master_cares_about_less_goes_before() {
 fn no_master_is_ever_taken() {
     let mut s = Scenario::with(settings(halves()));
     s.node("n1", size(8, 32));
-    let launch = std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() });
+    let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
     let masters: Vec<AppId> = (0..4)
-        .map(|_| app(&mut s, "a", Master::Managed { resource: size(2, 1), launch: launch.clone(), max_attempts: 2 }))
+        .map(|_| app(&mut s, "a", MasterKind::Managed { resource: size(2, 1), launch: launch.clone(), max_attempts: 2 }))
         .collect();
-    let b = app(&mut s, "b", Master::Unmanaged);
+    let b = app(&mut s, "b", MasterKind::Unmanaged);
     s.ask_waits(&b, "work", 1, size(2, 1));
     let mut all: Vec<&AppId> = masters.iter().collect();
     all.push(&b);
@@ -196,11 +196,11 @@ fn no_master_is_ever_taken() {
 
 #[test]
 fn a_master_that_waits_has_a_claim_like_anybody_else() {
-    let launch = std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() });
+    let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
     let (mut s, a, _b) = crowded(settings(halves()));
-    let master = Master::Managed { resource: size(2, 1), launch, max_attempts: 2 };
-    let spec = NewApp { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
-    let Ok(Answer::Submitted { app: late, .. }) = s.call(Call::Submit(Box::new(spec))) else { panic!("not submitted") };
+    let master = MasterKind::Managed { resource: size(2, 1), launch, max_attempts: 2 };
+    let spec = AppSubmission { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let Ok(CallAnswer::Submitted { app: late, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else { panic!("not submitted") };
     live(&mut s, secs(7), &[&a]);
     assert_eq!(has(&s, &late), 2);
     s.check();
@@ -269,7 +269,7 @@ fn a_master_that_releases_another_one_there_keeps_what_was_to_go() {
     let node = s.cluster.container(&victim).expect("alive").node.clone();
     let mut others = s.alive(&a).into_iter().filter(|c| *c != victim);
     let other = others.find(|c| s.cluster.container(c).is_some_and(|c| c.node == node)).expect("another one there");
-    s.call(Call::Stop { container: other }).expect("releases");
+    s.call(ClusterCall::Stop { container: other }).expect("releases");
     s.settle();
     assert_eq!(has(&s, &b), 2, "at once, not at the end of the warning");
     live(&mut s, secs(10), &[&a, &b]);
@@ -284,7 +284,7 @@ fn a_claim_is_called_off_when_nobody_needs_it_any_more() {
     s.ask_waits(&b, "work", 1, size(2, 1));
     live(&mut s, secs(2), &[&a, &b]);
     assert_eq!(s.cluster.claims().len(), 1);
-    s.call(Call::Withdraw { app: b.clone(), request: id("work") }).expect("withdraws");
+    s.call(ClusterCall::Withdraw { app: b.clone(), request: id("work") }).expect("withdraws");
     live(&mut s, secs(10), &[&a, &b]);
     assert_eq!((has(&s, &a), s.logged("PreemptCalledOff"), s.cluster.claims().len()), (16, 1, 0));
     // a new node with enough free resources also cancels the claim
@@ -325,7 +325,7 @@ fn a_node_that_is_lost_or_drained_ends_the_claim_on_it() {
     live(&mut s, secs(2), &[&a, &b]);
     let node = s.cluster.claims().iter().next().expect("a claim").node.clone();
     let drain =
-        Call::Drain { node: node.clone(), within: None, reason: "disks".into(), then: headroom_rm_core::AfterDrain::Stay };
+        ClusterCall::Drain { node: node.clone(), within: None, reason: "disks".into(), then: headroom_rm_core::AfterDrain::Stay };
     s.call(drain).expect("drains");
     live(&mut s, secs(8), &[&a, &b]);
     assert_eq!((s.logged("PreemptCalledOff"), has(&s, &b)), (1, 2));
@@ -339,8 +339,8 @@ fn deep_trees_take_from_the_nearest_queue_that_has_too_much() {
     let inner = QueueSpec { children: [(id("x"), sure(500)), (id("y"), sure(500))].into(), ..sure(500) };
     let mut s = Scenario::with(settings(tree(vec![("etl", inner), ("web", sure(500))])));
     s.node("n1", size(16, 64));
-    let (x, y) = (app(&mut s, "etl.x", Master::Unmanaged), app(&mut s, "etl.y", Master::Unmanaged));
-    let web = app(&mut s, "web", Master::Unmanaged);
+    let (x, y) = (app(&mut s, "etl.x", MasterKind::Unmanaged), app(&mut s, "etl.y", MasterKind::Unmanaged));
+    let web = app(&mut s, "web", MasterKind::Unmanaged);
     s.ask(&web, "w", 4, size(2, 1)).expect("asks");
     s.ask(&x, "t", 4, size(2, 1)).expect("asks");
     s.settle();

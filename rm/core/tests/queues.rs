@@ -1,43 +1,43 @@
 //! Scenario tests of queues: shares, limits, states and moves. The invariants are checked after
 //! every step; each test must end with `check`.
 
-use headroom_rm_core::queue::spec::{Amount, Gate, Order, QueueSpec, Share, Tree};
+use headroom_rm_core::queue::spec::{Amount, QueueState, LeafOrder, QueueSpec, QueueShare, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
-use headroom_rm_core::{Answer, Call, How, Launch, Master, NewApp, Outcome, Refusal, Settings};
+use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, ContainerLaunch, MasterKind, AppSubmission, Outcome, CallRefusal, Settings};
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, QueuePath, Resource};
 
-fn part(thousandths: u32) -> Share {
-    Share { memory: Some(Amount::Part(thousandths)), ..Share::default() }
+fn part(thousandths: u32) -> QueueShare {
+    QueueShare { memory: Some(Amount::Part(thousandths)), ..QueueShare::default() }
 }
-fn gib(n: u64) -> Share {
-    Share { memory: Some(Amount::Exactly(Bytes::from_gib(n))), ..Share::default() }
+fn gib(n: u64) -> QueueShare {
+    QueueShare { memory: Some(Amount::Exactly(Bytes::from_gib(n))), ..QueueShare::default() }
 }
-fn tree(leaves: Vec<(&str, QueueSpec)>) -> Tree {
+fn tree(leaves: Vec<(&str, QueueSpec)>) -> QueueTree {
     let children = leaves.into_iter().map(|(name, spec)| (id(name), spec)).collect();
-    Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
+    QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree")
 }
-fn story(queues: Tree) -> Scenario {
+fn story(queues: QueueTree) -> Scenario {
     Scenario::with(Settings { queues, ..Settings::default() })
 }
-fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<AppId, Refusal> {
+fn submit(s: &mut Scenario, queue: &str, user: &str, priority: i32) -> Result<AppId, CallRefusal> {
     let (name, queue, user) = (id("job"), id(queue), user.to_owned());
-    let spec = NewApp { name, queue, priority, user, lifetime: None, master: Master::Unmanaged, key: None };
-    let answer = s.call(Call::Submit(Box::new(spec)))?;
-    let Answer::Submitted { app, .. } = answer else { panic!("not submitted: {answer:?}") };
+    let spec = AppSubmission { name, queue, priority, user, lifetime: None, master: MasterKind::Unmanaged, key: None };
+    let answer = s.call(ClusterCall::Submit(Box::new(spec)))?;
+    let CallAnswer::Submitted { app, .. } = answer else { panic!("not submitted: {answer:?}") };
     Ok(app)
 }
 /// Submits an unmanaged application and registers its master.
 fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
     let app = submit(s, queue, user, 0).expect("submitted");
-    s.call(Call::RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, url: None }).expect("registers");
+    s.call(ClusterCall::RegisterMaster { attempt: AttemptId { app: app.clone(), attempt: 1 }, url: None }).expect("registers");
     app
 }
 fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
-    let launch = std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() });
-    let master = Master::Managed { resource, launch, max_attempts: 2 };
-    let spec = NewApp { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
-    match s.call(Call::Submit(Box::new(spec))) {
-        Ok(Answer::Submitted { app, .. }) => app,
+    let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
+    let master = MasterKind::Managed { resource, launch, max_attempts: 2 };
+    let spec = AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    match s.call(ClusterCall::Submit(Box::new(spec))) {
+        Ok(CallAnswer::Submitted { app, .. }) => app,
         other => panic!("not submitted: {other:?}"),
     }
 }
@@ -55,14 +55,14 @@ fn why(s: &Scenario, app: &AppId) -> String {
 fn a_tree_is_refused_as_a_whole_with_every_problem_named() {
     let leaf = QueueSpec { guaranteed: part(700), maximum: part(600), user_limit: Some(0), ..QueueSpec::default() };
     let inner = QueueSpec {
-        order: Order::Fair,
+        order: LeafOrder::Fair,
         max_apps: Some(3),
         children: [(id("one"), QueueSpec { weight: Some(0), ..QueueSpec::default() })].into(),
         ..QueueSpec::default()
     };
     let other = QueueSpec { guaranteed: part(400), max_running: Some(0), ..QueueSpec::default() };
     let children = [(id("a"), leaf), (id("b"), inner), (id("c"), other)].into();
-    let problems = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect_err("wrong");
+    let problems = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect_err("wrong");
     let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
@@ -78,8 +78,8 @@ fn a_tree_is_refused_as_a_whole_with_every_problem_named() {
             "root.c: max_running: is 0; write more than 0, or close the queue by its gate",
         ]
     );
-    assert!(Tree::new(QueueSpec::default()).is_err(), "a root without queues takes nobody in");
-    assert!(Tree::new(Tree::default().root().clone()).is_ok());
+    assert!(QueueTree::new(QueueSpec::default()).is_err(), "a root without queues takes nobody in");
+    assert!(QueueTree::new(QueueTree::default().root().clone()).is_ok());
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn exact_guarantees_stay_within_that_of_their_parent() {
         ..QueueSpec::default()
     };
     let root = |p| QueueSpec { children: [(id("p"), p)].into(), ..QueueSpec::default() };
-    assert!(Tree::new(root(parent(4, 6))).is_ok());
-    let problems = Tree::new(root(parent(5, 6))).expect_err("wrong");
+    assert!(QueueTree::new(root(parent(4, 6))).is_ok());
+    let problems = QueueTree::new(root(parent(5, 6))).expect_err("wrong");
     assert_eq!(problems[0].what, "its queues are guaranteed more memory than it is guaranteed itself");
 }
 
@@ -101,13 +101,13 @@ fn an_application_goes_to_a_leaf_that_is_there_and_open() {
     let inner = QueueSpec { children: [(id("night"), QueueSpec::default())].into(), ..QueueSpec::default() };
     let small = QueueSpec { max_apps: Some(1), ..QueueSpec::default() };
     let mut s = story(tree(vec![("etl", inner), ("small", small)]));
-    assert_eq!(submit(&mut s, "nowhere", "u", 0), Err(Refusal::NoSuchQueue(path("nowhere"))));
+    assert_eq!(submit(&mut s, "nowhere", "u", 0), Err(CallRefusal::NoSuchQueue(path("nowhere"))));
     let leaf = path("etl.night");
-    assert_eq!(submit(&mut s, "etl", "u", 0), Err(Refusal::NotALeaf { queue: path("etl"), leaf }));
+    assert_eq!(submit(&mut s, "etl", "u", 0), Err(CallRefusal::NotALeaf { queue: path("etl"), leaf }));
     let first = submit(&mut s, "small", "u", 0).expect("takes one");
-    let Err(Refusal::TooMany { what, most }) = submit(&mut s, "small", "u", 0) else { panic!("takes one only") };
+    let Err(CallRefusal::TooMany { what, most }) = submit(&mut s, "small", "u", 0) else { panic!("takes one only") };
     assert_eq!((what.as_str(), most), ("applications in queue small that have not ended", 1));
-    s.call(Call::Kill { app: first, reason: None }).expect("kills");
+    s.call(ClusterCall::Kill { app: first, reason: None }).expect("kills");
     submit(&mut s, "small", "u", 0).expect("its place is free again");
     s.check();
 }
@@ -160,7 +160,7 @@ fn weight_and_priority_between_siblings() {
 
 #[test]
 fn a_fair_leaf_shares_and_a_fifo_leaf_does_not() {
-    for (order, expected) in [(Order::Fifo, (16, 0)), (Order::Fair, (8, 8))] {
+    for (order, expected) in [(LeafOrder::Fifo, (16, 0)), (LeafOrder::Fair, (8, 8))] {
         let mut s = story(tree(vec![("q", QueueSpec { order, ..QueueSpec::default() })]));
         let (one, two) = (app(&mut s, "q", "u"), app(&mut s, "q", "v"));
         s.ask_waits(&one, "w", 100, size(1, 1));
@@ -189,7 +189,7 @@ fn nobody_passes_a_maximum_and_the_sentence_names_it() {
     assert_eq!(why(&s, &y), "queue etl is at its maximum: 9 GiB of 10 GiB, and this needs 3 GiB");
     let answer = s.ask(&x, "huge", 1, size(7, 1));
     assert!(is_never(&answer));
-    let Err(Refusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
+    let Err(CallRefusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
     assert_eq!(sentence, "needs 7 GiB, and queue etl.x may never have more than 6 GiB");
     assert_eq!(largest.memory, Bytes::from_gib(6));
     // the cluster grows, and so does the limit of half of it
@@ -240,10 +240,10 @@ fn only_so_many_applications_run_at_once() {
     assert_eq!(sentence, "1 applications run in queue q, and no more may");
     let free = app(&mut s, "q", "u");
     s.ask_waits(&free, "w", 1, size(1, 1));
-    s.call(Call::Kill { app: first.clone(), reason: None }).expect("kills");
+    s.call(ClusterCall::Kill { app: first.clone(), reason: None }).expect("kills");
     s.settle();
     assert_eq!(s.alive(&second).len(), 1);
-    s.call(Call::Kill { app: second, reason: None }).expect("kills");
+    s.call(ClusterCall::Kill { app: second, reason: None }).expect("kills");
     s.settle();
     assert_eq!(s.alive(&free).len(), 1);
     s.check();
@@ -254,21 +254,21 @@ fn a_gate_holds_grants_or_newcomers_and_survives_a_restart() {
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default())]));
     s.node("n1", size(16, 16));
     let a = app(&mut s, "a", "u");
-    let gate = |s: &mut Scenario, queue: &str, gate| s.call(Call::SetGate { queue: path(queue), gate });
-    assert_eq!(gate(&mut s, "a", Gate::Paused), Ok(Answer::Queues { generation: 1 }));
-    assert_eq!(gate(&mut s, "a", Gate::Paused), Ok(Answer::Queues { generation: 1 }), "it is so already");
+    let gate = |s: &mut Scenario, queue: &str, gate| s.call(ClusterCall::SetGate { queue: path(queue), gate });
+    assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }));
+    assert_eq!(gate(&mut s, "a", QueueState::Paused), Ok(CallAnswer::Queues { generation: 1 }), "it is so already");
     let sentence = s.ask_waits(&a, "w", 2, size(1, 1));
     assert_eq!(sentence, "queue a is paused, and grants nothing");
     submit(&mut s, "a", "u", 0).expect("still comes in");
-    gate(&mut s, "a", Gate::Draining).expect("sets");
+    gate(&mut s, "a", QueueState::Draining).expect("sets");
     assert_eq!(s.alive(&a).len(), 2);
-    let refused = Err(Refusal::QueueClosed { queue: path("a"), gate: "draining" });
+    let refused = Err(CallRefusal::QueueClosed { queue: path("a"), gate: "draining" });
     assert_eq!(submit(&mut s, "a", "u", 0), refused);
-    gate(&mut s, "root", Gate::Closed).expect("sets");
-    assert!(matches!(submit(&mut s, "b", "u", 0), Err(Refusal::QueueClosed { gate: "closed", .. })));
+    gate(&mut s, "root", QueueState::Closed).expect("sets");
+    assert!(matches!(submit(&mut s, "b", "u", 0), Err(CallRefusal::QueueClosed { gate: "closed", .. })));
     s.restart().register("n1");
-    assert!(matches!(submit(&mut s, "b", "u", 0), Err(Refusal::QueueClosed { .. })));
-    assert_eq!(gate(&mut s, "none", Gate::Open), Err(Refusal::NoSuchQueue(path("none"))));
+    assert!(matches!(submit(&mut s, "b", "u", 0), Err(CallRefusal::QueueClosed { .. })));
+    assert_eq!(gate(&mut s, "none", QueueState::Open), Err(CallRefusal::NoSuchQueue(path("none"))));
     assert_eq!(s.cluster.queues_generation(), 3);
     s.check();
 }
@@ -280,18 +280,18 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
     let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
     s.ask(&a, "w", 4, size(2, 1)).expect("asks");
     s.ask(&b, "w", 9, size(1, 1)).expect("asks");
-    let set = |s: &mut Scenario, tree: Tree, generation, how| s.call(Call::SetQueues { tree: Box::new(tree), generation, how });
+    let set = |s: &mut Scenario, tree: QueueTree, generation, how| s.call(ClusterCall::SetQueues { tree: Box::new(tree), generation, how });
     let without = tree(vec![("b", QueueSpec::default()), ("c", QueueSpec::default())]);
-    let Err(Refusal::BadQueues(problems)) = set(&mut s, without.clone(), None, How::Really) else { panic!("has somebody") };
+    let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really) else { panic!("has somebody") };
     let told = "root.a: queues: is a leaf no more, and has job.1; move them to another leaf first, or wait for their end";
     assert_eq!(problems[0].to_string(), told);
     let smaller = tree(vec![("a", QueueSpec { maximum: gib(6), ..QueueSpec::default() }), ("b", QueueSpec::default())]);
-    let stale = Refusal::Conflict { what: "the tree of queues".into(), given: 7, current: 0 };
-    assert_eq!(set(&mut s, smaller.clone(), Some(7), How::Really), Err(stale));
-    assert_eq!(set(&mut s, smaller.clone(), Some(0), How::DryRun), Ok(Answer::Queues { generation: 1 }));
+    let stale = CallRefusal::Conflict { what: "the tree of queues".into(), given: 7, current: 0 };
+    assert_eq!(set(&mut s, smaller.clone(), Some(7), DryRun::Really), Err(stale));
+    assert_eq!(set(&mut s, smaller.clone(), Some(0), DryRun::DryRun), Ok(CallAnswer::Queues { generation: 1 }));
     assert_eq!(s.cluster.queues_generation(), 0);
-    assert_eq!(set(&mut s, smaller.clone(), Some(0), How::Really), Ok(Answer::Queues { generation: 1 }));
-    assert_eq!(set(&mut s, smaller.clone(), None, How::Really), Ok(Answer::Queues { generation: 1 }), "it is so already");
+    assert_eq!(set(&mut s, smaller.clone(), Some(0), DryRun::Really), Ok(CallAnswer::Queues { generation: 1 }));
+    assert_eq!(set(&mut s, smaller.clone(), None, DryRun::Really), Ok(CallAnswer::Queues { generation: 1 }), "it is so already");
     // it keeps its containers above the maximum and gets no more
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(8), 8));
     let c = s.settle().alive(&a)[0].clone();
@@ -300,26 +300,26 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
     assert_eq!((used(&s, "a"), s.alive(&b).len()), (Bytes::from_gib(6), 9));
     s.restart().register("n1");
     assert_eq!(s.cluster.queue_tree(), &smaller);
-    s.call(Call::Kill { app: a, reason: None }).expect("kills");
+    s.call(ClusterCall::Kill { app: a, reason: None }).expect("kills");
     s.settle();
-    assert_eq!(set(&mut s, without, None, How::Really), Ok(Answer::Queues { generation: 2 }));
+    assert_eq!(set(&mut s, without, None, DryRun::Really), Ok(CallAnswer::Queues { generation: 2 }));
     assert_eq!((used(&s, "b"), used(&s, "root"), s.logged("QueuesSet")), (Bytes::from_gib(9), Bytes::from_gib(9), 2));
     s.check();
 }
 
 #[test]
 fn an_application_moves_with_all_it_has() {
-    let closed = QueueSpec { gate: Gate::Closed, ..QueueSpec::default() };
+    let closed = QueueSpec { gate: QueueState::Closed, ..QueueSpec::default() };
     let mut s = story(tree(vec![("a", QueueSpec::default()), ("b", QueueSpec::default()), ("shut", closed)]));
     s.node("n1", size(8, 16));
     let (one, two) = (app(&mut s, "a", "u"), app(&mut s, "a", "v"));
     s.ask(&one, "w", 10, size(1, 1)).expect("asks");
     s.ask_waits(&two, "w", 10, size(1, 1));
     let change = |s: &mut Scenario, app: &AppId, queue: Option<&str>, priority| {
-        s.call(Call::ChangeApp { app: app.clone(), queue: queue.map(path), priority, lifetime: None })
+        s.call(ClusterCall::ChangeApp { app: app.clone(), queue: queue.map(path), priority, lifetime: None })
     };
-    assert_eq!(change(&mut s, &one, Some("none"), None), Err(Refusal::NoSuchQueue(path("none"))));
-    assert!(matches!(change(&mut s, &one, Some("shut"), None), Err(Refusal::QueueClosed { .. })));
+    assert_eq!(change(&mut s, &one, Some("none"), None), Err(CallRefusal::NoSuchQueue(path("none"))));
+    assert!(matches!(change(&mut s, &one, Some("shut"), None), Err(CallRefusal::QueueClosed { .. })));
     change(&mut s, &one, Some("b"), None).expect("moves");
     assert_eq!((used(&s, "a"), used(&s, "b"), used(&s, "root")), (Bytes::ZERO, Bytes::from_gib(8), Bytes::from_gib(8)));
     let c = s.settle().alive(&one)[0].clone();
@@ -341,7 +341,7 @@ fn an_application_whose_queue_is_gone_after_a_restart_is_not_lost() {
     let one = app(&mut s, "a", "u");
     s.ask(&one, "w", 2, size(1, 1)).expect("asks");
     s.settle();
-    s.reconfigure(|settings| settings.queues = Tree::default());
+    s.reconfigure(|settings| settings.queues = QueueTree::default());
     s.restart().register("n1").settle();
     assert_eq!((used(&s, "default"), s.state(&one)), (Bytes::from_gib(2), "running"));
     assert_eq!(s.cluster.app(&one).expect("app").queue, path("default"));
@@ -350,7 +350,7 @@ fn an_application_whose_queue_is_gone_after_a_restart_is_not_lost() {
 
 #[test]
 fn what_is_over_leaves_no_trace_in_any_account() {
-    let mut s = story(tree(vec![("q", QueueSpec { order: Order::Fair, ..QueueSpec::default() })]));
+    let mut s = story(tree(vec![("q", QueueSpec { order: LeafOrder::Fair, ..QueueSpec::default() })]));
     s.node("n1", Resource::new(Bytes::from_gib(8), Cpus::from_cores(8)));
     let one = app(&mut s, "q", "ann");
     s.ask(&one, "w", 20, size(1, 1)).expect("asks");

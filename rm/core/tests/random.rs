@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_rm_core::ask::Ask;
-use headroom_rm_core::queue::spec::{Amount, QueueSpec, Share, Tree};
+use headroom_rm_core::ask::ContainerRequest;
+use headroom_rm_core::queue::spec::{Amount, QueueSpec, QueueShare, QueueTree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
-    AfterDrain, Answer, Call, Cordon, How, Launch, Master, NewApp, Outcome, Refusal, Settings, Size, TagChange, UpdateKind,
+    AfterDrain, CallAnswer, ClusterCall, Cordon, DryRun, ContainerLaunch, MasterKind, AppSubmission, Outcome, CallRefusal, Settings, ContainerSize, TagChange, UpdateKind,
 };
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
 use proptest::prelude::*;
@@ -67,7 +67,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 /// Master with a journal that survives all failures.
 #[derive(Debug, Default)]
 struct Model {
-    asks: BTreeMap<RequestId, Ask>,
+    asks: BTreeMap<RequestId, ContainerRequest>,
     heard: u64,
     ended: BTreeMap<RequestId, BTreeSet<ContainerId>>,
     given: BTreeMap<RequestId, BTreeSet<ContainerId>>,
@@ -103,7 +103,7 @@ impl World {
 
     /// Registers the master; a new attempt continues with the state of the journal.
     fn master(&mut self, app: &AppId) {
-        let Ok(Answer::Master { cursor, containers, .. }) = self.s.master(app) else { return };
+        let Ok(CallAnswer::Master { cursor, containers, .. }) = self.s.master(app) else { return };
         let Some(m) = self.masters.get_mut(app) else { return };
         m.heard = cursor;
         // every container that is not live has ended: a grant that was lost with the resource
@@ -209,11 +209,11 @@ impl World {
             Op::Sync(a) => self.with_app(a, World::sync),
             Op::Release(a, c) => self.with_app(a, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), c) {
-                    w.s.call(Call::Stop { container }).expect("it is there");
+                    w.s.call(ClusterCall::Stop { container }).expect("it is there");
                 }
             }),
             Op::Kill(a) => self.with_app(a, |w, app| {
-                w.s.call(Call::Kill { app: app.clone(), reason: None }).expect("it is there");
+                w.s.call(ClusterCall::Kill { app: app.clone(), reason: None }).expect("it is there");
             }),
             Op::Finish(a) => self.with_app(a, |w, app| {
                 w.s.finish(app, Outcome::Succeeded).expect("it is there");
@@ -227,18 +227,18 @@ impl World {
         match op {
             Op::Resize { app, container, gib } => self.with_app(app, |w, app| {
                 if let Some(container) = World::pick(&w.s.alive(app), container) {
-                    let size = Size { resource: size(u64::from(gib), 1), heap: None };
+                    let size = ContainerSize { resource: size(u64::from(gib), 1), heap: None };
                     // many are refused
-                    let _ = w.s.call(Call::Resize { container, version: None, size, how: How::Really });
+                    let _ = w.s.call(ClusterCall::Resize { container, version: None, size, how: DryRun::Really });
                 }
             }),
             Op::Drain { node, within, leaves } => {
                 let within = within.map(|s| Duration::from_secs(u64::from(s)));
                 let then = if leaves { AfterDrain::Decommission } else { AfterDrain::Stay };
-                let _ = self.s.call(Call::Drain { node: id(&World::name(node)), within, reason: "test".into(), then });
+                let _ = self.s.call(ClusterCall::Drain { node: id(&World::name(node)), within, reason: "test".into(), then });
             }
             Op::Undrain(n) => {
-                let _ = self.s.call(Call::Undrain { node: id(&World::name(n)) });
+                let _ = self.s.call(ClusterCall::Undrain { node: id(&World::name(n)) });
             }
             Op::Tag { node, cordon, label, taint } => {
                 let (ssd, etl) = (id("ssd"), id("etl"));
@@ -251,7 +251,7 @@ impl World {
                     ..TagChange::default()
                 };
                 let node = id(&World::name(node));
-                let _ = self.s.call(Call::Tag { node, change: Box::new(change), how: How::Really });
+                let _ = self.s.call(ClusterCall::Tag { node, change: Box::new(change), how: DryRun::Really });
             }
             Op::Node(_)
             | Op::Cut(_)
@@ -276,15 +276,15 @@ impl World {
         // every second application is in a queue with a guarantee, which preempts containers of the
         // others
         let queue = if self.masters.len().is_multiple_of(2) { "default" } else { "sure" };
-        let launch = Arc::new(Launch::default());
+        let launch = Arc::new(ContainerLaunch::default());
         let master = if managed && self.s.nodes.len() > 1 {
-            Master::Managed { resource: size(1, 1), launch, max_attempts: 3 }
+            MasterKind::Managed { resource: size(1, 1), launch, max_attempts: 3 }
         } else {
-            Master::Unmanaged
+            MasterKind::Unmanaged
         };
         let (name, queue, user) = (id("job"), id(queue), "test".to_owned());
-        let spec = NewApp { name, queue, priority: 0, user, lifetime: None, master, key: None };
-        let Ok(Answer::Submitted { app, .. }) = self.s.call(Call::Submit(Box::new(spec))) else { return };
+        let spec = AppSubmission { name, queue, priority: 0, user, lifetime: None, master, key: None };
+        let Ok(CallAnswer::Submitted { app, .. }) = self.s.call(ClusterCall::Submit(Box::new(spec))) else { return };
         self.master(&app);
         self.masters.insert(app, Model::default());
     }
@@ -324,13 +324,13 @@ impl World {
     fn heal(&mut self) {
         let marked: Vec<NodeId> = self.s.cluster.marks().map(|(node, _)| node.clone()).collect();
         for node in marked {
-            self.s.call(Call::Undrain { node }).expect("it is marked");
+            self.s.call(ClusterCall::Undrain { node }).expect("it is marked");
         }
         for node in (0u8..4).map(|n| id(&World::name(n))) {
             let taints = [(id("etl"), None)].into();
             let change = TagChange { cordon: Some(Cordon::Off), drop_labels: [id("ssd")].into(), taints, ..TagChange::default() };
             // some nodes were never registered
-            let _ = self.s.call(Call::Tag { node, change: Box::new(change), how: How::Really });
+            let _ = self.s.call(ClusterCall::Tag { node, change: Box::new(change), how: DryRun::Really });
         }
         for node in self.s.nodes.values_mut() {
             node.connected = false; // a refused node registers again
@@ -351,7 +351,7 @@ impl World {
         }
     }
     fn sizes_agree(&self) {
-        for c in self.s.cluster.containers().filter(|c| c.state == headroom_rm_core::container::State::Running) {
+        for c in self.s.cluster.containers().filter(|c| c.state == headroom_rm_core::container::ContainerState::Running) {
             let held = &self.s.nodes[&c.node].has[&c.id];
             assert_eq!((&held.resource, held.version, None), (&c.resource, c.version, c.sizing.order()), "{}", c.id);
         }
@@ -389,15 +389,15 @@ impl World {
     }
 }
 
-fn only_when_decommissioned(refusal: Refusal) {
-    assert!(matches!(refusal, Refusal::Decommissioned(_)), "{refusal:?}");
+fn only_when_decommissioned(refusal: CallRefusal) {
+    assert!(matches!(refusal, CallRefusal::Decommissioned(_)), "{refusal:?}");
 }
 
 fn with_a_guarantee() -> Settings {
-    let guaranteed = Share { memory: Some(Amount::Part(500)), ..Share::default() };
+    let guaranteed = QueueShare { memory: Some(Amount::Part(500)), ..QueueShare::default() };
     let sure = QueueSpec { guaranteed, ..QueueSpec::default() };
     let children = [(id("default"), QueueSpec::default()), (id("sure"), sure)].into();
-    let queues = Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
+    let queues = QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("a right tree");
     let second = Duration::from_secs(1);
     Settings { queues, preempt_every: second, preempt_warning: 2 * second, preempt_part: 1000, ..Settings::default() }
 }

@@ -10,11 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_rm_core::ask::{Apart, Ask, Level, Match, Placement, Relax};
+use headroom_rm_core::ask::{AntiAffinity, ContainerRequest, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
 use headroom_rm_core::sched::constraint::misfit;
-use headroom_rm_core::sched::index::Slot;
+use headroom_rm_core::sched::index::IndexedNode;
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{Call, Exclusive, How, Settings, Traits};
+use headroom_rm_core::{ClusterCall, Exclusive, DryRun, Settings, NodeProperties};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId, Resource};
 use proptest::prelude::*;
 
@@ -47,10 +47,10 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn any_traits() -> impl Strategy<Value = Traits> {
+fn any_traits() -> impl Strategy<Value = NodeProperties> {
     let taint = proptest::option::weighted(0.2, 0u8..2);
     (proptest::option::of(0u8..3), any::<bool>(), 0u8..5, proptest::option::of(0u8..2), taint).prop_map(
-        |(rack, ssd, exclusive, zone, taint)| Traits {
+        |(rack, ssd, exclusive, zone, taint)| NodeProperties {
             taints: taint.map(|n| (id("etl"), format!("t{n}"))).into_iter().collect(),
             rack: rack.map(|n| id(&format!("r{n}"))),
             labels: ssd.then(|| id("ssd")).into_iter().collect(),
@@ -60,7 +60,7 @@ fn any_traits() -> impl Strategy<Value = Traits> {
     )
 }
 
-fn any_node() -> impl Strategy<Value = (Traits, Resource)> {
+fn any_node() -> impl Strategy<Value = (NodeProperties, Resource)> {
     (any_traits(), 2u64..9, proptest::option::of(1u64..4)).prop_map(|(traits, gib, gpus)| {
         let mut offers = size(gib, 4);
         offers.extra.extend(gpus.map(|n| (id("gpu"), n)));
@@ -68,23 +68,23 @@ fn any_node() -> impl Strategy<Value = (Traits, Resource)> {
     })
 }
 
-fn any_place() -> impl Strategy<Value = Placement> {
+fn any_place() -> impl Strategy<Value = PlacementRules> {
     let rack = |n: u8| id(&format!("r{n}"));
     let node = |n: u8| id(&format!("n{n}"));
-    let wait = (0u64..1500).prop_map(|ms| Relax::After(Duration::from_millis(ms)));
-    let relax = prop_oneof![1 => Just(Relax::AtOnce), 2 => wait, 1 => Just(Relax::Never)];
-    let level = || prop_oneof![Just(Level::Node), Just(Level::Rack)];
+    let wait = (0u64..1500).prop_map(|ms| RelaxPolicy::After(Duration::from_millis(ms)));
+    let relax = prop_oneof![1 => Just(RelaxPolicy::AtOnce), 2 => wait, 1 => Just(RelaxPolicy::Never)];
+    let level = || prop_oneof![Just(PlacementScope::Node), Just(PlacementScope::Rack)];
     let from = proptest::sample::subsequence(vec![0u8, 1, 2, 3], 0..3);
     let apart = proptest::option::weighted(0.3, (from, level()));
     let zone = proptest::option::weighted(
         0.2,
-        prop_oneof![Just(Match::Exists), Just(Match::Absent), Just(Match::OneOf(["z1".to_owned()].into()))],
+        prop_oneof![Just(AttributeCondition::Exists), Just(AttributeCondition::Absent), Just(AttributeCondition::OneOf(["z1".to_owned()].into()))],
     );
     let tolerated = proptest::option::weighted(0.4, proptest::option::of(0u8..2));
     let hard = (proptest::option::weighted(0.2, 0u8..3), proptest::bool::weighted(0.2), zone, tolerated);
     let near = proptest::collection::vec(0..NODES, 0..3);
     let soft = (near, proptest::option::weighted(0.3, 0u8..3), relax, proptest::option::weighted(0.2, 0u8..3));
-    (hard, soft, apart, proptest::option::weighted(0.3, level())).prop_map(move |(hard, soft, apart, spread)| Placement {
+    (hard, soft, apart, proptest::option::weighted(0.3, level())).prop_map(move |(hard, soft, apart, spread)| PlacementRules {
         racks: hard.0.map(rack).into_iter().collect(),
         labels: hard.1.then(|| id("ssd")).into_iter().collect(),
         attributes: hard.2.map(|m| (id("zone"), m)).into_iter().collect(),
@@ -93,13 +93,13 @@ fn any_place() -> impl Strategy<Value = Placement> {
         prefer_racks: soft.1.map(rack).into_iter().collect(),
         relax: soft.2,
         avoid_racks: soft.3.map(rack).into_iter().collect(),
-        apart: apart.map(|(from, level)| Apart { from: from.into_iter().map(|n| id(&format!("q{n}"))).collect(), level }),
+        apart: apart.map(|(from, level)| AntiAffinity { from: from.into_iter().map(|n| id(&format!("q{n}"))).collect(), level }),
         spread,
-        ..Placement::default()
+        ..PlacementRules::default()
     })
 }
 
-fn any_ask() -> impl Strategy<Value = (Placement, Resource)> {
+fn any_ask() -> impl Strategy<Value = (PlacementRules, Resource)> {
     (any_place(), 1u64..8, 0u32..3, proptest::option::weighted(0.2, 1u64..3)).prop_map(|(place, gib, cores, gpus)| {
         let mut size = size(gib, cores);
         size.extra.extend(gpus.map(|n| (id("gpu"), n)));
@@ -109,15 +109,15 @@ fn any_ask() -> impl Strategy<Value = (Placement, Resource)> {
 
 struct World {
     s: Scenario,
-    nodes: Vec<(Traits, Resource)>,
-    asks: Vec<(Placement, Resource)>,
+    nodes: Vec<(NodeProperties, Resource)>,
+    asks: Vec<(PlacementRules, Resource)>,
     apps: Vec<AppId>,
     counts: BTreeMap<(u8, u8), u32>,
     seen: BTreeSet<ContainerId>,
 }
 
 impl World {
-    fn begin(nodes: Vec<(Traits, Resource)>, asks: Vec<(Placement, Resource)>) -> Self {
+    fn begin(nodes: Vec<(NodeProperties, Resource)>, asks: Vec<(PlacementRules, Resource)>) -> Self {
         let mut s = Scenario::with(Settings { reserve_after: Duration::from_millis(500), ..Settings::default() });
         let apps = (0..APPS).map(|n| s.app(&format!("job-{n}"))).collect();
         let mut world = World { s, nodes, asks, apps, counts: BTreeMap::new(), seen: BTreeSet::new() };
@@ -130,9 +130,9 @@ impl World {
         self.s.nodes.entry(name.clone()).or_insert_with(|| FakeNode { offers, traits, ..FakeNode::default() });
         self.s.register(name.as_str());
     }
-    fn named(&self, n: u8) -> Ask {
+    fn named(&self, n: u8) -> ContainerRequest {
         let (place, size) = self.asks[usize::from(n)].clone();
-        Ask { place, ..ask(&format!("q{n}"), 0, size) }
+        ContainerRequest { place, ..ask(&format!("q{n}"), 0, size) }
     }
     fn masters(&mut self) {
         for app in self.apps.clone() {
@@ -151,15 +151,15 @@ impl World {
             Op::Ask { app, request, more } => {
                 let count = self.counts.entry((*app, *request)).or_default();
                 *count += u32::from(*more);
-                let ask = Ask { count: *count, ..self.named(*request) };
+                let ask = ContainerRequest { count: *count, ..self.named(*request) };
                 // infeasible requests are refused and repeated later
                 let _ =
-                    self.s.call(Call::Ask { app: self.apps[usize::from(*app)].clone(), ask: Box::new(ask), how: How::Really });
+                    self.s.call(ClusterCall::Ask { app: self.apps[usize::from(*app)].clone(), ask: Box::new(ask), how: DryRun::Really });
             }
             Op::Withdraw { app, request } => {
                 let _ = self
                     .s
-                    .call(Call::Withdraw { app: self.apps[usize::from(*app)].clone(), request: id(&format!("q{request}")) });
+                    .call(ClusterCall::Withdraw { app: self.apps[usize::from(*app)].clone(), request: id(&format!("q{request}")) });
                 self.counts.remove(&(*app, *request));
             }
             Op::Exit(n) => {
@@ -197,9 +197,9 @@ impl World {
             self.masters();
         }
     }
-    fn slot(&self, node: &NodeId) -> Slot {
+    fn slot(&self, node: &NodeId) -> IndexedNode {
         let fake = &self.s.nodes[node];
-        Slot { node: node.clone(), traits: fake.traits.clone(), offers: None, room: None }
+        IndexedNode { node: node.clone(), traits: fake.traits.clone(), offers: None, room: None }
     }
     /// Checks that every container granted since the last call is on an allowed node and violates
     /// no anti-affinity.
@@ -216,8 +216,8 @@ impl World {
                 let named = if apart.from.is_empty() { theirs == request } else { apart.from.contains(theirs) };
                 let rack = |node: &NodeId| self.s.nodes[node].traits.rack.clone();
                 let together = match (apart.level, rack(&c.node)) {
-                    (Level::Rack, Some(rack_of_c)) => rack(&other.node) == Some(rack_of_c),
-                    (Level::Rack, None) | (Level::Node, _) => c.node == other.node,
+                    (PlacementScope::Rack, Some(rack_of_c)) => rack(&other.node) == Some(rack_of_c),
+                    (PlacementScope::Rack, None) | (PlacementScope::Node, _) => c.node == other.node,
                 };
                 let fresh = !self.seen.contains(&c.id) || !self.seen.contains(&other.id);
                 let asked = self.s.cluster.app(&c.id.app).is_some_and(|app| app.requests.contains_key(request));
@@ -237,8 +237,8 @@ impl World {
             self.where_they_may();
         }
         for ((app, request), count) in self.counts.clone() {
-            let ask = Ask { count, ..self.named(request) };
-            let _ = self.s.call(Call::Ask { app: self.apps[usize::from(app)].clone(), ask: Box::new(ask), how: How::Really });
+            let ask = ContainerRequest { count, ..self.named(request) };
+            let _ = self.s.call(ClusterCall::Ask { app: self.apps[usize::from(app)].clone(), ask: Box::new(ask), how: DryRun::Really });
             // checked after each request: after a restart, anti-affinity of requests that are not
             // repeated yet is unknown
             self.where_they_may();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{Call, Settings, Traits};
+use headroom_rm_core::{ClusterCall, Settings, NodeProperties};
 use headroom_types::{AppId, ContainerId, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -176,7 +176,7 @@ fn a_reservation_ends_with_its_reason() {
         stream.end_one(&mut s);
     }
     assert_eq!(reserved(&s), 1);
-    s.call(Call::Withdraw { app: job.clone(), request: id("a") }).expect("withdraws");
+    s.call(ClusterCall::Withdraw { app: job.clone(), request: id("a") }).expect("withdraws");
     assert_eq!((reserved(&s), alive_of(&s, &stream.app, "work").len()), (0, 8), "what was set aside is used at once");
     // deadline expired
     let mut late = ask("b", 1, size(8, 1));
@@ -191,7 +191,7 @@ fn a_reservation_ends_with_its_reason() {
         stream.end_one(&mut s);
     }
     assert_eq!(reserved(&s), 1);
-    s.nodes.insert(id("n2"), FakeNode { offers: size(8, 64), traits: Traits::default(), ..FakeNode::default() });
+    s.nodes.insert(id("n2"), FakeNode { offers: size(8, 64), traits: NodeProperties::default(), ..FakeNode::default() });
     s.register("n2");
     assert_eq!((reserved(&s), alive_of(&s, &job, "c").len()), (0, 1));
     s.check();
@@ -235,7 +235,7 @@ fn a_node_is_kept_where_the_request_may_go() {
     let mut s = story(secs(1));
     for (name, label) in [("n1", None), ("n2", Some("ssd"))] {
         let labels = label.map(id).into_iter().collect();
-        let traits = Traits { labels, ..Traits::default() };
+        let traits = NodeProperties { labels, ..NodeProperties::default() };
         s.nodes.insert(id(name), FakeNode { offers: size(8, 64), traits, ..FakeNode::default() });
         s.register(name);
     }

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{FakeNode, Scenario, id, size};
-use headroom_rm_core::{Answer, Answered, Call, How, Launch, Phase, Refusal, Size, UpdateKind};
+use headroom_rm_core::{CallAnswer, CallResult, ClusterCall, DryRun, ContainerLaunch, ContainerPhase, CallRefusal, ContainerSize, UpdateKind};
 use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, Resource};
 use proptest::prelude::*;
 
@@ -22,9 +22,9 @@ fn secs(n: u64) -> Duration {
 fn fake<'a>(s: &'a mut Scenario, node: &str) -> &'a mut FakeNode {
     s.nodes.get_mut(&id::<NodeId>(node)).expect("a node of this story")
 }
-fn resize(s: &mut Scenario, container: &ContainerId, version: Option<u32>, to: Resource) -> Answered {
-    let size = Size { resource: to, heap: None };
-    s.call(Call::Resize { container: container.clone(), version, size, how: How::Really })
+fn resize(s: &mut Scenario, container: &ContainerId, version: Option<u32>, to: Resource) -> CallResult {
+    let size = ContainerSize { resource: to, heap: None };
+    s.call(ClusterCall::Resize { container: container.clone(), version, size, how: DryRun::Really })
 }
 /// One node of 8 GiB with one running container of 2 GiB.
 fn one() -> (Scenario, AppId, ContainerId) {
@@ -59,7 +59,7 @@ fn told(s: &Scenario, app: &AppId) -> Vec<(&'static str, u64, u32)> {
 #[test]
 fn a_container_grows_where_it_runs() {
     let (mut s, app, c) = one();
-    assert_eq!(resize(&mut s, &c, Some(1), size(5, 2)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(resize(&mut s, &c, Some(1), size(5, 2)), Ok(CallAnswer::Resizing { version: 2 }));
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(5), "a growth takes its room at once");
     assert_eq!(s.cluster.container(&c).expect("alive").resource, size(2, 1), "it has what its node showed");
     s.settle();
@@ -73,7 +73,7 @@ fn a_shrink_gives_back_only_what_its_node_has_confirmed() {
     let (mut s, app, c) = one();
     let other = s.app("other");
     fake(&mut s, "n1").connected = false;
-    assert_eq!(resize(&mut s, &c, None, size(1, 1)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(resize(&mut s, &c, None, size(1, 1)), Ok(CallAnswer::Resizing { version: 2 }));
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
     let waits = s.ask_waits(&other, "big", 1, size(7, 1));
     assert!(waits.contains("6 GiB free"), "{waits}");
@@ -88,25 +88,25 @@ fn a_shrink_gives_back_only_what_its_node_has_confirmed() {
 #[test]
 fn the_three_answers_to_a_call() {
     let (mut s, _app, c) = one();
-    assert_eq!(resize(&mut s, &c, None, size(2, 1)), Ok(Answer::Resizing { version: 1 }), "already so");
-    let Err(Refusal::Conflict { given: 9, current: 1, .. }) = resize(&mut s, &c, Some(9), size(3, 1)) else {
+    assert_eq!(resize(&mut s, &c, None, size(2, 1)), Ok(CallAnswer::Resizing { version: 1 }), "already so");
+    let Err(CallRefusal::Conflict { given: 9, current: 1, .. }) = resize(&mut s, &c, Some(9), size(3, 1)) else {
         panic!("another version is a conflict")
     };
-    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }));
     assert_eq!(
         resize(&mut s, &c, Some(1), size(3, 1)),
-        Ok(Answer::Resizing { version: 2 }),
+        Ok(CallAnswer::Resizing { version: 2 }),
         "the same call again is the same call"
     );
-    let Err(Refusal::Conflict { given: 1, current: 2, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
+    let Err(CallRefusal::Conflict { given: 1, current: 2, .. }) = resize(&mut s, &c, None, size(4, 1)) else {
         panic!("one at a time")
     };
     s.settle();
-    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(Answer::Resizing { version: 2 }), "a late repetition too");
-    let Err(Refusal::NotResizable { why, .. }) = resize(&mut s, &c, Some(2), size(0, 1)) else { panic!("no memory at all") };
+    assert_eq!(resize(&mut s, &c, Some(1), size(3, 1)), Ok(CallAnswer::Resizing { version: 2 }), "a late repetition too");
+    let Err(CallRefusal::NotResizable { why, .. }) = resize(&mut s, &c, Some(2), size(0, 1)) else { panic!("no memory at all") };
     assert!(why.contains("whole size"), "{why}");
     let missing: ContainerId = id("job.1.e1.c99");
-    assert_eq!(resize(&mut s, &missing, None, size(1, 1)), Err(Refusal::NoSuchContainer(missing)));
+    assert_eq!(resize(&mut s, &missing, None, size(1, 1)), Err(CallRefusal::NoSuchContainer(missing)));
     s.check();
 }
 
@@ -115,11 +115,11 @@ fn a_dry_run_answers_and_changes_nothing() {
     let (mut s, app, c) = one();
     let mut ask = |to: Resource| {
         let call =
-            Call::Resize { container: c.clone(), version: None, size: Size { resource: to, heap: None }, how: How::DryRun };
+            ClusterCall::Resize { container: c.clone(), version: None, size: ContainerSize { resource: to, heap: None }, how: DryRun::DryRun };
         s.call(call)
     };
-    assert_eq!(ask(size(8, 1)), Ok(Answer::Resizing { version: 2 }));
-    let Err(Refusal::NoRoom { sentence }) = ask(size(9, 1)) else { panic!("there is no room") };
+    assert_eq!(ask(size(8, 1)), Ok(CallAnswer::Resizing { version: 2 }));
+    let Err(CallRefusal::NoRoom { sentence }) = ask(size(9, 1)) else { panic!("there is no room") };
     assert_eq!(sentence, "needs 7 GiB more on n1, which has 6 GiB, 7 cpus free");
     s.settle();
     assert_eq!((allocated(&s, "n1"), told(&s, &app)), (Bytes::from_gib(2), vec![]));
@@ -131,12 +131,12 @@ fn only_a_container_that_runs_can_be_resized() {
     let (mut s, app, c) = one();
     s.ask(&app, "work", 2, size(2, 1)).expect("asks");
     let fresh = s.alive(&app)[1].clone();
-    let why = |answer: Answered| match answer {
-        Err(Refusal::NotResizable { why, .. }) => why,
+    let why = |answer: CallResult| match answer {
+        Err(CallRefusal::NotResizable { why, .. }) => why,
         other => panic!("was not refused: {other:?}"),
     };
     assert!(why(resize(&mut s, &fresh, None, size(3, 1))).contains("does not run yet"));
-    s.call(Call::Stop { container: c.clone() }).expect("stops");
+    s.call(ClusterCall::Stop { container: c.clone() }).expect("stops");
     assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("about to end"));
     s.settle();
     assert!(why(resize(&mut s, &c, None, size(3, 1))).contains("has ended"));
@@ -162,7 +162,7 @@ fn a_node_that_cannot_leaves_everything_as_it_was() {
         );
         // the node accepts resizes again: the next order has a new version
         fake(&mut s, "n1").rigid = None;
-        assert_eq!(resize(&mut s, &c, Some(1), to), Ok(Answer::Resizing { version: 3 }));
+        assert_eq!(resize(&mut s, &c, Some(1), to), Ok(CallAnswer::Resizing { version: 3 }));
         s.settle();
         assert_eq!(told(&s, &app).last().map(|t| (t.0, t.2)), Some(("resized", 3)));
         s.check();
@@ -206,13 +206,13 @@ fn an_order_nobody_answers_is_withdrawn_and_its_room_is_kept_until_the_node_spea
     }
     assert_eq!(s.logged("ResizeOverdue"), 1);
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(6), "it may still take the order up");
-    let Err(Refusal::Conflict { current: 3, .. }) = resize(&mut s, &c, None, size(4, 1)) else { panic!("is under way") };
+    let Err(CallRefusal::Conflict { current: 3, .. }) = resize(&mut s, &c, None, size(4, 1)) else { panic!("is under way") };
     fake(&mut s, "n1").connected = true;
     s.after(secs(2));
     s.report_all().report_all();
     assert_eq!(told(&s, &app), [("failed", 2, 3)]);
     assert_eq!(allocated(&s, "n1"), Bytes::from_gib(2));
-    assert_eq!(resize(&mut s, &c, Some(3), size(4, 1)), Ok(Answer::Resizing { version: 4 }));
+    assert_eq!(resize(&mut s, &c, Some(3), size(4, 1)), Ok(CallAnswer::Resizing { version: 4 }));
     s.settle();
     assert_eq!(told(&s, &app).last(), Some(&("resized", 4, 4)));
     s.check();
@@ -231,7 +231,7 @@ fn a_restart_in_the_middle_takes_the_nodes_word() {
         let version = if heard { 2 } else { 1 };
         assert_eq!(s.cluster.container(&c).map(|c| (c.resource.clone(), c.version)), Some((has.clone(), version)));
         assert_eq!(allocated(&s, "n1"), has.memory);
-        assert_eq!(resize(&mut s, &c, Some(version), size(3, 1)), Ok(Answer::Resizing { version: version + 1 }));
+        assert_eq!(resize(&mut s, &c, Some(version), size(3, 1)), Ok(CallAnswer::Resizing { version: version + 1 }));
         s.settle();
         assert_eq!(allocated(&s, "n1"), Bytes::from_gib(3));
         s.check();
@@ -252,7 +252,7 @@ fn an_order_of_an_earlier_life_that_arrives_late_is_taken_over_even_beyond_the_n
     assert_eq!(told(&s, &app), [("resized", 4, 2)]);
     let account = s.cluster.ledger().node(&id("n1")).expect("account");
     assert!(account.overdrawn && account.allocated.memory == Bytes::from_gib(10));
-    let Err(Refusal::NoRoom { .. }) = resize(&mut s, &c, None, size(5, 1)) else { panic!("no room") };
+    let Err(CallRefusal::NoRoom { .. }) = resize(&mut s, &c, None, size(5, 1)) else { panic!("no room") };
     resize(&mut s, &c, None, size(2, 1)).expect("shrinks");
     s.settle();
     assert!(!s.cluster.ledger().node(&id("n1")).expect("account").overdrawn);
@@ -265,7 +265,7 @@ fn what_two_lives_ordered_under_one_number_is_told_as_it_is() {
     s.restart().register("n1").settle();
     s.master(&app).expect("registers");
     fake(&mut s, "n1").connected = false;
-    assert_eq!(resize(&mut s, &c, None, size(5, 1)), Ok(Answer::Resizing { version: 2 }));
+    assert_eq!(resize(&mut s, &c, None, size(5, 1)), Ok(CallAnswer::Resizing { version: 2 }));
     let held = fake(&mut s, "n1").has.get_mut(&c).expect("runs");
     (held.resource, held.version) = (size(3, 1), 2);
     s.report("n1").expect("reports");
@@ -278,7 +278,7 @@ fn what_two_lives_ordered_under_one_number_is_told_as_it_is() {
 fn a_silent_node_takes_on_nothing_more_and_may_be_relieved() {
     let (mut s, _app, c) = one();
     s.after(secs(4));
-    let Err(Refusal::NoRoom { sentence }) = resize(&mut s, &c, None, size(3, 1)) else { panic!("no growth there") };
+    let Err(CallRefusal::NoRoom { sentence }) = resize(&mut s, &c, None, size(3, 1)) else { panic!("no growth there") };
     assert_eq!(sentence, "n1 is suspect and takes on nothing more now");
     resize(&mut s, &c, None, size(1, 1)).expect("less is always welcome");
     s.report_all().settle();
@@ -292,19 +292,19 @@ fn the_heap_budget_follows_its_size() {
     s.node("n1", size(8, 8));
     let app = s.app("job");
     let mut asked = headroom_rm_core::testkit::ask("work", 1, size(2, 1));
-    asked.launch = std::sync::Arc::new(Launch { heap: Some(Bytes::from_gib(1)), ..Launch::default() });
+    asked.launch = std::sync::Arc::new(ContainerLaunch { heap: Some(Bytes::from_gib(1)), ..ContainerLaunch::default() });
     s.sync(&app, 0, vec![asked]).expect("asks");
     s.settle();
     let c = s.alive(&app)[0].clone();
     let heap = |s: &Scenario| s.cluster.ledger().node(&id("n1")).expect("account").heap;
     assert_eq!(heap(&s), Bytes::from_gib(1));
-    let grow = |gib, heap| Call::Resize {
+    let grow = |gib, heap| ClusterCall::Resize {
         container: c.clone(),
         version: None,
-        size: Size { resource: size(gib, 1), heap: Some(Bytes::from_gib(heap)) },
-        how: How::Really,
+        size: ContainerSize { resource: size(gib, 1), heap: Some(Bytes::from_gib(heap)) },
+        how: DryRun::Really,
     };
-    let Err(Refusal::NotResizable { .. }) = s.call(grow(4, 5)) else { panic!("the heap is in the size") };
+    let Err(CallRefusal::NotResizable { .. }) = s.call(grow(4, 5)) else { panic!("the heap is in the size") };
     s.call(grow(4, 3)).expect("grows");
     assert_eq!(heap(&s), Bytes::from_gib(3));
     s.settle();
@@ -331,7 +331,7 @@ fn countable_resources_and_processors_change_too() {
     s.ask(&app, "work", 1, gpus(1)).expect("asks");
     s.settle();
     let c = s.alive(&app)[0].clone();
-    assert!(matches!(resize(&mut s, &c, None, gpus(5)), Err(Refusal::NoRoom { .. })));
+    assert!(matches!(resize(&mut s, &c, None, gpus(5)), Err(CallRefusal::NoRoom { .. })));
     resize(&mut s, &c, None, gpus(4)).expect("grows");
     s.settle();
     resize(&mut s, &c, None, size(2, 1)).expect("gives them back");
@@ -407,7 +407,7 @@ fn run(s: &mut Scenario, app: &AppId, asked: &mut u32, op: Op) {
             s.after(Duration::from_millis(ms.into()));
         }
         Op::Exit(c) => {
-            let running = s.nodes.values().flat_map(|n| &n.has).filter(|(_, h)| h.phase == Phase::Running);
+            let running = s.nodes.values().flat_map(|n| &n.has).filter(|(_, h)| h.phase == ContainerPhase::Running);
             let all: Vec<ContainerId> = running.map(|(c, _)| c.clone()).collect();
             if let Some(c) = all.get(usize::from(c) % all.len().max(1)) {
                 s.exit(c, OK);

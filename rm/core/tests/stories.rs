@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::app::State;
+use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
-use headroom_rm_core::{Answer, Call, Launch, Level, Master, NewApp, Outcome, Phase, Refusal, Sync, UpdateKind, Verdict};
+use headroom_rm_core::{CallAnswer, ClusterCall, ContainerLaunch, LogSeverity, MasterKind, AppSubmission, Outcome, ContainerPhase, CallRefusal, MasterHeartbeat, UpdateKind, RequestVerdict};
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, NodeId};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -25,7 +25,7 @@ fn a_container_from_ask_to_forget() {
     s.node("n1", size(4, 4));
     let app = s.app("job");
     let answer = s.ask(&app, "work", 2, size(1, 1));
-    assert_eq!(answer, Ok(Answer::Asked { verdict: Verdict::Fits }));
+    assert_eq!(answer, Ok(CallAnswer::Asked { verdict: RequestVerdict::Fits }));
     assert_eq!(s.alive(&app).len(), 2);
     s.settle();
     let first = s.alive(&app)[0].clone();
@@ -63,15 +63,15 @@ fn what_no_node_could_ever_give_is_refused_at_once() {
     s.node("small", size(2, 2)).node("big", size(6, 4));
     let answer = s.ask(&app, "late", 1, size(8, 1));
     assert!(is_never(&answer));
-    let Err(Refusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
+    let Err(CallRefusal::NeverFits { sentence, largest }) = answer else { unreachable!() };
     assert_eq!(sentence, "needs 8 GiB, 1 cpu on one node; the largest node is big with 6 GiB, 4 cpus");
     assert_eq!(largest, size(6, 4));
     assert!(!s.cluster.app(&app).expect("app").requests.contains_key(&id("late")));
-    let Ok(Answer::Synced { verdicts, .. }) = s.sync(&app, 0, vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))])
+    let Ok(CallAnswer::Synced { verdicts, .. }) = s.sync(&app, 0, vec![ask("late", 1, size(8, 1)), ask("fine", 1, size(1, 1))])
     else {
         panic!("syncs")
     };
-    assert!(matches!(verdicts[0].1, Verdict::Never { .. }) && verdicts[1].1 == Verdict::Fits);
+    assert!(matches!(verdicts[0].1, RequestVerdict::Never { .. }) && verdicts[1].1 == RequestVerdict::Fits);
     s.check();
 }
 
@@ -116,7 +116,7 @@ fn best_fit_keeps_large_nodes_free_and_placement_is_kept() {
 fn priority_first_then_first_come() {
     let mut s = Scenario::new();
     let low = s.app("low");
-    let high = s.submit("high", 10, Master::Unmanaged);
+    let high = s.submit("high", 10, MasterKind::Unmanaged);
     s.master(&high).expect("registers");
     s.ask_waits(&low, "work", 1, size(3, 1));
     s.ask_waits(&high, "work", 1, size(3, 1));
@@ -149,7 +149,7 @@ fn a_lost_node_ends_its_containers_and_gets_no_work_until_it_registers() {
     beat(&mut s, 20);
     assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "lost");
     assert_eq!((s.alive(&app).len(), exits(&s, &app)), (1, 1));
-    assert!(matches!(s.report("n1"), Err(Refusal::NodeNotRegistered(_))));
+    assert!(matches!(s.report("n1"), Err(CallRefusal::NodeNotRegistered(_))));
     // it registers again with the running container, which must stop and is not reported a second
     // time
     s.register("n1").settle();
@@ -166,8 +166,8 @@ fn a_loop_that_stood_still_blames_nobody() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
     s.now = s.now.plus(secs(600));
-    s.step(headroom_rm_core::Event::Stalled(secs(600)));
-    s.step(headroom_rm_core::Event::Time);
+    s.step(headroom_rm_core::ClusterEvent::Stalled(secs(600)));
+    s.step(headroom_rm_core::ClusterEvent::Time);
     assert_eq!(s.cluster.node(&id("n1")).expect("node").state.as_str(), "ready");
     s.check();
 }
@@ -188,8 +188,8 @@ fn a_managed_master_is_launched_and_grows_when_it_runs_out_of_memory() {
     let c = s.cluster.container(&second).expect("container");
     assert_eq!((c.resource.memory, s.attempt(&app).attempt), (Bytes::from_gib(2), 2));
     let stale = AttemptId { app: app.clone(), attempt: 1 };
-    let answer = s.call(Call::RegisterMaster { attempt: stale, url: None });
-    assert!(matches!(answer, Err(Refusal::StaleAttempt { .. })));
+    let answer = s.call(ClusterCall::RegisterMaster { attempt: stale, url: None });
+    assert!(matches!(answer, Err(CallRefusal::StaleAttempt { .. })));
     s.exit(&second, ExitReason::HeapOom);
     let third = s.alive(&app)[0].clone();
     let c = s.cluster.container(&third).expect("container");
@@ -217,10 +217,10 @@ fn the_platforms_faults_are_not_counted_and_containers_survive_their_master() {
     }
     assert_eq!((s.attempt(&app).attempt, s.state(&app)), (4, "running"));
     let told = s.log.iter().filter(|line| line.reason.as_str() == "NodeOom");
-    let nodes: Vec<bool> = told.map(|line| line.node.is_some() && line.level == Level::Warning).collect();
+    let nodes: Vec<bool> = told.map(|line| line.node.is_some() && line.level == LogSeverity::Warning).collect();
     assert_eq!(nodes, [true; 3], "each is a warning about its node");
     assert!(s.alive(&app).contains(&work));
-    let Ok(Answer::Master { containers, .. }) = s.master(&app) else { panic!("registers") };
+    let Ok(CallAnswer::Master { containers, .. }) = s.master(&app) else { panic!("registers") };
     assert_eq!(containers.iter().map(|g| g.container.clone()).collect::<Vec<_>>(), [work]);
     // the new attempt repeats the request that the old attempt's container already satisfies
     s.ask(&app, "work", 1, size(2, 1)).expect("asks");
@@ -281,7 +281,7 @@ fn a_silent_master_is_replaced_or_ends_its_application() {
     s.settle();
     s.master(&managed).expect("registers");
     let unmanaged = s.app("unmanaged");
-    let never = s.submit("never", 0, Master::Unmanaged);
+    let never = s.submit("never", 0, MasterKind::Unmanaged);
     s.ask(&unmanaged, "work", 1, size(1, 1)).expect("asks");
     s.settle().alive_for(secs(31)).settle();
     assert_eq!(s.attempt(&managed).attempt, 2);
@@ -325,14 +325,14 @@ fn kill_tells_the_master_to_stop_and_ends_every_container() {
     let app = s.app("job");
     s.ask(&app, "work", 2, size(1, 1)).expect("asks");
     s.settle();
-    s.call(Call::Kill { app: app.clone(), reason: Some("enough".into()) }).expect("kills");
+    s.call(ClusterCall::Kill { app: app.clone(), reason: Some("enough".into()) }).expect("kills");
     assert_eq!(s.state(&app), "finishing");
-    assert!(matches!(s.sync(&app, 0, vec![ask("more", 1, size(1, 1))]), Ok(Answer::Synced { stop: true, .. })));
-    assert!(matches!(s.ask(&app, "more", 1, size(1, 1)), Err(Refusal::AppEnding { .. })));
+    assert!(matches!(s.sync(&app, 0, vec![ask("more", 1, size(1, 1))]), Ok(CallAnswer::Synced { stop: true, .. })));
+    assert!(matches!(s.ask(&app, "more", 1, size(1, 1)), Err(CallRefusal::AppEnding { .. })));
     s.settle();
-    assert_eq!(s.cluster.app(&app).expect("app").state, State::Ended { outcome: Outcome::Killed });
+    assert_eq!(s.cluster.app(&app).expect("app").state, ApplicationState::Ended { outcome: Outcome::Killed });
     assert_eq!(s.cluster.app(&app).expect("app").diagnostics, "enough");
-    assert!(matches!(s.sync(&app, 0, vec![]), Ok(Answer::Synced { stop: true, .. })));
+    assert!(matches!(s.sync(&app, 0, vec![]), Ok(CallAnswer::Synced { stop: true, .. })));
     s.check();
 }
 
@@ -344,7 +344,7 @@ fn a_container_stopped_before_its_node_began_goes_away() {
     let app = s.app("job");
     s.ask(&app, "work", 1, size(1, 1)).expect("asks");
     let c = s.alive(&app)[0].clone();
-    s.call(Call::Stop { container: c.clone() }).expect("stops");
+    s.call(ClusterCall::Stop { container: c.clone() }).expect("stops");
     // the node never received the order; it only sends heartbeats
     for _ in 0..11 {
         s.after(secs(1));
@@ -375,8 +375,8 @@ fn a_sync_that_was_overtaken_takes_nothing_back() {
     s.sync(&app, 0, vec![ask("work", 1, size(1, 1))]).expect("is answered");
     let (attempt, epoch) = (s.attempt(&app), s.cluster.epoch());
     let withdraw = vec!["work".parse().expect("a name")];
-    let older = Sync { attempt, epoch, ack: 0, asks: vec![], withdraw, release: vec![] };
-    s.call(Call::Sync(Box::new(older))).expect("is answered");
+    let older = MasterHeartbeat { attempt, epoch, ack: 0, asks: vec![], withdraw, release: vec![] };
+    s.call(ClusterCall::Sync(Box::new(older))).expect("is answered");
     s.exit(&between, OK);
     s.settle();
     assert_eq!(s.alive(&app).len(), 1, "the second one is still wanted");
@@ -394,7 +394,7 @@ fn a_registration_that_was_overtaken_takes_nothing_away() {
     s.settle();
     let alive = s.alive(&app);
     for late in [6_000, 7_000] {
-        let Err(Refusal::Overtaken { given, latest, .. }) = s.register_empty("n1", late) else { panic!("{late} is late") };
+        let Err(CallRefusal::Overtaken { given, latest, .. }) = s.register_empty("n1", late) else { panic!("{late} is late") };
         assert_eq!((given, latest), (late, 7_000));
     }
     assert_eq!((s.alive(&app), alive.len()), (alive, 2));
@@ -418,12 +418,12 @@ fn a_restart_grants_nothing_twice() {
     s.sync(&app, last, vec![]).expect("syncs");
     s.exit(&unacked, ExitReason::OverheadOom);
     s.restart();
-    let stale = Sync { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
-    assert!(matches!(s.call(Call::Sync(Box::new(stale))), Err(Refusal::StaleEpoch { .. })));
-    let Err(Refusal::Recovering(sentence)) = s.master(&app) else { panic!("cannot know yet what is alive") };
+    let stale = MasterHeartbeat { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
+    assert!(matches!(s.call(ClusterCall::Sync(Box::new(stale))), Err(CallRefusal::StaleEpoch { .. })));
+    let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else { panic!("cannot know yet what is alive") };
     assert!(sentence.starts_with("the resource manager has restarted and waits for n1, n2 to tell"), "{sentence}");
     s.register("n1").register("n2").settle();
-    let Ok(Answer::Master { cursor, containers, .. }) = s.master(&app) else { panic!("registers") };
+    let Ok(CallAnswer::Master { cursor, containers, .. }) = s.master(&app) else { panic!("registers") };
     assert_eq!((cursor, containers.len()), (0, 2), "updates count from the start in each life");
     let mut again = ask("work", 4, size(1, 1));
     again.settled = 1;
@@ -447,7 +447,7 @@ fn after_a_restart_a_node_that_stays_away_is_not_waited_for_longer_than_ten_seco
     s.ask(&app, "work", 2, size(3, 1)).expect("asks");
     s.settle().restart().register("n1");
     s.alive_for(secs(9));
-    assert!(matches!(s.master(&app), Err(Refusal::Recovering(_))));
+    assert!(matches!(s.master(&app), Err(CallRefusal::Recovering(_))));
     s.alive_for(secs(2));
     s.master(&app).expect("registers");
     s.ask_waits(&app, "work", 2, size(3, 1));
@@ -457,7 +457,7 @@ fn after_a_restart_a_node_that_stays_away_is_not_waited_for_longer_than_ten_seco
     // n2 registers late: another container has replaced its container, which must end
     s.register("n2").settle();
     assert_eq!(s.alive(&app).len(), 2);
-    assert!(s.nodes[&id::<NodeId>("n2")].has.values().all(|h| h.phase == Phase::Exited));
+    assert!(s.nodes[&id::<NodeId>("n2")].has.values().all(|h| h.phase == ContainerPhase::Exited));
     s.report_all();
     assert!(s.nodes[&id::<NodeId>("n2")].has.is_empty());
     s.check();
@@ -495,7 +495,7 @@ fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
     let ending = s.app("ending");
     s.ask(&ending, "work", 1, size(1, 1)).expect("asks");
     s.settle();
-    s.call(Call::Kill { app: ending.clone(), reason: None }).expect("kills");
+    s.call(ClusterCall::Kill { app: ending.clone(), reason: None }).expect("kills");
     let waiting = s.managed("waiting", size(1, 1), 2);
     s.restart();
     assert_eq!((s.state(&ended), s.state(&ending), s.state(&waiting)), ("finished", "finishing", "accepted"));
@@ -510,19 +510,19 @@ fn applications_survive_a_restart_in_every_state_and_numbers_never_repeat() {
 #[test]
 fn the_same_key_means_the_same_application() {
     let mut s = Scenario::new();
-    let spec = NewApp {
+    let spec = AppSubmission {
         name: id("job"),
         queue: id("default"),
         priority: 0,
         user: "u".into(),
         lifetime: None,
-        master: Master::Unmanaged,
+        master: MasterKind::Unmanaged,
         key: Some("k".into()),
     };
-    let first = s.call(Call::Submit(Box::new(spec.clone())));
+    let first = s.call(ClusterCall::Submit(Box::new(spec.clone())));
     s.restart();
     s.after(secs(1));
-    assert_eq!(s.call(Call::Submit(Box::new(spec))), first);
+    assert_eq!(s.call(ClusterCall::Submit(Box::new(spec))), first);
     assert_eq!(s.cluster.apps().count(), 1);
     s.check();
 }
@@ -531,20 +531,20 @@ fn the_same_key_means_the_same_application() {
 fn a_master_too_large_for_any_node_is_refused() {
     let mut s = Scenario::new();
     s.node("n1", size(4, 4));
-    let spec = NewApp {
+    let spec = AppSubmission {
         name: id("job"),
         queue: id("default"),
         priority: 0,
         user: "u".into(),
         lifetime: None,
-        master: Master::Managed {
+        master: MasterKind::Managed {
             resource: size(5, 1),
-            launch: std::sync::Arc::new(Launch { command: vec!["am".into()], ..Launch::default() }),
+            launch: std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() }),
             max_attempts: 2,
         },
         key: None,
     };
-    assert!(is_never(&s.call(Call::Submit(Box::new(spec)))));
+    assert!(is_never(&s.call(ClusterCall::Submit(Box::new(spec)))));
     assert_eq!(s.cluster.apps().count(), 0);
     s.check();
 }

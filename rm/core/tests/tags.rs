@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::ask::Placement;
+use headroom_rm_core::ask::PlacementRules;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{AfterDrain, Answer, Answered, Call, Cordon, How, NodeTags, Refusal, TagChange, Tagged, Traits, Verdict};
+use headroom_rm_core::{AfterDrain, CallAnswer, CallResult, ClusterCall, Cordon, DryRun, NodeTags, CallRefusal, TagChange, Tagged, NodeProperties, RequestVerdict};
 use headroom_types::{AppId, ContainerId, ExitReason, Name};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
 
-fn tag(s: &mut Scenario, node: &str, how: How, change: TagChange) -> Answered {
-    s.call(Call::Tag { node: id(node), change: Box::new(change), how })
+fn tag(s: &mut Scenario, node: &str, how: DryRun, change: TagChange) -> CallResult {
+    s.call(ClusterCall::Tag { node: id(node), change: Box::new(change), how })
 }
 fn really(s: &mut Scenario, node: &str, change: TagChange) -> Tagged {
-    let Ok(Answer::Tagged(tagged)) = tag(s, node, How::Really, change) else { panic!("it is said") };
+    let Ok(CallAnswer::Tagged(tagged)) = tag(s, node, DryRun::Really, change) else { panic!("it is said") };
     *tagged
 }
 fn cordon(s: &mut Scenario, node: &str, reason: &str) {
@@ -31,16 +31,16 @@ fn standing(s: &Scenario, node: &str) -> &'static str {
 fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
     s.alive(app).iter().filter_map(|c| s.cluster.container(c)).map(|c| c.node.to_string()).collect()
 }
-fn placed(s: &mut Scenario, app: &AppId, request: &str, place: Placement) {
+fn placed(s: &mut Scenario, app: &AppId, request: &str, place: PlacementRules) {
     let mut ask = ask(request, 1, size(1, 1));
     ask.place = place;
-    s.call(Call::Ask { app: app.clone(), ask: Box::new(ask), how: How::Really }).expect("asks");
+    s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(ask), how: DryRun::Really }).expect("asks");
 }
-fn labelled(label: &str) -> Placement {
-    Placement { labels: [id(label)].into(), ..Placement::default() }
+fn labelled(label: &str) -> PlacementRules {
+    PlacementRules { labels: [id(label)].into(), ..PlacementRules::default() }
 }
-fn tolerant(taint: &str, value: Option<&str>) -> Placement {
-    Placement { tolerate: [(id(taint), value.map(str::to_owned))].into(), ..Placement::default() }
+fn tolerant(taint: &str, value: Option<&str>) -> PlacementRules {
+    PlacementRules { tolerate: [(id(taint), value.map(str::to_owned))].into(), ..PlacementRules::default() }
 }
 /// Two nodes of 4 GiB; the application has two containers on n1 and none on n2.
 fn two() -> (Scenario, AppId, Vec<ContainerId>) {
@@ -75,12 +75,12 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_new() {
 fn a_drain_goes_before_a_cordon_and_leaves_it_behind() {
     let (mut s, app, _) = two();
     cordon(&mut s, "n1", "slow");
-    s.call(Call::Drain { node: id("n1"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
+    s.call(ClusterCall::Drain { node: id("n1"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
     assert_eq!(standing(&s, "n1"), "draining");
     s.ask(&app, "work", 5, size(2, 1)).expect("asks");
     let why = s.cluster.why(&app, s.now).expect("it is there");
     assert_eq!(why[0].nodes[1].verdict, "draining: new disks");
-    s.call(Call::Undrain { node: id("n1") }).expect("takes back");
+    s.call(ClusterCall::Undrain { node: id("n1") }).expect("takes back");
     assert_eq!(standing(&s, "n1"), "cordoned", "that was another decision");
     s.check();
 }
@@ -98,7 +98,7 @@ fn what_is_said_outlives_the_manager_and_every_registration() {
     let said = really(&mut s, "n1", change).after;
     s.restart();
     assert_eq!(s.cluster.tags(&id("n1")), Some(&said), "before its agent has come");
-    let own = Traits { labels: [id("ssd")].into(), attributes: [(id("zone"), "a".to_owned())].into(), ..Traits::default() };
+    let own = NodeProperties { labels: [id("ssd")].into(), attributes: [(id("zone"), "a".to_owned())].into(), ..NodeProperties::default() };
     s.nodes.get_mut(&id("n1")).expect("a node").traits = own;
     s.register("n1");
     let node = s.cluster.node(&id("n1")).expect("it is back");
@@ -124,14 +124,14 @@ fn what_is_said_outlives_the_manager_and_every_registration() {
 #[test]
 fn a_label_lets_in_who_waits_for_it_and_sends_nobody_away_when_it_goes() {
     let (mut s, app, _) = two();
-    let Err(Refusal::NeverFits { sentence, .. }) = s.call(Call::Ask {
+    let Err(CallRefusal::NeverFits { sentence, .. }) = s.call(ClusterCall::Ask {
         app: app.clone(),
         ask: Box::new({
             let mut ask = ask("gpu", 1, size(1, 1));
             ask.place = labelled("gpu");
             ask
         }),
-        how: How::Really,
+        how: DryRun::Really,
     }) else {
         panic!("no node has it")
     };
@@ -171,9 +171,9 @@ fn a_tolerant_ask_that_waits_is_told_where() {
     really(&mut s, "n1", taint("etl", Some("")));
     let mut large = ask("large", 1, size(4, 1));
     large.place = tolerant("etl", None);
-    s.call(Call::Ask { app: app.clone(), ask: Box::new(large.clone()), how: How::Really }).expect("fits");
+    s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(large.clone()), how: DryRun::Really }).expect("fits");
     (large.request, large.count) = (id("second"), 1);
-    s.call(Call::Ask { app: app.clone(), ask: Box::new(large), how: How::Really }).expect("waits");
+    s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(large), how: DryRun::Really }).expect("waits");
     let why = s.cluster.why(&app, s.now).expect("it is there");
     assert_eq!(why[0].sentence, "needs 4 GiB, 1 cpu on a node without a taint but etl; best is n1 with 0 B, 3 cpus free");
     let waits = s.ask_waits(&app, "plain", 1, size(1, 1));
@@ -184,8 +184,8 @@ fn a_tolerant_ask_that_waits_is_told_where() {
     let mut labelled = ask("labelled", 1, size(1, 1));
     labelled.place = self::labelled("gpu");
     really(&mut s, "n1", TagChange { labels: [id("gpu")].into(), ..TagChange::default() });
-    let asked = s.call(Call::Ask { app: app.clone(), ask: Box::new(labelled), how: How::Really });
-    let Ok(Answer::Asked { verdict: Verdict::Waits { sentence } }) = asked else { panic!("it waits: {asked:?}") };
+    let asked = s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(labelled), how: DryRun::Really });
+    let Ok(CallAnswer::Asked { verdict: RequestVerdict::Waits { sentence } }) = asked else { panic!("it waits: {asked:?}") };
     assert_eq!(&*sentence, "no node with label gpu takes it now; n1: has taint etl, which it does not tolerate");
     s.check();
 }
@@ -201,15 +201,15 @@ fn the_closest_is_one_that_takes_work() {
     let never = |s: &mut Scenario| {
         let mut both = ask("both", 1, size(1, 1));
         both.place.labels = [id("gpu"), id("ssd")].into();
-        let asked = s.call(Call::Ask { app: app.clone(), ask: Box::new(both), how: How::Really });
-        let Err(Refusal::NeverFits { sentence, .. }) = asked else { panic!("no node has both: {asked:?}") };
+        let asked = s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(both), how: DryRun::Really });
+        let Err(CallRefusal::NeverFits { sentence, .. }) = asked else { panic!("no node has both: {asked:?}") };
         sentence
     };
     let kind = "no node is with label gpu and with label ssd";
     assert_eq!(never(&mut s), format!("{kind}; closest is n1: has not label ssd"));
     cordon(&mut s, "n1", "slow");
     assert_eq!(never(&mut s), format!("{kind}; closest is n2: has not label gpu"), "a cordoned node is not close");
-    s.call(Call::Drain { node: id("n2"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
+    s.call(ClusterCall::Drain { node: id("n2"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
     assert_eq!(never(&mut s), format!("{kind}, and none takes work now"));
     s.check();
 }
@@ -218,12 +218,12 @@ fn the_closest_is_one_that_takes_work() {
 fn what_is_only_asked_changes_nothing_and_a_stranger_is_refused() {
     let (mut s, _, _) = two();
     let change = || TagChange { cordon: Some(Cordon::On("slow".into())), ..TagChange::default() };
-    let Ok(Answer::Tagged(would)) = tag(&mut s, "n1", How::DryRun, change()) else { panic!("it is answered") };
+    let Ok(CallAnswer::Tagged(would)) = tag(&mut s, "n1", DryRun::DryRun, change()) else { panic!("it is answered") };
     assert_eq!((would.standing, would.after.cordon.as_deref()), (Some("cordoned"), Some("slow")));
     assert_eq!((standing(&s, "n1"), s.cluster.tags(&id("n1"))), ("ready", None));
-    assert_eq!(tag(&mut s, "n9", How::Really, change()), Err(Refusal::NoSuchNode(id("n9"))));
+    assert_eq!(tag(&mut s, "n9", DryRun::Really, change()), Err(CallRefusal::NoSuchNode(id("n9"))));
     let many = (0..65).map(|n| (id(&format!("t{n}")), Some(String::new()))).collect();
-    let refused = tag(&mut s, "n1", How::Really, TagChange { taints: many, ..TagChange::default() });
-    assert_eq!(refused, Err(Refusal::TooManyTags { node: id("n1"), most: 64 }));
+    let refused = tag(&mut s, "n1", DryRun::Really, TagChange { taints: many, ..TagChange::default() });
+    assert_eq!(refused, Err(CallRefusal::TooManyTags { node: id("n1"), most: 64 }));
     s.check();
 }

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headroom_identity::role::is_user;
-use headroom_identity::token::{AppKey, NoRandomness, random};
-use headroom_identity::{Accessor, Hash, Kind, Principal, Right, Rights, Token};
-use headroom_rm_store::{SavedAccess, SavedFor, SavedPolicy, SavedShare, SavedToken};
+use headroom_identity::token::{AppTokenKey, NoRandomness, random};
+use headroom_identity::{Accessor, Sha256Digest, SecretTokenKind, Principal, Right, Rights, Token};
+use headroom_rm_store::{SavedAccess, SavedTokenPurpose, SavedPolicy, SavedShare, SavedToken};
 use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 /// Limit on stored tokens.
 const MOST_TOKENS: usize = 10_000;
@@ -28,9 +28,9 @@ pub(crate) struct Access {
     /// Incremented by every change.
     pub(crate) generation: u64,
     secret: [u8; 32],
-    key: AppKey,
+    key: AppTokenKey,
     bootstrapped: bool,
-    tokens: BTreeMap<Accessor, Held>,
+    tokens: BTreeMap<Accessor, StoredToken>,
     policies: BTreeMap<String, Rights>,
     /// Users and groups with which owners share their applications.
     shares: BTreeMap<AppId, AppAccess>,
@@ -44,9 +44,9 @@ impl std::fmt::Debug for Access {
 
 /// Stored record of a token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) hash: Hash,
-    pub(crate) whose: Whose,
+pub(crate) struct StoredToken {
+    pub(crate) hash: Sha256Digest,
+    pub(crate) whose: TokenPurpose,
     pub(crate) about: String,
     pub(crate) by: String,
     pub(crate) created: UnixMillis,
@@ -55,7 +55,7 @@ pub(crate) struct Held {
 
 /// Purpose of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum TokenPurpose {
     /// Authenticates a user.
     User { user: String, rights: Rights },
     /// Lets a host join the cluster as a node, once.
@@ -64,9 +64,9 @@ pub(crate) enum Whose {
 
 /// Requested change of the access state.
 #[derive(Clone, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum AccessChange {
     /// Stores a new token; `first` marks the bootstrap token.
-    Keep { accessor: Accessor, held: Held, first: bool },
+    Keep { accessor: Accessor, held: StoredToken, first: bool },
     /// Revokes a token.
     Revoke(Accessor),
     /// Consumes a join token when its host joins.
@@ -80,13 +80,13 @@ pub(crate) enum Wish {
 }
 
 /// The token record concerned by the change, for the audit log, or the reason for a refusal.
-pub(crate) type Ruled = Result<Option<Held>, Problem>;
+pub(crate) type AccessChangeResult = Result<Option<StoredToken>, ProblemDetails>;
 
 impl Access {
     /// Restores the state that an earlier incarnation saved. A new cluster gets a random
     /// application key, which the caller must save.
     pub(crate) fn restored(saved: &SavedAccess) -> Result<Self, NoRandomness> {
-        let known = saved.app_key.parse::<Hash>().ok();
+        let known = saved.app_key.parse::<Sha256Digest>().ok();
         let secret = match known {
             Some(hash) => *hash.bytes(),
             None => random()?,
@@ -96,7 +96,7 @@ impl Access {
         Ok(Access {
             generation: saved.generation + u64::from(known.is_none()),
             secret,
-            key: AppKey::new(&secret),
+            key: AppTokenKey::new(&secret),
             bootstrapped: saved.bootstrapped,
             tokens: tokens.collect(),
             policies: policies.collect(),
@@ -107,13 +107,13 @@ impl Access {
     /// Returns the state in the form in which it is saved.
     pub(crate) fn saved(&self) -> SavedAccess {
         let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect::<Vec<_>>();
-        let token = |(accessor, held): (&Accessor, &Held)| SavedToken {
+        let token = |(accessor, held): (&Accessor, &StoredToken)| SavedToken {
             accessor: accessor.to_string(),
             hash: held.hash.to_string(),
             for_whom: match &held.whose {
-                Whose::User { user, rights } => SavedFor::User { user: user.clone(), rights: words(rights) },
-                Whose::Join { node, names } => {
-                    SavedFor::Join { node: node.as_ref().map(ToString::to_string), names: names.clone() }
+                TokenPurpose::User { user, rights } => SavedTokenPurpose::User { user: user.clone(), rights: words(rights) },
+                TokenPurpose::Join { node, names } => {
+                    SavedTokenPurpose::Join { node: node.as_ref().map(ToString::to_string), names: names.clone() }
                 }
             },
             about: held.about.clone(),
@@ -123,7 +123,7 @@ impl Access {
         };
         SavedAccess {
             generation: self.generation,
-            app_key: Hash::from_bytes(self.secret).to_string(),
+            app_key: Sha256Digest::from_bytes(self.secret).to_string(),
             bootstrapped: self.bootstrapped,
             tokens: self.tokens.iter().map(token).collect(),
             policies: self.policies.iter().map(|(s, r)| SavedPolicy { subject: s.clone(), rights: words(r) }).collect(),
@@ -133,33 +133,33 @@ impl Access {
 
     /// Applies a change, or returns the reason for a refusal. Storing a new token also removes
     /// expired ones.
-    pub(crate) fn change(&mut self, wish: Wish, now: UnixMillis) -> Ruled {
+    pub(crate) fn change(&mut self, wish: AccessChange, now: UnixMillis) -> AccessChangeResult {
         let ruled = match wish {
-            Wish::Keep { accessor, held, first } => self.keep(accessor, held, first, now)?,
-            Wish::Revoke(accessor) => Some(self.tokens.remove(&accessor).ok_or_else(|| no_token(&accessor))?),
-            Wish::Spend { accessor } => {
+            AccessChange::Keep { accessor, held, first } => self.keep(accessor, held, first, now)?,
+            AccessChange::Revoke(accessor) => Some(self.tokens.remove(&accessor).ok_or_else(|| no_token(&accessor))?),
+            AccessChange::Spend { accessor } => {
                 let held = self.tokens.remove(&accessor).filter(|held| held.holds(now));
                 Some(held.ok_or_else(|| unknown("this token was used or revoked, or its time is over"))?)
             }
-            Wish::Allow { subject, rights } => self.allow(subject, rights)?,
-            Wish::Forget { subject } => {
+            AccessChange::Allow { subject, rights } => self.allow(subject, rights)?,
+            AccessChange::Forget { subject } => {
                 let gone = self.policies.remove(&subject);
-                gone.map(|_| None).ok_or_else(|| Problem::new(Code::HR0404, format!("{subject} has no policy")))?
+                gone.map(|_| None).ok_or_else(|| ProblemDetails::new(ErrorCode::HR0404, format!("{subject} has no policy")))?
             }
-            Wish::Share { app, access } => self.share(app, access)?,
+            AccessChange::Share { app, access } => self.share(app, access)?,
         };
         self.generation += 1;
         Ok(ruled)
     }
 
-    fn keep(&mut self, accessor: Accessor, held: Held, first: bool, now: UnixMillis) -> Ruled {
+    fn keep(&mut self, accessor: Accessor, held: StoredToken, first: bool, now: UnixMillis) -> AccessChangeResult {
         if first && self.bootstrapped {
-            let problem = Problem::new(Code::HR0409, "the first token of this cluster was taken before");
+            let problem = ProblemDetails::new(ErrorCode::HR0409, "the first token of this cluster was taken before");
             return Err(problem.hint("root of the manager's host makes another one: rmctl acl token create --rights admin"));
         }
         self.tokens.retain(|_, held| held.holds(now));
         if self.tokens.len() >= MOST_TOKENS {
-            return Err(Problem::new(Code::HR0413, format!("the cluster keeps {MOST_TOKENS} tokens at most"))
+            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST_TOKENS} tokens at most"))
                 .hint("rmctl acl token revoke ACCESSOR takes one away"));
         }
         self.bootstrapped |= first;
@@ -167,22 +167,22 @@ impl Access {
         Ok(None)
     }
 
-    fn allow(&mut self, subject: String, rights: Rights) -> Ruled {
+    fn allow(&mut self, subject: String, rights: Rights) -> AccessChangeResult {
         if !self.policies.contains_key(&subject) && self.policies.len() >= MOST_POLICIES {
-            return Err(Problem::new(Code::HR0413, format!("the cluster keeps {MOST_POLICIES} policies at most")));
+            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST_POLICIES} policies at most")));
         }
         self.policies.insert(subject, rights);
         Ok(None)
     }
 
-    fn share(&mut self, app: AppId, access: AppAccess) -> Ruled {
+    fn share(&mut self, app: AppId, access: AppAccess) -> AccessChangeResult {
         if access == AppAccess::default() {
             self.shares.remove(&app);
             return Ok(None);
         }
         if !self.shares.contains_key(&app) && self.shares.len() >= MOST_SHARES {
-            return Err(Problem::new(
-                Code::HR0413,
+            return Err(ProblemDetails::new(
+                ErrorCode::HR0413,
                 format!("the cluster keeps what others may of {MOST_SHARES} applications at most"),
             ));
         }
@@ -201,33 +201,33 @@ impl Access {
     }
 
     /// Authenticates the bearer of a token.
-    pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> Result<Principal, Problem> {
+    pub(crate) fn bearer(&self, text: &str, now: UnixMillis) -> Result<Principal, ProblemDetails> {
         if let Ok((_, attempt)) = self.key.check(text) {
             return Ok(Principal::Master(attempt));
         }
         if let Ok(app) = self.key.check_reader(text) {
             return Ok(Principal::Executor(app));
         }
-        let (accessor, held) = self.found(text, Kind::User, now)?;
+        let (accessor, held) = self.found(text, SecretTokenKind::User, now)?;
         match &held.whose {
-            Whose::User { user, rights } => {
+            TokenPurpose::User { user, rights } => {
                 Ok(Principal::User { name: user.clone(), token: Some(accessor), rights: rights.clone(), groups: [].into() })
             }
-            Whose::Join { .. } => Err(unknown("a token for joining is for POST /v1/join only")),
+            TokenPurpose::Join { .. } => Err(unknown("a token for joining is for POST /v1/join only")),
         }
     }
 
     /// Returns the accessor of a join token, the node that it is for, and the names for the
     /// certificate.
-    pub(crate) fn joins(&self, text: &str, now: UnixMillis) -> Result<(Accessor, Option<NodeId>, Vec<String>), Problem> {
-        let (accessor, held) = self.found(text, Kind::Join, now)?;
+    pub(crate) fn joins(&self, text: &str, now: UnixMillis) -> Result<(Accessor, Option<NodeId>, Vec<String>), ProblemDetails> {
+        let (accessor, held) = self.found(text, SecretTokenKind::Join, now)?;
         match &held.whose {
-            Whose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
-            Whose::User { .. } => Err(unknown("this is no token for joining; rmctl acl join-token create makes one")),
+            TokenPurpose::Join { node, names } => Ok((accessor, node.clone(), names.clone())),
+            TokenPurpose::User { .. } => Err(unknown("this is no token for joining; rmctl acl join-token create makes one")),
         }
     }
 
-    fn found(&self, text: &str, kind: Kind, now: UnixMillis) -> Result<(Accessor, &Held), Problem> {
+    fn found(&self, text: &str, kind: SecretTokenKind, now: UnixMillis) -> Result<(Accessor, &StoredToken), ProblemDetails> {
         let token: Token = text.parse().map_err(|_| unknown("what was shown is no token of this cluster"))?;
         let held = self.tokens.get(&token.accessor()).filter(|held| held.hash.is(&token.hash()) && token.kind() == kind);
         let Some(held) = held else { return Err(unknown("this token is not known: it was revoked, used, or never given out")) };
@@ -278,7 +278,7 @@ impl Access {
     }
 }
 
-impl Held {
+impl StoredToken {
     fn holds(&self, now: UnixMillis) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
@@ -286,8 +286,8 @@ impl Held {
     /// View of the token for callers. It contains no secret, because none is stored.
     pub(crate) fn view(&self, accessor: &Accessor) -> TokenView {
         let (kind, user, rights, node) = match &self.whose {
-            Whose::User { user, rights } => (TokenKind::User, Some(user.clone()), rights.clone(), None),
-            Whose::Join { node, .. } => (TokenKind::Join, None, Rights::default(), node.clone()),
+            TokenPurpose::User { user, rights } => (TokenKind::User, Some(user.clone()), rights.clone(), None),
+            TokenPurpose::Join { node, .. } => (TokenKind::Join, None, Rights::default(), node.clone()),
         };
         TokenView {
             accessor: accessor.to_string(),
@@ -318,46 +318,46 @@ pub(crate) fn until(now: UnixMillis, seconds: u64) -> UnixMillis {
 }
 
 /// Parses rights. An unknown right and an empty list are errors.
-pub(crate) fn checked(words: &[String]) -> Result<Rights, Problem> {
-    let one = |word: &String| word.parse::<Right>().map_err(|error| Problem::new(Code::HR0400, error.to_string()));
-    let rights = words.iter().map(one).collect::<Result<Rights, Problem>>()?;
+pub(crate) fn checked(words: &[String]) -> Result<Rights, ProblemDetails> {
+    let one = |word: &String| word.parse::<Right>().map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()));
+    let rights = words.iter().map(one).collect::<Result<Rights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
         return Err(
-            Problem::new(Code::HR0400, "no right was named, so nothing would be allowed").hint(format!("there are {known}"))
+            ProblemDetails::new(ErrorCode::HR0400, "no right was named, so nothing would be allowed").hint(format!("there are {known}"))
         );
     }
     Ok(rights)
 }
 
 /// Validates the subject of a policy: a user, or `@` and a group.
-pub(crate) fn subject(text: &str) -> Result<String, Problem> {
+pub(crate) fn subject(text: &str) -> Result<String, ProblemDetails> {
     if is_user(text.strip_prefix('@').unwrap_or(text)) {
         return Ok(text.to_owned());
     }
     let shown: String = text.chars().take(80).collect();
-    Err(Problem::new(Code::HR0400, format!("{shown:?} is neither an account nor a group"))
+    Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is neither an account nor a group"))
         .hint("an account is written alice, a group @etl: letters, digits, . _ and -, at most 32"))
 }
 
-fn unknown(detail: &str) -> Problem {
-    Problem::new(Code::HR0401, detail).hint("rmctl acl token create makes a token; HEADROOM_TOKEN_FILE or --token-file shows it")
+fn unknown(detail: &str) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0401, detail).hint("rmctl acl token create makes a token; HEADROOM_TOKEN_FILE or --token-file shows it")
 }
 
-fn no_token(accessor: &Accessor) -> Problem {
-    Problem::new(Code::HR0404, format!("there is no token {accessor}")).hint("rmctl acl token list shows those there are")
+fn no_token(accessor: &Accessor) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}")).hint("rmctl acl token list shows those there are")
 }
 
-fn held(saved: &SavedToken) -> Option<Held> {
+fn held(saved: &SavedToken) -> Option<StoredToken> {
     let whose = match &saved.for_whom {
-        SavedFor::User { user, rights: words } => Whose::User { user: user.clone(), rights: rights(words) },
-        SavedFor::Join { node, names } => {
+        SavedTokenPurpose::User { user, rights: words } => TokenPurpose::User { user: user.clone(), rights: rights(words) },
+        SavedTokenPurpose::Join { node, names } => {
             let node = node.as_ref().map(|node| node.parse()).transpose().ok()?;
-            Whose::Join { node, names: names.clone() }
+            TokenPurpose::Join { node, names: names.clone() }
         }
     };
     let SavedToken { about, by, created, expires, .. } = saved.clone();
-    Some(Held { hash: saved.hash.parse().ok()?, whose, about, by, created, expires })
+    Some(StoredToken { hash: saved.hash.parse().ok()?, whose, about, by, created, expires })
 }
 
 /// Parses saved rights, and skips rights that are unknown to this version.
@@ -375,19 +375,19 @@ mod tests {
         Access::restored(&SavedAccess::default()).expect("random numbers")
     }
 
-    fn give(all: &mut Access, whose: Whose, expires: Option<UnixMillis>, first: bool) -> Result<Token, Problem> {
+    fn give(all: &mut Access, whose: TokenPurpose, expires: Option<UnixMillis>, first: bool) -> Result<Token, ProblemDetails> {
         let kind = match whose {
-            Whose::User { .. } => Kind::User,
-            Whose::Join { .. } => Kind::Join,
+            TokenPurpose::User { .. } => SecretTokenKind::User,
+            TokenPurpose::Join { .. } => SecretTokenKind::Join,
         };
         let token = Token::mint(kind).expect("random numbers");
-        let held = Held { hash: token.hash(), whose, about: String::new(), by: "root".into(), created: NOW, expires };
-        all.change(Wish::Keep { accessor: token.accessor(), held, first }, NOW)?;
+        let held = StoredToken { hash: token.hash(), whose, about: String::new(), by: "root".into(), created: NOW, expires };
+        all.change(AccessChange::Keep { accessor: token.accessor(), held, first }, NOW)?;
         Ok(token)
     }
 
-    fn alice() -> Whose {
-        Whose::User { user: "alice".into(), rights: Rights::working() }
+    fn alice() -> TokenPurpose {
+        TokenPurpose::User { user: "alice".into(), rights: Rights::working() }
     }
 
     #[test]
@@ -396,12 +396,12 @@ mod tests {
         let token = give(&mut all, alice(), Some(UnixMillis(NOW.0 + 10)), false).expect("there is room");
         let who = all.bearer(&token.reveal(), NOW).expect("holds");
         assert!(matches!(&who, Principal::User { name, .. } if name == "alice"), "{who:?}");
-        assert_eq!(all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10)).expect_err("is over").code, Code::HR0401);
+        assert_eq!(all.bearer(&token.reveal(), UnixMillis(NOW.0 + 10)).expect_err("is over").code, ErrorCode::HR0401);
         let restored = Access::restored(&all.saved()).expect("reads");
         restored.bearer(&token.reveal(), NOW).expect("over a restart too");
-        all.change(Wish::Revoke(token.accessor()), NOW).expect("there");
-        assert_eq!(all.bearer(&token.reveal(), NOW).expect_err("revoked").code, Code::HR0401);
-        assert_eq!(all.change(Wish::Revoke(token.accessor()), NOW).expect_err("gone").code, Code::HR0404);
+        all.change(AccessChange::Revoke(token.accessor()), NOW).expect("there");
+        assert_eq!(all.bearer(&token.reveal(), NOW).expect_err("revoked").code, ErrorCode::HR0401);
+        assert_eq!(all.change(AccessChange::Revoke(token.accessor()), NOW).expect_err("gone").code, ErrorCode::HR0404);
     }
 
     #[test]
@@ -410,8 +410,8 @@ mod tests {
         let token = give(&mut all, alice(), None, false).expect("there is room").reveal();
         let (head, secret) = token.rsplit_once('_').expect("three parts");
         let turned: String = secret.chars().map(|c| if c == '0' { '1' } else { '0' }).collect();
-        assert_eq!(all.bearer(&format!("{head}_{turned}"), NOW).expect_err("forged").code, Code::HR0401);
-        assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, Code::HR0401);
+        assert_eq!(all.bearer(&format!("{head}_{turned}"), NOW).expect_err("forged").code, ErrorCode::HR0401);
+        assert_eq!(all.bearer(&token.replace("hru_", "hrj_"), NOW).expect_err("another kind").code, ErrorCode::HR0401);
     }
 
     /// For none of the three token kinds does a second text authenticate.
@@ -427,11 +427,11 @@ mod tests {
                     let mut bytes = token.clone().into_bytes();
                     bytes[at] ^= bit;
                     let Ok(changed) = String::from_utf8(bytes) else { continue };
-                    assert_eq!(all.bearer(&changed, NOW).map_err(|p| p.code), Err(Code::HR0401), "{at} of {good:?}");
+                    assert_eq!(all.bearer(&changed, NOW).map_err(|p| p.code), Err(ErrorCode::HR0401), "{at} of {good:?}");
                 }
             }
             for longer in [format!("{token}0"), format!(" {token}"), format!("{token}\n"), token[..token.len() - 2].to_owned()] {
-                assert_eq!(all.bearer(&longer, NOW).expect_err("another text").code, Code::HR0401);
+                assert_eq!(all.bearer(&longer, NOW).expect_err("another text").code, ErrorCode::HR0401);
             }
         }
     }
@@ -439,24 +439,24 @@ mod tests {
     #[test]
     fn a_host_joins_in_time_or_not_at_all() {
         let mut all = fresh();
-        let whose = Whose::Join { node: None, names: vec![] };
+        let whose = TokenPurpose::Join { node: None, names: vec![] };
         let token = give(&mut all, whose, Some(UnixMillis(NOW.0 + 10)), false).expect("there is room").reveal();
         all.joins(&token, NOW).expect("in time");
         let late = all.joins(&token, UnixMillis(NOW.0 + 10)).expect_err("too late");
-        assert!(late.code == Code::HR0401 && late.detail.contains("is over"), "{late}");
-        assert_eq!(fresh().joins(&token, NOW).expect_err("of another cluster").code, Code::HR0401);
+        assert!(late.code == ErrorCode::HR0401 && late.detail.contains("is over"), "{late}");
+        assert_eq!(fresh().joins(&token, NOW).expect_err("of another cluster").code, ErrorCode::HR0401);
     }
 
     #[test]
     fn a_host_joins_once() {
         let mut all = fresh();
-        let whose = Whose::Join { node: Some("n1".parse().expect("a node")), names: vec![] };
+        let whose = TokenPurpose::Join { node: Some("n1".parse().expect("a node")), names: vec![] };
         let token = give(&mut all, whose, None, false).expect("there is room");
         all.bearer(&token.reveal(), NOW).expect_err("it is good for nothing else");
         let (accessor, node, _) = all.joins(&token.reveal(), NOW).expect("holds");
         assert_eq!(node.map(|n| n.to_string()), Some("n1".into()));
-        all.change(Wish::Spend { accessor }, NOW).expect("the first");
-        assert_eq!(all.change(Wish::Spend { accessor }, NOW).expect_err("the second").code, Code::HR0401);
+        all.change(AccessChange::Spend { accessor }, NOW).expect("the first");
+        assert_eq!(all.change(AccessChange::Spend { accessor }, NOW).expect_err("the second").code, ErrorCode::HR0401);
         all.joins(&token.reveal(), NOW).expect_err("used up");
     }
 
@@ -465,7 +465,7 @@ mod tests {
         let mut all = fresh();
         give(&mut all, alice(), None, true).expect("the first");
         let mut again = Access::restored(&all.saved()).expect("reads");
-        assert_eq!(give(&mut again, alice(), None, true).expect_err("taken").code, Code::HR0409);
+        assert_eq!(give(&mut again, alice(), None, true).expect_err("taken").code, ErrorCode::HR0409);
         give(&mut again, alice(), None, false).expect("others as ever");
     }
 
@@ -477,7 +477,7 @@ mod tests {
         let again = Access::restored(&all.saved()).expect("reads");
         assert_eq!(again.bearer(&token, NOW), Ok(Principal::Master(attempt.clone())));
         assert_eq!(again.bearer(&all.reader_token(&attempt.app), NOW), Ok(Principal::Executor(attempt.app)));
-        assert_eq!(fresh().bearer(&token, NOW).expect_err("another key").code, Code::HR0401);
+        assert_eq!(fresh().bearer(&token, NOW).expect_err("another key").code, ErrorCode::HR0401);
     }
 
     #[test]
@@ -487,7 +487,7 @@ mod tests {
             let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
             all.rights(user, &groups, Rights::working())
         };
-        let allow = |subject: &str, words: &[&str]| Wish::Allow {
+        let allow = |subject: &str, words: &[&str]| AccessChange::Allow {
             subject: subject.into(),
             rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()).expect("rights"),
         };
@@ -498,9 +498,9 @@ mod tests {
         let both = rights(&all, "alice", &["etl"]);
         assert!(both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill));
         assert_eq!(all.rights("root", &[], Rights::all()), Rights::all(), "an administrator stays one");
-        all.change(Wish::Forget { subject: "alice".into() }, NOW).expect("there");
+        all.change(AccessChange::Forget { subject: "alice".into() }, NOW).expect("there");
         assert_eq!(rights(&all, "alice", &[]), Rights::working());
-        assert_eq!(checked(&[]).expect_err("none").code, Code::HR0400);
-        assert_eq!(checked(&["root".into()]).expect_err("none").code, Code::HR0400);
+        assert_eq!(checked(&[]).expect_err("none").code, ErrorCode::HR0400);
+        assert_eq!(checked(&["root".into()]).expect_err("none").code, ErrorCode::HR0400);
     }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use headroom_config::Kept;
-use headroom_telemetry::{Lines, lines};
+use headroom_config::RetentionLimits;
+use headroom_telemetry::{SegmentedLog, lines};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::audit::AuditLine;
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ const FILES: &str = "audit";
 
 /// The audit log.
 #[derive(Debug)]
-pub(crate) struct Audit {
+pub(crate) struct AuditRecorder {
     inner: Mutex<Inner>,
     last: watch::Sender<u64>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Audit {
 struct Inner {
     recent: VecDeque<Arc<AuditLine>>,
     next: u64,
-    files: Option<Lines>,
+    files: Option<SegmentedLog>,
     /// Lines that are written but not yet synced to disk.
     behind: usize,
 }
@@ -47,14 +47,14 @@ struct Inner {
 /// The state of an object before and after a call, which a handler attaches to its response for the
 /// audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub(crate) struct AuditChange {
     pub(crate) before: String,
     pub(crate) after: String,
 }
 
 /// Selection of audit lines. All conditions that are set must match.
 #[derive(Debug, Default)]
-pub(crate) struct Filter {
+pub(crate) struct AuditFilter {
     /// Caller, compared exactly.
     pub(crate) who: Option<String>,
     /// Substring of the verb.
@@ -67,7 +67,7 @@ pub(crate) struct Filter {
     pub(crate) since: Option<UnixMillis>,
 }
 
-impl Filter {
+impl AuditFilter {
     fn takes(&self, line: &AuditLine) -> bool {
         self.who.as_ref().is_none_or(|who| line.who == *who)
             && self.verb.as_ref().is_none_or(|verb| line.verb.contains(verb.as_str()))
@@ -77,10 +77,10 @@ impl Filter {
     }
 }
 
-impl Audit {
+impl AuditRecorder {
     /// Opens the log and reads the lines of earlier incarnations. If the disk cannot be read or
     /// written, it logs a warning and keeps the log in memory only.
-    pub(crate) fn open(folder: &Path, kept: Kept) -> Self {
+    pub(crate) fn open(folder: &Path, kept: RetentionLimits) -> Self {
         let mut recent: VecDeque<Arc<AuditLine>> = VecDeque::new();
         let read = lines::read(folder, FILES, |text| {
             // A torn line is left out.
@@ -95,9 +95,9 @@ impl Audit {
             warn!(%error, "the record of changes cannot be read, going on without");
         }
         let next = recent.back().map_or(1, |line| line.index + 1);
-        let files = Lines::open(folder, FILES, bounds(kept));
+        let files = SegmentedLog::open(folder, FILES, bounds(kept));
         let files = files.map_err(|error| warn!(%error, "changes cannot be recorded on the disk, going on without")).ok();
-        Audit { inner: Mutex::new(Inner { recent, next, files, behind: 0 }), last: watch::Sender::new(next - 1) }
+        AuditRecorder { inner: Mutex::new(Inner { recent, next, files, behind: 0 }), last: watch::Sender::new(next - 1) }
     }
 
     /// Appends a line and assigns its number.
@@ -134,7 +134,7 @@ impl Audit {
     }
 
     /// Changes the limits of the files.
-    pub(crate) fn keep(&self, kept: Kept) {
+    pub(crate) fn keep(&self, kept: RetentionLimits) {
         if let Some(files) = &mut self.inner().files
             && let Err(error) = files.bound(bounds(kept))
         {
@@ -143,7 +143,7 @@ impl Audit {
     }
 
     /// Lines after number `after` that match the filter, oldest first.
-    pub(crate) fn read(&self, after: u64, filter: &Filter) -> Vec<Arc<AuditLine>> {
+    pub(crate) fn read(&self, after: u64, filter: &AuditFilter) -> Vec<Arc<AuditLine>> {
         let inner = self.inner();
         let later = inner.recent.iter().filter(|line| line.index > after && filter.takes(line));
         later.cloned().collect()
@@ -159,21 +159,21 @@ impl Inner {
     fn sync(&mut self) {
         let behind = std::mem::take(&mut self.behind);
         if behind > 0
-            && let Some(Err(error)) = self.files.as_mut().map(Lines::sync)
+            && let Some(Err(error)) = self.files.as_mut().map(SegmentedLog::sync)
         {
             warn!(%error, behind, "recorded changes may not survive the end of this host, going on");
         }
     }
 }
 
-impl Drop for Audit {
+impl Drop for AuditRecorder {
     fn drop(&mut self) {
         self.settle();
     }
 }
 
 /// Syncs the log every [`SOON`], until the daemon closes.
-pub(crate) async fn keep_synced(audit: Arc<Audit>, closing: CancellationToken) {
+pub(crate) async fn keep_synced(audit: Arc<AuditRecorder>, closing: CancellationToken) {
     let mut clock = tokio::time::interval(SOON);
     while closing.run_until_cancelled(clock.tick()).await.is_some() {
         let audit = audit.clone();
@@ -217,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn no_line_is_behind_for_long_nor_are_many() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (audit, closing) = (Arc::new(Audit::open(dir.path(), Kept::default())), CancellationToken::new());
+        let (audit, closing) = (Arc::new(AuditRecorder::open(dir.path(), RetentionLimits::default())), CancellationToken::new());
         let behind = || audit.inner().behind;
         for _ in 0..BEHIND - 1 {
             audit.write(line("POST kill", "apps/job.1", 200));
@@ -248,17 +248,17 @@ mod tests {
     #[test]
     fn the_record_goes_on_after_a_restart_and_is_filtered() {
         let dir = tempfile::tempdir().expect("a directory");
-        let audit = Audit::open(dir.path(), Kept::default());
+        let audit = AuditRecorder::open(dir.path(), RetentionLimits::default());
         audit.write(line("POST kill", "apps/job.1", 200));
         audit.write(line("POST kill", "apps/job.2", 404));
         drop(audit);
-        let audit = Audit::open(dir.path(), Kept::default());
+        let audit = AuditRecorder::open(dir.path(), RetentionLimits::default());
         audit.write(line("POST drain", "nodes/n1", 200));
-        let seen = |after, filter: Filter| audit.read(after, &filter).iter().map(|l| l.index).collect::<Vec<_>>();
-        assert_eq!(seen(0, Filter::default()), [1, 2, 3]);
-        assert_eq!(seen(1, Filter::default()), [2, 3]);
-        assert_eq!(seen(0, Filter { verb: Some("kill".into()), refused: Some(false), ..Filter::default() }), [1]);
-        assert_eq!(seen(0, Filter { object: Some("n1".into()), ..Filter::default() }), [3]);
-        assert!(seen(0, Filter { since: Some(UnixMillis(1001)), ..Filter::default() }).is_empty());
+        let seen = |after, filter: AuditFilter| audit.read(after, &filter).iter().map(|l| l.index).collect::<Vec<_>>();
+        assert_eq!(seen(0, AuditFilter::default()), [1, 2, 3]);
+        assert_eq!(seen(1, AuditFilter::default()), [2, 3]);
+        assert_eq!(seen(0, AuditFilter { verb: Some("kill".into()), refused: Some(false), ..AuditFilter::default() }), [1]);
+        assert_eq!(seen(0, AuditFilter { object: Some("n1".into()), ..AuditFilter::default() }), [3]);
+        assert!(seen(0, AuditFilter { since: Some(UnixMillis(1001)), ..AuditFilter::default() }).is_empty());
     }
 }

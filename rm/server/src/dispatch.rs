@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::{Update, Want};
+use headroom_rm_core::{MasterUpdate, ContainerCommand};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId};
-use headroom_wire::v1::nodes::Desired;
+use headroom_wire::v1::nodes::DesiredStateLine;
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -21,10 +21,10 @@ const LINES: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     epoch: Epoch,
-    nodes: BTreeMap<NodeId, mpsc::Sender<Desired>>,
-    apps: BTreeMap<AppId, mpsc::Sender<Vec<Update>>>,
-    to_nodes: BTreeMap<NodeId, Vec<(ContainerId, Want)>>,
-    to_apps: BTreeMap<AppId, Vec<Update>>,
+    nodes: BTreeMap<NodeId, mpsc::Sender<DesiredStateLine>>,
+    apps: BTreeMap<AppId, mpsc::Sender<Vec<MasterUpdate>>>,
+    to_nodes: BTreeMap<NodeId, Vec<(ContainerId, ContainerCommand)>>,
+    to_apps: BTreeMap<AppId, Vec<MasterUpdate>>,
 }
 
 impl Dispatch {
@@ -34,7 +34,7 @@ impl Dispatch {
 
     /// Opens the stream of a node: first the full desired state, then changes. It replaces an
     /// earlier stream of the node.
-    pub(crate) fn open_node(&mut self, node: NodeId, all: Vec<(ContainerId, Want)>) -> mpsc::Receiver<Desired> {
+    pub(crate) fn open_node(&mut self, node: NodeId, all: Vec<(ContainerId, ContainerCommand)>) -> mpsc::Receiver<DesiredStateLine> {
         let (send, receive) = mpsc::channel(LINES);
         // Cannot fail: the mailbox is new and empty.
         let _ = send.try_send(outgoing::desired(self.epoch, true, all));
@@ -44,7 +44,7 @@ impl Dispatch {
 
     /// Opens the stream of a master: first the updates that it missed, then new ones. It replaces
     /// an earlier stream of the application.
-    pub(crate) fn open_app(&mut self, app: AppId, missed: Vec<Update>) -> mpsc::Receiver<Vec<Update>> {
+    pub(crate) fn open_app(&mut self, app: AppId, missed: Vec<MasterUpdate>) -> mpsc::Receiver<Vec<MasterUpdate>> {
         let (send, receive) = mpsc::channel(LINES);
         // Cannot fail: the mailbox is new and empty.
         let _ = send.try_send(missed);
@@ -53,14 +53,14 @@ impl Dispatch {
     }
 
     /// Queues an order for a node, for the next [`Dispatch::send`].
-    pub(crate) fn tell(&mut self, node: NodeId, container: ContainerId, want: Want) {
+    pub(crate) fn tell(&mut self, node: NodeId, container: ContainerId, want: ContainerCommand) {
         if self.nodes.contains_key(&node) {
             self.to_nodes.entry(node).or_default().push((container, want));
         }
     }
 
     /// Queues an update for a master, for the next [`Dispatch::send`].
-    pub(crate) fn update(&mut self, app: AppId, update: Update) {
+    pub(crate) fn update(&mut self, app: AppId, update: MasterUpdate) {
         if self.apps.contains_key(&app) {
             self.to_apps.entry(app).or_default().push(update);
         }
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn one_line_a_batch_and_the_first_one_is_full() {
         let mut dispatch = Dispatch::new(Epoch(1));
-        let mut line = dispatch.open_node(node(), vec![(container(1), Want::Forget)]);
-        dispatch.tell(node(), container(2), Want::Forget);
-        dispatch.tell(node(), container(3), Want::Forget);
+        let mut line = dispatch.open_node(node(), vec![(container(1), ContainerCommand::Forget)]);
+        dispatch.tell(node(), container(2), ContainerCommand::Forget);
+        dispatch.tell(node(), container(3), ContainerCommand::Forget);
         dispatch.send();
         dispatch.send();
         let first = line.try_recv().expect("a line");
@@ -126,7 +126,7 @@ mod tests {
         let mut dispatch = Dispatch::new(Epoch(1));
         let mut line = dispatch.open_node(node(), Vec::new());
         for n in 0..2000 {
-            dispatch.tell(node(), container(n), Want::Forget);
+            dispatch.tell(node(), container(n), ContainerCommand::Forget);
             dispatch.send();
         }
         let mut lines = 0;
@@ -145,7 +145,7 @@ mod tests {
         let app: AppId = "job.1".parse().expect("id");
         let mut line = dispatch.open_app(app.clone(), Vec::new());
         let what = headroom_rm_core::UpdateKind::Running { container: container(1) };
-        dispatch.update(app.clone(), Update { cursor: 1, what });
+        dispatch.update(app.clone(), MasterUpdate { cursor: 1, what });
         dispatch.close_app(&app);
         assert_eq!(line.try_recv().expect("what was missed").len(), 0);
         assert_eq!(line.try_recv().expect("the last").len(), 1);

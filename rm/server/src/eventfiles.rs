@@ -9,9 +9,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use headroom_config::Kept;
-use headroom_telemetry::{Bounds, Lines};
-use headroom_wire::v1::events::Event;
+use headroom_config::RetentionLimits;
+use headroom_telemetry::{SegmentLimits, SegmentedLog};
+use headroom_wire::v1::events::LoggedEvent;
 use tracing::warn;
 
 /// Capacity of the queue to the thread, in events.
@@ -23,21 +23,21 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Handle of the thread that owns the event files.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    send: SyncSender<Order>,
+pub(crate) struct EventFileWriter {
+    send: SyncSender<WriterCommand>,
     thread: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-enum Order {
-    Write(Arc<Event>),
-    Keep(Kept),
+enum WriterCommand {
+    Write(Arc<LoggedEvent>),
+    Keep(RetentionLimits),
 }
 
 /// The files, and the number of events that are not yet synced.
 #[derive(Debug)]
 struct Files {
-    lines: Lines,
+    lines: SegmentedLog,
     /// Number of unsynced events.
     behind: usize,
     /// Deadline of the next sync.
@@ -46,28 +46,28 @@ struct Files {
 }
 
 /// Limits of the files, from the configured retention.
-pub(crate) fn bounds(kept: Kept) -> Bounds {
-    Bounds { segment: kept.segment.get(), segments: usize::try_from(kept.segments).unwrap_or(usize::MAX) }
+pub(crate) fn bounds(kept: RetentionLimits) -> SegmentLimits {
+    SegmentLimits { segment: kept.segment.get(), segments: usize::try_from(kept.segments).unwrap_or(usize::MAX) }
 }
 
-impl Writer {
-    pub(crate) fn start(lines: Lines) -> std::io::Result<Self> {
+impl EventFileWriter {
+    pub(crate) fn start(lines: SegmentedLog) -> std::io::Result<Self> {
         let (send, receive) = sync_channel(WAITING);
         let files = Files { lines, behind: 0, until: None, healthy: true };
         let thread = std::thread::Builder::new().name("events".into()).spawn(move || files.run(&receive))?;
-        Ok(Writer { send, thread })
+        Ok(EventFileWriter { send, thread })
     }
 
     /// Queues an event. Returns `false` if the queue is full because the disk is too slow; the
     /// event is then dropped.
-    pub(crate) fn write(&self, event: &Arc<Event>) -> bool {
-        self.send.try_send(Order::Write(event.clone())).is_ok()
+    pub(crate) fn write(&self, event: &Arc<LoggedEvent>) -> bool {
+        self.send.try_send(WriterCommand::Write(event.clone())).is_ok()
     }
 
     /// Changes the limits of the files. Blocks while the queue is full.
-    pub(crate) fn keep(&self, kept: Kept) {
+    pub(crate) fn keep(&self, kept: RetentionLimits) {
         // Fails only if the thread has ended.
-        let _ = self.send.send(Order::Keep(kept));
+        let _ = self.send.send(WriterCommand::Keep(kept));
     }
 
     /// Writes the queued events, syncs them, and ends the thread. Blocking.
@@ -80,7 +80,7 @@ impl Writer {
 
 impl Files {
     /// Runs until all senders are dropped.
-    fn run(mut self, orders: &Receiver<Order>) {
+    fn run(mut self, orders: &Receiver<WriterCommand>) {
         loop {
             let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
             let order = match left {
@@ -96,12 +96,12 @@ impl Files {
     }
 
     /// Handles an order and the orders queued behind it, until [`BEHIND`] events are unsynced.
-    fn take(&mut self, first: Order, orders: &Receiver<Order>) {
+    fn take(&mut self, first: WriterCommand, orders: &Receiver<WriterCommand>) {
         let (mut events, mut next) = (Vec::new(), Some(first));
         while let Some(order) = next {
             match order {
-                Order::Write(event) => events.push(event),
-                Order::Keep(kept) => {
+                WriterCommand::Write(event) => events.push(event),
+                WriterCommand::Keep(kept) => {
                     self.write(&std::mem::take(&mut events));
                     let bound = self.lines.bound(bounds(kept));
                     self.told(bound);
@@ -116,7 +116,7 @@ impl Files {
         }
     }
 
-    fn write(&mut self, events: &[Arc<Event>]) {
+    fn write(&mut self, events: &[Arc<LoggedEvent>]) {
         if events.is_empty() {
             return;
         }
@@ -149,13 +149,13 @@ mod tests {
     use headroom_types::UnixMillis;
     use headroom_wire::v1::events::EventLevel;
 
-    fn event() -> Arc<Event> {
+    fn event() -> Arc<LoggedEvent> {
         let (reason, object, message) = ("x".to_owned(), "o".to_owned(), String::new());
         let level = EventLevel::Normal;
-        Arc::new(Event { index: 1, time: UnixMillis(1), level, reason, object, app: None, node: None, message })
+        Arc::new(LoggedEvent { index: 1, time: UnixMillis(1), level, reason, object, app: None, node: None, message })
     }
     fn files(dir: &tempfile::TempDir) -> Files {
-        let lines = Lines::open(dir.path(), "x", bounds(Kept::default())).expect("opens");
+        let lines = SegmentedLog::open(dir.path(), "x", bounds(RetentionLimits::default())).expect("opens");
         Files { lines, behind: 0, until: None, healthy: true }
     }
 
@@ -164,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (send, orders) = sync_channel(1000);
         for _ in 0..700 {
-            send.try_send(Order::Write(event())).expect("has room");
+            send.try_send(WriterCommand::Write(event())).expect("has room");
         }
         let mut files = files(&dir);
         let mut seen = Vec::new();
@@ -182,19 +182,19 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (_send, orders) = sync_channel(1);
         let mut files = files(&dir);
-        files.take(Order::Write(event()), &orders);
+        files.take(WriterCommand::Write(event()), &orders);
         assert_eq!(files.behind, 1);
         files.until = Some(Instant::now());
-        files.take(Order::Write(event()), &orders);
+        files.take(WriterCommand::Write(event()), &orders);
         assert_eq!(files.behind, 0);
     }
 
     #[test]
     fn other_bounds_are_taken_between_two_events() {
         let dir = tempfile::tempdir().expect("a directory");
-        let writer = Writer::start(files(&dir).lines).expect("a thread");
+        let writer = EventFileWriter::start(files(&dir).lines).expect("a thread");
         assert!(writer.write(&event()));
-        writer.keep(Kept { segment: headroom_types::Bytes::new(1), segments: 2 });
+        writer.keep(RetentionLimits { segment: headroom_types::Bytes::new(1), segments: 2 });
         for _ in 0..5 {
             assert!(writer.write(&event()));
         }

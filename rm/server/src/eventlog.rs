@@ -11,16 +11,16 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use headroom_config::Kept;
-use headroom_telemetry::{Lines, lines};
-use headroom_types::{AppId, Epoch, NodeId, Reason, Topic, UnixMillis};
-use headroom_wire::v1::apps::MemoryHour;
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_config::RetentionLimits;
+use headroom_telemetry::{SegmentedLog, lines};
+use headroom_types::{AppId, Epoch, NodeId, Reason, EventTopic, UnixMillis};
+use headroom_wire::v1::apps::MemoryFailureStats;
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::eventfiles::{Writer, bounds};
-use crate::hour::Hour;
+use crate::eventfiles::{EventFileWriter, bounds};
+use crate::hour::RecentMemoryFailures;
 
 /// Events kept in memory.
 const MOST: usize = 100_000;
@@ -36,29 +36,29 @@ const FILES: &str = "events";
 pub(crate) struct EventLog {
     ring: Mutex<Ring>,
     last: watch::Sender<u64>,
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<EventFileWriter>>,
     /// Number of events that were dropped before the disk.
     unwritten: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Ring {
-    events: VecDeque<Arc<Event>>,
+    events: VecDeque<Arc<LoggedEvent>>,
     next: u64,
     /// Number of the latest event that is no longer kept; 0 if all are kept.
     gone: u64,
-    hour: Hour,
+    hour: RecentMemoryFailures,
     /// Number of events in this incarnation, by reason.
     counts: BTreeMap<&'static str, u64>,
 }
 
 /// Selection of events. All conditions that are set must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Filter {
+pub(crate) struct EventFilter {
     /// Application.
     pub(crate) app: Option<AppId>,
     /// Topic of the reason.
-    pub(crate) topic: Option<Topic>,
+    pub(crate) topic: Option<EventTopic>,
     /// Level.
     pub(crate) level: Option<EventLevel>,
     /// Reason.
@@ -71,8 +71,8 @@ pub(crate) struct Filter {
     pub(crate) since: Option<UnixMillis>,
 }
 
-impl Filter {
-    fn takes(&self, event: &Event) -> bool {
+impl EventFilter {
+    fn takes(&self, event: &LoggedEvent) -> bool {
         let word = || event.reason.parse::<Reason>().ok();
         self.app.as_ref().is_none_or(|app| event.app.as_ref() == Some(app))
             && self.level.is_none_or(|level| event.level == level)
@@ -86,11 +86,11 @@ impl Filter {
 
 /// Position of a reader.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct EventPosition {
     /// Number of the last event that was read.
     pub(crate) cursor: u64,
     /// Selection of events.
-    pub(crate) filter: Filter,
+    pub(crate) filter: EventFilter,
 }
 
 /// The requested position is older than the oldest kept event.
@@ -104,19 +104,19 @@ impl EventLog {
     /// Creates a log that is in memory only.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
-        let ring = Ring { events: VecDeque::new(), next: first, gone: 0, hour: Hour::default(), counts: BTreeMap::new() };
+        let ring = Ring { events: VecDeque::new(), next: first, gone: 0, hour: RecentMemoryFailures::default(), counts: BTreeMap::new() };
         let (last, unwritten) = (watch::Sender::new(first - 1), AtomicU64::new(0));
         EventLog { ring: Mutex::new(ring), last, writer: Mutex::new(None), unwritten }
     }
 
     /// Opens a log and reads the events that earlier incarnations left on disk. If the disk cannot
     /// be read or written, it logs a warning and keeps the log in memory only.
-    pub(crate) fn open(epoch: Epoch, folder: &Path, kept: Kept) -> Self {
+    pub(crate) fn open(epoch: Epoch, folder: &Path, kept: RetentionLimits) -> Self {
         let log = EventLog::new(epoch);
         if let Err(error) = lines::read(folder, FILES, |line| log.restore(line)) {
             warn!(%error, "events of earlier lives cannot be read, going on without");
         }
-        match Lines::open(folder, FILES, bounds(kept)).and_then(Writer::start) {
+        match SegmentedLog::open(folder, FILES, bounds(kept)).and_then(EventFileWriter::start) {
             Ok(writer) => *log.writer() = Some(writer),
             Err(error) => warn!(%error, "events cannot be written to the disk, going on without"),
         }
@@ -126,7 +126,7 @@ impl EventLog {
     /// Restores one line of an earlier incarnation. An unreadable line is skipped: it is torn, or
     /// has a field of a later version.
     fn restore(&self, line: &str) {
-        let Ok(event) = serde_json::from_str::<Event>(line) else { return };
+        let Ok(event) = serde_json::from_str::<LoggedEvent>(line) else { return };
         let mut ring = self.ring();
         let after = ring.events.back().map_or(0, |last| last.index);
         if event.index <= after || event.index >= ring.next {
@@ -141,7 +141,7 @@ impl EventLog {
     }
 
     /// Appends events and assigns their numbers.
-    pub(crate) fn push(&self, events: impl IntoIterator<Item = Event>) {
+    pub(crate) fn push(&self, events: impl IntoIterator<Item = LoggedEvent>) {
         let mut ring = self.ring();
         let before = ring.next;
         for mut event in events {
@@ -161,7 +161,7 @@ impl EventLog {
         }
     }
 
-    fn write(&self, event: &Arc<Event>) {
+    fn write(&self, event: &Arc<LoggedEvent>) {
         let sent = self.writer().as_ref().is_none_or(|writer| writer.write(event));
         if !sent {
             self.unwritten.fetch_add(1, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl EventLog {
 
     /// Returns the next batch after `place` and advances it. Empty if there are no further events
     /// yet.
-    pub(crate) fn read(&self, place: &mut Place) -> Result<Vec<Arc<Event>>, TooOld> {
+    pub(crate) fn read(&self, place: &mut EventPosition) -> Result<Vec<Arc<LoggedEvent>>, TooOld> {
         let ring = self.ring();
         if place.cursor != 0 && place.cursor < ring.gone {
             return Err(TooOld { oldest: ring.events.front().map_or(ring.next, |event| event.index) });
@@ -192,7 +192,7 @@ impl EventLog {
     }
 
     /// Changes the limits of the files.
-    pub(crate) fn keep(&self, kept: Kept) {
+    pub(crate) fn keep(&self, kept: RetentionLimits) {
         if let Some(writer) = self.writer().as_ref() {
             writer.keep(kept);
         }
@@ -214,7 +214,7 @@ impl EventLog {
     }
 
     /// Memory kills in the hour before `now`, and the outcome of their tasks.
-    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryHour {
+    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
         self.ring().hour.figures(now)
     }
 
@@ -231,14 +231,14 @@ impl EventLog {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn writer(&self) -> MutexGuard<'_, Option<Writer>> {
+    fn writer(&self) -> MutexGuard<'_, Option<EventFileWriter>> {
         // Poisoning is harmless: a panic changes no state here.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ring {
-    fn keep(&mut self, event: Arc<Event>) {
+    fn keep(&mut self, event: Arc<LoggedEvent>) {
         self.hour.take(&event);
         self.events.push_back(event);
         while self.events.len() > MOST {

@@ -3,8 +3,8 @@ use super::*;
 const HOUR_MS: u64 = 3_600_000;
 const OOM: &str = Reason::OomKilled.as_str();
 
-fn event(app: Option<&str>, reason: &str) -> Event {
-    Event {
+fn event(app: Option<&str>, reason: &str) -> LoggedEvent {
+    LoggedEvent {
         index: 0,
         time: UnixMillis(1000),
         level: EventLevel::Normal,
@@ -15,10 +15,10 @@ fn event(app: Option<&str>, reason: &str) -> Event {
         message: String::new(),
     }
 }
-fn place(cursor: u64) -> Place {
-    Place { cursor, ..Place::default() }
+fn place(cursor: u64) -> EventPosition {
+    EventPosition { cursor, ..EventPosition::default() }
 }
-fn indexes(log: &EventLog, place: &mut Place) -> Vec<u64> {
+fn indexes(log: &EventLog, place: &mut EventPosition) -> Vec<u64> {
     log.read(place).expect("kept").iter().map(|e| e.index).collect()
 }
 const BASE: u64 = 3 << 32;
@@ -57,8 +57,8 @@ fn what_is_no_longer_kept_is_refused_and_not_skipped() {
 fn one_application_only() {
     let log = EventLog::new(Epoch(3));
     log.push([event(Some("a.1"), "x"), event(Some("b.2"), "x"), event(None, "x"), event(Some("a.1"), "x")]);
-    let filter = Filter { app: Some("a.1".parse().expect("id")), ..Filter::default() };
-    let mut at = Place { cursor: 0, filter };
+    let filter = EventFilter { app: Some("a.1".parse().expect("id")), ..EventFilter::default() };
+    let mut at = EventPosition { cursor: 0, filter };
     assert_eq!(indexes(&log, &mut at), [BASE + 1, BASE + 4]);
 }
 
@@ -78,20 +78,20 @@ fn each_filter_leaves_out_what_it_should() {
     let mut node = event(None, "NodeReady");
     node.node = Some("n1".parse().expect("id"));
     log.push([event(Some("a.1"), "Grown"), warning, node, event(None, "WordOfLater")]);
-    let seen = |filter: Filter| indexes(&log, &mut Place { cursor: 0, filter }).into_iter().map(|n| n - BASE).collect::<Vec<_>>();
-    let all = Filter::default;
+    let seen = |filter: EventFilter| indexes(&log, &mut EventPosition { cursor: 0, filter }).into_iter().map(|n| n - BASE).collect::<Vec<_>>();
+    let all = EventFilter::default;
     assert_eq!(seen(all()), [1, 2, 3, 4]);
-    assert_eq!(seen(Filter { level: Some(EventLevel::Warning), ..all() }), [2]);
-    assert_eq!(seen(Filter { topic: Some(Topic::Task), ..all() }), [1]);
-    assert_eq!(seen(Filter { topic: Some(Topic::Node), ..all() }), [3]);
-    assert_eq!(seen(Filter { reason: Some(Reason::OomKilled), ..all() }), [2]);
-    assert_eq!(seen(Filter { object: Some("map/7".into()), ..all() }), [2]);
-    assert_eq!(seen(Filter { node: Some("n1".parse().expect("id")), ..all() }), [3]);
-    assert_eq!(seen(Filter { since: Some(UnixMillis(9000)), ..all() }), [2]);
+    assert_eq!(seen(EventFilter { level: Some(EventLevel::Warning), ..all() }), [2]);
+    assert_eq!(seen(EventFilter { topic: Some(EventTopic::Task), ..all() }), [1]);
+    assert_eq!(seen(EventFilter { topic: Some(EventTopic::Node), ..all() }), [3]);
+    assert_eq!(seen(EventFilter { reason: Some(Reason::OomKilled), ..all() }), [2]);
+    assert_eq!(seen(EventFilter { object: Some("map/7".into()), ..all() }), [2]);
+    assert_eq!(seen(EventFilter { node: Some("n1".parse().expect("id")), ..all() }), [3]);
+    assert_eq!(seen(EventFilter { since: Some(UnixMillis(9000)), ..all() }), [2]);
 }
 
 fn on_disk(dir: &tempfile::TempDir, epoch: u32) -> EventLog {
-    EventLog::open(Epoch(epoch), dir.path(), Kept::default())
+    EventLog::open(Epoch(epoch), dir.path(), RetentionLimits::default())
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn what_an_earlier_life_has_seen_is_still_there() {
 #[test]
 fn what_the_disk_no_longer_has_is_refused_after_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
-    let kept = Kept { segment: headroom_types::Bytes::from_kib(64), segments: 2 };
+    let kept = RetentionLimits { segment: headroom_types::Bytes::from_kib(64), segments: 2 };
     let first = EventLog::open(Epoch(1), dir.path(), kept);
     for _ in 0..20 {
         first.push((0..200).map(|_| event(None, "x")));

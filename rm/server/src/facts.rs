@@ -10,8 +10,8 @@ use std::time::Duration;
 use headroom_rm_core::QueueView;
 use headroom_rm_core::app::{self, App};
 use headroom_rm_core::container::{self, Container};
-use headroom_rm_core::queue::spec::{Gate, QueueSpec};
-use headroom_rm_core::{Cluster, Finished, Master, NodeMark, Run, attempt, node};
+use headroom_rm_core::queue::spec::{QueueState, QueueSpec};
+use headroom_rm_core::{Cluster, EndedContainer, MasterKind, NodeMark, AttemptRecord, attempt, node};
 use headroom_types::{
     AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, Tick, UnixMillis,
 };
@@ -22,7 +22,7 @@ const LATELY: Duration = Duration::from_secs(1);
 
 /// Selection of applications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum AppSelection {
     /// All kept applications.
     All,
     /// The application with this number.
@@ -31,32 +31,32 @@ pub(crate) enum Of {
 
 /// Query for a report.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum ReportQuery {
     /// Applications, in order of submission.
     Apps {
         /// Selection.
-        of: Of,
+        of: AppSelection,
         /// Current wall-clock time, up to which use is counted.
         wall: UnixMillis,
         /// Receives the reports.
-        reply: oneshot::Sender<Vec<AppFacts>>,
+        reply: oneshot::Sender<Vec<ApplicationReport>>,
     },
     /// Kept containers of one application, ended ones first.
-    Containers(AppId, oneshot::Sender<Vec<ContainerFacts>>),
+    Containers(AppId, oneshot::Sender<Vec<ContainerReport>>),
     /// All nodes.
-    Nodes(oneshot::Sender<Vec<NodeFacts>>),
+    Nodes(oneshot::Sender<Vec<ClusterNodeReport>>),
     /// The root queue with all queues below it.
-    Queues(oneshot::Sender<Option<QueueFacts>>),
+    Queues(oneshot::Sender<Option<QueueReport>>),
 }
 
 /// Report about one application.
 #[derive(Clone, Debug)]
-pub(crate) struct AppFacts {
+pub(crate) struct ApplicationReport {
     pub(crate) id: AppId,
     pub(crate) queue: QueuePath,
     pub(crate) priority: i32,
     pub(crate) user: String,
-    pub(crate) state: app::State,
+    pub(crate) state: app::ApplicationState,
     pub(crate) diagnostics: String,
     pub(crate) submitted: UnixMillis,
     pub(crate) ended: Option<UnixMillis>,
@@ -68,11 +68,11 @@ pub(crate) struct AppFacts {
     /// Number of the current application attempt.
     pub(crate) attempt: u32,
     /// State of the current application attempt.
-    pub(crate) run: attempt::State,
+    pub(crate) run: attempt::AttemptState,
     /// The latest application attempts, the current one last.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<AttemptRecord>,
     /// Kept containers of its masters, by application attempt.
-    pub(crate) masters: BTreeMap<u32, ContainerFacts>,
+    pub(crate) masters: BTreeMap<u32, ContainerReport>,
     pub(crate) live: u32,
     /// Containers granted in the last second.
     pub(crate) granted_lately: u32,
@@ -81,7 +81,7 @@ pub(crate) struct AppFacts {
     /// Sizes of its reservations.
     pub(crate) reserved: Vec<Resource>,
     /// Waiting containers, including its master.
-    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting: Vec<WaitingContainers>,
     /// Use by kept containers.
     pub(crate) used: Use,
     /// The preempted part of the use.
@@ -90,7 +90,7 @@ pub(crate) struct AppFacts {
 
 /// Containers of one size that are not yet granted.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingContainers {
     /// `None` for the master.
     pub(crate) request: Option<RequestId>,
     pub(crate) priority: i32,
@@ -119,7 +119,7 @@ pub(crate) struct Preempted {
 
 /// Report about one container.
 #[derive(Clone, Debug)]
-pub(crate) struct ContainerFacts {
+pub(crate) struct ContainerReport {
     pub(crate) id: ContainerId,
     pub(crate) attempt: u32,
     pub(crate) node: NodeId,
@@ -129,12 +129,12 @@ pub(crate) struct ContainerFacts {
     pub(crate) request: Option<RequestId>,
     pub(crate) size: Resource,
     pub(crate) granted: UnixMillis,
-    pub(crate) life: Life,
+    pub(crate) life: ContainerStage,
 }
 
 /// Phase of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum ContainerStage {
     /// Its program does not run yet.
     Coming,
     /// Its program runs.
@@ -145,9 +145,9 @@ pub(crate) enum Life {
 
 /// Report about one node.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeFacts {
+pub(crate) struct ClusterNodeReport {
     pub(crate) id: NodeId,
-    pub(crate) state: node::State,
+    pub(crate) state: node::ClusterNodeState,
     /// Mark of an operator: cordon or drain.
     pub(crate) mark: Option<NodeMark>,
     pub(crate) url: String,
@@ -169,7 +169,7 @@ pub(crate) struct NodeFacts {
 
 /// Report about one queue.
 #[derive(Clone, Debug)]
-pub(crate) struct QueueFacts {
+pub(crate) struct QueueReport {
     pub(crate) path: QueuePath,
     /// Guaranteed memory. Without a configured guarantee, the share by weight of the memory that
     /// its siblings leave. Bytes.
@@ -185,14 +185,14 @@ pub(crate) struct QueueFacts {
     pub(crate) containers: u32,
     pub(crate) apps: usize,
     /// Effective state: its own, or that of a parent queue.
-    pub(crate) gate: Gate,
+    pub(crate) gate: QueueState,
     pub(crate) spec: QueueSpec,
     /// Resources by user, for leaf queues.
     pub(crate) users: Vec<(String, Resource)>,
-    pub(crate) children: Vec<QueueFacts>,
+    pub(crate) children: Vec<QueueReport>,
 }
 
-impl NodeFacts {
+impl ClusterNodeReport {
     /// Resources that are not allocated.
     pub(crate) fn free(&self) -> Resource {
         let free = rest(&self.offers, &self.allocated);
@@ -200,7 +200,7 @@ impl NodeFacts {
     }
 }
 
-impl AppFacts {
+impl ApplicationReport {
     /// Sum of all waiting containers.
     pub(crate) fn pending(&self) -> Resource {
         let mut sum = Resource::default();
@@ -240,21 +240,21 @@ impl Use {
 }
 
 /// Processes one query. The caller may have dropped its receiver.
-pub(crate) fn answer(cluster: &Cluster, now: Tick, question: Question) {
+pub(crate) fn answer(cluster: &Cluster, now: Tick, question: ReportQuery) {
     match question {
-        Question::Apps { of, wall, reply } => drop(reply.send(apps(cluster, (now, wall), of))),
-        Question::Containers(app, reply) => drop(reply.send(containers(cluster, &app))),
-        Question::Nodes(reply) => drop(reply.send(nodes(cluster))),
-        Question::Queues(reply) => drop(reply.send(queues(cluster))),
+        ReportQuery::Apps { of, wall, reply } => drop(reply.send(apps(cluster, (now, wall), of))),
+        ReportQuery::Containers(app, reply) => drop(reply.send(containers(cluster, &app))),
+        ReportQuery::Nodes(reply) => drop(reply.send(nodes(cluster))),
+        ReportQuery::Queues(reply) => drop(reply.send(queues(cluster))),
     }
 }
 
-fn apps(cluster: &Cluster, (now, wall): (Tick, UnixMillis), of: Of) -> Vec<AppFacts> {
+fn apps(cluster: &Cluster, (now, wall): (Tick, UnixMillis), of: AppSelection) -> Vec<ApplicationReport> {
     let wanted = |id: &AppId| match of {
-        Of::All => true,
-        Of::Number(number) => id.seq() == number,
+        AppSelection::All => true,
+        AppSelection::Number(number) => id.seq() == number,
     };
-    let mut apps: BTreeMap<&AppId, AppFacts> =
+    let mut apps: BTreeMap<&AppId, ApplicationReport> =
         cluster.apps().filter(|app| wanted(&app.id)).map(|app| (&app.id, of_app(cluster, app, now))).collect();
     if apps.is_empty() {
         return Vec::new();
@@ -278,18 +278,18 @@ fn apps(cluster: &Cluster, (now, wall): (Tick, UnixMillis), of: Of) -> Vec<AppFa
 }
 
 /// Adds one container to its application.
-fn count(app: &mut AppFacts, c: &ContainerFacts, now: UnixMillis) {
+fn count(app: &mut ApplicationReport, c: &ContainerReport, now: UnixMillis) {
     let end = match c.life {
-        Life::Coming | Life::Running => {
+        ContainerStage::Coming | ContainerStage::Running => {
             app.live = app.live.saturating_add(1);
             app.allocated = app.allocated.checked_add(&c.size).unwrap_or_else(|| app.allocated.clone());
             now
         }
-        Life::Over { ended, .. } => ended,
+        ContainerStage::Over { ended, .. } => ended,
     };
     app.used.add(&c.size, c.granted, end);
     app.granted_lately += u32::from(now.since(c.granted) <= LATELY);
-    if let Life::Over { reason: ExitReason::Preempted, .. } = c.life {
+    if let ContainerStage::Over { reason: ExitReason::Preempted, .. } = c.life {
         let preempted = &mut app.preempted;
         *(if c.request.is_none() { &mut preempted.masters } else { &mut preempted.others }) += 1;
         preempted.memory = preempted.memory.saturating_add(c.size.memory);
@@ -301,12 +301,12 @@ fn count(app: &mut AppFacts, c: &ContainerFacts, now: UnixMillis) {
     }
 }
 
-fn of_app(cluster: &Cluster, app: &App, now: Tick) -> AppFacts {
+fn of_app(cluster: &Cluster, app: &App, now: Tick) -> ApplicationReport {
     let environment = match &app.spec.master {
-        Master::Managed { launch, .. } => Some(launch.env.clone()),
-        Master::Unmanaged => None,
+        MasterKind::Managed { launch, .. } => Some(launch.env.clone()),
+        MasterKind::Unmanaged => None,
     };
-    AppFacts {
+    ApplicationReport {
         id: app.id.clone(),
         queue: app.queue.clone(),
         priority: app.priority,
@@ -339,14 +339,14 @@ fn diagnostics(cluster: &Cluster, app: &App, now: Tick) -> String {
     cluster.master_sentence(app, now).map(|why| format!("its master waits: {why}")).unwrap_or_default()
 }
 
-fn waiting(app: &App) -> Vec<Waiting> {
+fn waiting(app: &App) -> Vec<WaitingContainers> {
     let master = match (&app.run, &app.master) {
-        (attempt::State::Scheduled, Some(size)) => {
-            Some(Waiting { request: None, priority: app.priority, size: size.resource.clone(), count: 1 })
+        (attempt::AttemptState::Scheduled, Some(size)) => {
+            Some(WaitingContainers { request: None, priority: app.priority, size: size.resource.clone(), count: 1 })
         }
         _ => None, // unmanaged, or its container is granted
     };
-    let requests = app.requests.iter().map(|(id, request)| Waiting {
+    let requests = app.requests.iter().map(|(id, request)| WaitingContainers {
         request: Some(id.clone()),
         priority: request.ask.priority,
         size: request.ask.resource.clone(),
@@ -355,14 +355,14 @@ fn waiting(app: &App) -> Vec<Waiting> {
     master.into_iter().chain(requests.filter(|w| w.count > 0)).collect()
 }
 
-fn containers(cluster: &Cluster, app: &AppId) -> Vec<ContainerFacts> {
+fn containers(cluster: &Cluster, app: &AppId) -> Vec<ContainerReport> {
     let over_first = cluster.history().iter().filter(|c| c.container.app == *app).map(|c| over(cluster, c));
     let ids = cluster.app(app).map(|app| app.containers.iter()).into_iter().flatten();
     over_first.chain(ids.filter_map(|id| cluster.container(id)).map(|c| live(cluster, c))).collect()
 }
 
-fn over(cluster: &Cluster, c: &Finished) -> ContainerFacts {
-    ContainerFacts {
+fn over(cluster: &Cluster, c: &EndedContainer) -> ContainerReport {
+    ContainerReport {
         id: c.container.clone(),
         attempt: c.attempt,
         node: c.node.clone(),
@@ -370,22 +370,22 @@ fn over(cluster: &Cluster, c: &Finished) -> ContainerFacts {
         request: c.request.clone(),
         size: c.resource.clone(),
         granted: c.granted,
-        life: Life::Over { ended: c.ended, reason: c.reason, exit_code: c.exit_code, peak: c.peak },
+        life: ContainerStage::Over { ended: c.ended, reason: c.reason, exit_code: c.exit_code, peak: c.peak },
     }
 }
 
-fn live(cluster: &Cluster, c: &Container) -> ContainerFacts {
+fn live(cluster: &Cluster, c: &Container) -> ContainerReport {
     let life = match &c.state {
-        container::State::Allocated | container::State::Launching => Life::Coming,
-        container::State::Running | container::State::Stopping { .. } => Life::Running,
-        container::State::Exited { report } | container::State::Done { report } => Life::Over {
+        container::ContainerState::Allocated | container::ContainerState::Launching => ContainerStage::Coming,
+        container::ContainerState::Running | container::ContainerState::Stopping { .. } => ContainerStage::Running,
+        container::ContainerState::Exited { report } | container::ContainerState::Done { report } => ContainerStage::Over {
             ended: report.ended,
             reason: report.reason,
             exit_code: report.evidence.exit_code,
             peak: report.evidence.own.peak,
         },
     };
-    ContainerFacts {
+    ContainerReport {
         id: c.id.clone(),
         attempt: c.attempt,
         node: c.node.clone(),
@@ -397,11 +397,11 @@ fn live(cluster: &Cluster, c: &Container) -> ContainerFacts {
     }
 }
 
-fn nodes(cluster: &Cluster) -> Vec<NodeFacts> {
+fn nodes(cluster: &Cluster) -> Vec<ClusterNodeReport> {
     cluster.nodes().map(|node| of_node(cluster, node)).collect()
 }
 
-fn of_node(cluster: &Cluster, node: &node::Node) -> NodeFacts {
+fn of_node(cluster: &Cluster, node: &node::Node) -> ClusterNodeReport {
     let account = cluster.ledger().node(&node.id).cloned().unwrap_or_default();
     let alive = node.containers.iter().filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
     let (mut used, mut containers) = (Bytes::ZERO, 0);
@@ -410,7 +410,7 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> NodeFacts {
         containers += 1;
     }
     let traits = cluster.traits(node);
-    NodeFacts {
+    ClusterNodeReport {
         id: node.id.clone(),
         state: node.state.clone(),
         mark: cluster.mark(&node.id).cloned(),
@@ -429,7 +429,7 @@ fn of_node(cluster: &Cluster, node: &node::Node) -> NodeFacts {
     }
 }
 
-fn queues(cluster: &Cluster) -> Option<QueueFacts> {
+fn queues(cluster: &Cluster) -> Option<QueueReport> {
     let offers = cluster.nodes().filter(|node| node.state.is_member()).filter_map(|node| cluster.ledger().node(&node.id));
     let whole = offers.map(|account| account.offers.memory).fold(Bytes::ZERO, Bytes::saturating_add);
     let all = cluster.queues();
@@ -437,10 +437,10 @@ fn queues(cluster: &Cluster) -> Option<QueueFacts> {
     Some(of_queue(all.first()?, whole, &by_path))
 }
 
-fn of_queue(queue: &QueueView<'_>, guaranteed: Bytes, all: &BTreeMap<&QueuePath, &QueueView<'_>>) -> QueueFacts {
+fn of_queue(queue: &QueueView<'_>, guaranteed: Bytes, all: &BTreeMap<&QueuePath, &QueueView<'_>>) -> QueueReport {
     let children: Vec<&QueueView<'_>> = queue.children.iter().filter_map(|path| all.get(path).copied()).collect();
     let parts = parts(&children, guaranteed);
-    QueueFacts {
+    QueueReport {
         path: queue.path.clone(),
         guaranteed,
         maximum: queue.maximum.clone(),

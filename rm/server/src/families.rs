@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use headroom_rm_store::{SavedFamily, SavedKind};
+use headroom_rm_store::{SavedJobHistory, SavedKind};
 use headroom_sizes::suggest::suggest;
 use headroom_types::{Bytes, Charge, Name, UnixMillis};
-use headroom_wire::v1::families::{Family, FamilyRow, Kind, Need};
+use headroom_wire::v1::families::{JobHistory, JobHistoryRow, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 use headroom_wire::v1::suggestions::Suggestion;
 
@@ -26,16 +26,16 @@ type Key = (String, Name);
 
 /// All families.
 #[derive(Debug, Default)]
-pub(crate) struct Families {
-    known: Mutex<BTreeMap<Key, Arc<Family>>>,
+pub(crate) struct UsageHistory {
+    known: Mutex<BTreeMap<Key, Arc<JobHistory>>>,
     /// Suggestions computed from the families, valid while the family is unchanged.
-    told: Mutex<BTreeMap<Key, Told>>,
+    told: Mutex<BTreeMap<Key, CachedSuggestions>>,
 }
 
 /// Suggestions, and the state of the family from which they were computed.
 #[derive(Clone, Debug)]
-struct Told {
-    family: Arc<Family>,
+struct CachedSuggestions {
+    family: Arc<JobHistory>,
     says: Arc<Vec<Suggestion>>,
 }
 
@@ -43,17 +43,17 @@ struct Told {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lesson {
     /// Family to save.
-    pub(crate) family: Arc<Family>,
+    pub(crate) family: Arc<JobHistory>,
     /// Family to delete, to stay within the limit.
     pub(crate) gone: Option<Key>,
 }
 
-impl Families {
+impl UsageHistory {
     /// Restores the families that an earlier incarnation saved.
-    pub(crate) fn restored(saved: Vec<SavedFamily>) -> Self {
+    pub(crate) fn restored(saved: Vec<SavedJobHistory>) -> Self {
         let families = saved.into_iter().map(restored);
         let known = families.map(|f| ((f.user.clone(), f.name.clone()), Arc::new(f))).collect();
-        Families { known: Mutex::new(known), told: Mutex::default() }
+        UsageHistory { known: Mutex::new(known), told: Mutex::default() }
     }
 
     /// Adds the needs of those tasks that succeeded. Returns `None` if no task succeeded.
@@ -64,7 +64,7 @@ impl Families {
         at: UnixMillis,
         rows: impl Iterator<Item = &'a TaskRow>,
     ) -> Option<Lesson> {
-        let lessons: Vec<(&str, Need)> = rows.filter_map(|row| Some((row.task.stage.as_str(), need(row)?))).collect();
+        let lessons: Vec<(&str, TaskMemoryNeed)> = rows.filter_map(|row| Some((row.task.stage.as_str(), need(row)?))).collect();
         if lessons.is_empty() {
             return None;
         }
@@ -74,7 +74,7 @@ impl Families {
         if let Some(gone) = &gone {
             known.remove(gone);
         }
-        let fresh = || Arc::new(Family { user: user.to_owned(), name: name.clone(), runs: 0, last: at, kinds: Vec::new() });
+        let fresh = || Arc::new(JobHistory { user: user.to_owned(), name: name.clone(), runs: 0, last: at, kinds: Vec::new() });
         let family = known.entry(key).or_insert_with(fresh);
         let changed = Arc::make_mut(family);
         changed.runs = changed.runs.saturating_add(1);
@@ -84,25 +84,25 @@ impl Families {
     }
 
     /// Families of one user, or all.
-    pub(crate) fn list(&self, user: Option<&str>) -> Vec<FamilyRow> {
+    pub(crate) fn list(&self, user: Option<&str>) -> Vec<JobHistoryRow> {
         self.known().values().filter(|f| user.is_none_or(|u| u == f.user)).map(|f| row(f)).collect()
     }
 
     /// One family.
-    pub(crate) fn get(&self, user: &str, name: &Name) -> Option<Arc<Family>> {
+    pub(crate) fn get(&self, user: &str, name: &Name) -> Option<Arc<JobHistory>> {
         self.known().get(&(user.to_owned(), name.clone())).cloned()
     }
 
     /// Suggested initial sizes, for one user and name or for all. Slow for families whose
     /// suggestions are not cached.
     pub(crate) fn suggestions(&self, user: Option<&str>, name: Option<&Name>) -> Vec<Suggestion> {
-        let wanted = |f: &Family| user.is_none_or(|u| u == f.user) && name.is_none_or(|n| *n == f.name);
-        let families: Vec<Arc<Family>> = self.known().values().filter(|f| wanted(f)).cloned().collect();
+        let wanted = |f: &JobHistory| user.is_none_or(|u| u == f.user) && name.is_none_or(|n| *n == f.name);
+        let families: Vec<Arc<JobHistory>> = self.known().values().filter(|f| wanted(f)).cloned().collect();
         families.iter().flat_map(|family| self.says(family).iter().cloned().collect::<Vec<_>>()).collect()
     }
 
     /// Computes the suggestions once for each state of a family, without holding a lock.
-    fn says(&self, family: &Arc<Family>) -> Arc<Vec<Suggestion>> {
+    fn says(&self, family: &Arc<JobHistory>) -> Arc<Vec<Suggestion>> {
         let key = (family.user.clone(), family.name.clone());
         let told = self.told().get(&key).filter(|told| Arc::ptr_eq(&told.family, family)).map(|told| told.says.clone());
         told.unwrap_or_else(|| {
@@ -112,29 +112,29 @@ impl Families {
                 // The cache is full, so it holds entries of removed families.
                 told.clear();
             }
-            told.insert(key, Told { family: family.clone(), says: says.clone() });
+            told.insert(key, CachedSuggestions { family: family.clone(), says: says.clone() });
             says
         })
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, Told>> {
+    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, CachedSuggestions>> {
         // Poisoning is harmless: no panic can leave the map half changed.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Family>>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<JobHistory>>> {
         // Poisoning is harmless: a panic of a reader changes no state.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn oldest(known: &BTreeMap<Key, Arc<Family>>) -> Option<Key> {
+fn oldest(known: &BTreeMap<Key, Arc<JobHistory>>) -> Option<Key> {
     known.iter().min_by_key(|(key, family)| (family.last, *key)).map(|(key, _)| key.clone())
 }
 
-fn row(family: &Family) -> FamilyRow {
+fn row(family: &JobHistory) -> JobHistoryRow {
     let tasks: usize = family.kinds.iter().map(|kind| kind.tasks.len()).sum();
-    FamilyRow {
+    JobHistoryRow {
         user: family.user.clone(),
         name: family.name.clone(),
         runs: family.runs,
@@ -144,14 +144,14 @@ fn row(family: &Family) -> FamilyRow {
 }
 
 /// Need of a task that succeeded and was measured.
-fn need(row: &TaskRow) -> Option<Need> {
+fn need(row: &TaskRow) -> Option<TaskMemoryNeed> {
     if row.state != TaskState::Done {
         return None;
     }
     let (first, last) =
         (row.attempts.first()?, row.attempts.iter().rfind(|a| a.reason.is_some_and(|r| r.charge() == Charge::Success))?);
     let kills = row.attempts.iter().filter(|a| a.reason.is_some_and(|r| r.charge() == Charge::Memory)).count();
-    Some(Need {
+    Some(TaskMemoryNeed {
         peak: last.peak.filter(|peak| *peak > Bytes::new(0))?,
         first: first.profile.memory(),
         last: last.profile.memory(),
@@ -160,12 +160,12 @@ fn need(row: &TaskRow) -> Option<Need> {
     })
 }
 
-fn add(kinds: &mut Vec<Kind>, name: &str, need: Need) {
+fn add(kinds: &mut Vec<TaskKindHistory>, name: &str, need: TaskMemoryNeed) {
     let at = match kinds.binary_search_by(|kind| kind.name.as_str().cmp(name)) {
         Ok(at) => at,
         Err(_) if kinds.len() >= KINDS => return,
         Err(at) => {
-            kinds.insert(at, Kind { name: name.to_owned(), tasks: Vec::new() });
+            kinds.insert(at, TaskKindHistory { name: name.to_owned(), tasks: Vec::new() });
             at
         }
     };
@@ -177,23 +177,23 @@ fn add(kinds: &mut Vec<Kind>, name: &str, need: Need) {
     }
 }
 
-fn restored(saved: SavedFamily) -> Family {
-    let kinds = saved.kinds.into_iter().map(|kind| Kind { name: kind.name, tasks: kind.tasks.into_iter().map(read).collect() });
-    Family { user: saved.user, name: saved.name, runs: saved.runs, last: saved.last, kinds: kinds.collect() }
+fn restored(saved: SavedJobHistory) -> JobHistory {
+    let kinds = saved.kinds.into_iter().map(|kind| TaskKindHistory { name: kind.name, tasks: kind.tasks.into_iter().map(read).collect() });
+    JobHistory { user: saved.user, name: saved.name, runs: saved.runs, last: saved.last, kinds: kinds.collect() }
 }
 
-fn read([peak, first, last, kills, runtime_ms]: [u64; 5]) -> Need {
+fn read([peak, first, last, kills, runtime_ms]: [u64; 5]) -> TaskMemoryNeed {
     let (peak, first, last) = (Bytes::new(peak), Bytes::new(first), Bytes::new(last));
-    Need { peak, first, last, kills: u32::try_from(kills).unwrap_or(u32::MAX), runtime_ms }
+    TaskMemoryNeed { peak, first, last, kills: u32::try_from(kills).unwrap_or(u32::MAX), runtime_ms }
 }
 
 /// Converts a family to its saved form.
-pub(crate) fn saved(family: &Family) -> SavedFamily {
-    let write = |n: &Need| [n.peak.get(), n.first.get(), n.last.get(), u64::from(n.kills), n.runtime_ms];
+pub(crate) fn saved(family: &JobHistory) -> SavedJobHistory {
+    let write = |n: &TaskMemoryNeed| [n.peak.get(), n.first.get(), n.last.get(), u64::from(n.kills), n.runtime_ms];
     let kinds =
         family.kinds.iter().map(|kind| SavedKind { name: kind.name.clone(), tasks: kind.tasks.iter().map(write).collect() });
     let (user, name) = (family.user.clone(), family.name.clone());
-    SavedFamily { user, name, runs: family.runs, last: family.last, kinds: kinds.collect() }
+    SavedJobHistory { user, name, runs: family.runs, last: family.last, kinds: kinds.collect() }
 }
 
 #[cfg(test)]
@@ -221,13 +221,13 @@ mod tests {
         text.parse().expect("a name")
     }
 
-    fn learn(families: &Families, user: &str, job: &str, at: u64, rows: &[TaskRow]) -> Option<Lesson> {
+    fn learn(families: &UsageHistory, user: &str, job: &str, at: u64, rows: &[TaskRow]) -> Option<Lesson> {
         families.learn(user, &name(job), UnixMillis(at), rows.iter())
     }
 
     #[test]
     fn only_tasks_that_ended_well_teach_and_kills_are_counted() {
-        let families = Families::default();
+        let families = UsageHistory::default();
         let rows = [
             task("map/0", "done", &["exit"], 300),
             task("map/1", "done", &["task_oom", "node_lost", "exit"], 900),
@@ -237,8 +237,8 @@ mod tests {
         ];
         let lesson = learn(&families, "ann", "count", 7, &rows).expect("some ended well");
         let mib = Bytes::from_mib;
-        let need = |peak, last, kills| Need { peak: mib(peak), first: mib(512), last: mib(last), kills, runtime_ms: 60_000 };
-        let kind = |name: &str, tasks: &[Need]| Kind { name: name.into(), tasks: tasks.to_vec() };
+        let need = |peak, last, kills| TaskMemoryNeed { peak: mib(peak), first: mib(512), last: mib(last), kills, runtime_ms: 60_000 };
+        let kind = |name: &str, tasks: &[TaskMemoryNeed]| TaskKindHistory { name: name.into(), tasks: tasks.to_vec() };
         assert_eq!(
             lesson.family.kinds,
             [kind("fold", &[need(20, 512, 0)]), kind("map", &[need(300, 512, 0), need(900, 1536, 1)])]
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn what_follows_is_that_of_the_family_as_it_is() {
-        let families = Families::default();
+        let families = UsageHistory::default();
         let rows = |mib: u64| (0..10).map(|i| task(&format!("map/{i}"), "done", &["exit"], mib)).collect::<Vec<_>>();
         learn(&families, "ann", "count", 1, &rows(300)[..4]);
         learn(&families, "bob", "count", 1, &rows(100));
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn users_share_nothing() {
-        let families = Families::default();
+        let families = UsageHistory::default();
         learn(&families, "ann", "count", 1, &[task("map/0", "done", &["exit"], 300)]);
         learn(&families, "bob", "count", 2, &[task("map/0", "done", &["exit"], 8000)]);
         assert_eq!(families.get("ann", &name("count")).expect("known").kinds[0].tasks.len(), 1);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_and_the_latest() {
-        let families = Families::default();
+        let families = UsageHistory::default();
         for round in 0..3u64 {
             let rows: Vec<TaskRow> = (0..100).map(|i| task(&format!("map/{i}"), "done", &["exit"], 100 * (round + 1))).collect();
             learn(&families, "ann", "count", round, &rows);
@@ -291,9 +291,9 @@ mod tests {
 
     #[test]
     fn a_family_is_the_same_after_it_was_saved() {
-        let families = Families::default();
+        let families = UsageHistory::default();
         let lesson = learn(&families, "ann", "count", 7, &[task("map/1", "done", &["task_oom", "exit"], 900)]).expect("learned");
-        let again = Families::restored(vec![saved(&lesson.family)]);
+        let again = UsageHistory::restored(vec![saved(&lesson.family)]);
         assert_eq!(again.get("ann", &name("count")), Some(lesson.family));
     }
 }

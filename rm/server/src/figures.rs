@@ -8,11 +8,11 @@ use headroom_types::{Bytes, NodeId, QueuePath, Resource, Tick};
 
 /// Statistics at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub(crate) struct ClusterStatistics {
     /// Containers by state.
     pub(crate) containers: BTreeMap<&'static str, u64>,
     /// Waiting containers by queue.
-    pub(crate) waiting: BTreeMap<QueuePath, Waiting>,
+    pub(crate) waiting: BTreeMap<QueuePath, QueueWaiting>,
     /// Reserved memory by node.
     pub(crate) reserved: BTreeMap<NodeId, Bytes>,
     /// Memory of the largest container that could be granted now. Bytes.
@@ -21,7 +21,7 @@ pub(crate) struct Figures {
 
 /// Waiting containers of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Waiting {
+pub(crate) struct QueueWaiting {
     /// Containers that fit on at least one node.
     pub(crate) waits: u64,
     /// Containers that are larger than every node.
@@ -30,9 +30,9 @@ pub(crate) struct Waiting {
     pub(crate) longest: Duration,
 }
 
-impl Figures {
+impl ClusterStatistics {
     pub(crate) fn of(cluster: &Cluster, now: Tick) -> Self {
-        let mut figures = Figures::default();
+        let mut figures = ClusterStatistics::default();
         for c in cluster.containers() {
             *figures.containers.entry(c.state.as_str()).or_default() += 1;
         }
@@ -56,7 +56,7 @@ impl Figures {
             *(if too_large(&request.ask.resource) { &mut waiting.never } else { &mut waiting.waits }) += missing;
             waiting.longest = waiting.longest.max(now.since(request.waiting));
         }
-        for app in cluster.apps().filter(|app| app.run == attempt::State::Scheduled) {
+        for app in cluster.apps().filter(|app| app.run == attempt::AttemptState::Scheduled) {
             let Some(size) = &app.master else { continue };
             let waiting = self.waiting.entry(app.queue.clone()).or_default();
             *(if too_large(&size.resource) { &mut waiting.never } else { &mut waiting.waits }) += 1;

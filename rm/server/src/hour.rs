@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use headroom_types::{AppId, Reason, UnixMillis};
-use headroom_wire::v1::apps::MemoryHour;
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::apps::MemoryFailureStats;
+use headroom_wire::v1::events::LoggedEvent;
 
 /// One hour. Milliseconds.
 const HOUR_MS: u64 = 3_600_000;
@@ -16,14 +16,14 @@ const MOST: usize = 100_000;
 
 /// Memory failures of the last hour.
 #[derive(Debug, Default)]
-pub(crate) struct Hour {
+pub(crate) struct RecentMemoryFailures {
     kills: VecDeque<UnixMillis>,
-    tasks: BTreeMap<(AppId, String), Task>,
+    tasks: BTreeMap<(AppId, String), EscalatedTask>,
 }
 
 /// A task that was escalated, or that had no larger size left.
 #[derive(Clone, Copy, Debug)]
-struct Task {
+struct EscalatedTask {
     /// Time of the latest escalation.
     at: UnixMillis,
     escalated: bool,
@@ -42,9 +42,9 @@ enum Fate {
     Over,
 }
 
-impl Hour {
+impl RecentMemoryFailures {
     /// Adds one event, in the order of the log.
-    pub(crate) fn take(&mut self, event: &Event) {
+    pub(crate) fn take(&mut self, event: &LoggedEvent) {
         // A master of a later version may send unknown reasons, so the text is compared and not
         // parsed.
         let is = |reasons: &[Reason]| reasons.iter().any(|reason| event.reason == reason.as_str());
@@ -67,7 +67,7 @@ impl Hour {
         }
     }
 
-    fn give(&mut self, event: &Event, escalated: bool, fate: Fate) {
+    fn give(&mut self, event: &LoggedEvent, escalated: bool, fate: Fate) {
         let Some(app) = event.app.clone() else { return };
         let key = (app, event.object.clone());
         let before = self.tasks.get(&key).copied();
@@ -76,12 +76,12 @@ impl Hour {
         }
         if before.is_some() || self.tasks.len() < MOST {
             let escalated = escalated || before.is_some_and(|task| task.escalated);
-            self.tasks.insert(key, Task { at: event.time, escalated, fate });
+            self.tasks.insert(key, EscalatedTask { at: event.time, escalated, fate });
         }
     }
 
     /// Sets the outcome of an escalated task. The event names the task or one of its attempts.
-    fn settle(&mut self, event: &Event, fate: Fate) {
+    fn settle(&mut self, event: &LoggedEvent, fate: Fate) {
         let task = event.object.split('@').next().unwrap_or_default();
         let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else { return };
         if let Some(known) = self.tasks.get_mut(&(app, task.to_owned())).filter(|known| known.fate == Fate::GoingOn) {
@@ -98,12 +98,12 @@ impl Hour {
     }
 
     /// Statistics of the hour before `now`. The caller fills in the wasted memory.
-    pub(crate) fn figures(&mut self, now: UnixMillis) -> MemoryHour {
+    pub(crate) fn figures(&mut self, now: UnixMillis) -> MemoryFailureStats {
         self.forget(now);
-        let count = |fits: &dyn Fn(&Task) -> bool| {
+        let count = |fits: &dyn Fn(&EscalatedTask) -> bool| {
             u32::try_from(self.tasks.values().filter(|task| fits(task)).count()).unwrap_or(u32::MAX)
         };
-        MemoryHour {
+        MemoryFailureStats {
             kills: u32::try_from(self.kills.len()).unwrap_or(u32::MAX),
             escalated: count(&|task| task.escalated),
             recovered: count(&|task| task.fate == Fate::Recovered),
@@ -120,8 +120,8 @@ mod tests {
     use headroom_types::Reason;
     use headroom_wire::v1::events::EventLevel;
 
-    fn event(s: u64, reason: Reason, app: &str, object: &str) -> Event {
-        Event {
+    fn event(s: u64, reason: Reason, app: &str, object: &str) -> LoggedEvent {
+        LoggedEvent {
             index: 0,
             time: UnixMillis(s * 1000),
             level: EventLevel::Warning,
@@ -134,14 +134,14 @@ mod tests {
     }
 
     /// Kills, escalated, recovered, going on, exhausted.
-    fn figures(hour: &mut Hour, s: u64) -> [u32; 5] {
+    fn figures(hour: &mut RecentMemoryFailures, s: u64) -> [u32; 5] {
         let f = hour.figures(UnixMillis(s * 1000));
         [f.kills, f.escalated, f.recovered, f.going_on, f.exhausted]
     }
 
     #[test]
     fn what_became_of_the_tasks_that_were_given_more() {
-        let mut hour = Hour::default();
+        let mut hour = RecentMemoryFailures::default();
         for (s, reason, app, object) in [
             (1, Reason::OomKilled, "a.1", "map/1@1"),
             (1, Reason::Escalated, "a.1", "map/1"),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_task_that_is_given_more_again_goes_on() {
-        let mut hour = Hour::default();
+        let mut hour = RecentMemoryFailures::default();
         for reason in [Reason::Escalated, Reason::TaskFailed, Reason::Escalated] {
             hour.take(&event(1, reason, "a.1", "map/1"));
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use headroom_types::Tick;
 use tokio::sync::mpsc;
 
-use crate::input::Input;
+use crate::input::LoopInput;
 
 /// Capacity of each queue, in inputs.
 const LENGTH: usize = 4096;
@@ -22,19 +22,19 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Heartbeat of a node, with its time of arrival.
 #[derive(Debug)]
-pub(crate) struct Sign {
-    pub(crate) input: Input,
+pub(crate) struct QueuedHeartbeat {
+    pub(crate) input: LoopInput,
     pub(crate) arrived: Tick,
 }
 
 /// Sending ends of the queues, for handlers.
 #[derive(Clone, Debug)]
-pub(crate) struct Lines {
-    pub(crate) calls: mpsc::Sender<Input>,
-    pub(crate) signs: mpsc::Sender<Sign>,
+pub(crate) struct InputSenders {
+    pub(crate) calls: mpsc::Sender<LoopInput>,
+    pub(crate) signs: mpsc::Sender<QueuedHeartbeat>,
 }
 
-impl Lines {
+impl InputSenders {
     /// Number of inputs that wait.
     pub(crate) fn waiting(&self) -> usize {
         let calls = self.calls.max_capacity() - self.calls.capacity();
@@ -45,8 +45,8 @@ impl Lines {
 /// Receiving ends of the queues, for the main loop.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    calls: mpsc::Receiver<Input>,
-    signs: mpsc::Receiver<Sign>,
+    calls: mpsc::Receiver<LoopInput>,
+    signs: mpsc::Receiver<QueuedHeartbeat>,
     /// Delay for which deadlines were already moved.
     forgiven: Duration,
 }
@@ -54,16 +54,16 @@ pub(crate) struct Inbox {
 /// Inputs of one turn of the main loop.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    pub(crate) inputs: Vec<Input>,
+    pub(crate) inputs: Vec<LoopInput>,
     /// Additional delay of the main loop since the last batch: missing heartbeats in that time are
     /// no evidence of a lost node.
     pub(crate) behind: Option<Duration>,
 }
 
 /// Creates both ends of the queues.
-pub(crate) fn lines() -> (Lines, Inbox) {
+pub(crate) fn lines() -> (InputSenders, Inbox) {
     let ((calls, from_calls), (signs, from_signs)) = (mpsc::channel(LENGTH), mpsc::channel(LENGTH));
-    (Lines { calls, signs }, Inbox { calls: from_calls, signs: from_signs, forgiven: Duration::ZERO })
+    (InputSenders { calls, signs }, Inbox { calls: from_calls, signs: from_signs, forgiven: Duration::ZERO })
 }
 
 impl Inbox {
@@ -74,17 +74,17 @@ impl Inbox {
         let mut oldest = None;
         tokio::select! {
             biased;
-            call = self.calls.recv() => batch.inputs.push(call.unwrap_or(Input::Stop)),
+            call = self.calls.recv() => batch.inputs.push(call.unwrap_or(LoopInput::Stop)),
             sign = self.signs.recv() => match sign {
-                Some(Sign { input, arrived }) => {
+                Some(QueuedHeartbeat { input, arrived }) => {
                     batch.inputs.push(input);
                     oldest = Some(arrived);
                 }
-                None => batch.inputs.push(Input::Stop),
+                None => batch.inputs.push(LoopInput::Stop),
             },
         }
         batch.inputs.extend(std::iter::from_fn(|| self.calls.try_recv().ok()).take(BATCH));
-        for Sign { input, arrived } in std::iter::from_fn(|| self.signs.try_recv().ok()).take(BATCH) {
+        for QueuedHeartbeat { input, arrived } in std::iter::from_fn(|| self.signs.try_recv().ok()).take(BATCH) {
             batch.inputs.push(input);
             oldest.get_or_insert(arrived);
         }
@@ -109,27 +109,27 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::input::Query;
+    use crate::input::ClusterQuery;
 
     fn now() -> Tick {
         Tick(10_000)
     }
-    fn call() -> Input {
-        Input::Query(Query::Refresh)
+    fn call() -> LoopInput {
+        LoopInput::Query(ClusterQuery::Refresh)
     }
 
     #[tokio::test]
     async fn calls_do_not_stand_behind_signs_of_life_and_neither_line_waits_for_ever() {
         let (lines, mut inbox) = lines();
         for n in 0..2000 {
-            lines.signs.try_send(Sign { input: call(), arrived: Tick(10_000 + n) }).expect("room");
+            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(10_000 + n) }).expect("room");
         }
         for _ in 0..1000 {
-            lines.calls.try_send(Input::Stop).expect("room");
+            lines.calls.try_send(LoopInput::Stop).expect("room");
         }
         assert_eq!(lines.waiting(), 3000);
         let batch = inbox.batch(now).await;
-        let calls = batch.inputs.iter().take_while(|i| matches!(i, Input::Stop)).count();
+        let calls = batch.inputs.iter().take_while(|i| matches!(i, LoopInput::Stop)).count();
         assert_eq!((calls, batch.inputs.len() - calls), (BATCH + 1, BATCH));
         assert_eq!(batch.behind, None);
     }
@@ -139,7 +139,7 @@ mod tests {
         let (lines, mut inbox) = lines();
         let mut behind = Vec::new();
         for arrived in [9_500, 8_000, 8_000, 6_900, 10_000, 9_000] {
-            lines.signs.try_send(Sign { input: call(), arrived: Tick(arrived) }).expect("room");
+            lines.signs.try_send(QueuedHeartbeat { input: call(), arrived: Tick(arrived) }).expect("room");
             behind.push(inbox.batch(now).await.behind.map(|d| d.as_millis()));
         }
         assert_eq!(behind, [None, Some(2000), None, Some(1100), None, Some(1000)]);
@@ -149,6 +149,6 @@ mod tests {
     async fn when_everybody_has_gone_it_is_time_to_stop() {
         let (lines, mut inbox) = lines();
         drop(lines);
-        assert!(matches!(inbox.batch(now).await.inputs.as_slice(), [Input::Stop, ..]));
+        assert!(matches!(inbox.batch(now).await.inputs.as_slice(), [LoopInput::Stop, ..]));
     }
 }

@@ -5,51 +5,51 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core as core;
-use headroom_types::exit::{LeftBy, Unattributed};
+use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
-use headroom_wire::v1::am::{self, Ask, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
-use headroom_wire::v1::apps::{Master, SubmitApp};
+use headroom_wire::v1::am::{self, PlacementRequest, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, TagNode};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, NodeTraits, ObservedContainer, NodeContainerPhase, RegisterNode, TagNode};
 
 /// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
 
-fn bad(detail: String) -> Problem {
-    Problem::new(Code::HR0400, detail)
+fn bad(detail: String) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0400, detail)
 }
 
-fn few(what: &str, n: usize) -> Result<(), Problem> {
+fn few(what: &str, n: usize) -> Result<(), ProblemDetails> {
     if n > MAX_ITEMS {
-        return Err(Problem::new(Code::HR0413, format!("{n} {what} in one message; at most {MAX_ITEMS}")));
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("{n} {what} in one message; at most {MAX_ITEMS}")));
     }
     Ok(())
 }
 
 /// Converts a submission.
-pub(crate) fn submit(app: SubmitApp) -> Result<core::Call, Problem> {
+pub(crate) fn submit(app: SubmitApp) -> Result<core::ClusterCall, ProblemDetails> {
     check_submit(&app)?;
     let queue = app.queue.unwrap_or_else(QueuePath::default_leaf);
     let master = match app.master {
-        Master::Unmanaged => core::Master::Unmanaged,
-        Master::Managed { resource, launch, max_attempts } => {
-            core::Master::Managed { resource, launch: Arc::new(self::launch(*launch)), max_attempts }
+        ApplicationMaster::Unmanaged => core::MasterKind::Unmanaged,
+        ApplicationMaster::Managed { resource, launch, max_attempts } => {
+            core::MasterKind::Managed { resource, launch: Arc::new(self::launch(*launch)), max_attempts }
         }
     };
     let user = app.user.unwrap_or_else(|| "unknown".to_owned());
     let lifetime = app.lifetime_ms.map(Duration::from_millis);
-    let new = core::NewApp { name: app.name, queue, priority: app.priority, user, lifetime, master, key: app.idempotency_key };
-    Ok(core::Call::Submit(Box::new(new)))
+    let new = core::AppSubmission { name: app.name, queue, priority: app.priority, user, lifetime, master, key: app.idempotency_key };
+    Ok(core::ClusterCall::Submit(Box::new(new)))
 }
 
-fn launch(launch: LaunchSpec) -> core::Launch {
+fn launch(launch: LaunchSpec) -> core::ContainerLaunch {
     let LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } = launch;
-    core::Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
+    core::ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }
 
-fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
+fn of_app(given: &AppId, path: &AppId) -> Result<(), ProblemDetails> {
     if given != path {
         return Err(bad(format!("attempt belongs to application {given}, and the address names {path}")));
     }
@@ -57,7 +57,7 @@ fn of_app(given: &AppId, path: &AppId) -> Result<(), Problem> {
 }
 
 /// Converts the registration of a master.
-pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(AttemptId, Option<String>), Problem> {
+pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(AttemptId, Option<String>), ProblemDetails> {
     of_app(&body.attempt.app, app)?;
     let place = |url: &String| (url.starts_with("tcp://") || url.starts_with("tls://")) && url.len() <= 256;
     if body.master_url.as_ref().is_some_and(|url| !place(url)) {
@@ -67,13 +67,13 @@ pub(crate) fn register_master(app: &AppId, body: RegisterMaster) -> Result<(Atte
 }
 
 /// Converts a master's heartbeat, without the rows of the job.
-pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::Call, Problem> {
+pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, ProblemDetails> {
     of_app(&body.attempt.app, app)?;
     few("asks", body.asks.len())?;
     few("requests to drop", body.drop.len())?;
     few("containers to release", body.release.len())?;
-    let asks: Result<Vec<core::ask::Ask>, Problem> = body.asks.into_iter().map(ask).collect();
-    Ok(core::Call::Sync(Box::new(core::Sync {
+    let asks: Result<Vec<core::ask::ContainerRequest>, ProblemDetails> = body.asks.into_iter().map(ask).collect();
+    Ok(core::ClusterCall::Sync(Box::new(core::MasterHeartbeat {
         attempt: body.attempt,
         epoch: body.epoch,
         ack: body.ack,
@@ -84,11 +84,11 @@ pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::Call, Problem>
 }
 
 /// Converts one container request.
-pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
+pub(crate) fn ask(ask: PlacementRequest) -> Result<core::ask::ContainerRequest, ProblemDetails> {
     check_ask(&ask)?;
     check_launch(&ask.launch)?;
     few("nodes in one request", ask.avoid_nodes.len().max(ask.nodes.len()))?;
-    Ok(core::ask::Ask {
+    Ok(core::ask::ContainerRequest {
         request: ask.request,
         resource: ask.resource,
         count: ask.count,
@@ -101,18 +101,18 @@ pub(crate) fn ask(ask: Ask) -> Result<core::ask::Ask, Problem> {
     })
 }
 
-fn placement(wire: am::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) -> core::ask::Placement {
+fn placement(wire: am::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) -> core::ask::PlacementRules {
     let am::Placement { racks, avoid_racks, prefer_nodes, prefer_racks, relax, labels, attributes, tolerate, apart, spread } =
         wire;
     let relax = match relax {
-        am::Relax::AtOnce => core::ask::Relax::AtOnce,
-        am::Relax::After { ms } => core::ask::Relax::After(Duration::from_millis(ms)),
-        am::Relax::Never => core::ask::Relax::Never,
+        am::RelaxationPolicy::AtOnce => core::ask::RelaxPolicy::AtOnce,
+        am::RelaxationPolicy::After { ms } => core::ask::RelaxPolicy::After(Duration::from_millis(ms)),
+        am::RelaxationPolicy::Never => core::ask::RelaxPolicy::Never,
     };
     let attributes = attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect();
-    let apart = apart.map(|a| core::ask::Apart { from: a.from, level: level(a.level) });
+    let apart = apart.map(|a| core::ask::AntiAffinity { from: a.from, level: level(a.level) });
     let spread = spread.map(level);
-    core::ask::Placement {
+    core::ask::PlacementRules {
         nodes,
         racks,
         avoid_nodes,
@@ -128,27 +128,27 @@ fn placement(wire: am::Placement, nodes: Vec<NodeId>, avoid_nodes: Vec<NodeId>) 
     }
 }
 
-fn compare(wanted: am::Match) -> core::ask::Match {
+fn compare(wanted: am::AttributeMatch) -> core::ask::AttributeCondition {
     match wanted {
-        am::Match::Exists => core::ask::Match::Exists,
-        am::Match::Absent => core::ask::Match::Absent,
-        am::Match::OneOf(values) => core::ask::Match::OneOf(values),
-        am::Match::NoneOf(values) => core::ask::Match::NoneOf(values),
+        am::AttributeMatch::Exists => core::ask::AttributeCondition::Exists,
+        am::AttributeMatch::Absent => core::ask::AttributeCondition::Absent,
+        am::AttributeMatch::OneOf(values) => core::ask::AttributeCondition::OneOf(values),
+        am::AttributeMatch::NoneOf(values) => core::ask::AttributeCondition::NoneOf(values),
     }
 }
 
-fn level(level: am::Level) -> core::ask::Level {
+fn level(level: am::PlacementLevel) -> core::ask::PlacementScope {
     match level {
-        am::Level::Node => core::ask::Level::Node,
-        am::Level::Rack => core::ask::Level::Rack,
+        am::PlacementLevel::Node => core::ask::PlacementScope::Node,
+        am::PlacementLevel::Rack => core::ask::PlacementScope::Rack,
     }
 }
 
 /// Converts the end of a master.
-pub(crate) fn finish(app: &AppId, body: FinishApp) -> Result<core::Call, Problem> {
+pub(crate) fn finish(app: &AppId, body: FinishApp) -> Result<core::ClusterCall, ProblemDetails> {
     of_app(&body.attempt.app, app)?;
     let outcome = if body.succeeded { core::Outcome::Succeeded } else { core::Outcome::Failed };
-    Ok(core::Call::Finish { attempt: body.attempt, outcome, diagnostics: cut(body.diagnostics, 16 << 10) })
+    Ok(core::ClusterCall::Finish { attempt: body.attempt, outcome, diagnostics: cut(body.diagnostics, 16 << 10) })
 }
 
 /// Truncates a text to at most `most` bytes, between two characters.
@@ -162,14 +162,14 @@ pub(crate) fn cut(mut text: String, most: usize) -> String {
 }
 
 /// Converts the registration of a node.
-pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Call, Problem> {
+pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::ClusterCall, ProblemDetails> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
     if !(body.url.starts_with("http://") || body.url.starts_with("https://")) || body.url.len() > 256 {
         return Err(bad("url must begin with http:// or https:// and have at most 256 characters".into()));
     }
     own(&node, &body.exits)?;
-    let facts = core::Registration {
+    let facts = core::NodeRegistration {
         offers: body.offers,
         enforcer: body.enforcer,
         url: body.url,
@@ -181,23 +181,23 @@ pub(crate) fn register_node(node: NodeId, body: RegisterNode) -> Result<core::Ca
         serial: body.serial,
         unattributed: unattributed(body.unattributed, body.left_by),
     };
-    Ok(core::Call::RegisterNode { node, facts: Box::new(facts) })
+    Ok(core::ClusterCall::RegisterNode { node, facts: Box::new(facts) })
 }
 
 /// Converts the unattributed memory of a node. Names are bounded, because they are shown.
-fn unattributed(memory: Bytes, left_by: Vec<LeftBy>) -> Unattributed {
-    let left_by = left_by.into_iter().take(MAX_OWNERS).map(|owner| LeftBy { name: cut(owner.name, 256), ..owner });
+fn unattributed(memory: Bytes, left_by: Vec<LeftoverOwner>) -> Unattributed {
+    let left_by = left_by.into_iter().take(MAX_OWNERS).map(|owner| LeftoverOwner { name: cut(owner.name, 256), ..owner });
     Unattributed { memory, left_by: left_by.collect() }
 }
 
-fn traits(wire: NodeTraits) -> core::Traits {
+fn traits(wire: NodeTraits) -> core::NodeProperties {
     let NodeTraits { rack, labels, exclusive, attributes, taints } = wire;
     let exclusive = if exclusive { core::Exclusive::Yes } else { core::Exclusive::No };
-    core::Traits { rack, labels, exclusive, attributes, taints }
+    core::NodeProperties { rack, labels, exclusive, attributes, taints }
 }
 
 /// Converts an operator's settings of a node.
-pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, Problem> {
+pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, ProblemDetails> {
     let TagNode { cordon, reason, labels, attributes, taints } = body;
     let cordon = match (cordon, reason) {
         (Some(true), reason) => Some(core::Cordon::On(cut(reason.unwrap_or_default(), 1024))),
@@ -216,11 +216,11 @@ pub(crate) fn tag(body: TagNode) -> Result<core::TagChange, Problem> {
 }
 
 /// Converts a node's heartbeat.
-pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::Report>, Problem> {
+pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::NodeHeartbeat>, ProblemDetails> {
     few("containers", body.containers.len())?;
     few("exits", body.exits.len())?;
     own(node, &body.exits)?;
-    Ok(Box::new(core::Report {
+    Ok(Box::new(core::NodeHeartbeat {
         epoch: body.epoch,
         seen: body.containers.into_iter().map(seen).collect(),
         exits: body.exits,
@@ -230,29 +230,29 @@ pub(crate) fn report(node: &NodeId, body: NodeReport) -> Result<Box<core::Report
     }))
 }
 
-fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), Problem> {
+fn own(node: &NodeId, exits: &[headroom_types::ExitReport]) -> Result<(), ProblemDetails> {
     match exits.iter().find(|exit| exit.node != *node) {
         Some(exit) => Err(bad(format!("the exit of {} is of node {}, and the address names {node}", exit.container, exit.node))),
         None => Ok(()),
     }
 }
 
-fn health(health: Health) -> core::Health {
+fn health(health: NodeHealthState) -> core::NodeHealth {
     match health {
-        Health::Healthy => core::Health::Healthy,
-        Health::Unhealthy { reason } => core::Health::Unhealthy { reason: cut(reason, 1024) },
+        NodeHealthState::Healthy => core::NodeHealth::Healthy,
+        NodeHealthState::Unhealthy { reason } => core::NodeHealth::Unhealthy { reason: cut(reason, 1024) },
     }
 }
 
-fn seen(observed: Observed) -> core::Seen {
+fn seen(observed: ObservedContainer) -> core::ReportedContainer {
     let phase = match observed.phase {
-        Phase::Preparing => core::Phase::Preparing,
-        Phase::Starting => core::Phase::Starting,
-        Phase::Running => core::Phase::Running,
-        Phase::Stopping => core::Phase::Stopping,
-        Phase::Exited => core::Phase::Exited,
+        NodeContainerPhase::Preparing => core::ContainerPhase::Preparing,
+        NodeContainerPhase::Starting => core::ContainerPhase::Starting,
+        NodeContainerPhase::Running => core::ContainerPhase::Running,
+        NodeContainerPhase::Stopping => core::ContainerPhase::Stopping,
+        NodeContainerPhase::Exited => core::ContainerPhase::Exited,
     };
-    core::Seen {
+    core::ReportedContainer {
         container: observed.container,
         request: observed.request,
         attempt: observed.attempt,
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_submission_without_a_queue_goes_to_the_default_one() {
         let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
-        let core::Call::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else { panic!("submit") };
+        let core::ClusterCall::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else { panic!("submit") };
         assert_eq!((new.queue.as_str(), new.user.as_str()), ("root.default", "unknown"));
     }
 }

@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headroom_rm_core::{Answer, Answered, Call, Refusal, Report, Update};
-use headroom_rm_store::SavedAnswer;
+use headroom_rm_core::{CallAnswer, CallResult, ClusterCall, CallRefusal, NodeHeartbeat, MasterUpdate};
+use headroom_rm_store::SavedResponse;
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick};
-use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, WhyPending};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::apps::{AppView, AttemptView, ContainerView, PendingExplanation};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobPatch;
-use headroom_wire::v1::nodes::{Desired, NodeView};
+use headroom_wire::v1::nodes::{DesiredStateLine, NodeView};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::access::{Ruled, Wish};
+use crate::access::{AccessChangeResult, AccessChange};
 use crate::clock::Clock;
 use crate::http::errors::with_nearest;
-use crate::inbox::{Lines, Sign};
-use crate::profiles::{Change, Decided};
+use crate::inbox::{InputSenders, QueuedHeartbeat};
+use crate::profiles::{ProfileChange, Decided};
 use crate::view::View;
 use crate::{facts, outgoing};
 
@@ -35,15 +35,15 @@ const RECOVERY: Duration = Duration::from_secs(6);
 
 /// Inputs of the main loop.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum LoopInput {
     /// A call of the core, with rows of a job.
     Call {
         /// The call.
-        what: Box<Call>,
+        what: Box<ClusterCall>,
         /// Merged when the core accepts the call.
         job: Option<Box<(AppId, JobPatch)>>,
         /// Receives the result, once it is durable.
-        reply: oneshot::Sender<Answered>,
+        reply: oneshot::Sender<CallResult>,
     },
     /// A node opens the stream of its desired state.
     WatchNode {
@@ -52,7 +52,7 @@ pub(crate) enum Input {
         /// Epoch with which the node registered.
         epoch: Epoch,
         /// Receives the stream.
-        reply: oneshot::Sender<Result<mpsc::Receiver<Desired>, Refusal>>,
+        reply: oneshot::Sender<Result<mpsc::Receiver<DesiredStateLine>, CallRefusal>>,
     },
     /// A master opens its stream of updates.
     WatchApp {
@@ -63,12 +63,12 @@ pub(crate) enum Input {
         /// Cursor of the last update that the master has.
         cursor: u64,
         /// Receives the stream.
-        reply: oneshot::Sender<Result<mpsc::Receiver<Vec<Update>>, Problem>>,
+        reply: oneshot::Sender<Result<mpsc::Receiver<Vec<MasterUpdate>>, ProblemDetails>>,
     },
     /// Stores the response to a call with an idempotency key, and removes unused keys.
     Keep {
         /// Response, stored before the caller receives it.
-        answer: Box<SavedAnswer>,
+        answer: Box<SavedResponse>,
         /// Keys to remove.
         gone: Vec<String>,
         /// Notified when the change is durable.
@@ -77,26 +77,26 @@ pub(crate) enum Input {
     /// Changes or deletes a profile of the cluster.
     Profile {
         /// The change.
-        change: Box<Change>,
+        change: Box<ProfileChange>,
         /// Receives the result, once it is durable.
         reply: oneshot::Sender<Decided>,
     },
     /// Changes tokens, policies or shares.
     Access {
         /// The change.
-        wish: Box<Wish>,
+        wish: Box<AccessChange>,
         /// Receives the result, once it is durable.
-        reply: oneshot::Sender<Ruled>,
+        reply: oneshot::Sender<AccessChangeResult>,
     },
     /// A query.
-    Query(Query),
+    Query(ClusterQuery),
     /// Saves the state, closes all streams and ends.
     Stop,
 }
 
 /// Queries about the cluster in its state after the batch.
 #[derive(Debug)]
-pub(crate) enum Query {
+pub(crate) enum ClusterQuery {
     /// Publishes a new view.
     Refresh,
     /// Checks only that the main loop runs.
@@ -106,21 +106,21 @@ pub(crate) enum Query {
     /// One application, without a new view.
     App(AppId, oneshot::Sender<Option<AppView>>),
     /// A report with data that the view lacks.
-    Facts(facts::Question),
+    Facts(facts::ReportQuery),
     /// Reasons why requests wait.
-    Why(AppId, oneshot::Sender<Option<Vec<WhyPending>>>),
+    Why(AppId, oneshot::Sender<Option<Vec<PendingExplanation>>>),
     /// The requests of an application.
-    Requests(AppId, oneshot::Sender<Option<Vec<Ask>>>),
+    Requests(AppId, oneshot::Sender<Option<Vec<PlacementRequest>>>),
     /// Containers, including ended ones.
-    Containers(Box<Wanted>, oneshot::Sender<Vec<ContainerView>>),
+    Containers(Box<ContainerFilter>, oneshot::Sender<Vec<ContainerView>>),
     /// Application attempts.
     Attempts(AppId, oneshot::Sender<Vec<AttemptView>>),
     /// One container.
     Container(ContainerId, oneshot::Sender<Option<ContainerView>>),
     /// Containers on these nodes, at most [`HELD`] for each.
-    Held(Vec<NodeId>, oneshot::Sender<Vec<(NodeId, Vec<Held>)>>),
+    Held(Vec<NodeId>, oneshot::Sender<Vec<(NodeId, Vec<HeldContainer>)>>),
     /// Waiting requests of one application or of all, longest wait first, up to a maximum number.
-    Waits(Option<AppId>, usize, oneshot::Sender<Vec<Waits>>),
+    Waits(Option<AppId>, usize, oneshot::Sender<Vec<WaitingRequest>>),
 }
 
 /// Maximum number of containers for each node.
@@ -128,7 +128,7 @@ pub(crate) const HELD: usize = 256;
 
 /// A container on its node.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldContainer {
     /// View of the container.
     pub(crate) view: ContainerView,
     /// Heap budget, if declared. Bytes.
@@ -137,7 +137,7 @@ pub(crate) struct Held {
 
 /// A waiting request.
 #[derive(Clone, Debug)]
-pub(crate) struct Waits {
+pub(crate) struct WaitingRequest {
     /// The application.
     pub(crate) app: AppId,
     /// The request.
@@ -156,7 +156,7 @@ pub(crate) struct Waits {
 
 /// Selection of containers.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ContainerFilter {
     /// Application.
     pub(crate) app: Option<AppId>,
     /// Node.
@@ -232,24 +232,24 @@ impl Published {
 /// Handle with which handlers send inputs to the main loop.
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
-    lines: Lines,
+    lines: InputSenders,
     published: Arc<Published>,
     clock: Clock,
 }
 
 impl Handle {
-    pub(crate) fn new(lines: Lines, published: Arc<Published>, clock: Clock) -> Self {
+    pub(crate) fn new(lines: InputSenders, published: Arc<Published>, clock: Clock) -> Self {
         Handle { lines, published, clock }
     }
 
     /// Makes a call of the core.
-    pub(crate) async fn call(&self, what: Call) -> Result<Answer, Problem> {
+    pub(crate) async fn call(&self, what: ClusterCall) -> Result<CallAnswer, ProblemDetails> {
         self.call_with(what, None).await
     }
 
     /// Makes a call of the core, with rows of a job.
-    pub(crate) async fn call_with(&self, what: Call, job: Option<(AppId, JobPatch)>) -> Result<Answer, Problem> {
-        let answer = self.ask(|reply| Input::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
+    pub(crate) async fn call_with(&self, what: ClusterCall, job: Option<(AppId, JobPatch)>) -> Result<CallAnswer, ProblemDetails> {
+        let answer = self.ask(|reply| LoopInput::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
         match answer {
             Ok(answer) => Ok(answer),
             Err(refusal) => Err(self.refused(&refusal).await),
@@ -257,9 +257,9 @@ impl Handle {
     }
 
     /// Problem for a refusal. For an object that does not exist, it suggests the most similar name.
-    pub(crate) async fn refused(&self, refusal: &Refusal) -> Problem {
+    pub(crate) async fn refused(&self, refusal: &CallRefusal) -> ProblemDetails {
         let problem = outgoing::problem(refusal);
-        if problem.code != Code::HR0404 {
+        if problem.code != ErrorCode::HR0404 {
             return problem;
         }
         match self.view().await {
@@ -269,10 +269,10 @@ impl Handle {
     }
 
     /// Sends a node's heartbeat, through its own queue.
-    pub(crate) async fn report(&self, node: NodeId, report: Box<Report>) -> Result<Answer, Problem> {
+    pub(crate) async fn report(&self, node: NodeId, report: Box<NodeHeartbeat>) -> Result<CallAnswer, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
-        let input = Input::Call { what: Box::new(Call::Report { node, report }), job: None, reply };
-        let sign = Sign { input, arrived: self.clock.now() };
+        let input = LoopInput::Call { what: Box::new(ClusterCall::Report { node, report }), job: None, reply };
+        let sign = QueuedHeartbeat { input, arrived: self.clock.now() };
         let whole = async {
             self.lines.signs.send(sign).await.map_err(|_| ending())?;
             answer.await.map_err(|_| ending())
@@ -284,17 +284,17 @@ impl Handle {
     /// Registers a master. After a restart, the resource manager knows the master's containers only
     /// when all nodes have registered again. The call waits for that instead of being refused,
     /// because the retries of a master become slower and slower.
-    pub(crate) async fn register_master(&self, attempt: AttemptId, url: Option<String>) -> Result<Answer, Problem> {
+    pub(crate) async fn register_master(&self, attempt: AttemptId, url: Option<String>) -> Result<CallAnswer, ProblemDetails> {
         let mut recovered = self.published.recovered.subscribe();
         let until = tokio::time::Instant::now() + RECOVERY;
         loop {
-            let what = Call::RegisterMaster { attempt: attempt.clone(), url: url.clone() };
-            let answer: Answered = self.ask(|reply| Input::Call { what: Box::new(what), job: None, reply }).await?;
+            let what = ClusterCall::RegisterMaster { attempt: attempt.clone(), url: url.clone() };
+            let answer: CallResult = self.ask(|reply| LoopInput::Call { what: Box::new(what), job: None, reply }).await?;
             let refusal = match answer {
                 Ok(answer) => return Ok(answer),
                 Err(refusal) => refusal,
             };
-            let early = matches!(refusal, Refusal::Recovering(_));
+            let early = matches!(refusal, CallRefusal::Recovering(_));
             let waited = early && matches!(tokio::time::timeout_at(until, recovered.wait_for(|r| *r)).await, Ok(Ok(_)));
             if !waited {
                 return Err(outgoing::problem(&refusal));
@@ -303,18 +303,18 @@ impl Handle {
     }
 
     /// Stores a response with its idempotency key. Returns when it is durable.
-    pub(crate) async fn keep(&self, answer: SavedAnswer, gone: Vec<String>) -> Result<(), Problem> {
-        self.ask(|reply| Input::Keep { answer: Box::new(answer), gone, reply }).await
+    pub(crate) async fn keep(&self, answer: SavedResponse, gone: Vec<String>) -> Result<(), ProblemDetails> {
+        self.ask(|reply| LoopInput::Keep { answer: Box::new(answer), gone, reply }).await
     }
 
     /// Checks that the main loop runs.
-    pub(crate) async fn turns(&self) -> Result<(), Problem> {
-        self.ask(|reply| Input::Query(Query::Turn(reply))).await
+    pub(crate) async fn turns(&self) -> Result<(), ProblemDetails> {
+        self.ask(|reply| LoopInput::Query(ClusterQuery::Turn(reply))).await
     }
 
     /// One node, with the time of its last heartbeat.
-    pub(crate) async fn node(&self, node: &NodeId) -> Result<Option<(NodeView, Tick)>, Problem> {
-        self.ask(|reply| Input::Query(Query::Node(node.clone(), reply))).await
+    pub(crate) async fn node(&self, node: &NodeId) -> Result<Option<(NodeView, Tick)>, ProblemDetails> {
+        self.ask(|reply| LoopInput::Query(ClusterQuery::Node(node.clone(), reply))).await
     }
 
     /// Last published view, however old; for its index.
@@ -323,7 +323,7 @@ impl Handle {
     }
 
     /// Sends an input and waits for its result.
-    pub(crate) async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> Input) -> Result<T, Problem> {
+    pub(crate) async fn ask<T>(&self, input: impl FnOnce(oneshot::Sender<T>) -> LoopInput) -> Result<T, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
         let whole = async {
             self.lines.calls.send(input(reply)).await.map_err(|_| ending())?;
@@ -333,14 +333,14 @@ impl Handle {
     }
 
     /// Current view: not older than any result that was sent before.
-    pub(crate) async fn view(&self) -> Result<Arc<View>, Problem> {
+    pub(crate) async fn view(&self) -> Result<Arc<View>, ProblemDetails> {
         if let Some(view) = self.published.fresh() {
             return Ok(view);
         }
         let wanted = self.published.batches.load(Ordering::Acquire);
         let mut views = self.published.view.subscribe();
         let whole = async {
-            self.lines.calls.send(Input::Query(Query::Refresh)).await.map_err(|_| ending())?;
+            self.lines.calls.send(LoopInput::Query(ClusterQuery::Refresh)).await.map_err(|_| ending())?;
             let view = views.wait_for(|view| view.batch >= wanted).await.map_err(|_| ending())?;
             Ok(view.clone())
         };
@@ -359,15 +359,15 @@ impl Handle {
 
     /// Orders the main loop to stop. Returns `false` if it has ended.
     pub(crate) async fn stop(&self) -> bool {
-        self.lines.calls.send(Input::Stop).await.is_ok()
+        self.lines.calls.send(LoopInput::Stop).await.is_ok()
     }
 }
 
-fn ending() -> Problem {
-    Problem::new(Code::HR0503, "the resource manager is ending").hint("try again in a moment")
+fn ending() -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0503, "the resource manager is ending").hint("try again in a moment")
 }
 
-fn late() -> Problem {
-    Problem::new(Code::HR0503, format!("the resource manager did not get to it within {} s", PATIENCE.as_secs()))
+fn late() -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0503, format!("the resource manager did not get to it within {} s", PATIENCE.as_secs()))
         .hint("whether it was done is not known; the same call may be sent again")
 }

@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use headroom_config::Cardinality;
-use headroom_telemetry::Page;
+use headroom_config::MetricsGranularity;
+use headroom_telemetry::MetricsPage;
 use headroom_telemetry::names::AM_TASKS;
 use headroom_types::{AppId, Name, Reason, TaskId, UnixMillis};
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::events::LoggedEvent;
 use headroom_wire::v1::job::{AttemptRow, JobEvent, JobPatch, JobTotals, JobView, TaskRow};
 
 use crate::incoming::cut;
-use crate::tally::Tallies;
+use crate::tally::AttemptMetrics;
 
 /// Limit on rows of one application.
 const MAX_ROWS: usize = 50_000;
@@ -28,10 +28,10 @@ const MAX_TAIL: usize = 4096;
 
 /// Task rows of all live applications.
 #[derive(Debug)]
-pub(crate) struct Jobs {
+pub(crate) struct JobRowStore {
     apps: Mutex<BTreeMap<AppId, Rows>>,
     /// Lock order: before `apps`.
-    tallies: Mutex<Tallies>,
+    tallies: Mutex<AttemptMetrics>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,30 +57,30 @@ pub(crate) struct Snapshot {
 
 /// Whether a patch may create the rows of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum RowCreation {
     /// Any patch may.
     Allowed,
     /// Only a full patch may: an earlier state is already in the store.
     WithAllRows,
 }
 
-impl Jobs {
+impl JobRowStore {
     /// Creates an empty state at the start of this incarnation; `fine` is the granularity of its
     /// metrics.
-    pub(crate) fn new(now: UnixMillis, fine: Cardinality) -> Self {
-        Jobs { apps: Mutex::default(), tallies: Mutex::new(Tallies::new(now, fine)) }
+    pub(crate) fn new(now: UnixMillis, fine: MetricsGranularity) -> Self {
+        JobRowStore { apps: Mutex::default(), tallies: Mutex::new(AttemptMetrics::new(now, fine)) }
     }
 
     /// Merges changed rows and returns the events of the patch. The second value is `false` if the
     /// rows were refused.
-    pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: Start) -> (Vec<Event>, bool) {
+    pub(crate) fn merge(&self, app: &AppId, patch: JobPatch, start: RowCreation) -> (Vec<LoggedEvent>, bool) {
         let JobPatch { full, totals, tasks, folded, events } = patch;
         let mut tallies = self.tallies();
         let given_up = |e: &&JobEvent| e.reason == Reason::EscalationExhausted.as_str();
         events.iter().filter(given_up).for_each(|e| tallies.exhausted(app, &e.object));
         let events = events.into_iter().map(|e| event(app, e)).collect();
         let mut apps = self.apps();
-        if !full && start == Start::WithAllRows && !apps.contains_key(app) {
+        if !full && start == RowCreation::WithAllRows && !apps.contains_key(app) {
             return (events, false);
         }
         let rows = apps.entry(app.clone()).or_default();
@@ -136,7 +136,7 @@ impl Jobs {
     }
 
     /// Adds the metrics of tasks and attempts to the page.
-    pub(crate) fn put(&self, page: &mut Page) {
+    pub(crate) fn put(&self, page: &mut MetricsPage) {
         for state in ["pending", "running", "done", "failed"] {
             page.count(&AM_TASKS, &["", state], 0);
         }
@@ -152,7 +152,7 @@ impl Jobs {
         tallies.put(page);
     }
 
-    fn tallies(&self) -> MutexGuard<'_, Tallies> {
+    fn tallies(&self) -> MutexGuard<'_, AttemptMetrics> {
         // See `apps`.
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,10 +235,10 @@ fn bounded(mut row: TaskRow) -> TaskRow {
     row
 }
 
-fn event(app: &AppId, event: JobEvent) -> Event {
+fn event(app: &AppId, event: JobEvent) -> LoggedEvent {
     let JobEvent { time, level, reason, object, message } = event;
     let (reason, object, message) = (cut(reason, 64), cut(object, 256), cut(message, MAX_TEXT));
-    Event { index: 0, time, level, reason, object, app: Some(app.clone()), node: None, message }
+    LoggedEvent { index: 0, time, level, reason, object, app: Some(app.clone()), node: None, message }
 }
 
 #[cfg(test)]
@@ -292,16 +292,16 @@ mod tests {
     fn patch(full: bool, tasks: Vec<TaskRow>) -> JobPatch {
         JobPatch { full, tasks, ..JobPatch::default() }
     }
-    fn tasks(jobs: &Jobs) -> Vec<String> {
+    fn tasks(jobs: &JobRowStore) -> Vec<String> {
         jobs.snapshot(&app()).expect("rows").view().tasks.iter().map(|t| t.task.to_string()).collect()
     }
 
     #[test]
     fn a_row_that_is_only_counted_does_not_come_back_until_all_rows_are_sent() {
-        let jobs = Jobs::new(UnixMillis(0), Cardinality::Job);
+        let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Job);
         let send = |full, tasks: Vec<TaskRow>, folded: &[&str]| {
             let folded = folded.iter().map(|id| id.parse().expect("id")).collect();
-            jobs.merge(&app(), JobPatch { folded, ..patch(full, tasks) }, Start::Allowed);
+            jobs.merge(&app(), JobPatch { folded, ..patch(full, tasks) }, RowCreation::Allowed);
             jobs.snapshot(&app()).expect("rows").rows().map(|t| t.task.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(send(true, vec![row("map/1", 1, 0), row("map/2", 1, 0)], &["map/2"]), ["map/1"]);
@@ -311,21 +311,21 @@ mod tests {
 
     #[test]
     fn rows_are_merged_and_a_full_patch_replaces_all() {
-        let jobs = Jobs::new(UnixMillis(0), Cardinality::Profile);
-        jobs.merge(&app(), patch(true, vec![row("map/10", 1, 0), row("map/2", 1, 0)]), Start::Allowed);
-        jobs.merge(&app(), patch(false, vec![row("reduce/0", 1, 0), row("map/2", 2, 0)]), Start::Allowed);
+        let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
+        jobs.merge(&app(), patch(true, vec![row("map/10", 1, 0), row("map/2", 1, 0)]), RowCreation::Allowed);
+        jobs.merge(&app(), patch(false, vec![row("reduce/0", 1, 0), row("map/2", 2, 0)]), RowCreation::Allowed);
         assert_eq!(tasks(&jobs), ["map/2", "map/10", "reduce/0"]);
         assert_eq!(jobs.snapshot(&app()).expect("rows").view().tasks[0].attempts.len(), 2);
-        jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), Start::Allowed);
+        jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), RowCreation::Allowed);
         assert_eq!(tasks(&jobs), ["map/3"]);
     }
 
     #[test]
     fn a_part_does_not_replace_what_the_store_has() {
-        let jobs = Jobs::new(UnixMillis(0), Cardinality::Profile);
-        assert!(!jobs.merge(&app(), patch(false, vec![row("map/3", 1, 0)]), Start::WithAllRows).1);
+        let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
+        assert!(!jobs.merge(&app(), patch(false, vec![row("map/3", 1, 0)]), RowCreation::WithAllRows).1);
         assert!(jobs.snapshot(&app()).is_none());
-        assert!(jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), Start::WithAllRows).1);
+        assert!(jobs.merge(&app(), patch(true, vec![row("map/3", 1, 0)]), RowCreation::WithAllRows).1);
     }
 
     #[test]
@@ -338,9 +338,9 @@ mod tests {
 
     #[test]
     fn a_document_is_cut_down_to_its_bound() {
-        let jobs = Jobs::new(UnixMillis(0), Cardinality::Profile);
+        let jobs = JobRowStore::new(UnixMillis(0), MetricsGranularity::Profile);
         let rows = (0..200).map(|n| row(&format!("map/{n}"), if n == 7 { 2 } else { 1 }, 1000)).collect();
-        jobs.merge(&app(), patch(true, rows), Start::Allowed);
+        jobs.merge(&app(), patch(true, rows), RowCreation::Allowed);
         let snapshot = jobs.snapshot(&app()).expect("rows");
         let read = |most: usize| -> JobView {
             let text = snapshot.encode(most);

@@ -44,8 +44,8 @@ mod starving;
 mod tally;
 mod view;
 
-pub use headroom_config::Limits;
+pub use headroom_config::CallerLimits;
 pub use http::description;
-pub use options::{Args, Options};
-pub use reload::By;
-pub use start::{Running, start, start_for};
+pub use options::{Args, ManagerOptions};
+pub use reload::ReloadOrigin;
+pub use start::{RunningManager, start, start_for};

@@ -9,12 +9,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 use headroom_config::{LogLevel, render};
-use headroom_resourcemanager::operator::{self, Wish};
-use headroom_resourcemanager::{Args, By, Options, Running, start_for};
-use headroom_telemetry::log::{self, Level};
-use headroom_transport::attached::Parent;
+use headroom_resourcemanager::operator::{self, OperatorRequest};
+use headroom_resourcemanager::{Args, ReloadOrigin, ManagerOptions, RunningManager, start_for};
+use headroom_telemetry::log::{self, LogLevelHandle};
+use headroom_transport::attached::ParentProcess;
 use headroom_wire::v1::attached::{ManagerReady, StartReport};
-use headroom_wire::v1::operator::{LogView, Reloaded};
+use headroom_wire::v1::operator::{LogLevelView, ReloadResult};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Reports of ten thousand nodes allocate buffers of a few KiB on every thread. The system
@@ -29,7 +29,7 @@ const BAD_CONFIG: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let options = match Options::read(&args) {
+    let options = match ManagerOptions::read(&args) {
         Ok(options) => options,
         Err(problems) => {
             say(render(&problems).trim_end());
@@ -50,15 +50,15 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<ExitCode> {
+async fn run(options: ManagerOptions, args: &Args, level: &LogLevelHandle) -> anyhow::Result<ExitCode> {
     let listener = |kind| signal(kind).context("signals cannot be waited for");
     let (mut terminate, mut interrupt, mut hangup) =
         (listener(SignalKind::terminate())?, listener(SignalKind::interrupt())?, listener(SignalKind::hangup())?);
-    let mut desk = Desk { args, level, says: options.log };
+    let mut desk = ProcessControl { args, level, says: options.log };
     let (operator, mut wishes) = operator::line();
     let started = start_for(options, Some(operator)).await;
     let mut parent =
-        if args.attached { Parent::told(&report(&started)?).context("the start cannot be reported")? } else { Parent::nobody() };
+        if args.attached { ParentProcess::told(&report(&started)?).context("the start cannot be reported")? } else { ParentProcess::nobody() };
     let mut running = match started {
         Ok(running) => running,
         Err(_) if args.attached => return Ok(ExitCode::from(FAILED)),
@@ -72,7 +72,7 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<Exi
             _ = interrupt.recv() => break,
             _ = hangup.recv() => {
                 // The result of a reload by signal is in the log.
-                let _ = desk.reload(&mut running, By::Signal).await;
+                let _ = desk.reload(&mut running, ReloadOrigin::Signal).await;
             }
             Some(wish) = wishes.recv() => desk.grant(&mut running, wish).await,
         }
@@ -82,7 +82,7 @@ async fn run(options: Options, args: &Args, level: &Level) -> anyhow::Result<Exi
 }
 
 /// Start report as one line, for the parent process.
-fn report(started: &anyhow::Result<Running>) -> serde_json::Result<String> {
+fn report(started: &anyhow::Result<RunningManager>) -> serde_json::Result<String> {
     serde_json::to_string(&match started {
         Ok(running) => StartReport::Ready(ManagerReady { url: running.url.clone() }),
         Err(error) => StartReport::Failed { error: format!("{error:#}"), address_in_use: error.chain().any(is_address_in_use) },
@@ -94,32 +94,32 @@ fn is_address_in_use(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// State of the process: its arguments and its log level.
-struct Desk<'a> {
+struct ProcessControl<'a> {
     args: &'a Args,
-    level: &'a Level,
+    level: &'a LogLevelHandle,
     /// Current log level, until the next reload.
     says: LogLevel,
 }
 
-impl Desk<'_> {
-    async fn grant(&mut self, running: &mut Running, wish: Wish) {
+impl ProcessControl<'_> {
+    async fn grant(&mut self, running: &mut RunningManager, wish: OperatorRequest) {
         // The caller may have dropped its receiver.
         match wish {
-            Wish::Reload(reply) => {
-                let _ = reply.send(self.reload(running, By::Call).await);
+            OperatorRequest::Reload(reply) => {
+                let _ = reply.send(self.reload(running, ReloadOrigin::Call).await);
             }
-            Wish::Log(level, reply) => {
+            OperatorRequest::Log(level, reply) => {
                 if let Some(level) = level {
                     self.say(level);
                 }
                 let by_environment = !self.level.is_free();
-                let _ = reply.send(LogView { level: self.says, configured: running.log(), by_environment });
+                let _ = reply.send(LogLevelView { level: self.says, configured: running.log(), by_environment });
             }
         }
     }
 
-    async fn reload(&mut self, running: &mut Running, by: By) -> Result<Reloaded, String> {
-        let reloaded = running.reload(Options::read(self.args), by).await?;
+    async fn reload(&mut self, running: &mut RunningManager, by: ReloadOrigin) -> Result<ReloadResult, String> {
+        let reloaded = running.reload(ManagerOptions::read(self.args), by).await?;
         self.say(running.log());
         Ok(reloaded)
     }

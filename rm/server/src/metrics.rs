@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use headroom_telemetry::histogram::{LONG, SHORT};
-use headroom_telemetry::{Histogram, Turned};
+use headroom_telemetry::{Histogram, RejectedConnections};
 use headroom_types::QueuePath;
 
 pub(crate) use calls::Calls;
@@ -61,7 +61,7 @@ pub(crate) struct Counters {
     /// Number of event readers that were disconnected or started too late.
     pub(crate) dropped: AtomicU64,
     /// Rejected connections.
-    pub(crate) turned: Arc<Turned>,
+    pub(crate) turned: Arc<RejectedConnections>,
     /// Counters by queue. The main loop writes them, once for each decision.
     queues: Mutex<BTreeMap<QueuePath, Arc<OfQueue>>>,
 }

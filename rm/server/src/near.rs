@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use headroom_types::{Bytes, ContainerId, NodeId, Reason, UnixMillis};
-use headroom_wire::v1::events::{Event, EventLevel};
-use headroom_wire::v1::nodes::{Observed, Phase};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::nodes::{ObservedContainer, NodeContainerPhase};
 
 /// Share of the limit from which a container gets a warning; page cache does not count. Percent.
 const NEAR: u64 = 90;
@@ -15,27 +15,27 @@ const MOST: usize = 10_000;
 
 /// Containers whose warning was reported.
 #[derive(Debug, Default)]
-pub(crate) struct Near {
+pub(crate) struct LimitWarnings {
     told: Mutex<BTreeSet<ContainerId>>,
 }
 
 /// A container near its limit, with its use and its limit.
-pub(crate) type Found = (ContainerId, Bytes, Bytes);
+pub(crate) type NearLimitContainer = (ContainerId, Bytes, Bytes);
 
 /// Containers of a report that are near their limit. Takes no lock, because mostly there is none.
-pub(crate) fn those_in(containers: &[Observed]) -> Vec<Found> {
+pub(crate) fn those_in(containers: &[ObservedContainer]) -> Vec<NearLimitContainer> {
     // A use above the limit was measured before the limit was lowered, so it does not show the
     // current use.
-    let near = |c: &&Observed| {
+    let near = |c: &&ObservedContainer| {
         let limit = c.resource.memory;
-        c.phase == Phase::Running && c.anon.is_some_and(|a| a >= limit.mul_ratio(NEAR, 100) && a <= limit)
+        c.phase == NodeContainerPhase::Running && c.anon.is_some_and(|a| a >= limit.mul_ratio(NEAR, 100) && a <= limit)
     };
     containers.iter().filter(near).filter_map(|c| Some((c.container.clone(), c.anon?, c.resource.memory))).collect()
 }
 
-impl Near {
+impl LimitWarnings {
     /// Events for containers that were not reported before.
-    pub(crate) fn events(&self, node: &NodeId, now: UnixMillis, found: Vec<Found>) -> Vec<Event> {
+    pub(crate) fn events(&self, node: &NodeId, now: UnixMillis, found: Vec<NearLimitContainer>) -> Vec<LoggedEvent> {
         if found.is_empty() {
             return Vec::new();
         }
@@ -49,8 +49,8 @@ impl Near {
     }
 }
 
-fn event(node: &NodeId, now: UnixMillis, (container, anon, limit): &Found) -> Event {
-    Event {
+fn event(node: &NodeId, now: UnixMillis, (container, anon, limit): &NearLimitContainer) -> LoggedEvent {
+    LoggedEvent {
         index: 0,
         time: now,
         level: EventLevel::Warning,
@@ -67,15 +67,15 @@ mod tests {
     use super::*;
     use headroom_types::{Cpus, Resource};
 
-    fn observed(anon: u64) -> Observed {
-        Observed {
+    fn observed(anon: u64) -> ObservedContainer {
+        ObservedContainer {
             container: "job.1.e1.c1".parse().expect("id"),
             request: None,
             attempt: 1,
             resource: Resource::new(Bytes::new(100), Cpus::from_cores(1)),
             version: 1,
             refused: None,
-            phase: Phase::Running,
+            phase: NodeContainerPhase::Running,
             used: Some(Bytes::new(99)),
             anon: Some(Bytes::new(anon)),
             granted: UnixMillis(0),
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn each_container_is_told_once() {
-        let (near, node) = (Near::default(), "n1".parse().expect("id"));
+        let (near, node) = (LimitWarnings::default(), "n1".parse().expect("id"));
         let told = |anon| near.events(&node, UnixMillis(5), those_in(&[observed(anon)])).len();
         assert_eq!(
             [told(89), told(101), told(90), told(95)],

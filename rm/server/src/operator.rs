@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use headroom_types::LogLevel;
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::operator::{LogView, Reloaded};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::operator::{LogLevelView, ReloadResult};
 use tokio::sync::{mpsc, oneshot};
 
 /// Capacity of the queue, in requests.
@@ -19,36 +19,36 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A request, with the receiver of its result.
 #[derive(Debug)]
-pub enum Wish {
+pub enum OperatorRequest {
     /// Reload the configuration.
-    Reload(oneshot::Sender<Result<Reloaded, String>>),
+    Reload(oneshot::Sender<Result<ReloadResult, String>>),
     /// Set the log level, if one is given, and return it.
-    Log(Option<LogLevel>, oneshot::Sender<LogView>),
+    Log(Option<LogLevel>, oneshot::Sender<LogLevelView>),
 }
 
 /// Sender of requests.
 #[derive(Clone, Debug)]
-pub struct Operator(mpsc::Sender<Wish>);
+pub struct OperatorHandle(mpsc::Sender<OperatorRequest>);
 
 /// Creates the sender and the receiver of requests.
-pub fn line() -> (Operator, mpsc::Receiver<Wish>) {
+pub fn line() -> (OperatorHandle, mpsc::Receiver<OperatorRequest>) {
     let (ask, asked) = mpsc::channel(LINE);
-    (Operator(ask), asked)
+    (OperatorHandle(ask), asked)
 }
 
-impl Operator {
+impl OperatorHandle {
     /// Sends a request and waits for its result.
     ///
     /// # Errors
     /// The receiver has ended, or the result did not arrive in time.
-    pub(crate) async fn ask<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> Wish) -> Result<T, Problem> {
+    pub(crate) async fn ask<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> OperatorRequest) -> Result<T, ProblemDetails> {
         let (reply, answer) = oneshot::channel();
         let asked = async {
             self.0.send(wish(reply)).await.ok()?;
             answer.await.ok()
         };
         let answered = tokio::time::timeout(PATIENCE, asked).await;
-        let late = || Problem::new(Code::HR0503, "the daemon did not take this up; it may be ending");
+        let late = || ProblemDetails::new(ErrorCode::HR0503, "the daemon did not take this up; it may be ending");
         answered.ok().flatten().ok_or_else(late)
     }
 }

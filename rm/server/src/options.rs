@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_config::{
-    Anonymous, HistoryBounds, Kept, Limits, LogLevel, Problem, ResourceManagerConfig, Scheduling, Telemetry, load,
+    AnonymousAccess, HistoryBounds, RetentionLimits, CallerLimits, LogLevel, FileProblem, ResourceManagerConfig, Scheduling, Telemetry, load,
     load_resourcemanager,
 };
-use headroom_rm_core::queue::spec::Tree;
+use headroom_rm_core::queue::spec::QueueTree;
 use headroom_types::StoreBackend;
 use headroom_wire::v1::queues::QueueProblem;
 
@@ -47,13 +47,13 @@ pub struct Args {
 
 /// Options for [`crate::start`].
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ManagerOptions {
     /// Address of the TCP listener.
     pub listen: SocketAddr,
     /// Path of the Unix socket.
     pub socket: Option<PathBuf>,
     /// Permissions of unauthenticated callers.
-    pub anonymous: Anonymous,
+    pub anonymous: AnonymousAccess,
     /// Directory of the certificate; plain HTTP without.
     pub tls: Option<PathBuf>,
     /// Directory of an authority that signs certificates of joining hosts.
@@ -77,15 +77,15 @@ pub struct Options {
     /// Settings of reservations and preemption.
     pub scheduling: Scheduling,
     /// Limits for each caller.
-    pub limits: Limits,
+    pub limits: CallerLimits,
     /// Settings of metrics.
     pub telemetry: Telemetry,
     /// Endpoint to which masters send traces of their jobs.
     pub traces: Option<String>,
     /// Retention of the event log on disk.
-    pub events: Kept,
+    pub events: RetentionLimits,
     /// Retention of the audit log.
-    pub audit: Kept,
+    pub audit: RetentionLimits,
     /// Retention of ended applications and containers.
     pub history: HistoryBounds,
     /// Timeout for the headers of a request.
@@ -93,22 +93,22 @@ pub struct Options {
     /// Timeout for the body of a request.
     pub body_time: Duration,
     /// Configured tree of queues; a tree that was set at run time overrides it.
-    pub queues: Tree,
+    pub queues: QueueTree,
 }
 
-impl Options {
+impl ManagerOptions {
     /// Default options with this address and state directory.
     pub fn new(listen: SocketAddr, state: PathBuf) -> Self {
-        Options::of(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() }, Tree::default())
+        ManagerOptions::of(ResourceManagerConfig { listen, state, ..ResourceManagerConfig::default() }, QueueTree::default())
     }
 
     /// Reads the file that the command line names. Flags of the command line override it.
     ///
     /// # Errors
     /// All problems of the file.
-    pub fn read(args: &Args) -> Result<Self, Vec<Problem>> {
+    pub fn read(args: &Args) -> Result<Self, Vec<FileProblem>> {
         let config = args.config.as_deref().map(load_resourcemanager).transpose()?.unwrap_or_default();
-        Options::with(config, args).map_err(|problems| {
+        ManagerOptions::with(config, args).map_err(|problems| {
             let path = args.config.clone().unwrap_or_default();
             let text = load::read(&path).unwrap_or_default();
             headroom_config::queues::at_their_places(&text, &path.display().to_string(), &problems)
@@ -126,12 +126,12 @@ impl Options {
             config.state.clone_from(state);
         }
         config.store = args.store.unwrap_or(config.store);
-        let tree = config.queues.take().map_or_else(|| Ok(Tree::default()), |spec| Tree::new(queues::tree(spec)));
+        let tree = config.queues.take().map_or_else(|| Ok(QueueTree::default()), |spec| QueueTree::new(queues::tree(spec)));
         let tree = tree.map_err(|problems| problems.iter().map(queues::found).collect::<Vec<_>>())?;
-        Ok(Options::of(config, tree))
+        Ok(ManagerOptions::of(config, tree))
     }
 
-    fn of(config: ResourceManagerConfig, queues: Tree) -> Self {
+    fn of(config: ResourceManagerConfig, queues: QueueTree) -> Self {
         let ResourceManagerConfig {
             listen,
             socket,
@@ -148,7 +148,7 @@ impl Options {
             ..
         } = config;
         let ResourceManagerConfig { scheduling, limits, telemetry, traces, events, audit, history, .. } = config;
-        Options {
+        ManagerOptions {
             listen,
             socket,
             anonymous,
@@ -215,7 +215,7 @@ impl Options {
              issue manager and name its directory: tls = \"/etc/headroom/tls\", or listen on 127.0.0.1"
         );
         anyhow::ensure!(
-            self.anonymous == Anonymous::Nothing,
+            self.anonymous == AnonymousAccess::Nothing,
             "listen = \"{listen}\" can be reached from other hosts, and anonymous = \"{}\" lets those in who do not say who they are; \
              write anonymous = \"nothing\", or listen on 127.0.0.1",
             self.anonymous.as_str()
@@ -224,8 +224,8 @@ impl Options {
     }
 
     /// Applies the options that can change in a running daemon.
-    pub(crate) fn take(&mut self, new: Options) {
-        let Options { log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, .. } = new;
+    pub(crate) fn take(&mut self, new: ManagerOptions) {
+        let ManagerOptions { log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, .. } = new;
         (self.log, self.suspect, self.unreachable, self.lost) = (log, suspect, unreachable, lost);
         (self.master_silence, self.scheduling, self.history) = (master_silence, scheduling, history);
         (self.events, self.audit, self.queues) = (events, audit, queues);
@@ -256,12 +256,12 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_config::reference::{self, Takes};
+    use headroom_config::reference::{self, TakesEffect};
 
     #[test]
     fn the_command_line_goes_before_the_file() {
         let args = Args::parse_from(["resourcemanager", "--listen", "127.0.0.1:0", "--store", "redb"]);
-        let options = Options::with(ResourceManagerConfig::default(), &args).expect("right");
+        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("right");
         assert_eq!((options.listen.port(), options.store), (0, StoreBackend::Redb));
         assert_eq!(options.state, ResourceManagerConfig::default().state);
     }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn an_empty_file_means_what_the_core_does_by_itself() {
         let args = Args::parse_from(["resourcemanager"]);
-        let options = Options::with(ResourceManagerConfig::default(), &args).expect("right");
+        let options = ManagerOptions::with(ResourceManagerConfig::default(), &args).expect("right");
         let (told, usual) = (options.settings(crate::clock::Clock::start()), headroom_rm_core::Settings::default());
         let all = |s: &headroom_rm_core::Settings| (s.suspect, s.unreachable, s.lost, s.master_silence, s.recovery_wait);
         let scheduling = |s: &headroom_rm_core::Settings| (s.reserve_after, s.preempt_warning, s.preempt_every, s.preempt_part);
@@ -278,20 +278,20 @@ mod tests {
 
     #[test]
     fn what_is_taken_over_while_it_runs_are_the_keys_that_the_reference_says() {
-        let usual = || Options::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
+        let usual = || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
         for key in reference::MANAGER {
             for example in key.range.examples() {
                 let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
                 let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };
                 let config =
                     headroom_config::compile::resourcemanager(&format!("{header}{name} = {example}\n"), "f").expect("right");
-                let new = Options::of(config, Tree::default());
+                let new = ManagerOptions::of(config, QueueTree::default());
                 assert_eq!((key.value)(&new.config()).as_deref(), Some(example), "{} gets lost", key.name);
                 let mut options = usual();
                 options.take(new);
                 let taken = (key.value)(&options.config()).as_deref() == Some(example);
                 let same = (key.value)(&usual().config()).as_deref() == Some(example);
-                assert_eq!(taken, same || key.takes == Takes::Reload, "{} = {example}", key.name);
+                assert_eq!(taken, same || key.takes == TakesEffect::Reload, "{} = {example}", key.name);
             }
         }
     }
@@ -302,11 +302,11 @@ mod tests {
         let spec = |text: &str| serde_json::from_str(text).expect("reads");
         let greedy = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "b": {"guaranteed": "60%"}}}"#);
         let config = ResourceManagerConfig { queues: Some(greedy), ..ResourceManagerConfig::default() };
-        let problems = Options::with(config, &args).expect_err("120%");
+        let problems = ManagerOptions::with(config, &args).expect_err("120%");
         assert!(problems.iter().any(|p| p.key.contains("guaranteed")), "{problems:?}");
         let fair = spec(r#"{"queues": {"a": {"guaranteed": "60%"}, "default": {}}}"#);
         let config = ResourceManagerConfig { queues: Some(fair), ..ResourceManagerConfig::default() };
-        let options = Options::with(config, &args).expect("right");
+        let options = ManagerOptions::with(config, &args).expect("right");
         assert_eq!(options.queues.root().children.len(), 2);
     }
 }

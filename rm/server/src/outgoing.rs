@@ -2,104 +2,104 @@
 //! here.
 
 use headroom_rm_core as core;
-use headroom_rm_core::Refusal;
+use headroom_rm_core::CallRefusal;
 use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, RequestId};
-use headroom_wire::v1::am::{self, Ask, AskAnswer, AskVerdict, Granted, LaunchSpec, Update, UpdateKind};
-use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, Reserved, WantedSize, WhyNode, WhyPending};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::am::{self, PlacementRequest, PlacementResponse, PlacementVerdict, ContainerGrant, LaunchSpec, ApplicationUpdate, ApplicationUpdateKind};
+use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, NodeReservation, DesiredSize, NodeFitExplanation, PendingExplanation};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::nodes::{Desired, DesiredContainer, NodeMark, NodeTags, NodeTraits, RunOrder, Want};
+use headroom_wire::v1::nodes::{DesiredStateLine, DesiredContainer, NodeDrainMark, OperatorTags, NodeTraits, RunOrder, ContainerDesiredState};
 
 use crate::queues;
 
 /// Converts a refusal to a problem with its code.
-pub(crate) fn problem(refusal: &Refusal) -> Problem {
-    let says = |code| Problem::new(code, refusal.to_string());
+pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
+    let says = |code| ProblemDetails::new(code, refusal.to_string());
     match refusal {
-        Refusal::NoSuchApp(_) | Refusal::NoSuchContainer(_) | Refusal::NoSuchRequest { .. } | Refusal::NoSuchTask { .. } => {
-            says(Code::HR0404)
+        CallRefusal::NoSuchApp(_) | CallRefusal::NoSuchContainer(_) | CallRefusal::NoSuchRequest { .. } | CallRefusal::NoSuchTask { .. } => {
+            says(ErrorCode::HR0404)
         }
-        Refusal::StaleEpoch { .. } | Refusal::NodeNotRegistered(_) | Refusal::MasterNotRegistered(_) => {
-            says(Code::HR0410).hint("register again")
+        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::MasterNotRegistered(_) => {
+            says(ErrorCode::HR0410).hint("register again")
         }
-        Refusal::Recovering(_) => says(Code::HR0503).hint("try again in a second"),
-        Refusal::NotReserved(_) => says(Code::HR0409).hint("ask for a new number"),
-        Refusal::Overtaken { latest, .. } => {
-            let problem = says(Code::HR0409).hint(format!("register again with a serial above {latest}"));
-            Problem { above: Some(*latest), ..problem }
+        CallRefusal::Recovering(_) => says(ErrorCode::HR0503).hint("try again in a second"),
+        CallRefusal::NotReserved(_) => says(ErrorCode::HR0409).hint("ask for a new number"),
+        CallRefusal::Overtaken { latest, .. } => {
+            let problem = says(ErrorCode::HR0409).hint(format!("register again with a serial above {latest}"));
+            ProblemDetails { above: Some(*latest), ..problem }
         }
-        Refusal::StaleAttempt { .. } => says(Code::HR0409).hint("this run has been replaced and must end"),
-        Refusal::NotLaunched(_) | Refusal::AppEnding { .. } => says(Code::HR0409),
-        Refusal::NotOver { app, .. } => says(Code::HR0409).hint(format!("rmctl kill {app} ends it first")),
-        Refusal::NoSuchNode(_) | Refusal::NoSuchQueue(_) => says(Code::HR0404),
-        Refusal::NotALeaf { .. } => says(Code::HR0400),
-        Refusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
-        Refusal::QueueClosed { .. } | Refusal::NotResizable { .. } | Refusal::Decommissioned(_) => says(Code::HR0409),
-        Refusal::NoRoom { .. } => says(Code::HR0409).hint("try again when something has ended there"),
-        Refusal::Conflict { .. } => says(Code::HR0409).hint("read it again, and send the version it has now"),
-        Refusal::NeverFits { .. } => says(Code::HR0422).hint("ask for less, or add a node that is large enough"),
-        Refusal::TooManyTags { node, .. } => says(Code::HR0413).hint(format!("rmctl node show {node} lists them")),
-        Refusal::TooMany { .. } => says(Code::HR0429).hint("try again when some of them are done"),
+        CallRefusal::StaleAttempt { .. } => says(ErrorCode::HR0409).hint("this run has been replaced and must end"),
+        CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } => says(ErrorCode::HR0409),
+        CallRefusal::NotOver { app, .. } => says(ErrorCode::HR0409).hint(format!("rmctl kill {app} ends it first")),
+        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) => says(ErrorCode::HR0404),
+        CallRefusal::NotALeaf { .. } => says(ErrorCode::HR0400),
+        CallRefusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
+        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } | CallRefusal::Decommissioned(_) => says(ErrorCode::HR0409),
+        CallRefusal::NoRoom { .. } => says(ErrorCode::HR0409).hint("try again when something has ended there"),
+        CallRefusal::Conflict { .. } => says(ErrorCode::HR0409).hint("read it again, and send the version it has now"),
+        CallRefusal::NeverFits { .. } => says(ErrorCode::HR0422).hint("ask for less, or add a node that is large enough"),
+        CallRefusal::TooManyTags { node, .. } => says(ErrorCode::HR0413).hint(format!("rmctl node show {node} lists them")),
+        CallRefusal::TooMany { .. } => says(ErrorCode::HR0429).hint("try again when some of them are done"),
     }
 }
 
 /// Converts the state of an application.
-pub(crate) fn app_state(state: core::app::State) -> AppState {
-    use core::app::State;
+pub(crate) fn app_state(state: core::app::ApplicationState) -> AppState {
+    use core::app::ApplicationState;
     match state {
-        State::Accepted => AppState::Accepted,
-        State::Running => AppState::Running,
-        State::Finishing { .. } => AppState::Finishing,
-        State::Ended { outcome: core::Outcome::Succeeded } => AppState::Finished,
-        State::Ended { outcome: core::Outcome::Failed } => AppState::Failed,
-        State::Ended { outcome: core::Outcome::Killed } => AppState::Killed,
+        ApplicationState::Accepted => AppState::Accepted,
+        ApplicationState::Running => AppState::Running,
+        ApplicationState::Finishing { .. } => AppState::Finishing,
+        ApplicationState::Ended { outcome: core::Outcome::Succeeded } => AppState::Finished,
+        ApplicationState::Ended { outcome: core::Outcome::Failed } => AppState::Failed,
+        ApplicationState::Ended { outcome: core::Outcome::Killed } => AppState::Killed,
     }
 }
 
 /// Converts the verdict about a request.
-pub(crate) fn ask_answer(request: RequestId, verdict: core::Verdict) -> AskAnswer {
+pub(crate) fn ask_answer(request: RequestId, verdict: core::RequestVerdict) -> PlacementResponse {
     let verdict = match verdict {
-        core::Verdict::Fits => AskVerdict::Fits,
-        core::Verdict::Waits { sentence } => AskVerdict::Waits { sentence: sentence.to_string() },
-        core::Verdict::Never { sentence, largest } => AskVerdict::Never { sentence, largest },
+        core::RequestVerdict::Fits => PlacementVerdict::Fits,
+        core::RequestVerdict::Waits { sentence } => PlacementVerdict::Waits { sentence: sentence.to_string() },
+        core::RequestVerdict::Never { sentence, largest } => PlacementVerdict::Never { sentence, largest },
     };
-    AskAnswer { request, verdict }
+    PlacementResponse { request, verdict }
 }
 
 /// Converts a grant.
-pub(crate) fn granted(granted: core::Granted) -> Granted {
-    let core::Granted { container, request, node, resource, attempt } = granted;
-    Granted { container, request, node, resource, attempt }
+pub(crate) fn granted(granted: core::GrantedContainer) -> ContainerGrant {
+    let core::GrantedContainer { container, request, node, resource, attempt } = granted;
+    ContainerGrant { container, request, node, resource, attempt }
 }
 
 /// Converts an update for a master.
-pub(crate) fn update(update: core::Update) -> Update {
+pub(crate) fn update(update: core::MasterUpdate) -> ApplicationUpdate {
     let what = match update.what {
-        core::UpdateKind::Allocated(grant) => UpdateKind::Allocated(granted(grant)),
-        core::UpdateKind::Running { container } => UpdateKind::Running { container },
-        core::UpdateKind::Exited { request, report } => UpdateKind::Exited { request, report: Box::new((*report).clone()) },
-        core::UpdateKind::Resized { container, resource, version } => UpdateKind::Resized { container, resource, version },
+        core::UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
+        core::UpdateKind::Running { container } => ApplicationUpdateKind::Running { container },
+        core::UpdateKind::Exited { request, report } => ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) },
+        core::UpdateKind::Resized { container, resource, version } => ApplicationUpdateKind::Resized { container, resource, version },
         core::UpdateKind::ResizeFailed { container, resource, version, why } => {
-            UpdateKind::ResizeFailed { container, resource, version, why }
+            ApplicationUpdateKind::ResizeFailed { container, resource, version, why }
         }
-        core::UpdateKind::PreemptSoon { container, at, why } => UpdateKind::PreemptSoon { container, at, why },
-        core::UpdateKind::NodeDraining { node, until } => UpdateKind::NodeDraining { node, until },
-        core::UpdateKind::Expired { request, why } => UpdateKind::Expired { request, why },
-        core::UpdateKind::Order(JobOrder::Task(order)) => UpdateKind::Order(order),
-        core::UpdateKind::Order(JobOrder::Scale(order)) => UpdateKind::Scale(order),
+        core::UpdateKind::PreemptSoon { container, at, why } => ApplicationUpdateKind::PreemptSoon { container, at, why },
+        core::UpdateKind::NodeDraining { node, until } => ApplicationUpdateKind::NodeDraining { node, until },
+        core::UpdateKind::Expired { request, why } => ApplicationUpdateKind::Expired { request, why },
+        core::UpdateKind::Order(JobOrder::Task(order)) => ApplicationUpdateKind::Order(order),
+        core::UpdateKind::Order(JobOrder::Scale(order)) => ApplicationUpdateKind::Scale(order),
     };
-    Update { cursor: update.cursor, what }
+    ApplicationUpdate { cursor: update.cursor, what }
 }
 
 /// Converts orders to a message for a node.
-pub(crate) fn desired(epoch: Epoch, full: bool, wants: Vec<(ContainerId, core::Want)>) -> Desired {
+pub(crate) fn desired(epoch: Epoch, full: bool, wants: Vec<(ContainerId, core::ContainerCommand)>) -> DesiredStateLine {
     let containers = wants.into_iter().map(|(container, wanted)| DesiredContainer { container, want: want(wanted) });
-    Desired { epoch, full, containers: containers.collect() }
+    DesiredStateLine { epoch, full, containers: containers.collect() }
 }
 
-fn want(want: core::Want) -> Want {
+fn want(want: core::ContainerCommand) -> ContainerDesiredState {
     match want {
-        core::Want::Run(order) => Want::Run(Box::new(RunOrder {
+        core::ContainerCommand::Run(order) => ContainerDesiredState::Run(Box::new(RunOrder {
             app: order.app,
             request: order.request,
             attempt: order.attempt,
@@ -110,20 +110,20 @@ fn want(want: core::Want) -> Want {
             granted: order.granted,
             token: None,
         })),
-        core::Want::Stop { cause } => Want::Stop { cause },
-        core::Want::Forget => Want::Forget,
+        core::ContainerCommand::Stop { cause } => ContainerDesiredState::Stop { cause },
+        core::ContainerCommand::Forget => ContainerDesiredState::Forget,
     }
 }
 
-fn launch(launch: &core::Launch) -> LaunchSpec {
-    let core::Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
+fn launch(launch: &core::ContainerLaunch) -> LaunchSpec {
+    let core::ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
         launch.clone();
     LaunchSpec { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups }
 }
 
 /// Converts a request.
-pub(crate) fn ask(ask: &core::ask::Ask) -> Ask {
-    Ask {
+pub(crate) fn ask(ask: &core::ask::ContainerRequest) -> PlacementRequest {
+    PlacementRequest {
         request: ask.request.clone(),
         resource: ask.resource.clone(),
         count: ask.count,
@@ -138,12 +138,12 @@ pub(crate) fn ask(ask: &core::ask::Ask) -> Ask {
     }
 }
 
-fn placement(place: &core::ask::Placement) -> am::Placement {
+fn placement(place: &core::ask::PlacementRules) -> am::Placement {
     let place = place.clone();
     let relax = match place.relax {
-        core::ask::Relax::AtOnce => am::Relax::AtOnce,
-        core::ask::Relax::After(wait) => am::Relax::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) },
-        core::ask::Relax::Never => am::Relax::Never,
+        core::ask::RelaxPolicy::AtOnce => am::RelaxationPolicy::AtOnce,
+        core::ask::RelaxPolicy::After(wait) => am::RelaxationPolicy::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) },
+        core::ask::RelaxPolicy::Never => am::RelaxationPolicy::Never,
     };
     am::Placement {
         racks: place.racks,
@@ -154,42 +154,42 @@ fn placement(place: &core::ask::Placement) -> am::Placement {
         labels: place.labels,
         attributes: place.attributes.into_iter().map(|(name, wanted)| (name, compare(wanted))).collect(),
         tolerate: place.tolerate,
-        apart: place.apart.map(|a| am::Apart { from: a.from, level: same_place(a.level) }),
+        apart: place.apart.map(|a| am::AntiAffinityRule { from: a.from, level: same_place(a.level) }),
         spread: place.spread.map(same_place),
     }
 }
 
-fn compare(wanted: core::ask::Match) -> am::Match {
+fn compare(wanted: core::ask::AttributeCondition) -> am::AttributeMatch {
     match wanted {
-        core::ask::Match::Exists => am::Match::Exists,
-        core::ask::Match::Absent => am::Match::Absent,
-        core::ask::Match::OneOf(values) => am::Match::OneOf(values),
-        core::ask::Match::NoneOf(values) => am::Match::NoneOf(values),
+        core::ask::AttributeCondition::Exists => am::AttributeMatch::Exists,
+        core::ask::AttributeCondition::Absent => am::AttributeMatch::Absent,
+        core::ask::AttributeCondition::OneOf(values) => am::AttributeMatch::OneOf(values),
+        core::ask::AttributeCondition::NoneOf(values) => am::AttributeMatch::NoneOf(values),
     }
 }
 
-fn same_place(level: core::ask::Level) -> am::Level {
+fn same_place(level: core::ask::PlacementScope) -> am::PlacementLevel {
     match level {
-        core::ask::Level::Node => am::Level::Node,
-        core::ask::Level::Rack => am::Level::Rack,
+        core::ask::PlacementScope::Node => am::PlacementLevel::Node,
+        core::ask::PlacementScope::Rack => am::PlacementLevel::Rack,
     }
 }
 
 /// Converts the traits of a node.
-pub(crate) fn traits(traits: &core::Traits) -> NodeTraits {
-    let core::Traits { rack, labels, exclusive, attributes, taints } = traits.clone();
+pub(crate) fn traits(traits: &core::NodeProperties) -> NodeTraits {
+    let core::NodeProperties { rack, labels, exclusive, attributes, taints } = traits.clone();
     NodeTraits { rack, labels, exclusive: exclusive == core::Exclusive::Yes, attributes, taints }
 }
 
 /// Converts an operator's settings of a node.
-pub(crate) fn tags(tags: &core::NodeTags) -> NodeTags {
+pub(crate) fn tags(tags: &core::NodeTags) -> OperatorTags {
     let core::NodeTags { cordon, labels, attributes, taints } = tags.clone();
-    NodeTags { cordon, labels, attributes, taints }
+    OperatorTags { cordon, labels, attributes, taints }
 }
 
 /// Converts the drain mark of a node.
-pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
-    NodeMark {
+pub(crate) fn mark(mark: &core::NodeMark) -> NodeDrainMark {
+    NodeDrainMark {
         reason: mark.reason.clone(),
         until: mark.until,
         decommission: mark.then == core::AfterDrain::Decommission,
@@ -198,10 +198,10 @@ pub(crate) fn mark(mark: &core::NodeMark) -> NodeMark {
 }
 
 /// Converts the reason why a request waits.
-pub(crate) fn why(why: core::Why, reserved: Option<Reserved>) -> WhyPending {
+pub(crate) fn why(why: core::WaitExplanation, reserved: Option<NodeReservation>) -> PendingExplanation {
     let nodes =
-        why.nodes.into_iter().map(|n| WhyNode { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict, out: n.out });
-    WhyPending {
+        why.nodes.into_iter().map(|n| NodeFitExplanation { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict, out: n.out });
+    PendingExplanation {
         request: why.request,
         asks: why.asks,
         missing: why.missing,
@@ -229,12 +229,12 @@ pub(crate) fn container(c: &core::container::Container) -> ContainerView {
         ended: c.state.report().map(|r| r.ended),
         exit_code: c.state.report().and_then(|r| r.evidence.exit_code),
         peak: c.state.report().and_then(|r| r.evidence.own.peak),
-        wanted: c.sizing.order().map(|o| WantedSize { resource: o.resource.clone(), version: o.version }),
+        wanted: c.sizing.order().map(|o| DesiredSize { resource: o.resource.clone(), version: o.version }),
     }
 }
 
 /// Converts an ended container.
-pub(crate) fn finished(c: &core::Finished) -> ContainerView {
+pub(crate) fn finished(c: &core::EndedContainer) -> ContainerView {
     ContainerView {
         id: c.container.clone(),
         node: c.node.clone(),
@@ -253,15 +253,15 @@ pub(crate) fn finished(c: &core::Finished) -> ContainerView {
     }
 }
 
-fn run(run: &core::attempt::State) -> String {
-    use core::attempt::State;
+fn run(run: &core::attempt::AttemptState) -> String {
+    use core::attempt::AttemptState;
     let word = match run {
-        State::Scheduled => "scheduled",
-        State::Launched { .. } => "launched",
-        State::Awaited => "awaited",
-        State::Registered { .. } => "registered",
-        State::Recovering { .. } => "recovering",
-        State::Over => "over",
+        AttemptState::Scheduled => "scheduled",
+        AttemptState::Launched { .. } => "launched",
+        AttemptState::Awaited => "awaited",
+        AttemptState::Registered { .. } => "registered",
+        AttemptState::Recovering { .. } => "recovering",
+        AttemptState::Over => "over",
     };
     word.to_owned()
 }
@@ -271,7 +271,7 @@ pub(crate) fn attempts(app: &core::app::App) -> Vec<AttemptView> {
     app.runs.iter().map(|run| attempt(app, run)).collect()
 }
 
-fn attempt(app: &core::app::App, run: &core::runs::Run) -> AttemptView {
+fn attempt(app: &core::app::App, run: &core::runs::AttemptRecord) -> AttemptView {
     let state = match run.outcome {
         Some(core::Outcome::Succeeded) => "succeeded".to_owned(),
         Some(core::Outcome::Failed) => "failed".to_owned(),
@@ -294,10 +294,10 @@ fn attempt(app: &core::app::App, run: &core::runs::Run) -> AttemptView {
 }
 
 /// Converts the level of an event.
-pub(crate) fn level(level: core::Level) -> EventLevel {
+pub(crate) fn level(level: core::LogSeverity) -> EventLevel {
     match level {
-        core::Level::Normal => EventLevel::Normal,
-        core::Level::Warning => EventLevel::Warning,
+        core::LogSeverity::Normal => EventLevel::Normal,
+        core::LogSeverity::Warning => EventLevel::Warning,
     }
 }
 
@@ -307,10 +307,10 @@ mod tests {
 
     #[test]
     fn whoever_must_register_again_is_told_so_by_the_code() {
-        let stale = Refusal::StaleEpoch { given: Epoch(1), current: Epoch(2) };
-        let unknown = Refusal::NodeNotRegistered("n1".parse().expect("id"));
+        let stale = CallRefusal::StaleEpoch { given: Epoch(1), current: Epoch(2) };
+        let unknown = CallRefusal::NodeNotRegistered("n1".parse().expect("id"));
         for refusal in [stale, unknown] {
-            assert_eq!(problem(&refusal).code, Code::HR0410);
+            assert_eq!(problem(&refusal).code, ErrorCode::HR0410);
         }
     }
 }

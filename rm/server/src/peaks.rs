@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use headroom_types::{Bytes, NodeId, UnixMillis};
-use headroom_wire::v1::nodes::{NodeView, Observed};
+use headroom_wire::v1::nodes::{NodeView, ObservedContainer};
 
 /// Number of intervals of the hour.
 const PIECES: usize = 12;
@@ -42,7 +42,7 @@ impl Hour {
 impl Peaks {
     /// Records a report of a node. A report may contain only some of its containers; its sum is
     /// then too small, which does not change a maximum.
-    pub(crate) fn note(&self, node: &NodeId, containers: &[Observed], now: UnixMillis) {
+    pub(crate) fn note(&self, node: &NodeId, containers: &[ObservedContainer], now: UnixMillis) {
         let used = containers.iter().filter_map(|c| c.used).fold(Bytes::ZERO, Bytes::saturating_add);
         let piece = now.0 / PIECE_MS;
         let mut nodes = self.nodes();
@@ -73,17 +73,17 @@ impl Peaks {
 mod tests {
     use super::*;
     use headroom_types::{Cpus, EnforcerKind, Resource};
-    use headroom_wire::v1::nodes::Phase;
+    use headroom_wire::v1::nodes::NodeContainerPhase;
 
-    fn report(mib: u64) -> Vec<Observed> {
-        let one = |mib| Observed {
+    fn report(mib: u64) -> Vec<ObservedContainer> {
+        let one = |mib| ObservedContainer {
             container: "job.1.e1.c1".parse().expect("id"),
             request: None,
             attempt: 1,
             resource: Resource::new(Bytes::from_gib(1), Cpus::ZERO),
             version: 1,
             refused: None,
-            phase: Phase::Running,
+            phase: NodeContainerPhase::Running,
             used: Some(Bytes::from_mib(mib)),
             anon: None,
             granted: UnixMillis(0),

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::How;
+use headroom_rm_core::DryRun;
 use headroom_rm_store::{SavedProfile, SavedProfiles};
 use headroom_types::near::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 use headroom_wire::v1::profiles::{ClusterProfile, LONGEST_ABOUT, ProfileSpec};
 
 use crate::http::answer::IfMatch;
@@ -30,20 +30,20 @@ pub(crate) struct Profiles {
 
 /// Requested change of one profile.
 #[derive(Clone, Debug)]
-pub(crate) struct Change {
+pub(crate) struct ProfileChange {
     /// Name of the profile.
     pub(crate) name: Name,
     /// The change.
-    pub(crate) wish: Wish,
+    pub(crate) wish: ProfileAction,
     /// Version that the caller has read.
     pub(crate) matched: IfMatch,
     /// Whether this is a dry run.
-    pub(crate) how: How,
+    pub(crate) how: DryRun,
 }
 
 /// Change of a profile.
 #[derive(Clone, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum ProfileAction {
     /// Creates or replaces the profile.
     Set(ProfileSpec),
     /// Deletes the profile.
@@ -51,21 +51,21 @@ pub(crate) enum Wish {
 }
 
 /// Outcome of a change, or the reason for a refusal.
-pub(crate) type Decided = Result<Done, Problem>;
+pub(crate) type Decided = Result<ProfileOutcome, ProblemDetails>;
 
 /// Outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct ProfileOutcome {
     /// The profile before the change.
     pub(crate) before: Option<ClusterProfile>,
     /// The profile after the change.
     pub(crate) after: Option<ClusterProfile>,
 }
 
-impl Done {
+impl ProfileOutcome {
     /// Event of the change, such as `small is 2.5 GiB, 2 cpus; it was 1.5 GiB, 2 cpus`. `None` if
     /// there was no profile before and after.
-    pub(crate) fn event(&self, time: UnixMillis) -> Option<Event> {
+    pub(crate) fn event(&self, time: UnixMillis) -> Option<LoggedEvent> {
         let words = |p: &ClusterProfile| format!("{}, {}", p.size(), p.cpus.words());
         let (reason, name, message) = match (&self.before, &self.after) {
             (None, None) => return None,
@@ -75,7 +75,7 @@ impl Done {
         };
         let (reason, object) = (reason.as_str().to_owned(), name.to_string());
         let message = format!("profile {name} {message}");
-        Some(Event { index: 0, time, level: EventLevel::Normal, reason, object, app: None, node: None, message })
+        Some(LoggedEvent { index: 0, time, level: EventLevel::Normal, reason, object, app: None, node: None, message })
     }
 }
 
@@ -99,48 +99,48 @@ impl Profiles {
     }
 
     /// One profile.
-    pub(crate) fn get(&self, name: &Name) -> Result<&ClusterProfile, Problem> {
+    pub(crate) fn get(&self, name: &Name) -> Result<&ClusterProfile, ProblemDetails> {
         self.known.get(name).ok_or_else(|| {
             let near = did_you_mean(name.as_str(), self.known.keys().map(Name::as_str));
             let hint = near.unwrap_or_else(|| "rmctl profile list shows those there are".to_owned());
-            Problem::new(Code::HR0404, format!("the cluster has no profile {name}")).hint(hint)
+            ProblemDetails::new(ErrorCode::HR0404, format!("the cluster has no profile {name}")).hint(hint)
         })
     }
 
     /// Changes a profile. A change to equal values has no effect: the revision stays.
-    pub(crate) fn change(&mut self, change: &Change, at: UnixMillis) -> Decided {
+    pub(crate) fn change(&mut self, change: &ProfileChange, at: UnixMillis) -> Decided {
         let before = self.known.get(&change.name).cloned();
-        if before.is_none() && matches!(change.wish, Wish::Unset) {
+        if before.is_none() && matches!(change.wish, ProfileAction::Unset) {
             self.get(&change.name)?;
         }
         let current = before.as_ref().map_or_else(|| "none".to_owned(), |p| p.revision.to_string());
         change.matched.check(&format!("profile {}", change.name), &current)?;
         let after = match &change.wish {
-            Wish::Unset => None,
-            Wish::Set(spec) if before.as_ref().is_some_and(|p| p.spec() == *spec) => before.clone(),
-            Wish::Set(spec) => Some(self.checked(&change.name, spec, at)?),
+            ProfileAction::Unset => None,
+            ProfileAction::Set(spec) if before.as_ref().is_some_and(|p| p.spec() == *spec) => before.clone(),
+            ProfileAction::Set(spec) => Some(self.checked(&change.name, spec, at)?),
         };
-        if change.how == How::Really && before != after {
+        if change.how == DryRun::Really && before != after {
             self.generation += 1;
             match &after {
                 Some(profile) => drop(self.known.insert(change.name.clone(), profile.clone())),
                 None => drop(self.known.remove(&change.name)),
             }
         }
-        Ok(Done { before, after })
+        Ok(ProfileOutcome { before, after })
     }
 
-    fn checked(&self, name: &Name, spec: &ProfileSpec, at: UnixMillis) -> Result<ClusterProfile, Problem> {
+    fn checked(&self, name: &Name, spec: &ProfileSpec, at: UnixMillis) -> Result<ClusterProfile, ProblemDetails> {
         let ProfileSpec { heap, overhead, cpus, about } = spec.clone();
         if heap.is_zero() {
-            let problem = Problem::new(Code::HR0400, format!("profile {name} has no memory"));
+            let problem = ProblemDetails::new(ErrorCode::HR0400, format!("profile {name} has no memory"));
             return Err(problem.hint("heap, in bytes, must be above 0; a program with one quantity has all of its memory there"));
         }
         if about.len() > LONGEST_ABOUT {
-            return Err(Problem::new(Code::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())));
+            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())));
         }
         if !self.known.contains_key(name) && self.known.len() >= MOST {
-            let problem = Problem::new(Code::HR0413, format!("the cluster keeps {MOST} profiles at most"));
+            let problem = ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST} profiles at most"));
             return Err(problem.hint("rmctl profile unset NAME takes one away"));
         }
         Ok(ClusterProfile { name: name.clone(), heap, overhead, cpus, about, revision: self.generation + 1, changed: at })
@@ -160,13 +160,13 @@ mod tests {
         ProfileSpec { heap: Bytes::from_gib(gib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1), about: String::new() }
     }
 
-    fn change(profiles: &mut Profiles, what: &str, wish: Wish, version: Option<u64>, how: How) -> Result<Done, Problem> {
+    fn change(profiles: &mut Profiles, what: &str, wish: ProfileAction, version: Option<u64>, how: DryRun) -> Result<ProfileOutcome, ProblemDetails> {
         let matched = version.map_or(IfMatch::Absent, |v| IfMatch::Versions(vec![v.to_string()]));
-        profiles.change(&Change { name: name(what), wish, matched, how }, UnixMillis(7))
+        profiles.change(&ProfileChange { name: name(what), wish, matched, how }, UnixMillis(7))
     }
 
-    fn set(profiles: &mut Profiles, what: &str, gib: u64, version: Option<u64>) -> Result<Done, Problem> {
-        change(profiles, what, Wish::Set(spec(gib)), version, How::Really)
+    fn set(profiles: &mut Profiles, what: &str, gib: u64, version: Option<u64>) -> Result<ProfileOutcome, ProblemDetails> {
+        change(profiles, what, ProfileAction::Set(spec(gib)), version, DryRun::Really)
     }
 
     #[test]
@@ -176,9 +176,9 @@ mod tests {
         assert_eq!((made.before, made.after.map(|p| p.revision)), (None, Some(1)));
         assert_eq!(set(&mut all, "small", 1, Some(1)).expect("is so already").after.map(|p| p.revision), Some(1));
         assert_eq!(set(&mut all, "small", 2, Some(1)).expect("was read").after.map(|p| p.revision), Some(2));
-        assert_eq!(set(&mut all, "small", 3, Some(1)).expect_err("has changed since").code, Code::HR0409);
-        change(&mut all, "small", Wish::Unset, Some(2), How::Really).expect("goes");
-        assert_eq!(set(&mut all, "small", 2, Some(2)).expect_err("that one is gone").code, Code::HR0409);
+        assert_eq!(set(&mut all, "small", 3, Some(1)).expect_err("has changed since").code, ErrorCode::HR0409);
+        change(&mut all, "small", ProfileAction::Unset, Some(2), DryRun::Really).expect("goes");
+        assert_eq!(set(&mut all, "small", 2, Some(2)).expect_err("that one is gone").code, ErrorCode::HR0409);
         assert_eq!(set(&mut all, "small", 2, None).expect("is new").after.map(|p| p.revision), Some(4));
         assert_eq!(Profiles::restored(all.saved()), all);
     }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_only_asked_changes_nothing() {
         let mut all = Profiles::default();
-        let would = change(&mut all, "small", Wish::Set(spec(1)), None, How::DryRun).expect("could be");
+        let would = change(&mut all, "small", ProfileAction::Set(spec(1)), None, DryRun::DryRun).expect("could be");
         assert_eq!((would.after.map(|p| p.revision), &all), (Some(1), &Profiles::default()));
     }
 
@@ -195,23 +195,23 @@ mod tests {
         let mut all = Profiles::default();
         set(&mut all, "jvm-medium", 4, None).expect("is new");
         assert_eq!(all.get(&name("jvm-medum")).expect_err("a slip").hints, ["did you mean \"jvm-medium\"?"]);
-        let gone = change(&mut all, "spark", Wish::Unset, None, How::Really).expect_err("there is none");
+        let gone = change(&mut all, "spark", ProfileAction::Unset, None, DryRun::Really).expect_err("there is none");
         assert_eq!(
             (gone.code, gone.hints.as_slice()),
-            (Code::HR0404, ["rmctl profile list shows those there are".to_owned()].as_slice())
+            (ErrorCode::HR0404, ["rmctl profile list shows those there are".to_owned()].as_slice())
         );
     }
 
     #[test]
     fn nonsense_is_refused_and_the_number_is_bounded() {
         let mut all = Profiles::default();
-        assert_eq!(set(&mut all, "none", 0, None).expect_err("no memory").code, Code::HR0400);
+        assert_eq!(set(&mut all, "none", 0, None).expect_err("no memory").code, ErrorCode::HR0400);
         let long = ProfileSpec { about: "x".repeat(LONGEST_ABOUT + 1), ..spec(1) };
-        assert_eq!(change(&mut all, "long", Wish::Set(long), None, How::Really).expect_err("a story").code, Code::HR0413);
+        assert_eq!(change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("a story").code, ErrorCode::HR0413);
         for i in 0..MOST {
             set(&mut all, &format!("p{i}"), 1, None).expect("there is room");
         }
-        assert_eq!(set(&mut all, "more", 1, None).expect_err("one too many").code, Code::HR0413);
+        assert_eq!(set(&mut all, "more", 1, None).expect_err("one too many").code, ErrorCode::HR0413);
         set(&mut all, "p0", 2, None).expect("that is none more");
     }
 }

@@ -1,69 +1,69 @@
 //! Queries about the cluster, processed between two batches. They change nothing.
 
 use headroom_rm_core::app::App;
-use headroom_rm_core::{Cluster, Refusal, Update, Why};
+use headroom_rm_core::{Cluster, CallRefusal, MasterUpdate, WaitExplanation};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
-use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{ContainerView, Reserved};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::apps::{ContainerView, NodeReservation};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
-use crate::input::{HELD, Held, Query, Waits, Wanted};
+use crate::input::{HELD, HeldContainer, ClusterQuery, WaitingRequest, ContainerFilter};
 use crate::{facts, outgoing, view};
 
 /// Processes one query. The caller may have dropped its receiver.
-pub(crate) fn answer(cluster: &Cluster, now: Tick, query: Query) {
+pub(crate) fn answer(cluster: &Cluster, now: Tick, query: ClusterQuery) {
     match query {
-        Query::Refresh => {}
-        Query::Turn(reply) => {
+        ClusterQuery::Refresh => {}
+        ClusterQuery::Turn(reply) => {
             let _ = reply.send(());
         }
-        Query::Node(id, reply) => {
+        ClusterQuery::Node(id, reply) => {
             let _ = reply.send(cluster.node(&id).map(|node| (view::node_view(cluster, node), node.heard)));
         }
-        Query::App(id, reply) => {
+        ClusterQuery::App(id, reply) => {
             let _ = reply.send(cluster.app(&id).map(|app| view::app_view(cluster, app, now)));
         }
-        Query::Facts(question) => facts::answer(cluster, now, question),
-        Query::Why(app, reply) => {
-            let kept = |why: Why| {
+        ClusterQuery::Facts(question) => facts::answer(cluster, now, question),
+        ClusterQuery::Why(app, reply) => {
+            let kept = |why: WaitExplanation| {
                 let reserved = reserved(cluster, &app, &why.request, now);
                 outgoing::why(why, reserved)
             };
             let _ = reply.send(why(cluster, &app, now).map(|rows| rows.into_iter().map(kept).collect()));
         }
-        Query::Requests(app, reply) => {
+        ClusterQuery::Requests(app, reply) => {
             let _ = reply.send(requests(cluster, &app));
         }
-        Query::Containers(wanted, reply) => {
+        ClusterQuery::Containers(wanted, reply) => {
             let _ = reply.send(containers(cluster, &wanted));
         }
-        Query::Attempts(app, reply) => {
+        ClusterQuery::Attempts(app, reply) => {
             let _ = reply.send(cluster.app(&app).map(outgoing::attempts).unwrap_or_default());
         }
-        Query::Container(id, reply) => {
+        ClusterQuery::Container(id, reply) => {
             let _ = reply.send(one_container(cluster, &id));
         }
-        Query::Held(nodes, reply) => {
+        ClusterQuery::Held(nodes, reply) => {
             let _ = reply.send(nodes.into_iter().map(|node| (node.clone(), held(cluster, &node))).collect());
         }
-        Query::Waits(app, most, reply) => {
+        ClusterQuery::Waits(app, most, reply) => {
             let _ = reply.send(waits(cluster, app.as_ref(), most, now));
         }
     }
 }
 
-fn held(cluster: &Cluster, node: &NodeId) -> Vec<Held> {
+fn held(cluster: &Cluster, node: &NodeId) -> Vec<HeldContainer> {
     let ids = cluster.node(node).into_iter().flat_map(|node| node.containers.iter());
     let alive = ids.filter_map(|id| cluster.container(id)).filter(|c| c.state.is_alive());
-    alive.take(HELD).map(|c| Held { view: outgoing::container(c), heap: c.launch.heap }).collect()
+    alive.take(HELD).map(|c| HeldContainer { view: outgoing::container(c), heap: c.launch.heap }).collect()
 }
 
-fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<Waits> {
+fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<WaitingRequest> {
     let since = |app: &App, request: &RequestId| app.requests.get(request).map_or(now, |r| r.waiting);
     let mut all: Vec<_> = cluster.waiting().filter(|(app, _)| of.is_none_or(|of| *of == app.id)).collect();
     all.sort_by_key(|(app, request)| since(app, request));
     let row = |(app, request): (&App, &RequestId)| {
-        Some(Waits {
+        Some(WaitingRequest {
             app: app.id.clone(),
             request: request.clone(),
             queue: app.queue.clone(),
@@ -78,7 +78,7 @@ fn waits(cluster: &Cluster, of: Option<&AppId>, most: usize, now: Tick) -> Vec<W
 }
 
 /// Reasons for waiting requests, and for the master if it waits.
-fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<Why>> {
+fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<WaitExplanation>> {
     let app = cluster.app(id)?;
     let mut rows = cluster.why(id, now)?;
     if let (Some(sentence), Some(size), Ok(request)) =
@@ -86,25 +86,25 @@ fn why(cluster: &Cluster, id: &AppId, now: Tick) -> Option<Vec<Why>> {
     {
         let waiting = std::time::Duration::ZERO;
         let asks = size.resource.clone();
-        rows.insert(0, Why { request, asks, missing: 1, waiting, ahead: 0, sentence, nodes: Vec::new() });
+        rows.insert(0, WaitExplanation { request, asks, missing: 1, waiting, ahead: 0, sentence, nodes: Vec::new() });
     }
     Some(rows)
 }
 
 /// Reservation of a request.
-fn reserved(cluster: &Cluster, app: &AppId, request: &RequestId, now: Tick) -> Option<Reserved> {
+fn reserved(cluster: &Cluster, app: &AppId, request: &RequestId, now: Tick) -> Option<NodeReservation> {
     let kept = cluster.reservations().find(|r| r.app == *app && r.request == *request)?;
     let free = cluster.ledger().node(&kept.node).map(|account| account.free()).unwrap_or_default();
     let for_ms = u64::try_from(now.since(kept.since).as_millis()).unwrap_or(u64::MAX);
-    Some(Reserved { node: kept.node.clone(), free, for_ms })
+    Some(NodeReservation { node: kept.node.clone(), free, for_ms })
 }
 
-fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<Ask>> {
+fn requests(cluster: &Cluster, app: &AppId) -> Option<Vec<PlacementRequest>> {
     Some(cluster.app(app)?.requests.values().map(|request| outgoing::ask(&request.ask)).collect())
 }
 
 /// Live and ended containers, by id.
-fn containers(cluster: &Cluster, wanted: &Wanted) -> Vec<ContainerView> {
+fn containers(cluster: &Cluster, wanted: &ContainerFilter) -> Vec<ContainerView> {
     let place = |id: &ContainerId, node: &NodeId, state: &str| {
         wanted.app.as_ref().is_none_or(|app| *app == id.app)
             && wanted.node.as_ref().is_none_or(|n| n == node)
@@ -127,29 +127,29 @@ fn one_container(cluster: &Cluster, id: &ContainerId) -> Option<ContainerView> {
 }
 
 /// Checks that a node may open its stream.
-pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> Result<(), Refusal> {
+pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> Result<(), CallRefusal> {
     if epoch != cluster.epoch() {
-        return Err(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() });
+        return Err(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() });
     }
     match cluster.node(node).filter(|n| n.state.is_member()) {
         Some(_) => Ok(()),
-        None => Err(Refusal::NodeNotRegistered(node.clone())),
+        None => Err(CallRefusal::NodeNotRegistered(node.clone())),
     }
 }
 
 /// Updates that a master does not have yet.
-pub(crate) fn missed_updates(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<Update>, Problem> {
-    let refuse = |refusal: Refusal| Err(outgoing::problem(&refusal));
-    let Some(found) = cluster.app(app) else { return refuse(Refusal::NoSuchApp(app.clone())) };
+pub(crate) fn missed_updates(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<MasterUpdate>, ProblemDetails> {
+    let refuse = |refusal: CallRefusal| Err(outgoing::problem(&refusal));
+    let Some(found) = cluster.app(app) else { return refuse(CallRefusal::NoSuchApp(app.clone())) };
     if epoch != cluster.epoch() {
-        return refuse(Refusal::StaleEpoch { given: epoch, current: cluster.epoch() });
+        return refuse(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() });
     }
     if found.state.is_over() {
-        return refuse(Refusal::AppEnding { app: app.clone(), state: found.state.as_str() });
+        return refuse(CallRefusal::AppEnding { app: app.clone(), state: found.state.as_str() });
     }
     cluster.updates(app, cursor).ok_or_else(|| {
         let acked = found.updates.acked();
-        Problem::new(Code::HR0411, format!("updates of {app} up to {acked} were acknowledged and are no longer kept"))
+        ProblemDetails::new(ErrorCode::HR0411, format!("updates of {app} up to {acked} were acknowledged and are no longer kept"))
             .hint(format!("ask from cursor {acked} on, or register again"))
     })
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use headroom_rm_core::queue::spec as core;
 use headroom_rm_core::{Cluster, QueueView as Shown};
 use headroom_types::{QueuePath, Resource};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueProblem, QueueSpec, QueueUser, QueueView, QueuesView};
-use headroom_wire::v1::share::{Amount, Percent, Share};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::queues::{QueueRunState, ApplicationOrder, Preemptable, QueueProblem, QueueSpec, QueueUser, QueueView, QueuesView};
+use headroom_wire::v1::share::{ShareAmount, Percent, ResourceShare};
 
 /// Converts a tree to the type of the core.
 pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
@@ -17,8 +17,8 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
         weight: spec.weight,
         priority: spec.priority,
         order: match spec.order {
-            Order::Fifo => core::Order::Fifo,
-            Order::Fair => core::Order::Fair,
+            ApplicationOrder::Fifo => core::LeafOrder::Fifo,
+            ApplicationOrder::Fair => core::LeafOrder::Fair,
         },
         user_limit: spec.user_limit.map(Percent::thousandths),
         master_share: spec.master_share.map(Percent::thousandths),
@@ -35,24 +35,24 @@ pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {
 }
 
 /// Converts the state of a queue to the type of the core.
-pub(crate) fn gate(gate: Gate) -> core::Gate {
+pub(crate) fn gate(gate: QueueRunState) -> core::QueueState {
     match gate {
-        Gate::Open => core::Gate::Open,
-        Gate::Paused => core::Gate::Paused,
-        Gate::Draining => core::Gate::Draining,
-        Gate::Closed => core::Gate::Closed,
+        QueueRunState::Open => core::QueueState::Open,
+        QueueRunState::Paused => core::QueueState::Paused,
+        QueueRunState::Draining => core::QueueState::Draining,
+        QueueRunState::Closed => core::QueueState::Closed,
     }
 }
 
-fn share(share: Share) -> core::Share {
+fn share(share: ResourceShare) -> core::QueueShare {
     let extra = share.extra.into_iter().map(|(name, a)| (name, amount(a))).collect();
-    core::Share { memory: share.memory.map(amount), cpus: share.cpus.map(amount), extra }
+    core::QueueShare { memory: share.memory.map(amount), cpus: share.cpus.map(amount), extra }
 }
 
-fn amount<T>(amount: Amount<T>) -> core::Amount<T> {
+fn amount<T>(amount: ShareAmount<T>) -> core::Amount<T> {
     match amount {
-        Amount::Part(percent) => core::Amount::Part(percent.thousandths()),
-        Amount::Exactly(quantity) => core::Amount::Exactly(quantity),
+        ShareAmount::Part(percent) => core::Amount::Part(percent.thousandths()),
+        ShareAmount::Exactly(quantity) => core::Amount::Exactly(quantity),
     }
 }
 
@@ -64,8 +64,8 @@ pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
         weight: queue.weight,
         priority: queue.priority,
         order: match queue.order {
-            core::Order::Fifo => Order::Fifo,
-            core::Order::Fair => Order::Fair,
+            core::LeafOrder::Fifo => ApplicationOrder::Fifo,
+            core::LeafOrder::Fair => ApplicationOrder::Fair,
         },
         user_limit: queue.user_limit.map(Percent::from_thousandths),
         master_share: queue.master_share.map(Percent::from_thousandths),
@@ -82,35 +82,35 @@ pub(crate) fn own(queue: &core::QueueSpec) -> QueueSpec {
 }
 
 /// Converts the state of a queue from the core.
-pub(crate) fn shown_gate(gate: core::Gate) -> Gate {
+pub(crate) fn shown_gate(gate: core::QueueState) -> QueueRunState {
     match gate {
-        core::Gate::Open => Gate::Open,
-        core::Gate::Paused => Gate::Paused,
-        core::Gate::Draining => Gate::Draining,
-        core::Gate::Closed => Gate::Closed,
+        core::QueueState::Open => QueueRunState::Open,
+        core::QueueState::Paused => QueueRunState::Paused,
+        core::QueueState::Draining => QueueRunState::Draining,
+        core::QueueState::Closed => QueueRunState::Closed,
     }
 }
 
-fn written(share: &core::Share) -> Share {
+fn written(share: &core::QueueShare) -> ResourceShare {
     let extra = share.extra.iter().map(|(name, a)| (name.clone(), write_amount(*a))).collect();
-    Share { memory: share.memory.map(write_amount), cpus: share.cpus.map(write_amount), extra }
+    ResourceShare { memory: share.memory.map(write_amount), cpus: share.cpus.map(write_amount), extra }
 }
 
-fn write_amount<T>(amount: core::Amount<T>) -> Amount<T> {
+fn write_amount<T>(amount: core::Amount<T>) -> ShareAmount<T> {
     match amount {
-        core::Amount::Part(thousandths) => Amount::Part(Percent::from_thousandths(thousandths)),
-        core::Amount::Exactly(quantity) => Amount::Exactly(quantity),
+        core::Amount::Part(thousandths) => ShareAmount::Part(Percent::from_thousandths(thousandths)),
+        core::Amount::Exactly(quantity) => ShareAmount::Exactly(quantity),
     }
 }
 
 /// All problems of a tree, as one problem document.
-pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> Problem {
+pub(crate) fn problem(mut problems: Vec<QueueProblem>) -> ProblemDetails {
     problems.sort_by(|a, b| (&a.queue, &a.key).cmp(&(&b.queue, &b.key)));
     let first = problems.first().map(|p| format!("; first, {} {}: {}", p.queue, p.key, p.what)).unwrap_or_default();
     let plural = if problems.len() == 1 { "problem" } else { "problems" };
     let detail = format!("{} {plural} in the tree of queues{first}", problems.len());
     let hint = problems.first().map(|p| p.fix.clone());
-    let mut problem = Problem::new(Code::HR0400, detail);
+    let mut problem = ProblemDetails::new(ErrorCode::HR0400, detail);
     problem.hints.extend(hint);
     problem.problems = problems;
     problem
@@ -179,7 +179,7 @@ fn nothing() -> QueueView {
     QueueView {
         path: QueuePath::root(),
         spec: QueueSpec::default(),
-        gate: Gate::Closed,
+        gate: QueueRunState::Closed,
         guaranteed: Resource::default(),
         maximum: Resource::default(),
         used: Resource::default(),

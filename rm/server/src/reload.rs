@@ -4,37 +4,37 @@
 //! refusal prevents the rest. Keys that wait for a restart are reported at every reload until the
 //! restart.
 
-use headroom_config::reference::{self, Takes};
-use headroom_config::{LogLevel, Problem, render};
-use headroom_rm_core::{Answer, Call, Object, QueuesFrom};
+use headroom_config::reference::{self, TakesEffect};
+use headroom_config::{LogLevel, FileProblem, render};
+use headroom_rm_core::{CallAnswer, ClusterCall, LogObject, QueuesFrom};
 use headroom_types::Reason;
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::events::{Event, EventLevel};
-use headroom_wire::v1::operator::Reloaded;
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::operator::ReloadResult;
 use tracing::{info, warn};
 
-use crate::options::Options;
-use crate::start::Running;
+use crate::options::ManagerOptions;
+use crate::start::RunningManager;
 
 /// Caller of a reload by signal, in the audit log.
 const WHO: &str = "SIGHUP";
 
 /// Origin of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum ReloadOrigin {
     /// A signal. The reload itself writes the line of the audit log.
     Signal,
     /// A call, which the interface records in the audit log.
     Call,
 }
 
-impl Running {
+impl RunningManager {
     /// Applies the keys that can change in a running daemon. The outcome is written to the log and
     /// as an event, and after a signal also to the audit log.
     ///
     /// # Errors
     /// The reason why no key has changed.
-    pub async fn reload(&mut self, read: Result<Options, Vec<Problem>>, by: By) -> Result<Reloaded, String> {
+    pub async fn reload(&mut self, read: Result<ManagerOptions, Vec<FileProblem>>, by: ReloadOrigin) -> Result<ReloadResult, String> {
         let taken = match read {
             Ok(new) => self.take(new).await,
             Err(problems) => {
@@ -48,8 +48,8 @@ impl Running {
         };
         self.tell(reason, level, &message);
         match by {
-            By::Signal => self.record(message, outcome),
-            By::Call => {}
+            ReloadOrigin::Signal => self.record(message, outcome),
+            ReloadOrigin::Call => {}
         }
         taken
     }
@@ -59,9 +59,9 @@ impl Running {
         self.options.log
     }
 
-    async fn take(&mut self, new: Options) -> Result<Reloaded, String> {
-        let call = Call::Configure(Box::new(new.settings(self.clock)));
-        let Answer::Configured { queues } = self.handle.call(call).await.map_err(|problem| problem.detail)? else {
+    async fn take(&mut self, new: ManagerOptions) -> Result<ReloadResult, String> {
+        let call = ClusterCall::Configure(Box::new(new.settings(self.clock)));
+        let CallAnswer::Configured { queues } = self.handle.call(call).await.map_err(|problem| problem.detail)? else {
             return Err("the cluster answered something else".to_owned());
         };
         let taken = compare(&self.options, &new, queues);
@@ -82,8 +82,8 @@ impl Running {
             EventLevel::Normal => info!("{reason}: {message}"),
             EventLevel::Warning => warn!("{reason}: {message}"),
         }
-        let (time, reason, object) = (self.clock.unix_now(), reason.as_str().to_owned(), Object::Manager.to_string());
-        self.events.push([Event { index: 0, time, level, reason, object, app: None, node: None, message: message.to_owned() }]);
+        let (time, reason, object) = (self.clock.unix_now(), reason.as_str().to_owned(), LogObject::Manager.to_string());
+        self.events.push([LoggedEvent { index: 0, time, level, reason, object, app: None, node: None, message: message.to_owned() }]);
     }
 
     fn record(&self, message: String, outcome: u16) {
@@ -103,12 +103,12 @@ impl Running {
     }
 }
 
-fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Reloaded {
-    let mut taken = Reloaded::default();
+fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) -> ReloadResult {
+    let mut taken = ReloadResult::default();
     for (key, was, is) in reference::changes(reference::MANAGER, &before.config(), &now.config()) {
         match key.takes {
-            Takes::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
-            Takes::Restart => taken.waits.push(key.name.to_owned()),
+            TakesEffect::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
+            TakesEffect::Restart => taken.waits.push(key.name.to_owned()),
         }
     }
     if before.log != now.log && std::env::var_os("HEADROOM_LOG").is_some() {
@@ -124,7 +124,7 @@ fn compare(before: &Options, now: &Options, queues: QueuesFrom) -> Reloaded {
 }
 
 /// Outcome of a reload as one line.
-pub(crate) fn words(reloaded: &Reloaded) -> String {
+pub(crate) fn words(reloaded: &ReloadResult) -> String {
     let mut parts = reloaded.holds.clone();
     if !reloaded.waits.is_empty() {
         parts.push(format!("after a restart: {}", reloaded.waits.join(", ")));
@@ -134,7 +134,7 @@ pub(crate) fn words(reloaded: &Reloaded) -> String {
 }
 
 /// The first problem, and the number of further ones.
-fn in_one_line(problems: &[Problem]) -> String {
+fn in_one_line(problems: &[FileProblem]) -> String {
     let Some(first) = problems.first() else { return "the file has a mistake".to_owned() };
     let line = first.line.map(|line| format!(":{line}")).unwrap_or_default();
     let more = match problems.len() {
@@ -149,13 +149,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn options() -> Options {
-        Options::new(([127, 0, 0, 1], 0).into(), "/s".into())
+    fn options() -> ManagerOptions {
+        ManagerOptions::new(([127, 0, 0, 1], 0).into(), "/s".into())
     }
 
     #[test]
     fn what_holds_what_waits_and_what_is_overruled_is_told_apart() {
-        let mut new = Options { lost: Duration::from_secs(60), ..options() };
+        let mut new = ManagerOptions { lost: Duration::from_secs(60), ..options() };
         (new.limits.streams, new.history.apps) = (7, 9);
         let taken = compare(&options(), &new, QueuesFrom::Settings);
         assert_eq!(words(&taken), "lost: \"30s\" → \"1m\"; history.apps: 500 → 9; after a restart: limits.streams");

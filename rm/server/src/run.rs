@@ -12,23 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headroom_rm_core::{Answered, CallId, Cluster, Effect, Event, Level, LogLine, Object, Save, SavedStage, Settings, Words};
-use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, Opened, StoreError};
+use headroom_rm_core::{CallResult, CallId, Cluster, Effect, ClusterEvent, LogSeverity, LogLine, LogObject, DurableRecord, SavedStage, Settings, LogMessage};
+use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, OpenedStore, StoreError};
 use headroom_types::{AppId, Reason, Tick, UnixMillis};
-use headroom_wire::v1::apps::MemoryHour;
+use headroom_wire::v1::apps::MemoryFailureStats;
 use headroom_wire::v1::events;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, info, warn};
 
-use crate::access::{Access, Ruled};
+use crate::access::{Access, AccessChangeResult};
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
 use crate::eventlog::EventLog;
-use crate::families::{Families, Lesson, saved};
+use crate::families::{UsageHistory, Lesson, saved};
 use crate::inbox::{Batch, Inbox};
-use crate::input::{Input, Published, Query};
-use crate::jobs::{Jobs, Snapshot, Start};
+use crate::input::{LoopInput, Published, ClusterQuery};
+use crate::jobs::{JobRowStore, Snapshot, RowCreation};
 use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
 use crate::outgoing;
@@ -51,7 +51,7 @@ const SNAPSHOT_EVERY: Duration = Duration::from_secs(600);
 
 /// Reason why the loop ended without an order.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Ended {
+pub(crate) enum ManagerLoopError {
     /// The state could not be saved.
     #[error("the state could not be saved, so nothing more is accepted")]
     Store(#[from] StoreError),
@@ -59,11 +59,11 @@ pub(crate) enum Ended {
 
 /// State that the loop shares with readers.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) published: Arc<Published>,
     pub(crate) events: Arc<EventLog>,
-    pub(crate) jobs: Arc<Jobs>,
-    pub(crate) families: Arc<Families>,
+    pub(crate) jobs: Arc<JobRowStore>,
+    pub(crate) families: Arc<UsageHistory>,
     /// Durable profiles.
     pub(crate) profiles: watch::Sender<Arc<Profiles>>,
     /// Durable access control state.
@@ -71,33 +71,33 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Shared {
+impl SharedState {
     /// Memory failures in the hour before `now`.
-    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryHour {
-        MemoryHour { wasted_byte_s: self.jobs.wasted_in_last_hour(now), ..self.events.memory_hour(now) }
+    pub(crate) fn memory_hour(&self, now: UnixMillis) -> MemoryFailureStats {
+        MemoryFailureStats { wasted_byte_s: self.jobs.wasted_in_last_hour(now), ..self.events.memory_hour(now) }
     }
 }
 
 /// Owner of all state.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct ManagerLoop {
     clock: Clock,
     cluster: Cluster,
     journal: Journal<DiskStore>,
     inbox: Inbox,
-    shared: Shared,
+    shared: SharedState,
     dispatch: Dispatch,
     watchdog: Watchdog,
     effects: Vec<Effect>,
-    waiting: BTreeMap<CallId, Waiting>,
+    waiting: BTreeMap<CallId, PendingCall>,
     /// Inputs that are processed after the batch.
-    later: Vec<Input>,
+    later: Vec<LoopInput>,
     profiles: Profiles,
     access: Access,
     /// Results of access changes, sent when the batch is durable.
-    ruled: Vec<(oneshot::Sender<Ruled>, Ruled)>,
+    ruled: Vec<(oneshot::Sender<AccessChangeResult>, AccessChangeResult)>,
     /// Results of profile changes, sent when the batch is durable.
-    decided: Vec<(oneshot::Sender<Decided>, Decided, Option<events::Event>)>,
+    decided: Vec<(oneshot::Sender<Decided>, Decided, Option<events::LoggedEvent>)>,
     /// Notified when the batch is durable.
     kept: Vec<oneshot::Sender<()>>,
     calls: u64,
@@ -113,25 +113,25 @@ pub(crate) struct Owner {
 
 /// A call that waits for its result.
 #[derive(Debug)]
-struct Waiting {
-    reply: oneshot::Sender<Answered>,
+struct PendingCall {
+    reply: oneshot::Sender<CallResult>,
     job: Option<Box<(AppId, JobPatch)>>,
 }
 
 /// Whether the loop continues after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum LoopControl {
     GoOn,
     End,
 }
 
-impl Owner {
+impl ManagerLoop {
     /// Creates the owner from the saved state.
-    pub(crate) fn new(opened: Opened, settings: Settings, clock: Clock, inbox: Inbox, shared: Shared) -> Self {
+    pub(crate) fn new(opened: OpenedStore, settings: Settings, clock: Clock, inbox: Inbox, shared: SharedState) -> Self {
         let now = clock.now();
         let epoch = opened.restored.epoch;
         let (shared_profiles, access) = (shared.profiles.borrow().clone(), Access::clone(&shared.access.borrow()));
-        Owner {
+        ManagerLoop {
             clock,
             cluster: Cluster::new(settings, opened.restored, now),
             journal: opened.journal,
@@ -158,7 +158,7 @@ impl Owner {
     }
 
     /// Runs until it receives a stop, or can no longer save.
-    pub(crate) async fn run(mut self) -> Result<(), Ended> {
+    pub(crate) async fn run(mut self) -> Result<(), ManagerLoopError> {
         self.begin();
         // A new cluster has just created its application key.
         self.journal.append_access(&self.access.saved())?;
@@ -170,7 +170,7 @@ impl Owner {
             self.settle()?;
             self.shared.counters.turns.time(begun.elapsed());
             self.chores();
-            if turn == Turn::End {
+            if turn == LoopControl::End {
                 // All accepted calls are saved and have their results. Streams end with the loop.
                 self.snapshot();
                 return Ok(());
@@ -180,10 +180,10 @@ impl Owner {
 
     fn begin(&mut self) {
         let message = format!("life {} of the resource manager begins", self.cluster.epoch());
-        let (reason, object, words) = (Reason::ResourceManagerStarted, Object::Manager, Words::Text(message));
-        let line = LogLine { level: Level::Normal, reason, object, node: None, words };
+        let (reason, object, words) = (Reason::ResourceManagerStarted, LogObject::Manager, LogMessage::Text(message));
+        let line = LogLine { level: LogSeverity::Normal, reason, object, node: None, words };
         self.effects.push(Effect::Log(line));
-        self.cluster.step(self.clock.now(), Event::Time, &mut self.effects);
+        self.cluster.step(self.clock.now(), ClusterEvent::Time, &mut self.effects);
     }
 
     /// Waits for an input, a deadline, or the end of the maximum time between turns.
@@ -199,43 +199,43 @@ impl Owner {
     }
 
     /// Processes one batch, and the deadlines that are due.
-    fn take_in(&mut self, batch: Batch) -> Result<Turn, Ended> {
+    fn take_in(&mut self, batch: Batch) -> Result<LoopControl, ManagerLoopError> {
         let now = self.clock.now();
         let gap = now.since(self.last_turn);
         self.last_turn = now;
         let held_up = Some(gap).filter(|gap| *gap > HELD_UP);
         if let Some(by) = held_up.max(batch.behind) {
             warn!(seconds = by.as_secs_f32(), "the loop was held up or is behind; deadlines of others are moved by as much");
-            self.cluster.step(now, Event::Stalled(by), &mut self.effects);
+            self.cluster.step(now, ClusterEvent::Stalled(by), &mut self.effects);
         }
-        let mut turn = Turn::GoOn;
+        let mut turn = LoopControl::GoOn;
         for input in batch.inputs {
-            if self.input(now, input)? == Turn::End {
-                turn = Turn::End;
+            if self.input(now, input)? == LoopControl::End {
+                turn = LoopControl::End;
             }
         }
         if self.cluster.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.cluster.step(now, Event::Time, &mut self.effects);
+            self.cluster.step(now, ClusterEvent::Time, &mut self.effects);
         }
         Ok(turn)
     }
 
-    fn input(&mut self, now: Tick, input: Input) -> Result<Turn, Ended> {
+    fn input(&mut self, now: Tick, input: LoopInput) -> Result<LoopControl, ManagerLoopError> {
         match input {
-            Input::Call { what, job, reply } => {
+            LoopInput::Call { what, job, reply } => {
                 self.calls += 1;
                 let call = CallId(self.calls);
-                self.waiting.insert(call, Waiting { reply, job });
-                self.cluster.step(now, Event::Call { call, what: *what }, &mut self.effects);
-                Ok(Turn::GoOn)
+                self.waiting.insert(call, PendingCall { reply, job });
+                self.cluster.step(now, ClusterEvent::Call { call, what: *what }, &mut self.effects);
+                Ok(LoopControl::GoOn)
             }
-            Input::Keep { answer, gone, reply } => {
+            LoopInput::Keep { answer, gone, reply } => {
                 gone.iter().for_each(|key| self.journal.drop_answer(key));
                 self.journal.append_answer(&answer)?;
                 self.kept.push(reply);
-                Ok(Turn::GoOn)
+                Ok(LoopControl::GoOn)
             }
-            Input::Profile { change, reply } => {
+            LoopInput::Profile { change, reply } => {
                 let (generation, at) = (self.profiles.generation, self.clock.unix_now());
                 let answer = self.profiles.change(&change, at);
                 let changed = self.profiles.generation != generation;
@@ -244,27 +244,27 @@ impl Owner {
                 }
                 let told = answer.as_ref().ok().filter(|_| changed).and_then(|done| done.event(at));
                 self.decided.push((reply, answer, told));
-                Ok(Turn::GoOn)
+                Ok(LoopControl::GoOn)
             }
-            Input::Access { wish, reply } => {
+            LoopInput::Access { wish, reply } => {
                 self.access.forget_shares(|app| self.cluster.app(app).is_some());
                 let answer = self.access.change(*wish, self.clock.unix_now());
                 if answer.is_ok() {
                     self.journal.append_access(&self.access.saved())?;
                 }
                 self.ruled.push((reply, answer));
-                Ok(Turn::GoOn)
+                Ok(LoopControl::GoOn)
             }
-            Input::WatchNode { .. } | Input::WatchApp { .. } | Input::Query(_) => {
+            LoopInput::WatchNode { .. } | LoopInput::WatchApp { .. } | LoopInput::Query(_) => {
                 self.later.push(input);
-                Ok(Turn::GoOn)
+                Ok(LoopControl::GoOn)
             }
-            Input::Stop => Ok(Turn::End),
+            LoopInput::Stop => Ok(LoopControl::End),
         }
     }
 
     /// Saves the changes of the batch, then sends its effects in order.
-    fn settle(&mut self) -> Result<(), Ended> {
+    fn settle(&mut self) -> Result<(), ManagerLoopError> {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
@@ -310,14 +310,14 @@ impl Owner {
 
     /// Merges job rows of accepted calls. Returns their events, and the applications that are
     /// ending.
-    fn merge_jobs(&mut self, effects: &[Effect]) -> (Vec<events::Event>, BTreeSet<AppId>) {
+    fn merge_jobs(&mut self, effects: &[Effect]) -> (Vec<events::LoggedEvent>, BTreeSet<AppId>) {
         let (mut all, mut touched) = (Vec::new(), BTreeSet::new());
         for effect in effects {
             let Effect::Answer { call, answer: Ok(_) } = effect else { continue };
             let Some(job) = self.waiting.get_mut(call).and_then(|w| w.job.take()) else { continue };
             let (app, patch) = *job;
             let state = self.cluster.app(&app).map(|a| a.state);
-            let start = if state.is_some_and(|s| s.is_over()) { Start::WithAllRows } else { Start::Allowed };
+            let start = if state.is_some_and(|s| s.is_over()) { RowCreation::WithAllRows } else { RowCreation::Allowed };
             let (events, taken) = self.shared.jobs.merge(&app, patch, start);
             all.extend(events);
             if taken && state.is_some_and(|s| s.is_ending()) {
@@ -328,11 +328,11 @@ impl Owner {
     }
 
     /// Writes the batch. Returns when it is on disk.
-    fn save(&mut self, effects: &[Effect], mut touched: BTreeSet<AppId>) -> Result<(), Ended> {
+    fn save(&mut self, effects: &[Effect], mut touched: BTreeSet<AppId>) -> Result<(), ManagerLoopError> {
         let mut over = BTreeSet::new();
         for effect in effects {
             let Effect::Save(save) = effect else { continue };
-            if let Save::State { app, state } = &**save {
+            if let DurableRecord::State { app, state } = &**save {
                 match state.stage {
                     SavedStage::Finishing(_) => {
                         touched.insert(app.clone());
@@ -363,7 +363,7 @@ impl Owner {
     }
 
     /// Syncs the appended records to disk.
-    fn commit(&mut self) -> Result<(), Ended> {
+    fn commit(&mut self) -> Result<(), ManagerLoopError> {
         if self.journal.is_empty() {
             return Ok(());
         }
@@ -374,7 +374,7 @@ impl Owner {
     }
 
     /// Adds the needs of an ended job's tasks to the usage history, in the batch that ends the job.
-    fn learn(&mut self, app: &AppId, snapshot: &Snapshot) -> Result<(), Ended> {
+    fn learn(&mut self, app: &AppId, snapshot: &Snapshot) -> Result<(), ManagerLoopError> {
         let Some(known) = self.cluster.app(app) else { return Ok(()) };
         let at = known.ended.unwrap_or_else(|| self.clock.unix_now());
         let lesson = self.shared.families.learn(&known.spec.user, app.name(), at, snapshot.rows());
@@ -391,7 +391,7 @@ impl Owner {
         for effect in effects {
             match effect {
                 Effect::Save(save) => {
-                    if let Save::AppGone(app) = *save {
+                    if let DurableRecord::AppGone(app) = *save {
                         self.shared.jobs.forget(&app);
                     }
                 }
@@ -418,17 +418,17 @@ impl Owner {
         let LogLine { level, reason, object, node, .. } = line;
         let object = object.to_string();
         match level {
-            Level::Normal => info!(object, "{reason}: {message}"),
-            Level::Warning => warn!(object, "{reason}: {message}"),
+            LogSeverity::Normal => info!(object, "{reason}: {message}"),
+            LogSeverity::Warning => warn!(object, "{reason}: {message}"),
         }
         let (level, reason, time) = (outgoing::level(level), reason.as_str().to_owned(), self.clock.unix_now());
-        self.shared.events.push([events::Event { index: 0, time, level, reason, object, app, node, message }]);
+        self.shared.events.push([events::LoggedEvent { index: 0, time, level, reason, object, app, node, message }]);
     }
 
     /// Counts decisions about requests for the metrics.
     fn count(&self, line: &LogLine) {
         let (decision, waited) = match (line.reason, &line.words) {
-            (Reason::RequestGranted, Words::Granted(_, _, waited)) => (Decision::Granted, Some(*waited)),
+            (Reason::RequestGranted, LogMessage::Granted(_, _, waited)) => (Decision::Granted, Some(*waited)),
             (Reason::NodeReserved, _) => (Decision::Reserved, None),
             (Reason::PreemptSoon, _) => (Decision::Preempted, None),
             (Reason::RequestRefused, _) => (Decision::Refused, None),
@@ -441,21 +441,21 @@ impl Owner {
     }
 
     /// Opens streams and processes queries, from the durable state.
-    fn answer_later(&mut self, input: Input) {
+    fn answer_later(&mut self, input: LoopInput) {
         match input {
-            Input::WatchNode { node, epoch, reply } => {
+            LoopInput::WatchNode { node, epoch, reply } => {
                 let allowed = query::may_watch_node(&self.cluster, &node, epoch);
                 // Fails if the caller has gone; the stream then ends.
                 let _ = reply.send(allowed.map(|()| self.dispatch.open_node(node.clone(), self.cluster.desired(&node))));
             }
-            Input::WatchApp { app, epoch, cursor, reply } => {
+            LoopInput::WatchApp { app, epoch, cursor, reply } => {
                 let missed = query::missed_updates(&self.cluster, &app, epoch, cursor);
                 // Fails if the caller has gone; the stream then ends.
                 let _ = reply.send(missed.map(|missed| self.dispatch.open_app(app, missed)));
             }
-            Input::Query(Query::Refresh) => self.view_wanted = true,
-            Input::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            Input::Call { .. } | Input::Keep { .. } | Input::Profile { .. } | Input::Access { .. } | Input::Stop => {} // never deferred
+            LoopInput::Query(ClusterQuery::Refresh) => self.view_wanted = true,
+            LoopInput::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
+            LoopInput::Call { .. } | LoopInput::Keep { .. } | LoopInput::Profile { .. } | LoopInput::Access { .. } | LoopInput::Stop => {} // never deferred
         }
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
-use headroom_config::Anonymous;
+use headroom_config::AnonymousAccess;
 use headroom_identity::Role;
-use headroom_transport::Keys;
+use headroom_transport::ReloadingKeys;
 use headroom_types::Epoch;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -19,25 +19,25 @@ use tracing::info;
 
 use crate::access::Access;
 use crate::activation;
-use crate::audit::{self, Audit};
+use crate::audit::{self, AuditRecorder};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
-use crate::families::Families;
-use crate::http::doors::{HostSocket, Port};
+use crate::families::UsageHistory;
+use crate::http::doors::{UnixSocketListener, TcpServerListener};
 use crate::http::join::Signer;
-use crate::http::limits::Doors;
-use crate::http::once::Once;
+use crate::http::limits::ConnectionLimits;
+use crate::http::once::IdempotencyStore;
 use crate::http::tonodes::ToNodes;
 use crate::http::{Bounds, Web, addresses, listen, router};
 use crate::inbox;
 use crate::input::{Handle, Published};
-use crate::jobs::Jobs;
+use crate::jobs::JobRowStore;
 use crate::metrics::Counters;
 use crate::notify;
-use crate::operator::Operator;
-use crate::options::Options;
+use crate::operator::OperatorHandle;
+use crate::options::ManagerOptions;
 use crate::profiles::Profiles;
-use crate::run::{Ended, Owner, Shared};
+use crate::run::{ManagerLoopError, ManagerLoop, SharedState};
 use crate::view;
 
 /// Backlog of the listener; the limit of the kernel also applies.
@@ -49,44 +49,44 @@ const LAST_BATCH: Duration = Duration::from_secs(20);
 
 /// A running resource manager.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningManager {
     /// URL of the TCP listener, such as `http://127.0.0.1:7070`.
     pub url: String,
     /// Epoch.
     pub epoch: Epoch,
     pub(crate) handle: Handle,
-    owner: oneshot::Receiver<Result<(), Ended>>,
+    owner: oneshot::Receiver<Result<(), ManagerLoopError>>,
     server: JoinHandle<()>,
     closing: CancellationToken,
     pub(crate) events: Arc<EventLog>,
-    pub(crate) audit: Arc<Audit>,
+    pub(crate) audit: Arc<AuditRecorder>,
     pub(crate) clock: Clock,
     /// Options in effect.
-    pub(crate) options: Options,
+    pub(crate) options: ManagerOptions,
 }
 
 /// Starts a resource manager inside another program: opens the listeners and the state, and serves.
-pub async fn start(options: Options) -> anyhow::Result<Running> {
+pub async fn start(options: ManagerOptions) -> anyhow::Result<RunningManager> {
     start_for(options, None).await
 }
 
 /// Starts the resource manager of a daemon, whose `operator` reloads the configuration and sets the
 /// log level.
-pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::Result<Running> {
+pub async fn start_for(options: ManagerOptions, operator: Option<OperatorHandle>) -> anyhow::Result<RunningManager> {
     let (listener, socket) = places(&options)?;
     let address = listener.local_addr().context("the address that was taken")?;
     let (keys, authority) = certificates(&options, address)?;
     let url = format!("{}://{address}", if keys.is_some() { "https" } else { "http" });
     let opened = open_state(&options).await?;
     let (clock, epoch, documents) = (Clock::start(), opened.restored.epoch, opened.documents.clone());
-    let once = Once::restored(opened.answers.clone(), clock.unix_now());
+    let once = IdempotencyStore::restored(opened.answers.clone(), clock.unix_now());
     let (apps, nodes) = (opened.restored.apps.len(), opened.restored.nodes.len());
     let (logs, closing) = (options.state.join(LOGS), CancellationToken::new());
-    let shared = Shared {
+    let shared = SharedState {
         published: Arc::new(Published::new(view::empty(epoch))),
         events: Arc::new(EventLog::open(epoch, &logs, options.events)),
-        jobs: Arc::new(Jobs::new(clock.unix_now(), options.telemetry.cardinality)),
-        families: Arc::new(Families::restored(opened.families.clone())),
+        jobs: Arc::new(JobRowStore::new(clock.unix_now(), options.telemetry.cardinality)),
+        families: Arc::new(UsageHistory::restored(opened.families.clone())),
         profiles: watch::Sender::new(Arc::new(Profiles::restored(opened.profiles.clone()))),
         access: watch::Sender::new(Arc::new(Access::restored(&opened.access).context("a key for tokens")?)),
         counters: Arc::new(Counters::new(addresses())),
@@ -95,9 +95,9 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
     let handle = Handle::new(lines, shared.published.clone(), clock);
     let nodes_called = Arc::new(ToNodes::new(keys.clone()).context("a client for calls to nodes")?);
     let turned = shared.counters.turned.clone();
-    let owner = Owner::new(opened, options.settings(clock), clock, inbox, shared.clone());
+    let owner = ManagerLoop::new(opened, options.settings(clock), clock, inbox, shared.clone());
     let owner = on_its_thread(owner).context("a thread for the loop")?;
-    let (events, audit) = (shared.events.clone(), Arc::new(Audit::open(&logs, options.audit)));
+    let (events, audit) = (shared.events.clone(), Arc::new(AuditRecorder::open(&logs, options.audit)));
     tokio::spawn(audit::keep_synced(audit.clone(), closing.clone()));
     let web = Web {
         handle: handle.clone(),
@@ -106,7 +106,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
         epoch,
         clock,
         nodes: nodes_called,
-        asks: options.anonymous != Anonymous::All,
+        asks: options.anonymous != AnonymousAccess::All,
         authority,
         traces: options.traces.as_deref().map(Arc::from),
         closing: closing.clone(),
@@ -121,10 +121,10 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
         state: options.state.clone().into(),
     };
     let routes = router(web, once, address, Bounds { limits: options.limits, body_time: options.body_time });
-    let doors = Doors::new(options.limits, turned);
-    let port = Port { listener, anonymous: options.anonymous, keys };
+    let doors = ConnectionLimits::new(options.limits, turned);
+    let port = TcpServerListener { listener, anonymous: options.anonymous, keys };
     let server = answer(routes, port, socket, (doors, options.header_time), &closing);
-    let running = Running { url, epoch, handle, owner, server, closing, events, audit, clock, options };
+    let running = RunningManager { url, epoch, handle, owner, server, closing, events, audit, clock, options };
     // The first turn of the loop is complete when its view exists.
     running.handle.view().await.map_err(anyhow::Error::new)?;
     let (state, store) = (running.options.state.display(), running.options.store);
@@ -134,7 +134,7 @@ pub async fn start_for(options: Options, operator: Option<Operator>) -> anyhow::
 }
 
 /// Opens the state on disk, and logs its anomalies.
-async fn open_state(options: &Options) -> anyhow::Result<headroom_rm_store::Opened> {
+async fn open_state(options: &ManagerOptions) -> anyhow::Result<headroom_rm_store::OpenedStore> {
     let (state, store) = (options.state.clone(), options.store);
     let opened =
         tokio::task::spawn_blocking(move || headroom_rm_store::open(&state, store)).await.context("opening the state")??;
@@ -143,12 +143,12 @@ async fn open_state(options: &Options) -> anyhow::Result<headroom_rm_store::Open
 }
 
 /// Certificate of the daemon, and the signing authority.
-type Papers = (Option<Arc<Keys>>, Option<Arc<Signer>>);
+type CertificateSetup = (Option<Arc<ReloadingKeys>>, Option<Arc<Signer>>);
 
 /// Opens the daemon's certificate and, if hosts may join by token, the authority.
-fn certificates(options: &Options, address: SocketAddr) -> anyhow::Result<Papers> {
+fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result<CertificateSetup> {
     options.refuse_what_is_open(address)?;
-    let keys = options.tls.as_deref().map(|dir| Keys::open(dir).with_context(|| format!("tls = {}", dir.display())));
+    let keys = options.tls.as_deref().map(|dir| ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display())));
     let signer =
         options.authority.as_deref().map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));
     let (keys, signer) = (keys.transpose()?, signer.transpose()?);
@@ -159,22 +159,22 @@ fn certificates(options: &Options, address: SocketAddr) -> anyhow::Result<Papers
 }
 
 /// Opens the listeners: those that the service manager passed, or new ones.
-fn places(options: &Options) -> anyhow::Result<(TcpListener, Option<HostSocket>)> {
+fn places(options: &ManagerOptions) -> anyhow::Result<(TcpListener, Option<UnixSocketListener>)> {
     let given = activation::take(options.listen, options.socket.as_deref())?;
     let own = || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
     let listener = given.port.map_or_else(own, Ok)?;
-    let at = |path: &Path| HostSocket::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
+    let at = |path: &Path| UnixSocketListener::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
     let own = || options.socket.as_deref().map(at).transpose();
-    Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(HostSocket::held(held))))?))
+    Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(UnixSocketListener::held(held))))?))
 }
 
 /// Serves both listeners until `closing`. Each has its own connection limits; `headers` is the
 /// timeout for request headers.
 fn answer(
     routes: Router,
-    port: Port,
-    socket: Option<HostSocket>,
-    (doors, headers): (Doors, Duration),
+    port: TcpServerListener,
+    socket: Option<UnixSocketListener>,
+    (doors, headers): (ConnectionLimits, Duration),
     closing: &CancellationToken,
 ) -> JoinHandle<()> {
     let by_port = listen::serve(port, routes.clone(), doors.another(), headers, closing.clone());
@@ -186,7 +186,7 @@ fn answer(
 }
 
 /// Runs the loop on its own thread. The receiver gets the outcome.
-fn on_its_thread(owner: Owner) -> std::io::Result<oneshot::Receiver<Result<(), Ended>>> {
+fn on_its_thread(owner: ManagerLoop) -> std::io::Result<oneshot::Receiver<Result<(), ManagerLoopError>>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let (tell, ended) = oneshot::channel();
     std::thread::Builder::new().name("owner".into()).spawn(move || {
@@ -205,7 +205,7 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-impl Running {
+impl RunningManager {
     /// Returns when the resource manager has failed. Cancel safe until it has returned.
     pub async fn failed(&mut self) -> anyhow::Error {
         match (&mut self.owner).await {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_rm_core::app::App;
-use headroom_rm_core::{Cluster, Level, LogLine, Object, Words};
+use headroom_rm_core::{Cluster, LogSeverity, LogLine, LogObject, LogMessage};
 use headroom_types::{AppId, Reason, RequestId, Tick};
 
 /// Wait after which a request starves.
@@ -27,8 +27,8 @@ impl Starving {
             if !self.told.contains(&key) {
                 let why = cluster.sentence(app, request, now).unwrap_or_default();
                 let message = format!("{request} has waited for {} s: {why}", waited.as_secs());
-                let (object, words) = (Object::App(app.id.clone()), Words::Text(message));
-                lines.push(LogLine { level: Level::Warning, reason: Reason::RequestStarving, object, node: None, words });
+                let (object, words) = (LogObject::App(app.id.clone()), LogMessage::Text(message));
+                lines.push(LogLine { level: LogSeverity::Warning, reason: Reason::RequestStarving, object, node: None, words });
             }
             still.insert(key);
         }
@@ -58,7 +58,7 @@ mod tests {
         let told = starving.look(&s.cluster, s.now);
         assert_eq!(
             (told.len(), told[0].reason, told[0].level, told[0].app()),
-            (1, Reason::RequestStarving, Level::Warning, Some(&other))
+            (1, Reason::RequestStarving, LogSeverity::Warning, Some(&other))
         );
         let message = told[0].message();
         assert!(message.starts_with("work has waited for 301 s: ") && message.len() > 40, "{message}");

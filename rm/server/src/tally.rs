@@ -6,11 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_config::Cardinality;
+use headroom_config::MetricsGranularity;
 use headroom_telemetry::histogram::PARTS;
 use headroom_telemetry::names::*;
 use headroom_telemetry::page::{MOST_VALUES, OTHER};
-use headroom_telemetry::{Histogram, Page};
+use headroom_telemetry::{Histogram, MetricsPage};
 use headroom_types::{AppId, Bytes, Charge, TaskId, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
@@ -21,9 +21,9 @@ const KEPT: usize = 120;
 
 /// Counters by profile, and by application if the configured granularity is that fine.
 #[derive(Debug)]
-pub(crate) struct Tallies {
+pub(crate) struct AttemptMetrics {
     since: UnixMillis,
-    fine: Cardinality,
+    fine: MetricsGranularity,
     profiles: BTreeSet<String>,
     /// Live applications with a label of their own.
     own: BTreeSet<AppId>,
@@ -31,7 +31,7 @@ pub(crate) struct Tallies {
     /// stay under the label of all others.
     others: BTreeSet<AppId>,
     /// By application (empty: all) and profile.
-    of: BTreeMap<(String, String), Tally>,
+    of: BTreeMap<(String, String), ProfileMetrics>,
     peaks: BTreeMap<String, Histogram>,
     /// Dropped trace spans, by application (empty: all).
     spans: BTreeMap<String, u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Tallies {
 
 /// Counters of one profile.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Tally {
+struct ProfileMetrics {
     outcomes: BTreeMap<&'static str, u64>,
     escalations: BTreeMap<(u32, u32), u64>,
     exhausted: u64,
@@ -53,13 +53,13 @@ struct Tally {
     over: u128,
 }
 
-impl Tallies {
+impl AttemptMetrics {
     /// Creates counters at zero. Attempts that ended before `since` belong to an earlier
     /// incarnation.
-    pub(crate) fn new(since: UnixMillis, fine: Cardinality) -> Self {
+    pub(crate) fn new(since: UnixMillis, fine: MetricsGranularity) -> Self {
         let (profiles, own, others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let (of, peaks, spans, lately) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Tallies { since, fine, profiles, own, others, of, peaks, spans, lately }
+        AttemptMetrics { since, fine, profiles, own, others, of, peaks, spans, lately }
     }
 
     /// Counts the difference between two versions of a row.
@@ -131,8 +131,8 @@ impl Tallies {
     /// above the limit.
     pub(crate) fn job(&mut self, app: &AppId) -> String {
         match self.fine {
-            Cardinality::Profile => return String::new(),
-            Cardinality::Job | Cardinality::Task => {}
+            MetricsGranularity::Profile => return String::new(),
+            MetricsGranularity::Job | MetricsGranularity::Task => {}
         }
         if !self.own.contains(app) && (self.own.len() >= MOST_VALUES || self.others.contains(app)) {
             self.others.insert(app.clone());
@@ -152,7 +152,7 @@ impl Tallies {
     }
 
     /// Adds the metrics to the page.
-    pub(crate) fn put(&self, page: &mut Page) {
+    pub(crate) fn put(&self, page: &mut MetricsPage) {
         for ((job, profile), tally) in &self.of {
             let labels = [job.as_str(), profile.as_str()];
             for (outcome, n) in &tally.outcomes {
@@ -176,7 +176,7 @@ impl Tallies {
     }
 }
 
-impl Tally {
+impl ProfileMetrics {
     /// Counts the end of an attempt; `killed` if an earlier attempt was killed for memory. Returns
     /// the wasted memory. Byte-milliseconds.
     fn ended(&mut self, attempt: &AttemptRow, killed: bool) -> u128 {
@@ -272,8 +272,8 @@ mod tests {
             priority: 0,
         }
     }
-    fn text(tallies: &Tallies) -> String {
-        let mut page = Page::new();
+    fn text(tallies: &AttemptMetrics) -> String {
+        let mut page = MetricsPage::new();
         tallies.put(&mut page);
         page.write(Format::Text)
     }
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn what_a_row_shows_is_counted_once() {
         let app: AppId = "wordcount.7".parse().expect("id");
-        let mut tallies = Tallies::new(UnixMillis(5_000), Cardinality::Job);
+        let mut tallies = AttemptMetrics::new(UnixMillis(5_000), MetricsGranularity::Job);
         let oom = Some((12_000, ExitReason::OverheadOom));
         let first = row(vec![attempt(1, 1, None)]);
         let killed = row(vec![attempt(1, 1, oom)]);
@@ -316,8 +316,8 @@ mod tests {
 
     #[test]
     fn series_of_single_jobs_are_bounded_and_end_with_their_job() {
-        for fine in [Cardinality::Job, Cardinality::Task] {
-            let mut tallies = Tallies::new(UnixMillis(5_000), fine);
+        for fine in [MetricsGranularity::Job, MetricsGranularity::Task] {
+            let mut tallies = AttemptMetrics::new(UnixMillis(5_000), fine);
             let app = |n: usize| -> AppId { format!("job.{n}").parse().expect("id") };
             let killed = row(vec![attempt(1, 1, Some((12_000, ExitReason::OverheadOom)))]);
             (1..=3 * MOST_VALUES).for_each(|n| tallies.row(&app(n), None, &killed));
@@ -335,7 +335,7 @@ mod tests {
             tallies.row(&app(9999), None, &killed);
             assert!(labels(&text(&tallies), name).contains("job.9999"), "a new one takes the free place");
         }
-        let mut coarse = Tallies::new(UnixMillis(5_000), Cardinality::Profile);
+        let mut coarse = AttemptMetrics::new(UnixMillis(5_000), MetricsGranularity::Profile);
         coarse.row(&"job.1".parse().expect("id"), None, &row(vec![attempt(1, 1, None)]));
         assert!(labels(&text(&coarse), "headroom_am").is_empty());
     }
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn what_an_earlier_life_saw_is_not_counted_and_profiles_are_bounded() {
         let app: AppId = "wordcount.7".parse().expect("id");
-        let mut tallies = Tallies::new(UnixMillis(50_000), Cardinality::Profile);
+        let mut tallies = AttemptMetrics::new(UnixMillis(50_000), MetricsGranularity::Profile);
         let old = row(vec![attempt(1, 1, Some((12_000, ExitReason::OverheadOom))), attempt(2, 2, None)]);
         tallies.row(&app, None, &old);
         assert!(!text(&tallies).contains("headroom_am_escalations_total{") && !text(&tallies).contains("outcome="));

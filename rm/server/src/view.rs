@@ -11,16 +11,16 @@ use headroom_rm_core::app::App;
 use headroom_rm_core::attempt;
 use headroom_rm_core::{Cluster, node};
 use headroom_types::{AppId, Bytes, Cpus, Epoch, NodeId, Tick};
-use headroom_wire::v1::apps::{AppView, ClusterView, MemoryHour};
+use headroom_wire::v1::apps::{AppView, ClusterView, MemoryFailureStats};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueuesView;
 
-use crate::figures::Figures;
+use crate::figures::ClusterStatistics;
 use crate::outgoing;
 
 /// A part of the view that a reader may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ViewSection {
     /// Applications.
     Apps,
     /// Nodes, without measurements.
@@ -61,7 +61,7 @@ pub(crate) struct View {
     /// Cluster status.
     status: ClusterView,
     /// Statistics for metrics.
-    pub(crate) figures: Figures,
+    pub(crate) figures: ClusterStatistics,
 }
 
 impl View {
@@ -71,7 +71,7 @@ impl View {
         let apps: BTreeMap<_, _> = cluster.apps().map(|a| (a.id.clone(), app_view(cluster, a, now))).collect();
         let status = status(cluster, now, &nodes, &apps);
         let (epoch, containers, queues) = (cluster.epoch(), digest(cluster), crate::queues::view(cluster));
-        let (since, figures) = (Since::default(), Figures::of(cluster, now));
+        let (since, figures) = (Since::default(), ClusterStatistics::of(cluster, now));
         let mut view = View { batch, epoch, since, containers, queues, apps, nodes, status, figures };
         view.since = view.since(before);
         view
@@ -93,20 +93,20 @@ impl View {
     }
 
     /// Index of the latest change of a part. It increases with every change, also across restarts.
-    pub(crate) fn index(&self, part: Part) -> u64 {
+    pub(crate) fn index(&self, part: ViewSection) -> u64 {
         let Since { apps, nodes, containers, queues } = self.since;
         let batch = match part {
-            Part::Apps => apps,
-            Part::Nodes => nodes,
-            Part::Containers => containers,
-            Part::Queues => queues,
-            Part::Status => apps.max(nodes).max(containers).max(queues),
+            ViewSection::Apps => apps,
+            ViewSection::Nodes => nodes,
+            ViewSection::Containers => containers,
+            ViewSection::Queues => queues,
+            ViewSection::Status => apps.max(nodes).max(containers).max(queues),
         };
         (u64::from(self.epoch.0) << 32) | (batch & u64::from(u32::MAX))
     }
 
     /// Cluster status at this moment.
-    pub(crate) fn status(&self, now: Tick, hour: MemoryHour) -> ClusterView {
+    pub(crate) fn status(&self, now: Tick, hour: MemoryFailureStats) -> ClusterView {
         ClusterView { up_s: now.0 / 1000, oom_1h: hour.kills, memory_1h: Some(hour), ..self.status.clone() }
     }
 
@@ -209,7 +209,7 @@ pub(crate) fn app_view(cluster: &Cluster, app: &App, now: Tick) -> AppView {
 
 /// Number of containers not yet granted, including the master.
 fn pending(app: &App) -> u32 {
-    app.pending().saturating_add(u32::from(app.run == attempt::State::Scheduled))
+    app.pending().saturating_add(u32::from(app.run == attempt::AttemptState::Scheduled))
 }
 
 fn status(

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_resourcemanager::{Options, Running, start};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// A resource manager with short timeouts.
-async fn impatient(state: &std::path::Path) -> (Running, Client) {
-    let mut options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+async fn impatient(state: &std::path::Path) -> (RunningManager, Client) {
+    let mut options = ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
     (options.header_time, options.body_time) = (Duration::from_secs(2), Duration::from_secs(2));
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
@@ -27,7 +27,7 @@ async fn connect(client: &Client) -> TcpStream {
 }
 
 /// Reads until the connection ends. Returns the status, and the problem if there is one.
-async fn answer(mut stream: TcpStream) -> (Option<u16>, Option<Problem>) {
+async fn answer(mut stream: TcpStream) -> (Option<u16>, Option<ProblemDetails>) {
     let mut text = Vec::new();
     // A reset after the response is also an end.
     let _ = soon("the end of the connection", stream.read_to_end(&mut text)).await;
@@ -74,7 +74,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     stream.write_all(b"{\"name\":").await.expect("writes");
     let (status, problem) = answer(stream).await;
     let problem = problem.expect("a problem");
-    assert_eq!((status, problem.code), (Some(400), Code::HR0400), "{problem}");
+    assert_eq!((status, problem.code), (Some(400), ErrorCode::HR0400), "{problem}");
     assert!(problem.detail.contains("did not arrive"), "{problem}");
     assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");
 }
@@ -118,7 +118,7 @@ async fn bodies_that_are_traps_are_refused() {
         stream.write_all(body.as_bytes()).await.expect("writes");
         let (status, problem) = answer(stream).await;
         let problem = problem.unwrap_or_else(|| panic!("no problem but {status:?} for {:.60}", body));
-        assert_eq!((status, problem.code), (Some(400), Code::HR0400), "{problem}");
+        assert_eq!((status, problem.code), (Some(400), ErrorCode::HR0400), "{problem}");
         assert!(problem.detail.len() < 1000, "it is not sent back: {:.200}", problem.detail);
     }
     assert!(client.apps().await.expect("answers").is_empty(), "nothing came of it");

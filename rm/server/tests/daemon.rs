@@ -159,7 +159,7 @@ async fn a_disk_that_is_full_ends_it_and_loses_nothing() {
     let client = headroom_client::Client::new(&format!("http://127.0.0.1:{port}")).expect("address");
     until("the daemon to answer", || async { client.get_text("/readyz").await.ok() }).await;
     let mut app = managed("job", mib(64), 1);
-    if let headroom_wire::v1::apps::Master::Managed { launch, .. } = &mut app.master {
+    if let headroom_wire::v1::apps::ApplicationMaster::Managed { launch, .. } = &mut app.master {
         launch.files.insert("big".into(), "x".repeat(200 << 10));
     }
     let mut accepted = Vec::new();

@@ -8,10 +8,10 @@ use fakes::*;
 use headroom_client::Follow;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
 
-async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<Event> {
+async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<LoggedEvent> {
     let mut lines = client.events_of(None, cursor, Follow::No).await.expect("answers");
     let mut all = Vec::new();
     while let Some(event) = soon("the end of the log", lines.next()).await {
@@ -127,11 +127,11 @@ async fn every_line_shows_that_it_lives() {
     assert!(soon("all", desired.next()).await.expect("open").expect("a line").full);
     let mut updates = client.updates(master.app(), master.epoch, 0).await.expect("listens");
     let first = soon("where it stands", updates.next()).await.expect("open").expect("an update");
-    assert_eq!((first.cursor, first.what), (0, headroom_wire::v1::am::UpdateKind::Alive));
+    assert_eq!((first.cursor, first.what), (0, headroom_wire::v1::am::ApplicationUpdateKind::Alive));
     let alive = soon("a sign of life", desired.next()).await.expect("open").expect("a line");
     assert!(!alive.full && alive.containers.is_empty());
     let alive = soon("a sign of life", updates.next()).await.expect("open").expect("an update");
-    assert_eq!(alive.what, headroom_wire::v1::am::UpdateKind::Alive);
+    assert_eq!(alive.what, headroom_wire::v1::am::ApplicationUpdateKind::Alive);
 }
 
 #[tokio::test(flavor = "multi_thread")]

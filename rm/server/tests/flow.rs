@@ -6,9 +6,9 @@ mod fakes;
 
 use fakes::*;
 use headroom_types::{Bytes, ExitReason};
-use headroom_wire::v1::am::AskVerdict;
+use headroom_wire::v1::am::PlacementVerdict;
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_container_from_the_ask_to_being_forgotten() {
@@ -18,7 +18,7 @@ async fn a_container_from_the_ask_to_being_forgotten() {
     let mut master = FakeMaster::submit(&client, "job").await;
 
     let verdicts = master.sync(vec![master.ask("main", mib(256), 2)]).await.expect("asks");
-    assert_eq!(verdicts[0].verdict, AskVerdict::Fits);
+    assert_eq!(verdicts[0].verdict, PlacementVerdict::Fits);
     let containers = node.until_orders(2).await;
     assert_eq!(node.orders[&containers[0]].launch, launch());
     master.until("two grants", |m| (m.granted.len() == 2).then_some(())).await;
@@ -91,7 +91,7 @@ async fn a_managed_master_is_launched_and_launched_again_with_more_memory() {
     assert_eq!(client.app(&submitted.app).await.expect("known").attempt, 2);
 
     let refused = master.sync(Vec::new()).await.expect_err("replaced");
-    assert_eq!(refused.code(), Some(Code::HR0409), "{refused}");
+    assert_eq!(refused.code(), Some(ErrorCode::HR0409), "{refused}");
     node.run_all().await;
     let mut second = FakeMaster::of(&client, headroom_types::AttemptId { app: submitted.app.clone(), attempt: 2 });
     second.register().await;
@@ -125,7 +125,7 @@ async fn what_waits_says_why_and_a_new_node_ends_it() {
     let _small = FakeNode::join(&client, "small", 512).await;
     let mut master = FakeMaster::submit(&client, "job").await;
     let verdicts = master.sync(vec![master.ask("main", mib(400), 2)]).await.expect("asks");
-    assert!(matches!(verdicts[0].verdict, AskVerdict::Waits { .. }), "{verdicts:?}");
+    assert!(matches!(verdicts[0].verdict, PlacementVerdict::Waits { .. }), "{verdicts:?}");
     let why = client.why(master.app()).await.expect("answers");
     assert_eq!((why.len(), why[0].missing), (1, 1));
     assert!(why[0].sentence.contains("small") && why[0].nodes[0].node == id("small"), "{why:?}");
@@ -153,12 +153,12 @@ async fn one_container_is_stopped_on_request_and_one_request_taken_back() {
     let (_running, client) = resource_manager(dir.path()).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    let asked: headroom_wire::v1::am::AskAnswer = client
+    let asked: headroom_wire::v1::am::PlacementResponse = client
         .post(&format!("/v1/apps/{}/requests", master.app()), &serde_json::json!({ "ask": master.ask("main", mib(300), 2) }))
         .await
         .expect("asks");
-    assert!(matches!(asked.verdict, AskVerdict::Waits { .. }), "{asked:?}");
-    let asks: Vec<headroom_wire::v1::am::Ask> = client.get(&format!("/v1/apps/{}/requests", master.app())).await.expect("lists");
+    assert!(matches!(asked.verdict, PlacementVerdict::Waits { .. }), "{asked:?}");
+    let asks: Vec<headroom_wire::v1::am::PlacementRequest> = client.get(&format!("/v1/apps/{}/requests", master.app())).await.expect("lists");
     assert_eq!(asks, [master.ask("main", mib(300), 2)]);
     let container = node.until_orders(1).await[0].clone();
     node.run_all().await;
@@ -171,6 +171,6 @@ async fn one_container_is_stopped_on_request_and_one_request_taken_back() {
     assert_eq!(view.pending, 0);
     node.report().await.expect("reports");
     let again: Result<headroom_wire::v1::apps::AppView, _> = client.delete(&path).await;
-    assert_eq!(again.expect_err("gone").code(), Some(Code::HR0404));
+    assert_eq!(again.expect_err("gone").code(), Some(ErrorCode::HR0404));
     assert_eq!(node.orders.len(), 1, "nothing more was granted");
 }

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fakes::unmanaged as submit;
-use headroom_client::{AuditWanted, Client, ClientError, Follow, TokenFrom, Trust};
-use headroom_config::Anonymous;
-use headroom_resourcemanager::{Options, Running, start};
+use headroom_client::{AuditQuery, Client, ClientError, Follow, TokenSource, ClientCredentials};
+use headroom_config::AnonymousAccess;
+use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};
 use headroom_wire::v1::apps::{ChangeApp, SubmitApp};
-use headroom_wire::v1::error::Code;
-use headroom_wire::v1::queues::Gate;
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::queues::QueueRunState;
 
 /// Timeout that is much longer than any call.
 const SOON: std::time::Duration = std::time::Duration::from_secs(60);
@@ -29,22 +29,22 @@ struct Guarded {
     socket: PathBuf,
     port: Client,
     by_socket: Client,
-    _running: Running,
+    _running: RunningManager,
 }
 
-async fn guarded(anonymous: Anonymous) -> Guarded {
+async fn guarded(anonymous: AnonymousAccess) -> Guarded {
     let dir = tempfile::tempdir().expect("a directory");
     // Other users must be able to reach the socket.
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("sets");
     let socket = dir.path().join("run/rm.sock");
-    let options = Options::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"));
-    let running = start(Options { socket: Some(socket.clone()), anonymous, ..options }).await.expect("starts");
+    let options = ManagerOptions::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"));
+    let running = start(ManagerOptions { socket: Some(socket.clone()), anonymous, ..options }).await.expect("starts");
     let port = Client::new(&running.url).expect("address");
     let by_socket = Client::new(&format!("unix:{}", socket.display())).expect("address");
     Guarded { _dir: dir, socket, port, by_socket, _running: running }
 }
 
-fn code(error: &ClientError) -> Option<Code> {
+fn code(error: &ClientError) -> Option<ErrorCode> {
     error.code()
 }
 
@@ -73,32 +73,32 @@ print(answer.status, answer.read().decode(), sep="\n")
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_say_who_they_are_only_looks() {
-    let world = guarded(Anonymous::Read).await;
+    let world = guarded(AnonymousAccess::Read).await;
     assert!(world.port.apps().await.expect("looks").is_empty());
     let refused = world.port.submit(&submit("sort")).await.expect_err("only looks");
-    assert_eq!(code(&refused), Some(Code::HR0403));
+    assert_eq!(code(&refused), Some(ErrorCode::HR0403));
     assert!(refused.to_string().contains("anonymous may not do this: it needs the right job:submit"), "{refused}");
-    let refused = world.port.audit(&AuditWanted::default(), 0).await.expect_err("no operator");
-    assert_eq!(code(&refused), Some(Code::HR0403));
+    let refused = world.port.audit(&AuditQuery::default(), 0).await.expect_err("no operator");
+    assert_eq!(code(&refused), Some(ErrorCode::HR0403));
     // The audit log contains every refusal, with the caller.
-    let lines = world.by_socket.audit(&AuditWanted::default(), 0).await.expect("an administrator");
+    let lines = world.by_socket.audit(&AuditQuery::default(), 0).await.expect("an administrator");
     let line = lines.iter().find(|line| line.object == "apps").expect("the refusal");
-    assert_eq!((line.who.as_str(), line.outcome, line.code), ("anonymous", 403, Some(Code::HR0403)));
+    assert_eq!((line.who.as_str(), line.outcome, line.code), ("anonymous", 403, Some(ErrorCode::HR0403)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_nobody_is_trusted_only_signs_of_life_are_free() {
-    let world = guarded(Anonymous::Nothing).await;
+    let world = guarded(AnonymousAccess::Nothing).await;
     assert!(world.port.get_text("/livez").await.is_ok() && world.port.get_text("/v1/version").await.is_ok());
     let refused = world.port.apps().await.expect_err("nobody");
-    assert_eq!(code(&refused), Some(Code::HR0401));
-    assert_eq!(code(&world.port.get_text("/v1/nodes").await.expect_err("nobody")), Some(Code::HR0401));
+    assert_eq!(code(&refused), Some(ErrorCode::HR0401));
+    assert_eq!(code(&world.port.get_text("/v1/nodes").await.expect_err("nobody")), Some(ErrorCode::HR0401));
     assert!(world.by_socket.apps().await.expect("whoever runs it").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn somebody_of_the_host_has_jobs_of_their_own_and_no_others() {
-    let world = guarded(Anonymous::Read).await;
+    let world = guarded(AnonymousAccess::Read).await;
     if !nix::unistd::Uid::effective().is_root() {
         println!("SKIPPED: only root can call as somebody else");
         return;
@@ -139,7 +139,7 @@ async fn somebody_of_the_host_has_jobs_of_their_own_and_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_can_be_called_as_a_port_can() {
-    let world = guarded(Anonymous::All).await;
+    let world = guarded(AnonymousAccess::All).await;
     let app = world.by_socket.submit(&submit("sort")).await.expect("submits").app;
     assert_eq!(world.port.app(&app).await.expect("is there").id, app);
     let gone = Client::new("unix:/nowhere/rm.sock").expect("address").apps().await.expect_err("nobody there");
@@ -151,9 +151,9 @@ async fn a_socket_can_be_called_as_a_port_can() {
 /// see.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stream_tells_nobody_more_than_the_calls_do() {
-    let world = guarded(Anonymous::Read).await;
+    let world = guarded(AnonymousAccess::Read).await;
     let refused = world.port.submit(&submit("sort")).await.expect_err("only looks");
-    assert_eq!(code(&refused), Some(Code::HR0403));
+    assert_eq!(code(&refused), Some(ErrorCode::HR0403));
     let url = format!("{}/v1/stream?topics=audit,jobs", world.port.base());
     let mut answer = reqwest::get(url).await.expect("answers");
     assert_eq!(answer.status(), 200);
@@ -174,7 +174,7 @@ async fn the_stream_tells_nobody_more_than_the_calls_do() {
 /// A stream ends when its token is revoked or expires; other streams continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_with_the_leave_of_its_caller() {
-    let world = guarded(Anonymous::Nothing).await;
+    let world = guarded(AnonymousAccess::Nothing).await;
     let ann = mint(&world, "ann", &["cluster:read"], None).await;
     let bob = mint(&world, "bob", &["cluster:read"], None).await;
     let brief = mint(&world, "eve", &["cluster:read"], Some(1)).await;
@@ -202,7 +202,7 @@ async fn a_stream_ends_with_the_leave_of_its_caller() {
 /// program can omit it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
-    let world = guarded(Anonymous::All).await;
+    let world = guarded(AnonymousAccess::All).await;
     let (base, stale) = (world.port.base().to_owned(), format!("hru_{}_{}", "0".repeat(16), "0".repeat(64)));
     let client = reqwest::Client::new();
     let cookie = format!("headroom_session={stale}");
@@ -233,7 +233,7 @@ async fn a_cookie_that_does_not_hold_leads_to_the_page_and_nowhere_else() {
     let set = left.headers()["set-cookie"].to_str().expect("text");
     assert_eq!((left.status().as_u16(), set), (204, "headroom_session=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"));
     // Over plain HTTP the cookie has no `Secure` attribute, because the browser would discard it.
-    let lines = world.by_socket.audit(&AuditWanted::default(), 0).await.expect("an administrator");
+    let lines = world.by_socket.audit(&AuditQuery::default(), 0).await.expect("an administrator");
     let after: Vec<&str> =
         lines.iter().filter(|line| line.object == "session").filter_map(|line| line.after.as_deref()).collect();
     assert!(after.iter().any(|after| after.starts_with("ann (token ") && after.ends_with("signed in")), "{after:?}");
@@ -248,7 +248,7 @@ async fn mint(world: &Guarded, user: &str, rights: &[&str], lifetime_s: Option<u
 /// A client with a token for a user with these rights.
 async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
     let minted = mint(world, user, rights, None).await;
-    let trust = Trust { token: TokenFrom::Text(minted.token.0), ..Trust::default() };
+    let trust = ClientCredentials { token: TokenSource::Text(minted.token.0), ..ClientCredentials::default() };
     Client::with(&world._running.url, trust).expect("address")
 }
 
@@ -268,7 +268,7 @@ async fn told_of(client: &Client) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
-    let world = guarded(Anonymous::Nothing).await;
+    let world = guarded(AnonymousAccess::Nothing).await;
     let tree = serde_json::json!({"queues": {"etl": {}, "web": {}}});
     world.by_socket.set_queues(&tree, None).await.expect("sets");
     let work = ["job:submit", "job:kill"];
@@ -287,25 +287,25 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     assert_eq!((names(&alice).await, names(&bob).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
     assert_eq!((names(&keeper).await, names(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
     assert_eq!((told_of(&alice).await, told_of(&viewer).await), (vec!["sort".to_owned()], vec!["page".to_owned()]));
-    assert_eq!(code(&bob.app(&sort).await.expect_err("alice's")), Some(Code::HR0403));
+    assert_eq!(code(&bob.app(&sort).await.expect_err("alice's")), Some(ErrorCode::HR0403));
     let refused = bob.events_of(Some(&sort), 0, Follow::No).await.map(|_| ()).expect_err("alice's");
-    assert_eq!(code(&refused), Some(Code::HR0403));
+    assert_eq!(code(&refused), Some(ErrorCode::HR0403));
 
     // The owner shares the application for viewing, then for changes.
     let share = |view: &[&str], change: &[&str]| AppAccess {
         view: view.iter().map(|s| (*s).to_owned()).collect(),
         change: change.iter().map(|s| (*s).to_owned()).collect(),
     };
-    assert_eq!(code(&bob.share_app(&sort, &share(&["bob"], &[])).await.expect_err("alice's")), Some(Code::HR0403));
+    assert_eq!(code(&bob.share_app(&sort, &share(&["bob"], &[])).await.expect_err("alice's")), Some(ErrorCode::HR0403));
     alice.share_app(&sort, &share(&["bob"], &[])).await.expect("her own");
     assert_eq!(bob.app(&sort).await.expect("may look").id, sort);
-    assert_eq!(code(&bob.kill(&sort, None).await.expect_err("may only look")), Some(Code::HR0403));
+    assert_eq!(code(&bob.kill(&sort, None).await.expect_err("may only look")), Some(ErrorCode::HR0403));
     let faster = ChangeApp { priority: Some(3), ..ChangeApp::default() };
     alice.share_app(&sort, &share(&[], &["bob"])).await.expect("her own");
     assert_eq!(bob.change_app(&sort, None, &faster).await.expect("may change").priority, 3);
     alice.share_app(&sort, &share(&[], &[])).await.expect("her own");
-    assert_eq!(code(&bob.app(&sort).await.expect_err("no longer")), Some(Code::HR0403));
-    assert_eq!(code(&alice.share_app(&sort, &share(&["no body"], &[])).await.expect_err("no name")), Some(Code::HR0400));
+    assert_eq!(code(&bob.app(&sort).await.expect_err("no longer")), Some(ErrorCode::HR0403));
+    assert_eq!(code(&alice.share_app(&sort, &share(&["no body"], &[])).await.expect_err("no name")), Some(ErrorCode::HR0400));
 
     // Sharing at submission. An invalid name refuses the submission.
     let shared = SubmitApp { access: share(&["dan"], &["bob"]), ..into("merge", "root.etl") };
@@ -314,16 +314,16 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     assert_eq!(viewer.app(&merge).await.expect("may look").id, merge);
     assert_eq!(bob.change_app(&merge, None, &faster).await.expect("may change").priority, 3);
     let wrong = SubmitApp { access: share(&["no body"], &[]), ..into("wrong", "root.etl") };
-    assert_eq!(code(&alice.submit(&wrong).await.expect_err("no name")), Some(Code::HR0400));
+    assert_eq!(code(&alice.submit(&wrong).await.expect_err("no name")), Some(ErrorCode::HR0400));
     assert_eq!(names(&alice).await, ["sort", "merge"]);
 
     // A queue administrator sets the state of the queue and kills its applications, but not those
     // of other queues.
-    let gate = Gate::Paused;
+    let gate = QueueRunState::Paused;
     keeper.set_gate(&"root.etl".parse().expect("a queue"), gate).await.expect("her queue");
     let refused = keeper.set_gate(&"root.web".parse().expect("a queue"), gate).await.expect_err("another");
     assert!(refused.to_string().contains("queue-admin:root.web"), "{refused}");
-    assert_eq!(code(&viewer.kill(&page, None).await.expect_err("may only look")), Some(Code::HR0403));
-    assert_eq!(code(&keeper.kill(&page, None).await.expect_err("another queue")), Some(Code::HR0403));
+    assert_eq!(code(&viewer.kill(&page, None).await.expect_err("may only look")), Some(ErrorCode::HR0403));
+    assert_eq!(code(&keeper.kill(&page, None).await.expect_err("another queue")), Some(ErrorCode::HR0403));
     keeper.kill(&sort, None).await.expect("her queue");
 }

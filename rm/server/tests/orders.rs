@@ -6,10 +6,10 @@
 mod fakes;
 
 use fakes::*;
-use headroom_types::{Bytes, TaskId, TaskOrder, TaskWish};
-use headroom_wire::v1::am::UpdateKind;
+use headroom_types::{Bytes, TaskId, TaskOrder, TaskOrderAction};
+use headroom_wire::v1::am::ApplicationUpdateKind;
 use headroom_wire::v1::apps::ResizeTask;
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskState};
 
 /// An application whose master has reported a task in each of four states.
@@ -22,7 +22,7 @@ async fn told(client: &headroom_client::Client) -> FakeMaster {
     master
 }
 
-fn code<T: std::fmt::Debug>(answer: Result<T, headroom_client::ClientError>) -> Option<Code> {
+fn code<T: std::fmt::Debug>(answer: Result<T, headroom_client::ClientError>) -> Option<ErrorCode> {
     answer.expect_err("is refused").code()
 }
 
@@ -34,15 +34,15 @@ async fn what_a_state_does_not_allow_is_refused() {
     let app = master.app();
     let task = |n: u32| -> TaskId { id(&format!("map/{n}")) };
     let more = |memory| ResizeTask { memory, reason: None };
-    assert_eq!(code(client.kill_task(app, &task(9), None).await), Some(Code::HR0404));
-    assert_eq!(code(client.kill_task(&id("other.1"), &task(0), None).await), Some(Code::HR0404));
+    assert_eq!(code(client.kill_task(app, &task(9), None).await), Some(ErrorCode::HR0404));
+    assert_eq!(code(client.kill_task(&id("other.1"), &task(0), None).await), Some(ErrorCode::HR0404));
     for over in [2, 3] {
-        assert_eq!(code(client.kill_task(app, &task(over), None).await), Some(Code::HR0409));
-        assert_eq!(code(client.retry_task(app, &task(over), None).await), Some(Code::HR0409));
+        assert_eq!(code(client.kill_task(app, &task(over), None).await), Some(ErrorCode::HR0409));
+        assert_eq!(code(client.retry_task(app, &task(over), None).await), Some(ErrorCode::HR0409));
     }
-    assert_eq!(code(client.retry_task(app, &task(1), None).await), Some(Code::HR0409), "it does not run");
-    assert_eq!(code(client.resize_task(app, &task(0), &more(Bytes::from_mib(64))).await), Some(Code::HR0409), "it runs");
-    assert_eq!(code(client.resize_task(app, &task(1), &more(Bytes::new(1))).await), Some(Code::HR0400));
+    assert_eq!(code(client.retry_task(app, &task(1), None).await), Some(ErrorCode::HR0409), "it does not run");
+    assert_eq!(code(client.resize_task(app, &task(0), &more(Bytes::from_mib(64))).await), Some(ErrorCode::HR0409), "it runs");
+    assert_eq!(code(client.resize_task(app, &task(1), &more(Bytes::new(1))).await), Some(ErrorCode::HR0400));
     assert_eq!(client.task(app, &task(1)).await.expect("a row").state, TaskState::Pending);
 }
 
@@ -59,13 +59,13 @@ async fn what_is_allowed_is_passed_on_in_its_order() {
     let mut orders = Vec::new();
     while orders.len() < 2 {
         let update = soon("an order", line.next()).await.expect("open").expect("an update");
-        if let UpdateKind::Order(order) = update.what {
+        if let ApplicationUpdateKind::Order(order) = update.what {
             orders.push(order);
         }
     }
-    let resize = TaskWish::Resize { memory: Bytes::from_mib(128) };
+    let resize = TaskOrderAction::Resize { memory: Bytes::from_mib(128) };
     let expected = [
-        TaskOrder { task: runs, wish: TaskWish::Cancel, reason: Some("wrong day".into()) },
+        TaskOrder { task: runs, wish: TaskOrderAction::Cancel, reason: Some("wrong day".into()) },
         TaskOrder { task: waits, wish: resize, reason: None },
     ];
     assert_eq!(orders, expected);
@@ -79,5 +79,5 @@ async fn orders_that_nobody_takes_in_have_a_bound() {
     for _ in 0..256 {
         client.kill_task(master.app(), &id("map/0"), None).await.expect("is taken");
     }
-    assert_eq!(code(client.kill_task(master.app(), &id("map/0"), None).await), Some(Code::HR0429));
+    assert_eq!(code(client.kill_task(master.app(), &id("map/0"), None).await), Some(ErrorCode::HR0429));
 }

@@ -6,10 +6,10 @@
 mod fakes;
 
 use fakes::*;
-use headroom_client::{Client, How};
+use headroom_client::{Client, DryRunMode};
 use headroom_types::{Bytes, Cpus, Name, StoreBackend};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::events::LoggedEvent;
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -48,12 +48,12 @@ async fn kept(store: StoreBackend) {
     let port = free_port();
     let daemon = Daemon::start_with(dir.path(), port, store).await;
     for (profile, gib) in [("small", 1), ("gone", 2), ("jvm-medium", 4), ("small", 2)] {
-        daemon.client.set_profile(&name(profile), &spec(gib), None, How::Really).await.expect("sets");
+        daemon.client.set_profile(&name(profile), &spec(gib), None, DryRunMode::Really).await.expect("sets");
     }
-    daemon.client.unset_profile(&name("gone"), None, How::Really).await.expect("unsets");
-    daemon.client.set_profile(&name("small"), &spec(2), None, How::Really).await.expect("is so already");
-    daemon.client.set_profile(&name("small"), &spec(9), None, How::DryRun).await.expect("could be");
-    let mut lines = daemon.client.lines::<Event>("/v1/events?topic=cluster").await.expect("lists");
+    daemon.client.unset_profile(&name("gone"), None, DryRunMode::Really).await.expect("unsets");
+    daemon.client.set_profile(&name("small"), &spec(2), None, DryRunMode::Really).await.expect("is so already");
+    daemon.client.set_profile(&name("small"), &spec(9), None, DryRunMode::DryRun).await.expect("could be");
+    let mut lines = daemon.client.lines::<LoggedEvent>("/v1/events?topic=cluster").await.expect("lists");
     let mut told = Vec::new();
     while let Some(event) = lines.next().await {
         told.extend(event.ok().filter(|e| e.reason.starts_with("Profile")).map(|e| (e.object, e.message)));
@@ -66,7 +66,7 @@ async fn kept(store: StoreBackend) {
     let daemon = Daemon::start_with(dir.path(), port, store).await;
     assert_eq!(daemon.client.profiles().await.expect("lists"), before);
     assert_eq!(names(&daemon.client).await, [("jvm-medium".to_owned(), 3), ("small".to_owned(), 4)]);
-    let next = daemon.client.set_profile(&name("gone"), &spec(2), None, How::Really).await.expect("sets");
+    let next = daemon.client.set_profile(&name("gone"), &spec(2), None, DryRunMode::Really).await.expect("sets");
     assert_eq!(next.revision, 6, "no revision comes twice, whoever died in between");
 }
 
@@ -101,7 +101,7 @@ async fn only_what_was_read_is_changed() {
     }
     let (status, _, would) = call(&client, Method::DELETE, &format!("{path}?dry_run=true"), &[], &Value::Null).await;
     assert_eq!((status, would["revision"].as_u64()), (202, Some(2)));
-    let would = client.set_profile(&name("other"), &spec(1), None, How::DryRun).await.expect("could be");
+    let would = client.set_profile(&name("other"), &spec(1), None, DryRunMode::DryRun).await.expect("could be");
     assert_eq!((would.revision, names(&client).await), (3, vec![("small".to_owned(), 2)]), "nothing came of either");
     assert_eq!(call(&client, Method::DELETE, path, &[("if-match", "\"2\"")], &Value::Null).await.0, 200);
     assert_eq!(names(&client).await, []);
@@ -111,7 +111,7 @@ async fn only_what_was_read_is_changed() {
 async fn what_is_wrong_is_named_and_changes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
-    client.set_profile(&name("jvm-medium"), &spec(4), None, How::Really).await.expect("sets");
+    client.set_profile(&name("jvm-medium"), &spec(4), None, DryRunMode::Really).await.expect("sets");
     let cases = [
         (Method::GET, "/v1/profiles/jvm-medum", Value::Null, 404, "jvm-medum"),
         (Method::DELETE, "/v1/profiles/jvm-medum", Value::Null, 404, "jvm-medum"),
@@ -123,9 +123,9 @@ async fn what_is_wrong_is_named_and_changes_nothing() {
     ];
     for (method, path, body, status, word) in cases {
         let (given, _, problem) = call(&client, method, path, &[], &body).await;
-        let problem: Problem = serde_json::from_value(problem).expect("a problem");
+        let problem: ProblemDetails = serde_json::from_value(problem).expect("a problem");
         assert!(given == status && problem.detail.contains(word), "{path}: {given} {problem:?}");
-        if problem.code == Code::HR0404 {
+        if problem.code == ErrorCode::HR0404 {
             assert_eq!(problem.hints, ["did you mean \"jvm-medium\"?"]);
         }
     }
@@ -137,14 +137,14 @@ async fn who_changed_it_is_recorded_as_it_was_and_as_it_is() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     for gib in [1, 2] {
-        client.set_profile(&name("small"), &spec(gib), None, How::Really).await.expect("sets");
+        client.set_profile(&name("small"), &spec(gib), None, DryRunMode::Really).await.expect("sets");
     }
-    client.unset_profile(&name("small"), None, How::Really).await.expect("unsets");
+    client.unset_profile(&name("small"), None, DryRunMode::Really).await.expect("unsets");
     let (_, _, lines) = call(&client, Method::GET, "/v1/audit?object=profiles", &[], &Value::Null).await;
     let told = |i: usize, key: &str| lines[i][key].as_str().unwrap_or_default().to_owned();
     assert_eq!((told(0, "before"), told(0, "object")), (String::new(), "profiles/small".to_owned()));
     assert!(told(1, "before").starts_with("1.5") && told(1, "after").starts_with("2.5"), "{lines}");
     assert!(told(2, "before").starts_with("2.5") && told(2, "after").is_empty(), "{lines}");
     let gone: Result<ClusterProfile, _> = client.profile(&name("small")).await;
-    assert_eq!(gone.expect_err("it is gone").code(), Some(Code::HR0404));
+    assert_eq!(gone.expect_err("it is gone").code(), Some(ErrorCode::HR0404));
 }

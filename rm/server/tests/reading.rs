@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fakes::*;
 use headroom_client::Client;
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 use reqwest::{Method, Response};
 use serde_json::Value;
 
@@ -90,7 +90,7 @@ async fn a_parameter_nobody_knows_is_refused_everywhere() {
     for (path, hint) in cases {
         let answer = get(&client, path, &[]).await;
         assert_eq!(answer.status(), 400, "{path}");
-        let problem: Problem = answer.json().await.expect("a problem");
+        let problem: ProblemDetails = answer.json().await.expect("a problem");
         assert!(problem.hints.iter().any(|h| h.contains(hint)) || hint.is_empty(), "{path}: {problem:?}");
     }
 }

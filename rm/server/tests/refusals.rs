@@ -7,12 +7,12 @@ mod fakes;
 use fakes::*;
 use headroom_client::Client;
 use headroom_types::Epoch;
-use headroom_wire::v1::am::AskVerdict;
+use headroom_wire::v1::am::PlacementVerdict;
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde_json::json;
 
-async fn raw(client: &Client, method: reqwest::Method, path: &str, body: impl Into<reqwest::Body>) -> (u16, Problem) {
+async fn raw(client: &Client, method: reqwest::Method, path: &str, body: impl Into<reqwest::Body>) -> (u16, ProblemDetails) {
     let request = reqwest::Client::new().request(method, format!("{}{path}", client.base())).body(body);
     let answer = soon("an answer", request.send()).await.expect("answers");
     let (status, kind) = (answer.status().as_u16(), answer.headers()["content-type"].to_str().expect("text").to_owned());
@@ -86,12 +86,12 @@ async fn a_body_beyond_the_bound_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_running, client) = resource_manager(dir.path()).await;
     let (status, problem) = raw(&client, reqwest::Method::POST, "/v1/apps", vec![b' '; (1 << 20) + 1]).await;
-    assert_eq!((status, problem.code), (413, Code::HR0413));
+    assert_eq!((status, problem.code), (413, ErrorCode::HR0413));
     let mut app = managed("job", mib(64), 1);
-    if let headroom_wire::v1::apps::Master::Managed { launch, .. } = &mut app.master {
+    if let headroom_wire::v1::apps::ApplicationMaster::Managed { launch, .. } = &mut app.master {
         launch.files.insert("big".into(), "x".repeat(300 << 10));
     }
-    assert_eq!(client.submit(&app).await.expect_err("too large").code(), Some(Code::HR0413));
+    assert_eq!(client.submit(&app).await.expect_err("too large").code(), Some(ErrorCode::HR0413));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +111,7 @@ async fn whoever_speaks_to_an_earlier_life_is_told_to_register() {
         client.desired(&id("unknown"), current).await.expect_err("not registered"),
     ];
     for error in refused {
-        assert_eq!(error.code(), Some(Code::HR0410), "{error}");
+        assert_eq!(error.code(), Some(ErrorCode::HR0410), "{error}");
     }
     node.register().await;
     node.report().await.expect("reports");
@@ -127,13 +127,13 @@ async fn what_can_never_be_names_the_largest_node() {
     let path = format!("/v1/apps/{}/requests", master.app());
     let body = json!({ "ask": master.ask("main", mib(4096), 1) });
     let refused = client.post::<_, serde_json::Value>(&path, &body).await.expect_err("never");
-    assert_eq!(refused.code(), Some(Code::HR0422), "{refused}");
+    assert_eq!(refused.code(), Some(ErrorCode::HR0422), "{refused}");
     assert!(refused.to_string().contains("large") && refused.to_string().contains("512 MiB"), "{refused}");
     let verdicts = master.sync(vec![master.ask("main", mib(4096), 1), master.ask("fine", mib(64), 1)]).await.expect("syncs");
-    let AskVerdict::Never { largest, .. } = &verdicts[0].verdict else { panic!("{verdicts:?}") };
+    let PlacementVerdict::Never { largest, .. } = &verdicts[0].verdict else { panic!("{verdicts:?}") };
     assert_eq!(largest.memory, mib(512).memory);
-    assert_eq!(verdicts[1].verdict, AskVerdict::Fits, "one refusal does not touch the others");
-    assert_eq!(client.submit(&managed("big", mib(4096), 1)).await.expect_err("never").code(), Some(Code::HR0422));
+    assert_eq!(verdicts[1].verdict, PlacementVerdict::Fits, "one refusal does not touch the others");
+    assert_eq!(client.submit(&managed("big", mib(4096), 1)).await.expect_err("never").code(), Some(ErrorCode::HR0422));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,7 +153,7 @@ async fn a_log_is_passed_on_from_its_node_and_a_silent_node_is_named() {
     let (_running, client) = resource_manager(dir.path()).await;
     let (mut node, _master, container) = one_granted(&client).await;
     let refused = client.log(&container, "stdout", 100).await.expect_err("nobody listens");
-    assert_eq!(refused.code(), Some(Code::HR0503), "{refused}");
+    assert_eq!(refused.code(), Some(ErrorCode::HR0503), "{refused}");
     assert!(refused.to_string().contains("n1"), "{refused}");
 
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -198,5 +198,5 @@ async fn a_master_that_is_over_is_not_served() {
     master.finish(None).await;
     app_state(&client, master.app(), AppState::Finished).await;
     let refused = client.updates(master.app(), master.epoch, 0).await.expect_err("over");
-    assert_eq!(refused.code(), Some(Code::HR0409), "{refused}");
+    assert_eq!(refused.code(), Some(ErrorCode::HR0409), "{refused}");
 }

@@ -11,11 +11,11 @@ use std::process::{Child, Command, Stdio};
 
 use fakes::*;
 use headroom_client::{Client, Follow};
-use headroom_resourcemanager::{Options, start};
+use headroom_resourcemanager::{ManagerOptions, start};
 use headroom_types::LogLevel;
-use headroom_wire::v1::error::Code;
-use headroom_wire::v1::events::Event;
-use headroom_wire::v1::operator::{LogView, SetLog};
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::events::LoggedEvent;
+use headroom_wire::v1::operator::{LogLevelView, SetLogLevel};
 use serde_json::Value;
 
 /// A daemon with a configuration file.
@@ -54,7 +54,7 @@ impl Configured {
     }
 
     /// Writes the file, sends SIGHUP, and waits for the event of the reload.
-    async fn reload(&self, text: &str) -> Event {
+    async fn reload(&self, text: &str) -> LoggedEvent {
         let mut events = self.events().await;
         let seen = events.pop().expect("it began").index;
         fs::write(self.file(), text).expect("writes");
@@ -67,7 +67,7 @@ impl Configured {
         .await
     }
 
-    async fn events(&self) -> Vec<Event> {
+    async fn events(&self) -> Vec<LoggedEvent> {
         let mut lines = self.client.events_of(None, 0, Follow::No).await.expect("answers");
         let mut all = Vec::new();
         while let Some(event) = soon("the end of the log", lines.next()).await {
@@ -150,7 +150,7 @@ async fn a_file_with_mistakes_changes_nothing_and_is_explained() {
     fs::remove_file(daemon.file()).expect("removes");
     let hup = Command::new("kill").args(["-HUP", &daemon.child.id().to_string()]).status().expect("kill runs");
     assert!(hup.success());
-    let refused = |e: &&Event| e.reason == "ConfigRefused";
+    let refused = |e: &&LoggedEvent| e.reason == "ConfigRefused";
     let third =
         until("a word about the missing file", || async { daemon.events().await.iter().filter(refused).nth(2).cloned() }).await;
     assert!(third.message.contains("cannot be read"), "{}", third.message);
@@ -195,9 +195,9 @@ async fn the_bounds_of_the_logs_count_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_has_it_read_again_and_the_log_say_more() {
     let daemon = Configured::start("log = \"info\"\n").await;
-    let level = |view: LogView| (view.level, view.configured, view.by_environment);
+    let level = |view: LogLevelView| (view.level, view.configured, view.by_environment);
     assert_eq!(level(daemon.client.log_level().await.expect("answers")), (LogLevel::Info, LogLevel::Info, false));
-    let more = daemon.client.set_log_level(SetLog { level: LogLevel::Debug }).await.expect("sets");
+    let more = daemon.client.set_log_level(SetLogLevel { level: LogLevel::Debug }).await.expect("sets");
     assert_eq!(level(more), (LogLevel::Debug, LogLevel::Info, false));
     daemon.list("/v1/queues").await;
     until("a line about a call that reads", || async { daemon.said().contains("answered").then_some(()) }).await;
@@ -222,9 +222,9 @@ async fn an_operator_has_it_read_again_and_the_log_say_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_inside_another_program_has_no_file_to_read() {
     let dir = tempfile::tempdir().expect("a directory");
-    let running = start(Options::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"))).await.expect("starts");
+    let running = start(ManagerOptions::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"))).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     let refused = client.reload().await.expect_err("no file");
-    assert_eq!(refused.code(), Some(Code::HR0409));
+    assert_eq!(refused.code(), Some(ErrorCode::HR0409));
     running.shutdown().await.expect("ends");
 }

@@ -12,10 +12,10 @@ use headroom_client::Client;
 use headroom_types::{AppId, Bytes, ExitReason, StoreBackend};
 use headroom_wire::v1::am::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::error::Code;
-use headroom_wire::v1::families::{Kind, Need};
+use headroom_wire::v1::error::ErrorCode;
+use headroom_wire::v1::families::{TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{JobPatch, JobTotals, TaskRow};
-use headroom_wire::v1::nodes::Phase;
+use headroom_wire::v1::nodes::NodeContainerPhase;
 
 /// Runs each test with each store.
 macro_rules! on_every_store {
@@ -62,14 +62,14 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
     let name = "count".parse().expect("a name");
     let family = client.family(&name, Some("test")).await.expect("remembered");
     let need =
-        Need { peak: Bytes::from_mib(9), first: Bytes::from_mib(64), last: Bytes::from_mib(64), kills: 0, runtime_ms: 2000 };
-    assert_eq!((family.runs, family.kinds), (2, vec![Kind { name: "map".into(), tasks: vec![need; 6] }]));
+        TaskMemoryNeed { peak: Bytes::from_mib(9), first: Bytes::from_mib(64), last: Bytes::from_mib(64), kills: 0, runtime_ms: 2000 };
+    assert_eq!((family.runs, family.kinds), (2, vec![TaskKindHistory { name: "map".into(), tasks: vec![need; 6] }]));
     let next = FakeMaster::submit(&client, "count").await;
     let body = RegisterMaster { attempt: next.attempt.clone(), master_url: None };
     let known = client.register_master(next.app(), &body).await.expect("registers").known;
     assert_eq!(known.map(|known| known.runs), Some(2), "told to the next master of the family");
     let other = client.family(&name, Some("a/b & c")).await.expect_err("another user's");
-    assert_eq!(other.code(), Some(Code::HR0404));
+    assert_eq!(other.code(), Some(ErrorCode::HR0404));
 }
 
 async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBackend) {
@@ -92,7 +92,7 @@ async fn the_next_life_knows_everything_and_grants_nothing_twice(store: StoreBac
     let states: Vec<(AppId, AppState)> = client.apps().await.expect("lists").into_iter().map(|a| (a.id, a.state)).collect();
     let expected = [(master.app(), AppState::Running), (&waiting.app, AppState::Accepted), (ended.app(), AppState::Finished)];
     assert_eq!(states, expected.map(|(app, state)| (app.clone(), state)));
-    assert_eq!(node.report().await.expect_err("stale").code(), Some(Code::HR0410));
+    assert_eq!(node.report().await.expect_err("stale").code(), Some(ErrorCode::HR0410));
     let before = node.epoch;
     node.register().await;
     assert!(node.epoch > before);
@@ -121,10 +121,10 @@ impl Story {
     /// ends.
     async fn until_ended(&mut self, n: usize) {
         while self.master.ended.len() < n {
-            let alive = |n: &FakeNode| n.has.values().any(|c| c.phase != Phase::Exited).then_some(());
+            let alive = |n: &FakeNode| n.has.values().any(|c| c.phase != NodeContainerPhase::Exited).then_some(());
             self.node.until("something to run", alive).await;
             self.node.run_all().await;
-            let one = self.node.has.values().find(|c| c.phase == Phase::Running).map(|c| c.container.clone());
+            let one = self.node.has.values().find(|c| c.phase == NodeContainerPhase::Running).map(|c| c.container.clone());
             if let Some(container) = one {
                 self.node.end(&container, ExitReason::Exit { code: 0 });
                 self.node.report().await.expect("reports");
@@ -160,7 +160,7 @@ async fn killed_in_the_middle_of_it_all_it_loses_and_repeats_nothing(store: Stor
         story.until_ended(3 * round).await;
         // At the kill there is one exit that was not reported, and there are submissions in
         // progress.
-        let running = story.node.has.values().find(|c| c.phase == Phase::Running).map(|c| c.container.clone());
+        let running = story.node.has.values().find(|c| c.phase == NodeContainerPhase::Running).map(|c| c.container.clone());
         if let Some(container) = running {
             story.node.end(&container, ExitReason::Exit { code: 0 });
         }

@@ -7,14 +7,14 @@ mod fakes;
 use std::time::Duration;
 
 use fakes::*;
-use headroom_client::{Client, How};
-use headroom_resourcemanager::{Limits, Options, start};
+use headroom_client::{Client, DryRunMode};
+use headroom_resourcemanager::{CallerLimits, ManagerOptions, start};
 use headroom_types::QueuePath;
-use headroom_wire::v1::am::AskVerdict;
+use headroom_wire::v1::am::PlacementVerdict;
 use headroom_wire::v1::apps::{ChangeApp, ResizeContainer};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{DrainNode, NodeTraits, TagNode};
-use headroom_wire::v1::queues::Gate;
+use headroom_wire::v1::queues::QueueRunState;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn post(client: &Client, path: &str, headers: &[(&str, &str)], body: &Valu
     send(client, Method::POST, path, headers, body).await
 }
 
-async fn problem(response: Response) -> Problem {
+async fn problem(response: Response) -> ProblemDetails {
     response.json().await.expect("a problem")
 }
 
@@ -51,12 +51,12 @@ async fn the_same_key_is_the_same_call() {
     assert_eq!(client.apps().await.expect("lists").len(), 1);
 
     let other = problem(post(&client, "/v1/apps", &key, &job("b")).await).await;
-    assert_eq!(other.code, Code::HR0409, "another body");
+    assert_eq!(other.code, ErrorCode::HR0409, "another body");
     let elsewhere = problem(post(&client, "/v1/apps/a.1/kill", &key, &json!({})).await).await;
-    assert_eq!(elsewhere.code, Code::HR0409, "another call");
+    assert_eq!(elsewhere.code, ErrorCode::HR0409, "another call");
     let refused = [("idempotency-key", "deploy-2")];
     for _ in 0..2 {
-        assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &refused, &json!({})).await).await.code, Code::HR0404);
+        assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &refused, &json!({})).await).await.code, ErrorCode::HR0404);
     }
     for bad in ["", "two words", &"x".repeat(65)] {
         let answer = post(&client, "/v1/apps", &[("idempotency-key", bad)], &job("c")).await;
@@ -92,9 +92,9 @@ async fn an_answer_to_a_key_outlives_the_daemon() {
     let again = post(&client, "/v1/apps/a.1/kill", &kill, &json!({})).await;
     assert!(again.headers().contains_key("idempotency-replayed"));
     assert_eq!(again.bytes().await.expect("an answer"), first);
-    assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await).await.code, Code::HR0404);
+    assert_eq!(problem(post(&client, "/v1/apps/a.9/kill", &lost, &json!({})).await).await.code, ErrorCode::HR0404);
     let other = problem(post(&client, "/v1/apps/a.9/kill", &kill, &json!({})).await).await;
-    assert_eq!(other.code, Code::HR0409, "the key belongs to another call");
+    assert_eq!(other.code, ErrorCode::HR0409, "the key belongs to another call");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,9 +112,9 @@ async fn every_request_has_a_name() {
     assert_eq!(problem(lost).await.instance, Some(format!("urn:headroom:request:{id}")));
 }
 
-async fn limited(state: &std::path::Path, limits: Limits) -> (headroom_resourcemanager::Running, Client) {
-    let mut options = Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
-    options.limits = Limits { loopback: true, ..limits };
+async fn limited(state: &std::path::Path, limits: CallerLimits) -> (headroom_resourcemanager::RunningManager, Client) {
+    let mut options = ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned());
+    options.limits = CallerLimits { loopback: true, ..limits };
     options.header_time = Duration::from_millis(300);
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
@@ -124,7 +124,7 @@ async fn limited(state: &std::path::Path, limits: Limits) -> (headroom_resourcem
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_calls_too_often_is_told_when_to_come_back() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) = limited(dir.path(), Limits { calls_per_second: 1, calls_at_once: 3, ..Limits::default() }).await;
+    let (_running, client) = limited(dir.path(), CallerLimits { calls_per_second: 1, calls_at_once: 3, ..CallerLimits::default() }).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let mut last = None;
     for i in 0..4 {
@@ -132,7 +132,7 @@ async fn whoever_calls_too_often_is_told_when_to_come_back() {
     }
     let refused = last.expect("four");
     assert_eq!((refused.status().as_u16(), refused.headers()["retry-after"].to_str().expect("text")), (429, "1"));
-    assert_eq!(problem(refused).await.code, Code::HR0429);
+    assert_eq!(problem(refused).await.code, ErrorCode::HR0429);
     assert_eq!(client.apps().await.expect("reading is free").len(), 3);
     for _ in 0..5 {
         node.report().await.expect("nodes are not counted");
@@ -142,9 +142,9 @@ async fn whoever_calls_too_often_is_told_when_to_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_and_connections_have_an_end() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) = limited(dir.path(), Limits { streams: 1, connections_per_peer: 3, ..Limits::default() }).await;
+    let (_running, client) = limited(dir.path(), CallerLimits { streams: 1, connections_per_peer: 3, ..CallerLimits::default() }).await;
     let first = client.events(0).await.expect("the only place");
-    assert_eq!(client.events(0).await.expect_err("none left").code(), Some(Code::HR0429));
+    assert_eq!(client.events(0).await.expect_err("none left").code(), Some(ErrorCode::HR0429));
     drop(first);
     until("the place to be free again", || async { client.events(0).await.ok() }).await;
 
@@ -182,10 +182,10 @@ async fn an_application_is_changed_only_as_it_was_read() {
     let priority = |n| ChangeApp { priority: Some(n), ..ChangeApp::default() };
     assert_eq!(client.change_app(&app, Some(&tag), &priority(7)).await.expect("changes").priority, 7);
     let late = client.change_app(&app, Some(&tag), &priority(8)).await.expect_err("it has changed");
-    assert_eq!(late.code(), Some(Code::HR0409), "{late}");
+    assert_eq!(late.code(), Some(ErrorCode::HR0409), "{late}");
     assert_eq!(client.change_app(&app, None, &priority(9)).await.expect("whatever it is").priority, 9);
     let elsewhere = ChangeApp { queue: Some("nowhere".parse().expect("queue")), ..ChangeApp::default() };
-    assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("no such queue").code(), Some(Code::HR0404));
+    assert_eq!(client.change_app(&app, None, &elsewhere).await.expect_err("no such queue").code(), Some(ErrorCode::HR0404));
 }
 
 /// The YARN interface compares the same versions.
@@ -222,13 +222,13 @@ async fn a_request_can_be_tried_without_asking() {
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    let fits = client.ask(master.app(), How::DryRun, &master.ask("main", mib(64), 1)).await.expect("answers");
-    assert_eq!(fits.verdict, AskVerdict::Fits);
-    client.ask(master.app(), How::Really, &master.ask("real", mib(300), 1)).await.expect("answers");
-    let waits = client.ask(master.app(), How::DryRun, &master.ask("main", mib(300), 1)).await.expect("answers");
-    assert!(matches!(waits.verdict, AskVerdict::Waits { .. }), "{waits:?}");
-    let never = client.ask(master.app(), How::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
-    assert!(matches!(never.verdict, AskVerdict::Never { .. }), "{never:?}");
+    let fits = client.ask(master.app(), DryRunMode::DryRun, &master.ask("main", mib(64), 1)).await.expect("answers");
+    assert_eq!(fits.verdict, PlacementVerdict::Fits);
+    client.ask(master.app(), DryRunMode::Really, &master.ask("real", mib(300), 1)).await.expect("answers");
+    let waits = client.ask(master.app(), DryRunMode::DryRun, &master.ask("main", mib(300), 1)).await.expect("answers");
+    assert!(matches!(waits.verdict, PlacementVerdict::Waits { .. }), "{waits:?}");
+    let never = client.ask(master.app(), DryRunMode::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
+    assert!(matches!(never.verdict, PlacementVerdict::Never { .. }), "{never:?}");
     assert_eq!(client.containers(None).await.expect("lists").len(), 1, "nothing else was granted");
     assert!(client.why(master.app()).await.expect("answers").is_empty(), "nothing waits");
 }
@@ -240,19 +240,19 @@ async fn a_container_is_resized_by_version() {
     let (mut node, _master, container) = one_granted(&client).await;
     node.run_all().await;
     let body = |version, size| ResizeContainer { version, resource: mib(size), heap: None };
-    client.resize(&container, How::DryRun, &body(Some(1), 128)).await.expect("would");
+    client.resize(&container, DryRunMode::DryRun, &body(Some(1), 128)).await.expect("would");
     assert_eq!(client.container(&container).await.expect("known").wanted, None);
-    let answer = client.resize(&container, How::Really, &body(Some(1), 128)).await.expect("resizes");
+    let answer = client.resize(&container, DryRunMode::Really, &body(Some(1), 128)).await.expect("resizes");
     let view = client.container(&container).await.expect("known");
     let wanted = view.wanted.expect("under way");
     assert_eq!((view.version, view.resource, wanted.version, wanted.resource), (1, mib(64), answer.version, mib(128)));
-    let stale = client.resize(&container, How::Really, &body(Some(9), 100)).await.expect_err("another version");
-    assert_eq!(stale.code(), Some(Code::HR0409), "{stale}");
+    let stale = client.resize(&container, DryRunMode::Really, &body(Some(9), 100)).await.expect_err("another version");
+    assert_eq!(stale.code(), Some(ErrorCode::HR0409), "{stale}");
     let path = format!("/v1/containers/{container}/resize");
     let both = post(&client, &path, &[("if-match", "\"2\"")], &json!(body(Some(1), 100))).await;
     assert_eq!(both.status(), 400, "two versions");
-    let huge = client.resize(&container, How::DryRun, &body(None, 1 << 20)).await.expect_err("no room");
-    assert!(matches!(huge.code(), Some(Code::HR0409 | Code::HR0422)), "{huge}");
+    let huge = client.resize(&container, DryRunMode::DryRun, &body(None, 1 << 20)).await.expect_err("no room");
+    assert!(matches!(huge.code(), Some(ErrorCode::HR0409 | ErrorCode::HR0422)), "{huge}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,7 +267,7 @@ async fn a_node_is_drained_and_taken_back() {
     assert_eq!(view.state, "drained");
     let back = client.undrain(&id("n1")).await.expect("takes back");
     assert_eq!((back.state.as_str(), back.mark), ("ready", None));
-    assert_eq!(client.drain(&id("n9"), &body).await.expect_err("unknown").code(), Some(Code::HR0404));
+    assert_eq!(client.drain(&id("n9"), &body).await.expect_err("unknown").code(), Some(ErrorCode::HR0404));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,14 +283,14 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
         attributes: [(name("zone"), Some("b".to_owned()))].into(),
         taints: [(name("team"), Some("etl".to_owned()))].into(),
     };
-    let would = client.tag_node(&id("n1"), How::DryRun, &body).await.expect("could be");
+    let would = client.tag_node(&id("n1"), DryRunMode::DryRun, &body).await.expect("could be");
     assert_eq!(
         (would.state.as_str(), would.tags.cordon.as_deref(), would.traits.labels.len()),
         ("cordoned", Some("a slow disk"), 1)
     );
     let untouched = client.node(&id("n1")).await.expect("is there");
     assert_eq!((untouched.state.as_str(), untouched.tags.is_empty()), ("ready", true), "it was only asked");
-    let said = client.tag_node(&id("n1"), How::Really, &body).await.expect("is said");
+    let said = client.tag_node(&id("n1"), DryRunMode::Really, &body).await.expect("is said");
     assert_eq!((said.state.as_str(), said.because(), said.way_back()), ("cordoned", Some("a slow disk"), Some("uncordon")));
     let record: serde_json::Value = client.get("/v1/audit?verb=PATCH&object=nodes/n1").await.expect("is recorded");
     let after = record[1]["after"].as_str().expect("two lines, the second of what was really said");
@@ -311,13 +311,13 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
         taints: [(name("team"), None)].into(),
         ..TagNode::default()
     };
-    let free = client.tag_node(&id("n1"), How::Really, &back).await.expect("is taken back");
+    let free = client.tag_node(&id("n1"), DryRunMode::Really, &back).await.expect("is taken back");
     assert_eq!((free.state.as_str(), free.tags.is_empty(), &free.traits), ("ready", true, &NodeTraits::default()));
 
-    let unknown = client.tag_node(&id("n9"), How::Really, &back).await.expect_err("there is none");
-    assert_eq!(unknown.code(), Some(Code::HR0404));
+    let unknown = client.tag_node(&id("n9"), DryRunMode::Really, &back).await.expect_err("there is none");
+    assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
     let many = TagNode { taints: (0..65).map(|n| (name(&format!("t{n}")), Some(String::new()))).collect(), ..TagNode::default() };
-    assert_eq!(client.tag_node(&id("n1"), How::Really, &many).await.expect_err("too many").code(), Some(Code::HR0413));
+    assert_eq!(client.tag_node(&id("n1"), DryRunMode::Really, &many).await.expect_err("too many").code(), Some(ErrorCode::HR0413));
     for wrong in [
         json!({"reason": "why"}),
         json!({"cordon": false, "reason": "why"}),
@@ -357,15 +357,15 @@ async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
     let shown = after.root.find(&night).expect("is there");
     assert_eq!(shown.guaranteed.memory.whole_mib(), 200, "half of two fifths");
     let late = client.set_queues(&tree, Some(before.generation)).await.expect_err("somebody was first");
-    assert_eq!(late.code(), Some(Code::HR0409), "{late}");
+    assert_eq!(late.code(), Some(ErrorCode::HR0409), "{late}");
 
     let patched = client.patch_queue(&night, &json!({"max_apps": 3, "guaranteed": null})).await.expect("patches");
     let spec = &patched.root.find(&night).expect("is there").spec;
     assert_eq!((spec.max_apps, spec.guaranteed.is_empty()), (Some(3), true));
     assert!(client.patch_queue(&night, &json!({"max_aps": 3})).await.is_err());
-    assert_eq!(client.set_gate(&night, Gate::Paused).await.expect("closes").gate, Gate::Paused);
-    let missing = client.set_gate(&"nowhere".parse().expect("queue"), Gate::Open).await.expect_err("none");
-    assert_eq!(missing.code(), Some(Code::HR0404));
+    assert_eq!(client.set_gate(&night, QueueRunState::Paused).await.expect("closes").gate, QueueRunState::Paused);
+    let missing = client.set_gate(&"nowhere".parse().expect("queue"), QueueRunState::Open).await.expect_err("none");
+    assert_eq!(missing.code(), Some(ErrorCode::HR0404));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ mod fakes;
 mod yarn_calls;
 
 use fakes::*;
-use headroom_resourcemanager::Running;
+use headroom_resourcemanager::RunningManager;
 use headroom_types::{AppId, ExitReason};
 use headroom_wire::v1::apps::AppState;
 use reqwest::Method;
@@ -21,7 +21,7 @@ fn submission(id: &str) -> Value {
     })
 }
 
-async fn cluster(dir: &tempfile::TempDir) -> (Running, headroom_client::Client, Yarn, FakeNode) {
+async fn cluster(dir: &tempfile::TempDir) -> (RunningManager, headroom_client::Client, Yarn, FakeNode) {
     let (running, client) = resource_manager(dir.path()).await;
     let yarn = Yarn::new(&running.url);
     let node = FakeNode::join(&client, "n1", 1024).await;

@@ -62,7 +62,7 @@ pub struct SavedToken {
     /// SHA-256 of its secret, in hexadecimal digits.
     pub hash: String,
     /// Its purpose.
-    pub for_whom: SavedFor,
+    pub for_whom: SavedTokenPurpose,
     /// The description by its author.
     #[serde(default)]
     pub about: String,
@@ -78,7 +78,7 @@ pub struct SavedToken {
 /// The purpose of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SavedFor {
+pub enum SavedTokenPurpose {
     /// Authenticates a user.
     User {
         /// The user.
@@ -121,13 +121,13 @@ mod tests {
         let token = SavedToken {
             accessor: "4f1c8a2b9d3e5f60".into(),
             hash: "00".repeat(32),
-            for_whom: SavedFor::User { user: "alice".into(), rights: vec!["job:read".into()] },
+            for_whom: SavedTokenPurpose::User { user: "alice".into(), rights: vec!["job:read".into()] },
             about: "ci".into(),
             by: "root".into(),
             created: UnixMillis(7),
             expires: Some(UnixMillis(9)),
         };
-        let join = SavedToken { for_whom: SavedFor::Join { node: Some("n1".into()), names: vec![] }, ..token.clone() };
+        let join = SavedToken { for_whom: SavedTokenPurpose::Join { node: Some("n1".into()), names: vec![] }, ..token.clone() };
         let policies = vec![SavedPolicy { subject: "@etl".into(), rights: vec!["queue:root.etl".into()] }];
         let app = "sort.1".parse().expect("an app");
         let shares = vec![SavedShare { app, view: vec!["bob".into()], change: vec![] }];

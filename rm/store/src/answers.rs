@@ -13,7 +13,7 @@ pub(crate) const ANSWERS: &str = "once/";
 
 /// One idempotent call and its response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedAnswer {
+pub struct SavedResponse {
     /// The caller's idempotency key.
     pub key: String,
     /// Hash of method, address and body.
@@ -42,14 +42,14 @@ pub(crate) fn record_key(key: &str) -> String {
 /// All responses among the records, oldest first.
 ///
 /// # Errors The first record that cannot be parsed.
-pub fn answers(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedAnswer>, ReplayError> {
+pub fn answers(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedResponse>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(ANSWERS));
     let mut all = ours.map(|(key, value)| read(key, value)).collect::<Result<Vec<_>, _>>()?;
     all.sort_by(|a, b| (a.at, &a.key).cmp(&(b.at, &b.key)));
     Ok(all)
 }
 
-fn read(key: &str, value: &[u8]) -> Result<SavedAnswer, ReplayError> {
+fn read(key: &str, value: &[u8]) -> Result<SavedResponse, ReplayError> {
     serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source })
 }
 
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn answers_come_back_in_the_order_they_were_given_and_a_damaged_one_is_named() {
-        let answer = |key: &str, at| SavedAnswer {
+        let answer = |key: &str, at| SavedResponse {
             key: key.into(),
             call: 7,
             at: UnixMillis(at),
@@ -67,7 +67,7 @@ mod tests {
             headers: vec![("etag".into(), "\"1\"".into())],
             body: "{}".into(),
         };
-        let record = |a: &SavedAnswer| (record_key(&a.key), serde_json::to_vec(a).expect("writes"));
+        let record = |a: &SavedResponse| (record_key(&a.key), serde_json::to_vec(a).expect("writes"));
         let (first, second) = (answer("z#/", 1), answer("a", 2));
         let records = [("meta".to_owned(), b"{}".to_vec()), record(&second), record(&first)];
         assert_eq!(records[2].0, "once/7a232f");

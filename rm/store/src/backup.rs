@@ -15,13 +15,13 @@ use serde::Serialize;
 use crate::anchor::Anchor;
 use crate::engine::{place, present};
 use crate::lock;
-use crate::make::{Making, ahead, encode};
-use crate::record::{DOCUMENTS, META, Meta};
+use crate::make::{NewDatabase, ahead, encode};
+use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
-use crate::scan::{self, GoOn};
-use crate::snapshot::{self, Header, Writer};
-use crate::suspect::{Suspect, beside, look_through};
-use crate::{Change, StoreError, anchor};
+use crate::scan::{self, ScanControl};
+use crate::snapshot::{self, Header, SnapshotWriter};
+use crate::suspect::{CheckedCopy, beside, look_through};
+use crate::{RecordChange, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.
 pub const REPLACING: &str = "replacing";
@@ -30,7 +30,7 @@ const BATCH: usize = 4 << 20;
 
 /// The result of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct BackupSummary {
     /// The file.
     pub file: PathBuf,
     /// The backend of its database.
@@ -54,7 +54,7 @@ pub enum Replace {
 
 /// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Filled {
+pub struct RestoreSummary {
     /// The directory.
     pub dir: PathBuf,
     /// The backend of its new database.
@@ -72,7 +72,7 @@ pub struct Filled {
 }
 
 /// Writes the whole state of `dir` into the file `to`, which must not exist yet.
-pub fn backup(dir: &Path, to: &Path) -> Result<Kept, StoreError> {
+pub fn backup(dir: &Path, to: &Path) -> Result<BackupSummary, StoreError> {
     let backend = present(dir)?.ok_or_else(|| StoreError::Nothing { dir: dir.to_owned() })?;
     let _lock = lock::take(dir, Duration::ZERO)?;
     refuse_unfinished(dir)?;
@@ -85,11 +85,11 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Kept, StoreError> {
     let (commit, records) = (whole.seal.commit, whole.scan.pieces.len());
     snapshot::whole(&beside(to, "unfinished"), to, |file| write(file, &whole))?;
     let bytes = fs::metadata(to).map_err(|source| StoreError::file(to, source))?.len();
-    Ok(Kept { file: to.to_owned(), backend, commit, records, bytes })
+    Ok(BackupSummary { file: to.to_owned(), backend, commit, records, bytes })
 }
 
-fn write(file: &File, whole: &Suspect) -> io::Result<()> {
-    let mut text = Writer::begin(BufWriter::new(file), whole.seal.commit, whole.scan.pieces.len())?;
+fn write(file: &File, whole: &CheckedCopy) -> io::Result<()> {
+    let mut text = SnapshotWriter::begin(BufWriter::new(file), whole.seal.commit, whole.scan.pieces.len())?;
     for (key, value) in &whole.scan.records {
         text.record(key, value)?;
     }
@@ -97,7 +97,7 @@ fn write(file: &File, whole: &Suspect) -> io::Result<()> {
         let mut failed = None;
         let walked = scan::documents(engine, |key, value| {
             failed = text.record(key, value).err();
-            if failed.is_none() { GoOn::Yes } else { GoOn::No }
+            if failed.is_none() { ScanControl::Yes } else { ScanControl::No }
         });
         if let Some(error) = failed {
             return Err(error);
@@ -109,7 +109,7 @@ fn write(file: &File, whole: &Suspect) -> io::Result<()> {
 
 /// Fills the state directory `dir` from a backup or snapshot. Numbers advance, so that no number
 /// given after the file was written is used twice.
-pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace) -> Result<Filled, StoreError> {
+pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace) -> Result<RestoreSummary, StoreError> {
     let (header, kept) = verify(from)?;
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
     let _lock = lock::take(dir, Duration::ZERO)?;
@@ -120,10 +120,10 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
         return Err(StoreError::NotEmpty { place: dir.to_owned(), holds, advice });
     }
     let known = numbers_in(dir);
-    let meta = ahead(Meta { epoch: kept.epoch.max(known.epoch), last_app: kept.last_app.max(known.last_app) });
+    let meta = ahead(MetaRecord { epoch: kept.epoch.max(known.epoch), last_app: kept.last_app.max(known.last_app) });
     // An unreadable anchor does not prevent the restore, because it is replaced.
     let acknowledged = Anchor::read(dir).ok().flatten().unwrap_or(0);
-    let mut making = Making::begin(dir, backend, header.commit.max(acknowledged))?;
+    let mut making = NewDatabase::begin(dir, backend, header.commit.max(acknowledged))?;
     fill(&mut making, from, meta)?;
     let aside = if old.is_empty() { None } else { Some(move_aside(dir, &old)?) };
     making.finish()?;
@@ -132,12 +132,12 @@ pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace)
         let ended = fs::remove_file(&marker).and_then(|()| File::open(dir)?.sync_all());
         ended.map_err(|source| StoreError::file(&marker, source))?;
     }
-    let Meta { epoch, last_app } = meta;
-    Ok(Filled { dir: dir.to_owned(), backend, commit: header.commit, records: header.records, epoch, last_app, aside })
+    let MetaRecord { epoch, last_app } = meta;
+    Ok(RestoreSummary { dir: dir.to_owned(), backend, commit: header.commit, records: header.records, epoch, last_app, aside })
 }
 
 /// Reads the whole file before any change.
-fn verify(from: &Path) -> Result<(Header, Meta), StoreError> {
+fn verify(from: &Path) -> Result<(Header, MetaRecord), StoreError> {
     let unusable = |what: String| {
         let advice = "Use another backup, or a snapshot-….jsonl of the state directory".to_owned();
         StoreError::Corrupt { file: from.to_owned(), what, advice }
@@ -154,12 +154,12 @@ fn verify(from: &Path) -> Result<(Header, Meta), StoreError> {
     Ok((header, meta))
 }
 
-fn fill(making: &mut Making, from: &Path, meta: Meta) -> Result<(), StoreError> {
+fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), StoreError> {
     let (mut changes, mut size, mut failed) = (Vec::new(), 0, None);
     let walked = snapshot::walk(from, |key, value| {
         let value = if key == META { encode(&meta).map_err(|e| e.to_string())? } else { value };
         size += value.len();
-        changes.push(Change::Put { key, value });
+        changes.push(RecordChange::Put { key, value });
         if size > BATCH {
             size = 0;
             making.put(std::mem::take(&mut changes)).map_err(|error| {
@@ -179,12 +179,12 @@ fn fill(making: &mut Making, from: &Path, meta: Meta) -> Result<(), StoreError> 
 }
 
 /// The highest numbers in the present state of the directory, as far as it is readable.
-fn numbers_in(dir: &Path) -> Meta {
+fn numbers_in(dir: &Path) -> MetaRecord {
     let whole = present(dir).ok().flatten().and_then(|backend| look_through(dir, backend).ok());
     let of_database = whole.and_then(|whole| Some(replay(&whole.scan.records).ok()?.0));
     let snapshots = snapshot::list(dir).unwrap_or_default();
     let of_snapshots = snapshots.iter().filter_map(|path| Some(replay(&snapshot::read(path).ok()?.records).ok()?.0));
-    of_snapshots.chain(of_database).fold(Meta::default(), |most, meta| Meta {
+    of_snapshots.chain(of_database).fold(MetaRecord::default(), |most, meta| MetaRecord {
         epoch: most.epoch.max(meta.epoch),
         last_app: most.last_app.max(meta.last_app),
     })

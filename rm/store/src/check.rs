@@ -12,12 +12,12 @@ use crate::backup::refuse_unfinished;
 use crate::engine::{place, present};
 use crate::record::DOCUMENTS;
 use crate::replay::replay;
-use crate::suspect::{Suspect, look_through};
+use crate::suspect::{CheckedCopy, look_through};
 use crate::{StoreError, lock, snapshot};
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct StateReport {
     /// The directory.
     pub dir: PathBuf,
     /// The backend of its database; `None` without a database.
@@ -35,14 +35,14 @@ pub struct Report {
     /// Total size of all documents. In bytes.
     pub document_bytes: u64,
     /// Snapshots next to the database, oldest first.
-    pub snapshots: Vec<Copy>,
+    pub snapshots: Vec<SnapshotReport>,
     /// Problems; empty when a resource manager can start with the state.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StateProblem>,
 }
 
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Copy {
+pub struct SnapshotReport {
     /// The file.
     pub file: PathBuf,
     /// The number of its last commit.
@@ -55,7 +55,7 @@ pub struct Copy {
 
 /// A problem and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct StateProblem {
     /// The problem.
     pub what: String,
     /// The next step.
@@ -64,7 +64,7 @@ pub struct Problem {
 
 /// Checks `dir`. It is an error only when the check is impossible; faults of the state are in the
 /// report.
-pub fn check(dir: &Path) -> Result<Report, StoreError> {
+pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
     let snapshots = if dir.is_dir() { snapshot::list(dir)? } else { Vec::new() };
     let backend = match present(dir) {
         Ok(None) if snapshots.is_empty() && !dir.join(crate::anchor::NAME).exists() => {
@@ -73,7 +73,7 @@ pub fn check(dir: &Path) -> Result<Report, StoreError> {
         found => found,
     };
     let _lock = lock::take(dir, Duration::ZERO)?;
-    let mut report = Report {
+    let mut report = StateReport {
         dir: dir.to_owned(),
         backend: None,
         epoch: None,
@@ -101,7 +101,7 @@ pub fn check(dir: &Path) -> Result<Report, StoreError> {
     Ok(report)
 }
 
-impl Report {
+impl StateReport {
     fn database(&mut self, backend: StoreBackend) -> Result<(), StoreError> {
         self.backend = Some(backend);
         match look_through(&self.dir, backend) {
@@ -113,7 +113,7 @@ impl Report {
         Ok(())
     }
 
-    fn whole(&mut self, whole: &Suspect, backend: StoreBackend) {
+    fn whole(&mut self, whole: &CheckedCopy, backend: StoreBackend) {
         self.commit = Some(whole.seal.commit);
         self.document_bytes = whole.scan.document_bytes;
         for key in whole.scan.pieces.keys() {
@@ -134,13 +134,13 @@ impl Report {
                 self.dir.display()
             ),
         };
-        self.add(Problem { what: "there is no database".into(), advice });
+        self.add(StateProblem { what: "there is no database".into(), advice });
     }
 
     fn damaged_snapshots(&mut self) {
         let damaged = self.snapshots.iter().filter_map(|s| Some((s.file.display().to_string(), s.wrong.clone()?)));
-        let told: Vec<Problem> = damaged
-            .map(|(file, what)| Problem {
+        let told: Vec<StateProblem> = damaged
+            .map(|(file, what)| StateProblem {
                 what: format!("{file} cannot be used: {what}"),
                 advice: "Remove it; the next start writes a new one".into(),
             })
@@ -149,25 +149,25 @@ impl Report {
     }
 
     /// Adds a problem once, because an unreadable anchor also fails the check of the database.
-    fn add(&mut self, problem: Problem) {
+    fn add(&mut self, problem: StateProblem) {
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
 }
 
-fn copy(file: PathBuf) -> Copy {
+fn copy(file: PathBuf) -> SnapshotReport {
     match snapshot::walk(&file, |_, _| Ok(())) {
-        Ok(header) => Copy { file, commit: Some(header.commit), records: Some(header.records), wrong: None },
-        Err(wrong) => Copy { file, commit: None, records: None, wrong: Some(wrong) },
+        Ok(header) => SnapshotReport { file, commit: Some(header.commit), records: Some(header.records), wrong: None },
+        Err(wrong) => SnapshotReport { file, commit: None, records: None, wrong: Some(wrong) },
     }
 }
 
-fn problem(error: StoreError) -> Problem {
+fn problem(error: StoreError) -> StateProblem {
     if let StoreError::Corrupt { file, what, advice } = error {
-        return Problem { what: format!("{}: {what}", file.display()), advice };
+        return StateProblem { what: format!("{}: {what}", file.display()), advice };
     }
-    Problem { what: error.to_string(), advice: "Nothing was changed".into() }
+    StateProblem { what: error.to_string(), advice: "Nothing was changed".into() }
 }
 
 /// The displayed kind of the records of a key.

@@ -13,7 +13,7 @@ use crate::anchor::Anchor;
 use crate::engine::{Engine, Entry};
 use crate::scan::{self, FORMAT, SEAL, Scan, ScanError, Seal};
 use crate::snapshot::{self, Snapshot};
-use crate::{Change, Store, StoreError, frame};
+use crate::{RecordChange, Store, StoreError, frame};
 
 /// The store in use.
 #[derive(Debug)]
@@ -58,16 +58,16 @@ impl DiskStore {
 
     /// The entries to write and remove. It updates the piece counts, so a planned batch must be
     /// written.
-    fn plan(&mut self, changes: &[Change]) -> Vec<Entry> {
+    fn plan(&mut self, changes: &[RecordChange]) -> Vec<Entry> {
         let mut batch = Vec::new();
         for change in changes {
             let (key, before, now) = match change {
-                Change::Put { key, value } => {
+                RecordChange::Put { key, value } => {
                     batch.extend(frame::entries(key, value).into_iter().map(|(entry, bytes)| (entry, Some(bytes))));
                     let now = frame::pieces(value.len());
                     (key, self.pieces.insert(key.clone(), now), now)
                 }
-                Change::Remove { key } => {
+                RecordChange::Remove { key } => {
                     batch.push((key.clone(), None));
                     (key, self.pieces.remove(key), 0)
                 }
@@ -77,7 +77,7 @@ impl DiskStore {
         batch
     }
 
-    fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+    fn write(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
         let mut batch = self.plan(changes);
         let records = u64::try_from(self.pieces.len()).unwrap_or(u64::MAX);
         let seal = Seal { format: FORMAT, commit: self.commit + 1, records };
@@ -90,7 +90,7 @@ impl DiskStore {
 }
 
 impl Store for DiskStore {
-    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+    fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
         if self.state == Health::Failed {
             return Err(StoreError::Failed { dir: self.dir.clone() });
         }

@@ -13,7 +13,7 @@ pub(crate) const FAMILIES: &str = "family/";
 
 /// The usage history of one user's jobs of one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedFamily {
+pub struct SavedJobHistory {
     /// The user that submitted the jobs.
     pub user: String,
     /// The name of the jobs.
@@ -51,7 +51,7 @@ pub(crate) fn record_key(user: &str, name: &Name) -> String {
 /// All usage histories among the records.
 ///
 /// # Errors The first record that cannot be parsed.
-pub fn families(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedFamily>, ReplayError> {
+pub fn families(records: &[(String, Vec<u8>)]) -> Result<Vec<SavedJobHistory>, ReplayError> {
     let ours = records.iter().filter(|(key, _)| key.starts_with(FAMILIES));
     ours.map(|(key, value)| serde_json::from_slice(value).map_err(|source| ReplayError::Text { key: key.to_owned(), source }))
         .collect()
@@ -65,7 +65,7 @@ mod tests {
     fn a_family_comes_back_and_a_damaged_one_is_named() {
         let name: Name = "count".parse().expect("a name");
         let kinds = vec![SavedKind { name: "map".into(), tasks: vec![[5, 6, 7, 1, 900]] }];
-        let family = SavedFamily { user: "a/b".into(), name: name.clone(), runs: 2, last: UnixMillis(9), kinds };
+        let family = SavedJobHistory { user: "a/b".into(), name: name.clone(), runs: 2, last: UnixMillis(9), kinds };
         let key = record_key("a/b", &name);
         assert_eq!(key, "family/612f62/count");
         let record = (key.clone(), serde_json::to_vec(&family).expect("encodes"));

@@ -6,23 +6,23 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use headroom_rm_core::Save;
+use headroom_rm_core::DurableRecord;
 use headroom_types::{AppId, Name};
 use serde::Serialize;
 
 use crate::access::{ACCESS, SavedAccess};
-use crate::answers::{self, SavedAnswer};
-use crate::families::{self, SavedFamily};
+use crate::answers::{self, SavedResponse};
+use crate::families::{self, SavedJobHistory};
 use crate::profiles::{PROFILES, SavedProfiles};
-use crate::queues::{Queue, Queues};
-use crate::record::{self, App, Ended, META, Mark, Meta, Node, State, Tags};
-use crate::{Change, MAX_VALUE, Store, StoreError};
+use crate::queues::{QueueRecord, Queues};
+use crate::record::{self, AppRecord, ContainerEndRecord, META, DrainRecord, MetaRecord, ExpectedNode, StateRecord, TagsRecord};
+use crate::{RecordChange, MAX_VALUE, Store, StoreError};
 
 /// Collects records and writes them in batches.
 #[derive(Debug)]
 pub struct Journal<S> {
     store: S,
-    meta: Meta,
+    meta: MetaRecord,
     /// Records of the next batch; `None` removes. A later record replaces an earlier one of the
     /// same key.
     pending: BTreeMap<String, Option<Vec<u8>>>,
@@ -30,7 +30,7 @@ pub struct Journal<S> {
 
 impl<S: Store> Journal<S> {
     /// A journal that continues from `meta`.
-    pub fn new(store: S, meta: Meta) -> Self {
+    pub fn new(store: S, meta: MetaRecord) -> Self {
         Journal { store, meta, pending: BTreeMap::new() }
     }
 
@@ -40,51 +40,51 @@ impl<S: Store> Journal<S> {
     }
 
     /// Begins a new epoch with these numbers.
-    pub fn begin(&mut self, meta: Meta) -> Result<(), StoreError> {
+    pub fn begin(&mut self, meta: MetaRecord) -> Result<(), StoreError> {
         self.meta = meta;
         self.put(META.to_owned(), &meta)
     }
 
     /// Appends one change of the core that must survive.
-    pub fn append(&mut self, save: &Save) -> Result<(), StoreError> {
+    pub fn append(&mut self, save: &DurableRecord) -> Result<(), StoreError> {
         match save {
-            Save::App { app, spec, submitted } => {
+            DurableRecord::App { app, spec, submitted } => {
                 if app.seq() > self.meta.last_app {
                     self.meta.last_app = app.seq();
                     self.put(META.to_owned(), &self.meta.clone())?;
                 }
-                self.put(record::app_key(app), &App::of(app, spec, *submitted))
+                self.put(record::app_key(app), &AppRecord::of(app, spec, *submitted))
             }
-            Save::State { app, state } => self.put(record::state_key(app), &State::of(state)),
-            Save::AppGone(app) => {
+            DurableRecord::State { app, state } => self.put(record::state_key(app), &StateRecord::of(state)),
+            DurableRecord::AppGone(app) => {
                 self.remove(record::app_key(app));
                 self.remove(record::state_key(app));
                 self.remove(record::document_key(app));
                 Ok(())
             }
-            Save::Container(finished) => self.put(record::container_key(&finished.container), &Ended::of(finished)),
-            Save::ContainerGone(container) => {
+            DurableRecord::Container(finished) => self.put(record::container_key(&finished.container), &ContainerEndRecord::of(finished)),
+            DurableRecord::ContainerGone(container) => {
                 self.remove(record::container_key(container));
                 Ok(())
             }
-            Save::Node(node) => self.put(record::node_key(node), &Node { id: node.clone() }),
-            Save::NodeGone(node) => {
+            DurableRecord::Node(node) => self.put(record::node_key(node), &ExpectedNode { id: node.clone() }),
+            DurableRecord::NodeGone(node) => {
                 self.remove(record::node_key(node));
                 Ok(())
             }
-            Save::Queues { generation, tree } => {
-                self.put(record::QUEUES.to_owned(), &Queues { generation: *generation, root: Queue::of(tree.root()) })
+            DurableRecord::Queues { generation, tree } => {
+                self.put(record::QUEUES.to_owned(), &Queues { generation: *generation, root: QueueRecord::of(tree.root()) })
             }
-            Save::Mark { node, mark } => self.put(record::mark_key(node), &Mark::of(node, mark)),
-            Save::MarkGone(node) => {
+            DurableRecord::Mark { node, mark } => self.put(record::mark_key(node), &DrainRecord::of(node, mark)),
+            DurableRecord::MarkGone(node) => {
                 self.remove(record::mark_key(node));
                 Ok(())
             }
-            Save::Tags { node, tags } if tags.is_empty() => {
+            DurableRecord::Tags { node, tags } if tags.is_empty() => {
                 self.remove(record::tags_key(node));
                 Ok(())
             }
-            Save::Tags { node, tags } => self.put(record::tags_key(node), &Tags::of(node, tags)),
+            DurableRecord::Tags { node, tags } => self.put(record::tags_key(node), &TagsRecord::of(node, tags)),
         }
     }
 
@@ -94,7 +94,7 @@ impl<S: Store> Journal<S> {
     }
 
     /// Appends the response to an idempotent call.
-    pub fn append_answer(&mut self, answer: &SavedAnswer) -> Result<(), StoreError> {
+    pub fn append_answer(&mut self, answer: &SavedResponse) -> Result<(), StoreError> {
         self.put(answers::record_key(&answer.key), answer)
     }
 
@@ -104,7 +104,7 @@ impl<S: Store> Journal<S> {
     }
 
     /// Appends the present usage history of a user's jobs.
-    pub fn append_family(&mut self, family: &SavedFamily) -> Result<(), StoreError> {
+    pub fn append_family(&mut self, family: &SavedJobHistory) -> Result<(), StoreError> {
         self.put(families::record_key(&family.user, &family.name), family)
     }
 
@@ -135,11 +135,11 @@ impl<S: Store> Journal<S> {
             return Ok(());
         }
         let pending = std::mem::take(&mut self.pending);
-        let changes: Vec<Change> = pending
+        let changes: Vec<RecordChange> = pending
             .into_iter()
             .map(|(key, value)| match value {
-                Some(value) => Change::Put { key, value },
-                None => Change::Remove { key },
+                Some(value) => RecordChange::Put { key, value },
+                None => RecordChange::Remove { key },
             })
             .collect();
         self.store.commit(&changes)
@@ -174,10 +174,10 @@ mod tests {
 
     /// A store that records the committed batches.
     #[derive(Debug, Default)]
-    struct Written(Vec<Vec<Change>>);
+    struct Written(Vec<Vec<RecordChange>>);
 
     impl Store for Written {
-        fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError> {
+        fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError> {
             self.0.push(changes.to_vec());
             Ok(())
         }
@@ -191,20 +191,20 @@ mod tests {
 
     #[test]
     fn a_batch_is_one_commit_and_the_last_word_on_a_key_counts() {
-        let mut journal = Journal::new(Written::default(), Meta::default());
+        let mut journal = Journal::new(Written::default(), MetaRecord::default());
         let node: headroom_types::NodeId = "n1".parse().expect("id");
-        journal.append(&Save::Node(node.clone())).expect("appends");
-        journal.append(&Save::NodeGone(node)).expect("appends");
+        journal.append(&DurableRecord::Node(node.clone())).expect("appends");
+        journal.append(&DurableRecord::NodeGone(node)).expect("appends");
         journal.append_document(&"job.3".parse().expect("id"), b"{}".to_vec()).expect("appends");
         journal.commit().expect("commits");
         journal.commit().expect("commits");
-        let put = Change::Put { key: "job/0000000003".into(), value: b"{}".to_vec() };
-        assert_eq!(journal.store.0, [vec![put, Change::Remove { key: "node/n1".into() }]], "an empty batch writes nothing");
+        let put = RecordChange::Put { key: "job/0000000003".into(), value: b"{}".to_vec() };
+        assert_eq!(journal.store.0, [vec![put, RecordChange::Remove { key: "node/n1".into() }]], "an empty batch writes nothing");
     }
 
     #[test]
     fn a_document_beyond_the_bound_is_refused_and_named() {
-        let mut journal = Journal::new(Written::default(), Meta::default());
+        let mut journal = Journal::new(Written::default(), MetaRecord::default());
         let refused = journal.append_document(&"job.3".parse().expect("id"), vec![b' '; MAX_VALUE + 1]).expect_err("too large");
         assert!(refused.to_string().contains("job/0000000003"), "{refused}");
         assert!(journal.is_empty());

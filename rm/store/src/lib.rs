@@ -35,13 +35,13 @@ pub mod sled;
 pub mod snapshot;
 pub mod suspect;
 
-pub use access::{SavedAccess, SavedFor, SavedPolicy, SavedShare, SavedToken};
-pub use answers::SavedAnswer;
+pub use access::{SavedAccess, SavedTokenPurpose, SavedPolicy, SavedShare, SavedToken};
+pub use answers::SavedResponse;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;
-pub use families::{SavedFamily, SavedKind};
+pub use families::{SavedJobHistory, SavedKind};
 pub use journal::Journal;
-pub use open::{Opened, open};
+pub use open::{OpenedStore, open};
 pub use profiles::{SavedProfile, SavedProfiles};
 
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub const MAX_VALUE: usize = 4 << 20;
 
 /// One change of the records.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordChange {
     /// Sets the record to this value.
     Put {
         /// Its key: printable, without `#`.
@@ -69,7 +69,7 @@ pub enum Change {
 /// A durable set of records.
 pub trait Store: Send + std::fmt::Debug {
     /// Makes all changes or none. They are durable when this returns.
-    fn commit(&mut self, changes: &[Change]) -> Result<(), StoreError>;
+    fn commit(&mut self, changes: &[RecordChange]) -> Result<(), StoreError>;
     /// All records except documents, by key.
     fn load(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
     /// Writes all records except documents into one file next to the database.

@@ -9,11 +9,11 @@ use headroom_types::{Epoch, StoreBackend};
 use crate::anchor::Anchor;
 use crate::disk::DiskStore;
 use crate::engine::{Engine, place};
-use crate::record::{META, Meta};
+use crate::record::{META, MetaRecord};
 use crate::scan::Scan;
 use crate::snapshot::{self, Snapshot};
 use crate::suspect::{beside, remove};
-use crate::{Change, Store, StoreError, anchor};
+use crate::{RecordChange, Store, StoreError, anchor};
 
 /// Suffix of the name of an incomplete database.
 const MAKING: &str = "new";
@@ -23,9 +23,9 @@ pub const EPOCH_GAP: u32 = 1_000;
 pub const APP_GAP: u32 = 1_000_000;
 
 /// The numbers after a start from a copy that may be old, so that no later number is used twice.
-pub fn ahead(meta: Meta) -> Meta {
+pub fn ahead(meta: MetaRecord) -> MetaRecord {
     let epoch = Epoch(meta.epoch.0.saturating_add(EPOCH_GAP));
-    Meta { epoch, last_app: meta.last_app.saturating_add(APP_GAP) }
+    MetaRecord { epoch, last_app: meta.last_app.saturating_add(APP_GAP) }
 }
 
 /// Creates the database of a directory that has none, and adds its source to `notes`.
@@ -42,11 +42,11 @@ pub(crate) fn make(dir: &Path, backend: StoreBackend, notes: &mut Vec<String>) -
             let records = raised(snapshot.records).map_err(|what| unusable(&path, what))?;
             (records, snapshot.commit)
         }
-        None => (vec![(META.to_owned(), encode(&Meta::default())?)], 0),
+        None => (vec![(META.to_owned(), encode(&MetaRecord::default())?)], 0),
     };
     // Commit numbers continue, so that the last number never decreases.
-    let mut making = Making::begin(dir, backend, commit.max(acknowledged.unwrap_or(0)))?;
-    making.put(records.into_iter().map(|(key, value)| Change::Put { key, value }).collect())?;
+    let mut making = NewDatabase::begin(dir, backend, commit.max(acknowledged.unwrap_or(0)))?;
+    making.put(records.into_iter().map(|(key, value)| RecordChange::Put { key, value }).collect())?;
     making.finish()
 }
 
@@ -65,20 +65,20 @@ fn unusable(file: &Path, what: String) -> StoreError {
 }
 
 /// The encoded `meta` record.
-pub(crate) fn encode(meta: &Meta) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn encode(meta: &MetaRecord) -> Result<Vec<u8>, StoreError> {
     serde_json::to_vec(meta).map_err(|source| StoreError::Encode { key: META.to_owned(), source })
 }
 
 /// A database without its final name.
 #[derive(Debug)]
-pub(crate) struct Making {
+pub(crate) struct NewDatabase {
     dir: PathBuf,
     path: PathBuf,
     database: PathBuf,
     store: DiskStore,
 }
 
-impl Making {
+impl NewDatabase {
     /// Begins an empty database and removes an earlier incomplete one. Its commits continue from
     /// `commit`.
     pub(crate) fn begin(dir: &Path, backend: StoreBackend, commit: u64) -> Result<Self, StoreError> {
@@ -87,15 +87,15 @@ impl Making {
         remove(&path)?;
         let engine = Engine::open(backend, &path).map_err(|source| StoreError::database(dir, &path, source))?;
         let store = DiskStore::new(dir, &path, engine, Scan::default(), commit);
-        Ok(Making { dir: dir.to_owned(), path, database, store })
+        Ok(NewDatabase { dir: dir.to_owned(), path, database, store })
     }
     /// Writes some of its records.
-    pub(crate) fn put(&mut self, changes: Vec<Change>) -> Result<(), StoreError> {
+    pub(crate) fn put(&mut self, changes: Vec<RecordChange>) -> Result<(), StoreError> {
         self.store.commit(&changes)
     }
     /// Closes it and gives it its final name.
     pub(crate) fn finish(self) -> Result<(), StoreError> {
-        let Making { dir, path, database, store } = self;
+        let NewDatabase { dir, path, database, store } = self;
         drop(store);
         let renamed = fs::rename(&path, database).and_then(|()| File::open(dir)?.sync_all());
         renamed.map_err(|source| StoreError::file(&path, source))

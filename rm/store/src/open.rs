@@ -8,16 +8,16 @@ use headroom_types::StoreBackend;
 
 use crate::StoreError;
 use crate::access::{SavedAccess, access};
-use crate::answers::{SavedAnswer, answers};
+use crate::answers::{SavedResponse, answers};
 use crate::backup::refuse_unfinished;
 use crate::disk::{DiskStore, Documents};
 use crate::engine::{Engine, place, present};
-use crate::families::{SavedFamily, families};
+use crate::families::{SavedJobHistory, families};
 use crate::journal::Journal;
 use crate::lock;
 use crate::make::make;
 use crate::profiles::{SavedProfiles, profiles};
-use crate::record::Meta;
+use crate::record::MetaRecord;
 use crate::replay::replay;
 use crate::scan::scan;
 use crate::snapshot;
@@ -25,15 +25,15 @@ use crate::suspect::look_through;
 
 /// A store ready for use.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedStore {
     /// The journal; the new epoch is durable.
     pub journal: Journal<DiskStore>,
     /// The state that an earlier epoch saved.
     pub restored: Restored,
     /// Responses to idempotent calls, oldest first.
-    pub answers: Vec<SavedAnswer>,
+    pub answers: Vec<SavedResponse>,
     /// The usage history of earlier jobs.
-    pub families: Vec<SavedFamily>,
+    pub families: Vec<SavedJobHistory>,
     /// The named sizes for job files.
     pub profiles: SavedProfiles,
     /// Tokens, policies and shares.
@@ -45,7 +45,7 @@ pub struct Opened {
 }
 
 /// Opens the state directory `dir`, and begins a new epoch in it.
-pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
+pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError> {
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
     let lock = lock::take(dir, lock::PATIENCE)?;
     refuse_unfinished(dir)?;
@@ -64,14 +64,14 @@ pub fn open(dir: &Path, backend: StoreBackend) -> Result<Opened, StoreError> {
     let families = families(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let profiles = profiles(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
     let access = access(&found.records).map_err(|e| corrupt(dir, &database, &e))?;
-    let meta = Meta { epoch: restored.epoch, last_app: restored.last_app };
+    let meta = MetaRecord { epoch: restored.epoch, last_app: restored.last_app };
     let store = DiskStore::new(dir, &database, engine, found, commit).in_use(lock)?;
     let documents = store.documents();
     let mut journal = Journal::new(store, meta);
     journal.begin(meta)?;
     journal.commit()?;
     journal.snapshot()?;
-    Ok(Opened { journal, restored, answers, families, profiles, access, documents, notes })
+    Ok(OpenedStore { journal, restored, answers, families, profiles, access, documents, notes })
 }
 
 /// An error for a damaged database, with the next step of the operator.

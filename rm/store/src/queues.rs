@@ -15,23 +15,23 @@ pub struct Queues {
     /// Increases with every change.
     pub generation: u64,
     /// The root queue with all its descendants.
-    pub root: Queue,
+    pub root: QueueRecord,
 }
 
 /// One queue with its children. Missing fields have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Queue {
+pub struct QueueRecord {
     /// The guaranteed share.
-    pub guaranteed: Share,
+    pub guaranteed: ShareRecord,
     /// The maximum share.
-    pub maximum: Share,
+    pub maximum: ShareRecord,
     /// The weight against its siblings.
     pub weight: Option<u32>,
     /// The priority among its siblings; a higher value comes first.
     pub priority: i32,
     /// The order of its applications.
-    pub order: Order,
+    pub order: AppOrderRecord,
     /// Maximum share of one user. In thousandths.
     pub user_limit: Option<u32>,
     /// Maximum share of application masters. In thousandths.
@@ -41,34 +41,34 @@ pub struct Queue {
     /// Maximum number of applications that have not ended.
     pub max_apps: Option<u32>,
     /// Whether it accepts applications and grants containers.
-    pub gate: Gate,
+    pub gate: QueueStateRecord,
     /// Whether its containers can be preempted.
     pub preemptable: Option<bool>,
     /// Maximum lifetime of an application. In milliseconds.
     pub max_lifetime_ms: Option<u64>,
     /// Its child queues.
-    pub children: BTreeMap<Name, Queue>,
+    pub children: BTreeMap<Name, QueueRecord>,
 }
 
 /// A share, separate for each resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Share {
+pub struct ShareRecord {
     /// Memory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Amount<Bytes>>,
+    pub memory: Option<AmountRecord<Bytes>>,
     /// Processors.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<Amount<Cpus>>,
+    pub cpus: Option<AmountRecord<Cpus>>,
     /// Countable resources.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub extra: BTreeMap<Name, Amount<u64>>,
+    pub extra: BTreeMap<Name, AmountRecord<u64>>,
 }
 
 /// The amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Amount<T> {
+pub enum AmountRecord<T> {
     /// A part of the parent. In thousandths.
     Part(u32),
     /// An absolute amount.
@@ -78,7 +78,7 @@ pub enum Amount<T> {
 /// The order of the applications of one leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum AppOrderRecord {
     /// First come, first served.
     #[default]
     Fifo,
@@ -89,7 +89,7 @@ pub enum Order {
 /// Whether a queue accepts applications and grants containers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Gate {
+pub enum QueueStateRecord {
     /// It does both.
     #[default]
     Open,
@@ -101,33 +101,33 @@ pub enum Gate {
     Closed,
 }
 
-impl Queue {
+impl QueueRecord {
     /// Converts it from the core's type.
     pub fn of(queue: &spec::QueueSpec) -> Self {
         let spec::QueueSpec { guaranteed, maximum, weight, priority, order, user_limit, master_share, .. } = queue;
         let spec::QueueSpec { max_running, max_apps, gate, preemptable, max_lifetime_ms, children, .. } = queue;
-        Queue {
-            guaranteed: Share::of(guaranteed),
-            maximum: Share::of(maximum),
+        QueueRecord {
+            guaranteed: ShareRecord::of(guaranteed),
+            maximum: ShareRecord::of(maximum),
             weight: *weight,
             priority: *priority,
             order: match order {
-                spec::Order::Fifo => Order::Fifo,
-                spec::Order::Fair => Order::Fair,
+                spec::LeafOrder::Fifo => AppOrderRecord::Fifo,
+                spec::LeafOrder::Fair => AppOrderRecord::Fair,
             },
             user_limit: *user_limit,
             master_share: *master_share,
             max_running: *max_running,
             max_apps: *max_apps,
             gate: match gate {
-                spec::Gate::Open => Gate::Open,
-                spec::Gate::Paused => Gate::Paused,
-                spec::Gate::Draining => Gate::Draining,
-                spec::Gate::Closed => Gate::Closed,
+                spec::QueueState::Open => QueueStateRecord::Open,
+                spec::QueueState::Paused => QueueStateRecord::Paused,
+                spec::QueueState::Draining => QueueStateRecord::Draining,
+                spec::QueueState::Closed => QueueStateRecord::Closed,
             },
             preemptable: Some(*preemptable == spec::Preemptable::Yes),
             max_lifetime_ms: *max_lifetime_ms,
-            children: children.iter().map(|(name, child)| (name.clone(), Queue::of(child))).collect(),
+            children: children.iter().map(|(name, child)| (name.clone(), QueueRecord::of(child))).collect(),
         }
     }
 
@@ -139,18 +139,18 @@ impl Queue {
             weight: self.weight,
             priority: self.priority,
             order: match self.order {
-                Order::Fifo => spec::Order::Fifo,
-                Order::Fair => spec::Order::Fair,
+                AppOrderRecord::Fifo => spec::LeafOrder::Fifo,
+                AppOrderRecord::Fair => spec::LeafOrder::Fair,
             },
             user_limit: self.user_limit,
             master_share: self.master_share,
             max_running: self.max_running,
             max_apps: self.max_apps,
             gate: match self.gate {
-                Gate::Open => spec::Gate::Open,
-                Gate::Paused => spec::Gate::Paused,
-                Gate::Draining => spec::Gate::Draining,
-                Gate::Closed => spec::Gate::Closed,
+                QueueStateRecord::Open => spec::QueueState::Open,
+                QueueStateRecord::Paused => spec::QueueState::Paused,
+                QueueStateRecord::Draining => spec::QueueState::Draining,
+                QueueStateRecord::Closed => spec::QueueState::Closed,
             },
             preemptable: match self.preemptable {
                 Some(false) => spec::Preemptable::No,
@@ -162,34 +162,34 @@ impl Queue {
     }
 }
 
-impl Share {
-    fn of(share: &spec::Share) -> Self {
-        Share {
-            memory: share.memory.map(Amount::of),
-            cpus: share.cpus.map(Amount::of),
-            extra: share.extra.iter().map(|(name, amount)| (name.clone(), Amount::of(*amount))).collect(),
+impl ShareRecord {
+    fn of(share: &spec::QueueShare) -> Self {
+        ShareRecord {
+            memory: share.memory.map(AmountRecord::of),
+            cpus: share.cpus.map(AmountRecord::of),
+            extra: share.extra.iter().map(|(name, amount)| (name.clone(), AmountRecord::of(*amount))).collect(),
         }
     }
-    fn spec(self) -> spec::Share {
-        spec::Share {
-            memory: self.memory.map(Amount::spec),
-            cpus: self.cpus.map(Amount::spec),
+    fn spec(self) -> spec::QueueShare {
+        spec::QueueShare {
+            memory: self.memory.map(AmountRecord::spec),
+            cpus: self.cpus.map(AmountRecord::spec),
             extra: self.extra.into_iter().map(|(name, amount)| (name, amount.spec())).collect(),
         }
     }
 }
 
-impl<T> Amount<T> {
+impl<T> AmountRecord<T> {
     fn of(amount: spec::Amount<T>) -> Self {
         match amount {
-            spec::Amount::Part(part) => Amount::Part(part),
-            spec::Amount::Exactly(exactly) => Amount::Exactly(exactly),
+            spec::Amount::Part(part) => AmountRecord::Part(part),
+            spec::Amount::Exactly(exactly) => AmountRecord::Exactly(exactly),
         }
     }
     fn spec(self) -> spec::Amount<T> {
         match self {
-            Amount::Part(part) => spec::Amount::Part(part),
-            Amount::Exactly(exactly) => spec::Amount::Exactly(exactly),
+            AmountRecord::Part(part) => spec::Amount::Part(part),
+            AmountRecord::Exactly(exactly) => spec::Amount::Exactly(exactly),
         }
     }
 }
@@ -202,8 +202,8 @@ mod tests {
         text.parse().expect("name")
     }
 
-    fn share() -> spec::Share {
-        spec::Share {
+    fn share() -> spec::QueueShare {
+        spec::QueueShare {
             memory: Some(spec::Amount::Part(600)),
             cpus: Some(spec::Amount::Exactly(Cpus::from_milli(2500))),
             extra: BTreeMap::from([(name("gpu"), spec::Amount::Exactly(4)), (name("fpga"), spec::Amount::Part(1000))]),
@@ -211,13 +211,13 @@ mod tests {
     }
 
     /// Each field differs from its default.
-    fn told_in_full(gate: spec::Gate) -> spec::QueueSpec {
+    fn told_in_full(gate: spec::QueueState) -> spec::QueueSpec {
         spec::QueueSpec {
             guaranteed: share(),
-            maximum: spec::Share { memory: Some(spec::Amount::Exactly(Bytes::from_mib(512))), ..share() },
+            maximum: spec::QueueShare { memory: Some(spec::Amount::Exactly(Bytes::from_mib(512))), ..share() },
             weight: Some(3),
             priority: -7,
-            order: spec::Order::Fair,
+            order: spec::LeafOrder::Fair,
             user_limit: Some(250),
             master_share: Some(100),
             max_running: Some(12),
@@ -231,19 +231,19 @@ mod tests {
 
     #[test]
     fn a_tree_is_the_same_after_the_disk() {
-        for gate in [spec::Gate::Open, spec::Gate::Paused, spec::Gate::Draining, spec::Gate::Closed] {
+        for gate in [spec::QueueState::Open, spec::QueueState::Paused, spec::QueueState::Draining, spec::QueueState::Closed] {
             let inner = spec::QueueSpec { children: BTreeMap::from([(name("deep"), told_in_full(gate))]), ..told_in_full(gate) };
             let children = BTreeMap::from([(name("etl"), inner), (name("plain"), spec::QueueSpec::default())]);
             let root = spec::QueueSpec { children, ..spec::QueueSpec::default() };
-            let text = serde_json::to_string(&Queue::of(&root)).expect("encodes");
-            let read: Queue = serde_json::from_str(&text).expect("reads");
+            let text = serde_json::to_string(&QueueRecord::of(&root)).expect("encodes");
+            let read: QueueRecord = serde_json::from_str(&text).expect("reads");
             assert_eq!(read.spec(), root);
         }
     }
 
     #[test]
     fn what_an_earlier_version_did_not_know_has_its_usual_value() {
-        let read: Queue = serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
+        let read: QueueRecord = serde_json::from_str(r#"{"children":{"etl":{"weight":2}}}"#).expect("reads");
         let etl = spec::QueueSpec { weight: Some(2), ..spec::QueueSpec::default() };
         assert_eq!(read.spec(), spec::QueueSpec { children: BTreeMap::from([(name("etl"), etl)]), ..spec::QueueSpec::default() });
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
-use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, NodeTags, Outcome, SavedStage, SavedState};
+use headroom_rm_core::{EndedContainer, ContainerLaunch, MasterKind, AppSubmission, NodeMark, NodeTags, Outcome, SavedStage, SavedState};
 use headroom_types::{
     AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
@@ -53,7 +53,7 @@ pub fn tags_key(node: &NodeId) -> String {
 
 /// Numbers that must never be used twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Meta {
+pub struct MetaRecord {
     /// The latest epoch.
     pub epoch: Epoch,
     /// The number of the latest application.
@@ -62,7 +62,7 @@ pub struct Meta {
 
 /// An application as submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct App {
+pub struct AppRecord {
     /// Its id.
     pub id: AppId,
     /// When it was accepted.
@@ -123,9 +123,9 @@ pub struct ManagedMaster {
 
 /// The state of an application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct StateRecord {
     /// Its stage.
-    pub stage: Stage,
+    pub stage: StageRecord,
     /// A message for the user.
     #[serde(default)]
     pub diagnostics: String,
@@ -163,12 +163,12 @@ pub struct State {
     pub until: Option<UnixMillis>,
     /// The latest attempts of its master, the current one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub runs: Vec<Run>,
+    pub runs: Vec<SavedAttempt>,
 }
 
 /// One attempt of an application's master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct SavedAttempt {
     /// The number of the attempt; counts from 1.
     pub number: u32,
     /// Its container.
@@ -188,7 +188,7 @@ pub struct Run {
     pub ended: Option<UnixMillis>,
     /// Its outcome.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub came_to: Option<CameTo>,
+    pub came_to: Option<AttemptOutcome>,
     /// The exit reason of its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ExitReason>,
@@ -203,7 +203,7 @@ pub struct Run {
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CameTo {
+pub enum AttemptOutcome {
     /// It succeeded.
     Succeeded,
     /// It failed.
@@ -215,7 +215,7 @@ pub enum CameTo {
 /// The stage of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum StageRecord {
     /// Its master has not registered.
     Accepted,
     /// Its master has registered.
@@ -236,7 +236,7 @@ pub enum Stage {
 
 /// An ended container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct ContainerEndRecord {
     /// Its id.
     pub container: ContainerId,
     /// Its node.
@@ -272,14 +272,14 @@ fn first() -> u32 {
 
 /// A node that the resource manager expects after a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct ExpectedNode {
     /// Its name.
     pub id: NodeId,
 }
 
 /// An operator's decision to drain a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct DrainRecord {
     /// The node.
     pub node: NodeId,
     /// A reason for the user.
@@ -289,7 +289,7 @@ pub struct Mark {
     #[serde(default)]
     pub until: Option<UnixMillis>,
     /// Its state after the drain.
-    pub then: Then,
+    pub then: AfterDrainRecord,
     /// Whether its containers have ended.
     #[serde(default)]
     pub drained: bool,
@@ -297,7 +297,7 @@ pub struct Mark {
 
 /// An operator's tags of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tags {
+pub struct TagsRecord {
     /// The node.
     pub node: NodeId,
     /// The reason of its cordon: it gets no new containers.
@@ -317,21 +317,21 @@ pub struct Tags {
 /// The state of a node after a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Then {
+pub enum AfterDrainRecord {
     /// It stays in the cluster without containers.
     Stay,
     /// It leaves the cluster.
     Decommission,
 }
 
-impl App {
+impl AppRecord {
     /// Converts it from the core's types.
-    pub fn of(id: &AppId, spec: &NewApp, submitted: UnixMillis) -> Self {
+    pub fn of(id: &AppId, spec: &AppSubmission, submitted: UnixMillis) -> Self {
         let master = match &spec.master {
-            Master::Unmanaged => None,
-            Master::Managed { resource, launch, max_attempts } => Some(ManagedMaster::of(resource, launch, *max_attempts)),
+            MasterKind::Unmanaged => None,
+            MasterKind::Managed { resource, launch, max_attempts } => Some(ManagedMaster::of(resource, launch, *max_attempts)),
         };
-        App {
+        AppRecord {
             id: id.clone(),
             submitted,
             queue: spec.queue.clone(),
@@ -343,22 +343,22 @@ impl App {
         }
     }
     /// Converts it to the core's type.
-    pub fn spec(self) -> NewApp {
-        NewApp {
+    pub fn spec(self) -> AppSubmission {
+        AppSubmission {
             name: self.id.name().clone(),
             queue: self.queue,
             priority: self.priority,
             user: self.user,
             lifetime: self.lifetime_ms.map(Duration::from_millis),
             key: self.key,
-            master: self.master.map_or(Master::Unmanaged, ManagedMaster::master),
+            master: self.master.map_or(MasterKind::Unmanaged, ManagedMaster::master),
         }
     }
 }
 
 impl ManagedMaster {
-    fn of(resource: &Resource, launch: &Launch, max_attempts: u32) -> Self {
-        let Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
+    fn of(resource: &Resource, launch: &ContainerLaunch, max_attempts: u32) -> Self {
+        let ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups } =
             launch.clone();
         ManagedMaster {
             resource: resource.clone(),
@@ -374,22 +374,22 @@ impl ManagedMaster {
             task_groups,
         }
     }
-    fn master(self) -> Master {
+    fn master(self) -> MasterKind {
         let ManagedMaster { resource, max_attempts, command, env, files, fetch, heap, .. } = self;
         let (heap_exit_codes, stop_grace_ms) = (self.heap_exit_codes, self.stop_grace_ms);
         let (max_processes, task_groups) = (self.max_processes, self.task_groups);
-        let launch = Launch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
-        Master::Managed { resource, launch: Arc::new(launch), max_attempts }
+        let launch = ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
+        MasterKind::Managed { resource, launch: Arc::new(launch), max_attempts }
     }
 }
 
-impl State {
+impl StateRecord {
     /// Converts it from the core's type.
     pub fn of(saved: &SavedState) -> Self {
         let SavedState { stage, diagnostics, attempt, charged, uncharged, master, master_node, master_size, .. } = saved.clone();
         let SavedState { master_heap, ended, queue, priority, until, runs, .. } = saved.clone();
-        let stage = Stage::of(stage);
-        State {
+        let stage = StageRecord::of(stage);
+        StateRecord {
             stage,
             diagnostics,
             attempt,
@@ -403,7 +403,7 @@ impl State {
             queue,
             priority,
             until,
-            runs: runs.into_iter().map(Run::of).collect(),
+            runs: runs.into_iter().map(SavedAttempt::of).collect(),
         }
     }
     /// Converts it to the core's type.
@@ -422,103 +422,103 @@ impl State {
             queue: self.queue,
             priority: self.priority,
             until: self.until,
-            runs: self.runs.into_iter().map(Run::saved).collect(),
+            runs: self.runs.into_iter().map(SavedAttempt::saved).collect(),
         }
     }
 }
 
-impl Run {
-    fn of(run: headroom_rm_core::Run) -> Self {
-        let headroom_rm_core::Run { number, container, node, resource, started, ended, outcome, reason, charged, why } = run;
+impl SavedAttempt {
+    fn of(run: headroom_rm_core::AttemptRecord) -> Self {
+        let headroom_rm_core::AttemptRecord { number, container, node, resource, started, ended, outcome, reason, charged, why } = run;
         let came_to = outcome.map(|outcome| match outcome {
-            Outcome::Succeeded => CameTo::Succeeded,
-            Outcome::Failed => CameTo::Failed,
-            Outcome::Killed => CameTo::Killed,
+            Outcome::Succeeded => AttemptOutcome::Succeeded,
+            Outcome::Failed => AttemptOutcome::Failed,
+            Outcome::Killed => AttemptOutcome::Killed,
         });
-        Run { number, container, node, resource, started, ended, came_to, reason, charged, why }
+        SavedAttempt { number, container, node, resource, started, ended, came_to, reason, charged, why }
     }
-    fn saved(self) -> headroom_rm_core::Run {
-        let Run { number, container, node, resource, started, ended, came_to, reason, charged, why } = self;
+    fn saved(self) -> headroom_rm_core::AttemptRecord {
+        let SavedAttempt { number, container, node, resource, started, ended, came_to, reason, charged, why } = self;
         let outcome = came_to.map(|came_to| match came_to {
-            CameTo::Succeeded => Outcome::Succeeded,
-            CameTo::Failed => Outcome::Failed,
-            CameTo::Killed => Outcome::Killed,
+            AttemptOutcome::Succeeded => Outcome::Succeeded,
+            AttemptOutcome::Failed => Outcome::Failed,
+            AttemptOutcome::Killed => Outcome::Killed,
         });
-        headroom_rm_core::Run { number, container, node, resource, started, ended, outcome, reason, charged, why }
+        headroom_rm_core::AttemptRecord { number, container, node, resource, started, ended, outcome, reason, charged, why }
     }
 }
 
-impl Stage {
+impl StageRecord {
     fn of(stage: SavedStage) -> Self {
         match stage {
-            SavedStage::Accepted => Stage::Accepted,
-            SavedStage::Running => Stage::Running,
-            SavedStage::Finishing(Outcome::Succeeded) => Stage::FinishingSucceeded,
-            SavedStage::Finishing(Outcome::Failed) => Stage::FinishingFailed,
-            SavedStage::Finishing(Outcome::Killed) => Stage::FinishingKilled,
-            SavedStage::Ended(Outcome::Succeeded) => Stage::Succeeded,
-            SavedStage::Ended(Outcome::Failed) => Stage::Failed,
-            SavedStage::Ended(Outcome::Killed) => Stage::Killed,
+            SavedStage::Accepted => StageRecord::Accepted,
+            SavedStage::Running => StageRecord::Running,
+            SavedStage::Finishing(Outcome::Succeeded) => StageRecord::FinishingSucceeded,
+            SavedStage::Finishing(Outcome::Failed) => StageRecord::FinishingFailed,
+            SavedStage::Finishing(Outcome::Killed) => StageRecord::FinishingKilled,
+            SavedStage::Ended(Outcome::Succeeded) => StageRecord::Succeeded,
+            SavedStage::Ended(Outcome::Failed) => StageRecord::Failed,
+            SavedStage::Ended(Outcome::Killed) => StageRecord::Killed,
         }
     }
     fn saved(self) -> SavedStage {
         match self {
-            Stage::Accepted => SavedStage::Accepted,
-            Stage::Running => SavedStage::Running,
-            Stage::FinishingSucceeded => SavedStage::Finishing(Outcome::Succeeded),
-            Stage::FinishingFailed => SavedStage::Finishing(Outcome::Failed),
-            Stage::FinishingKilled => SavedStage::Finishing(Outcome::Killed),
-            Stage::Succeeded => SavedStage::Ended(Outcome::Succeeded),
-            Stage::Failed => SavedStage::Ended(Outcome::Failed),
-            Stage::Killed => SavedStage::Ended(Outcome::Killed),
+            StageRecord::Accepted => SavedStage::Accepted,
+            StageRecord::Running => SavedStage::Running,
+            StageRecord::FinishingSucceeded => SavedStage::Finishing(Outcome::Succeeded),
+            StageRecord::FinishingFailed => SavedStage::Finishing(Outcome::Failed),
+            StageRecord::FinishingKilled => SavedStage::Finishing(Outcome::Killed),
+            StageRecord::Succeeded => SavedStage::Ended(Outcome::Succeeded),
+            StageRecord::Failed => SavedStage::Ended(Outcome::Failed),
+            StageRecord::Killed => SavedStage::Ended(Outcome::Killed),
         }
     }
 }
 
-impl Ended {
+impl ContainerEndRecord {
     /// Converts it from the core's type.
-    pub fn of(finished: &Finished) -> Self {
-        let Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
+    pub fn of(finished: &EndedContainer) -> Self {
+        let EndedContainer { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
             finished.clone();
-        Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
+        ContainerEndRecord { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
     }
     /// Converts it to the core's type.
-    pub fn finished(self) -> Finished {
-        let Ended { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } = self;
-        Finished { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
+    pub fn finished(self) -> EndedContainer {
+        let ContainerEndRecord { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } = self;
+        EndedContainer { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
     }
 }
 
-impl Mark {
+impl DrainRecord {
     /// Converts it from the core's types.
     pub fn of(node: &NodeId, mark: &NodeMark) -> Self {
         let NodeMark { reason, until, then, drained } = mark.clone();
         let then = match then {
-            AfterDrain::Stay => Then::Stay,
-            AfterDrain::Decommission => Then::Decommission,
+            AfterDrain::Stay => AfterDrainRecord::Stay,
+            AfterDrain::Decommission => AfterDrainRecord::Decommission,
         };
-        Mark { node: node.clone(), reason, until, then, drained }
+        DrainRecord { node: node.clone(), reason, until, then, drained }
     }
     /// Converts it to the core's types.
     pub fn mark(self) -> (NodeId, NodeMark) {
-        let Mark { node, reason, until, then, drained } = self;
+        let DrainRecord { node, reason, until, then, drained } = self;
         let then = match then {
-            Then::Stay => AfterDrain::Stay,
-            Then::Decommission => AfterDrain::Decommission,
+            AfterDrainRecord::Stay => AfterDrain::Stay,
+            AfterDrainRecord::Decommission => AfterDrain::Decommission,
         };
         (node, NodeMark { reason, until, then, drained })
     }
 }
 
-impl Tags {
+impl TagsRecord {
     /// Converts it from the core's types.
     pub fn of(node: &NodeId, tags: &NodeTags) -> Self {
         let NodeTags { cordon, labels, attributes, taints } = tags.clone();
-        Tags { node: node.clone(), cordon, labels, attributes, taints }
+        TagsRecord { node: node.clone(), cordon, labels, attributes, taints }
     }
     /// Converts it to the core's types.
     pub fn tags(self) -> (NodeId, NodeTags) {
-        let Tags { node, cordon, labels, attributes, taints } = self;
+        let TagsRecord { node, cordon, labels, attributes, taints } = self;
         (node, NodeTags { cordon, labels, attributes, taints })
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headroom_rm_core::queue::spec::Tree;
-use headroom_rm_core::{Finished, NodeMark, NodeTags, Restored, RestoredApp};
+use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::{EndedContainer, NodeMark, NodeTags, Restored, RestoredApp};
 use headroom_types::{Epoch, NodeId};
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,7 @@ use crate::answers::{ANSWERS, answers};
 use crate::families::{FAMILIES, families};
 use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
-use crate::record::{App, DOCUMENTS, Ended, META, Mark, Meta, Node, QUEUES, State, Tags};
+use crate::record::{AppRecord, DOCUMENTS, ContainerEndRecord, META, DrainRecord, MetaRecord, ExpectedNode, QUEUES, StateRecord, TagsRecord};
 
 /// A record that differs from the written one.
 #[derive(Debug, thiserror::Error)]
@@ -47,28 +47,28 @@ pub enum ReplayError {
 
 /// Parses all records. Returns the numbers of the epoch that wrote them, and the initial state of
 /// the next epoch.
-pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayError> {
+pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(MetaRecord, Restored), ReplayError> {
     let (mut meta, mut apps, mut states) = (None, BTreeMap::new(), BTreeMap::new());
-    let mut finished: Vec<Finished> = Vec::new();
+    let mut finished: Vec<EndedContainer> = Vec::new();
     let mut nodes: Vec<NodeId> = Vec::new();
     let mut marks: Vec<(NodeId, NodeMark)> = Vec::new();
     let mut tags: Vec<(NodeId, NodeTags)> = Vec::new();
     let mut queues = None;
     for (key, value) in records {
         match key.split_once('/') {
-            None if key == META => meta = Some(parse::<Meta>(key, value)?),
+            None if key == META => meta = Some(parse::<MetaRecord>(key, value)?),
             None if key == PROFILES || key == ACCESS => {}
             None if key == QUEUES => queues = Some(tree(parse(key, value)?)?),
             Some(("app", number)) => {
-                apps.insert(number.to_owned(), parse::<App>(key, value)?);
+                apps.insert(number.to_owned(), parse::<AppRecord>(key, value)?);
             }
             Some(("state", number)) => {
-                states.insert(number.to_owned(), parse::<State>(key, value)?);
+                states.insert(number.to_owned(), parse::<StateRecord>(key, value)?);
             }
-            Some(("done", _)) => finished.push(parse::<Ended>(key, value)?.finished()),
-            Some(("node", _)) => nodes.push(parse::<Node>(key, value)?.id),
-            Some(("mark", _)) => marks.push(parse::<Mark>(key, value)?.mark()),
-            Some(("tags", _)) => tags.push(parse::<Tags>(key, value)?.tags()),
+            Some(("done", _)) => finished.push(parse::<ContainerEndRecord>(key, value)?.finished()),
+            Some(("node", _)) => nodes.push(parse::<ExpectedNode>(key, value)?.id),
+            Some(("mark", _)) => marks.push(parse::<DrainRecord>(key, value)?.mark()),
+            Some(("tags", _)) => tags.push(parse::<TagsRecord>(key, value)?.tags()),
             Some(_) if [DOCUMENTS, ANSWERS, FAMILIES].iter().any(|other| key.starts_with(other)) => {}
             Some(_) | None => return Err(ReplayError::Kind(key.clone())),
         }
@@ -93,9 +93,9 @@ pub fn replay(records: &[(String, Vec<u8>)]) -> Result<(Meta, Restored), ReplayE
     Ok((meta, restored))
 }
 
-fn tree(saved: Queues) -> Result<(u64, Tree), ReplayError> {
+fn tree(saved: Queues) -> Result<(u64, QueueTree), ReplayError> {
     let Queues { generation, root } = saved;
-    let tree = Tree::new(root.spec()).map_err(|problems| {
+    let tree = QueueTree::new(root.spec()).map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
         ReplayError::Queues { generation, problems: problems.join("; ") }
     })?;
@@ -103,7 +103,7 @@ fn tree(saved: Queues) -> Result<(u64, Tree), ReplayError> {
 }
 
 /// Applications in the order of their ends, running ones last, as the core expects its history.
-fn pair(apps: BTreeMap<String, App>, mut states: BTreeMap<String, State>) -> Result<Vec<RestoredApp>, ReplayError> {
+fn pair(apps: BTreeMap<String, AppRecord>, mut states: BTreeMap<String, StateRecord>) -> Result<Vec<RestoredApp>, ReplayError> {
     let mut whole = Vec::with_capacity(apps.len());
     for (number, app) in apps {
         let state = states.remove(&number).ok_or(ReplayError::Half(number, "state"))?.saved();

@@ -115,12 +115,12 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
 }
 
 /// Passes the documents to `see` one after another, until it returns [`GoOn::No`].
-pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> GoOn) -> Result<(), ScanError> {
+pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> ScanControl) -> Result<(), ScanError> {
     let after = after_documents();
     let keys = (Bound::Included(DOCUMENTS.as_bytes()), Bound::Excluded(after.as_slice()));
-    let mut going = GoOn::Yes;
+    let mut going = ScanControl::Yes;
     records(engine, keys, |key, value, _| {
-        if going == GoOn::Yes {
+        if going == ScanControl::Yes {
             going = see(&key, &value);
         }
         Ok(())
@@ -129,7 +129,7 @@ pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> GoOn) -> R
 
 /// Whether the iteration continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GoOn {
+pub enum ScanControl {
     /// Continue.
     Yes,
     /// Stop.

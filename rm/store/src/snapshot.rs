@@ -100,7 +100,7 @@ pub fn read(path: &Path) -> Result<Snapshot, String> {
 
 /// Writes the text of a snapshot.
 pub fn compose(out: impl Write, snapshot: &Snapshot) -> io::Result<()> {
-    let mut text = Writer::begin(out, snapshot.commit, snapshot.records.len())?;
+    let mut text = SnapshotWriter::begin(out, snapshot.commit, snapshot.records.len())?;
     snapshot.records.iter().try_for_each(|(key, value)| text.record(key, value))?;
     text.finish()
 }
@@ -185,19 +185,19 @@ fn bytes_of(hex: &str) -> Option<Vec<u8>> {
 }
 
 /// Writes the text line by line.
-pub(crate) struct Writer<W> {
+pub(crate) struct SnapshotWriter<W> {
     out: W,
     hasher: crc32fast::Hasher,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> SnapshotWriter<W> {
     /// Writes the header.
     pub(crate) fn begin(mut out: W, commit: u64, records: usize) -> io::Result<Self> {
         let header = serde_json::to_string(&Header { headroom_snapshot: FORMAT, commit, records })?;
         out.write_all(header.as_bytes())?;
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(header.as_bytes());
-        Ok(Writer { out, hasher })
+        Ok(SnapshotWriter { out, hasher })
     }
     /// Writes one record.
     pub(crate) fn record(&mut self, key: &str, value: &[u8]) -> io::Result<()> {

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A copy that was found complete. Dropping this value removes it.
 #[derive(Debug)]
-pub struct Suspect {
+pub struct CheckedCopy {
     /// The result of the scan.
     pub scan: Scan,
     /// The seal with the last commit.
@@ -33,14 +33,14 @@ pub struct Suspect {
     copy: PathBuf,
 }
 
-impl Suspect {
+impl CheckedCopy {
     /// The open copy.
     pub fn engine(&self) -> Option<&Engine> {
         self.engine.as_ref()
     }
 }
 
-impl Drop for Suspect {
+impl Drop for CheckedCopy {
     fn drop(&mut self) {
         // Closes the database before its files are removed. Files that remain are removed before
         // the next check.
@@ -50,7 +50,7 @@ impl Drop for Suspect {
 }
 
 /// Checks a copy of the database in `dir` and compares it with the last acknowledged commit.
-pub fn look_through(dir: &Path, backend: StoreBackend) -> Result<Suspect, StoreError> {
+pub fn look_through(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, StoreError> {
     let database = place(dir, backend);
     let acknowledged = Anchor::read(dir)?;
     let copy = beside(&database, CHECKED);
@@ -64,7 +64,7 @@ pub fn look_through(dir: &Path, backend: StoreBackend) -> Result<Suspect, StoreE
         }
     };
     let sealed = scan.seal;
-    let suspect = Suspect { seal: sealed.unwrap_or_default(), scan, engine: Some(engine), copy };
+    let suspect = CheckedCopy { seal: sealed.unwrap_or_default(), scan, engine: Some(engine), copy };
     match (sealed, acknowledged) {
         (None, _) => Err(corrupt(dir, &database, &Fault::Empty)),
         (Some(seal), Some(acknowledged)) if seal.commit < acknowledged => {

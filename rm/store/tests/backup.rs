@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use headroom_rm_core::{Master, NewApp, Save, SavedStage, SavedState};
+use headroom_rm_core::{MasterKind, AppSubmission, DurableRecord, SavedStage, SavedState};
 use headroom_rm_store::backup::{REPLACING, Replace, backup, restore};
 use headroom_rm_store::check::check;
 use headroom_rm_store::engine::place;
@@ -33,13 +33,13 @@ fn app(n: u32) -> AppId {
 /// Runs applications up to number `last`.
 fn live(dir: &Path, backend: StoreBackend, last: u32) {
     let mut opened = open(dir, backend).expect("opens");
-    let spec = NewApp {
+    let spec = AppSubmission {
         name: "job".parse().expect("name"),
         queue: "default".parse().expect("name"),
         priority: 0,
         user: "ann".into(),
         lifetime: None,
-        master: Master::Unmanaged,
+        master: MasterKind::Unmanaged,
         key: None,
     };
     let state = SavedState {
@@ -60,12 +60,12 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
     };
     for n in opened.restored.last_app + 1..=last {
         let journal = &mut opened.journal;
-        journal.append(&Save::App { app: app(n), spec: Arc::new(spec.clone()), submitted: UnixMillis(5) }).expect("appends");
-        journal.append(&Save::State { app: app(n), state: state.clone() }).expect("appends");
+        journal.append(&DurableRecord::App { app: app(n), spec: Arc::new(spec.clone()), submitted: UnixMillis(5) }).expect("appends");
+        journal.append(&DurableRecord::State { app: app(n), state: state.clone() }).expect("appends");
         journal.append_document(&app(n), document(n)).expect("appends");
         journal.commit().expect("commits");
     }
-    opened.journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
+    opened.journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
     opened.journal.commit().expect("commits");
 }
 

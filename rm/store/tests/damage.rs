@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use headroom_rm_core::{Restored, Save};
+use headroom_rm_core::{Restored, DurableRecord};
 use headroom_rm_store::engine::place;
 use headroom_rm_store::{StoreError, anchor, open, snapshot};
 use headroom_types::StoreBackend;
@@ -41,7 +41,7 @@ fn filled(backend: StoreBackend) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     let mut opened = open(dir.path(), backend).expect("opens");
     for n in 0..150 {
-        opened.journal.append(&Save::Node(format!("node-{n:03}").parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node(format!("node-{n:03}").parse().expect("id"))).expect("appends");
         if n % 5 == 0 {
             opened.journal.append_document(&app(n), vec![b'a'; 20_000]).expect("appends");
         }
@@ -169,7 +169,7 @@ fn commits_that_vanished_from_the_end(backend: StoreBackend) {
     let older = tempfile::tempdir().expect("a directory");
     copy(dir.path(), older.path());
     let mut opened = open(dir.path(), backend).expect("opens");
-    opened.journal.append(&Save::Node("late".parse().expect("id"))).expect("appends");
+    opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
     opened.journal.commit().expect("commits");
     drop(opened);
     let database = place(dir.path(), backend);
@@ -215,7 +215,7 @@ fn one_flipped_byte_anywhere(backend: StoreBackend) {
 fn the_way_back_is_the_snapshot(backend: StoreBackend) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut opened = open(dir.path(), backend).expect("opens");
-    opened.journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
+    opened.journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
     opened.journal.commit().expect("commits");
     opened.journal.snapshot().expect("writes");
     let epoch = opened.restored.epoch;

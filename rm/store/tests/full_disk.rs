@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use headroom_rm_core::Save;
-use headroom_rm_store::{Opened, StoreError, open, snapshot};
+use headroom_rm_core::DurableRecord;
+use headroom_rm_store::{OpenedStore, StoreError, open, snapshot};
 use headroom_types::{AppId, StoreBackend};
 
 mod backends;
@@ -65,9 +65,9 @@ fn document(n: usize) -> Vec<u8> {
 }
 
 /// Commits until an error. Returns the number of acknowledged commits and the error.
-fn fill(opened: &mut Opened) -> (usize, StoreError) {
+fn fill(opened: &mut OpenedStore) -> (usize, StoreError) {
     for n in 0.. {
-        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node(format!("n{n}").parse().expect("id"))).expect("appends");
         opened.journal.append_document(&app(n), document(n)).expect("appends");
         if let Err(error) = opened.journal.commit() {
             return (n, error);
@@ -84,7 +84,7 @@ fn assert_names_the_place_and_the_way_out(error: &StoreError, dir: &Path) {
 }
 
 /// Asserts that all acknowledged batches are present, and at most one unacknowledged batch.
-fn assert_has(opened: &Opened, acked: usize) {
+fn assert_has(opened: &OpenedStore, acked: usize) {
     let mut have: Vec<usize> = opened.restored.nodes.iter().map(|n| n.as_str()[1..].parse().expect("a number")).collect();
     have.sort_unstable();
     assert_eq!(have, (0..have.len()).collect::<Vec<_>>(), "a hole");
@@ -101,14 +101,14 @@ fn a_full_disk_is_named_and_what_was_acknowledged_is_there_once_there_is_room(ba
         let (acked, error) = fill(&mut opened);
         assert!(acked > 20, "only {acked} fitted");
         assert_names_the_place_and_the_way_out(&error, &dir);
-        opened.journal.append(&Save::Node("late".parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
         let refused = opened.journal.commit().expect_err("nothing is accepted after that");
         assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
         drop(opened);
         fs::remove_file(disk.join(BALLAST)).expect("removes");
         let mut opened = open(&dir, backend).expect("opens once there is room");
         assert_has(&opened, acked);
-        opened.journal.append(&Save::Node("late".parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
         opened.journal.commit().expect("commits");
     });
 }
@@ -133,7 +133,7 @@ fn a_snapshot_that_does_not_fit_leaves_the_older_ones(backend: StoreBackend) {
         let dir = disk.join("state");
         let mut opened = open(&dir, backend).expect("opens");
         for n in 0..2000 {
-            opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+            opened.journal.append(&DurableRecord::Node(format!("n{n}").parse().expect("id"))).expect("appends");
         }
         opened.journal.commit().expect("commits");
         let before = snapshot::list(&dir).expect("lists");
@@ -160,7 +160,7 @@ fn a_directory_that_cannot_be_written_is_named(backend: StoreBackend) {
     on_a_small_disk("a_directory_that_cannot_be_written_is_named", backend, |disk| {
         let dir = disk.join("state");
         let mut opened = open(&dir, backend).expect("opens");
-        opened.journal.append(&Save::Node("n0".parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node("n0".parse().expect("id"))).expect("appends");
         opened.journal.append_document(&app(0), document(0)).expect("appends");
         opened.journal.commit().expect("commits");
         drop(opened);

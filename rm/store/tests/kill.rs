@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use headroom_rm_core::Save;
+use headroom_rm_core::DurableRecord;
 use headroom_rm_store::{open, snapshot};
 use headroom_types::{AppId, StoreBackend};
 
@@ -33,7 +33,7 @@ fn commit_for_ever(dir: &Path, backend: StoreBackend) -> ! {
     let first = opened.restored.nodes.len();
     let mut n = first;
     loop {
-        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node(format!("n{n}").parse().expect("id"))).expect("appends");
         opened.journal.append_document(&app(n % 20), document(n)).expect("appends");
         opened.journal.commit().expect("commits");
         writeln!(out, "acked {n}").and_then(|()| out.flush()).expect("the parent reads");
@@ -82,7 +82,7 @@ fn snapshot_for_ever(dir: &Path, backend: StoreBackend) -> ! {
     let mut opened = open(dir, backend).expect("opens");
     let mut out = std::io::stdout();
     for n in opened.restored.nodes.len().. {
-        opened.journal.append(&Save::Node(format!("n{n}").parse().expect("id"))).expect("appends");
+        opened.journal.append(&DurableRecord::Node(format!("n{n}").parse().expect("id"))).expect("appends");
         opened.journal.commit().expect("commits");
         opened.journal.snapshot().expect("writes");
         writeln!(out, "acked {n}").and_then(|()| out.flush()).expect("the parent reads");

@@ -7,8 +7,8 @@ use std::fs;
 use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
-use headroom_rm_core::queue::spec::{QueueSpec, Tree};
-use headroom_rm_core::{Finished, Launch, Master, NewApp, NodeMark, NodeTags, Outcome, Run, Save, SavedStage, SavedState};
+use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
+use headroom_rm_core::{EndedContainer, ContainerLaunch, MasterKind, AppSubmission, NodeMark, NodeTags, Outcome, AttemptRecord, DurableRecord, SavedStage, SavedState};
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis};
 
@@ -30,8 +30,8 @@ fn id(text: &str) -> AppId {
     text.parse().expect("id")
 }
 
-fn managed() -> NewApp {
-    let launch = Launch {
+fn managed() -> AppSubmission {
+    let launch = ContainerLaunch {
         command: vec!["appmaster".into(), "--job".into()],
         env: BTreeMap::from([("A".into(), "b".into())]),
         files: BTreeMap::from([("job.toml".into(), "x".repeat(200_000))]),
@@ -42,13 +42,13 @@ fn managed() -> NewApp {
         max_processes: Some(9),
         task_groups: true,
     };
-    NewApp {
+    AppSubmission {
         name: "job".parse().expect("name"),
         queue: "default".parse().expect("name"),
         priority: -3,
         user: "ann".into(),
         lifetime: Some(std::time::Duration::from_secs(3600)),
-        master: Master::Managed {
+        master: MasterKind::Managed {
             resource: Resource::new(Bytes::from_mib(128), Cpus::from_milli(500)),
             launch: Arc::new(launch),
             max_attempts: 4,
@@ -76,8 +76,8 @@ fn state(stage: SavedStage) -> SavedState {
     }
 }
 
-fn run(number: u32, outcome: Option<Outcome>) -> Run {
-    Run {
+fn run(number: u32, outcome: Option<Outcome>) -> AttemptRecord {
+    AttemptRecord {
         number,
         container: Some("job.7.e1.c4".parse().expect("id")),
         node: Some("n1".parse().expect("id")),
@@ -91,8 +91,8 @@ fn run(number: u32, outcome: Option<Outcome>) -> Run {
     }
 }
 
-fn finished(container: &str, ended: u64) -> Finished {
-    Finished {
+fn finished(container: &str, ended: u64) -> EndedContainer {
+    EndedContainer {
         container: container.parse().expect("id"),
         node: "n1".parse().expect("id"),
         request: Some("main".parse().expect("id")),
@@ -112,11 +112,11 @@ fn an_application_comes_back_as_it_was(backend: StoreBackend) {
     let spec = Arc::new(managed());
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
-        journal.append(&Save::App { app: id("job.7"), spec: spec.clone(), submitted: UnixMillis(5) }).expect("appends");
-        journal.append(&Save::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
-        journal.append(&Save::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
-        journal.append(&Save::Container(finished("job.7.e1.c10", 20).into())).expect("appends");
-        journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
+        journal.append(&DurableRecord::App { app: id("job.7"), spec: spec.clone(), submitted: UnixMillis(5) }).expect("appends");
+        journal.append(&DurableRecord::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
+        journal.append(&DurableRecord::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
+        journal.append(&DurableRecord::Container(finished("job.7.e1.c10", 20).into())).expect("appends");
+        journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
         journal.commit().expect("commits");
     }
     let restored = open(dir.path(), backend).expect("opens").restored;
@@ -135,13 +135,13 @@ fn every_stage_comes_back(backend: StoreBackend) {
     stages.extend(outcomes.map(SavedStage::Finishing));
     stages.extend(outcomes.map(SavedStage::Ended));
     let dir = tempfile::tempdir().expect("a directory");
-    let spec = Arc::new(NewApp { master: Master::Unmanaged, key: None, ..managed() });
+    let spec = Arc::new(AppSubmission { master: MasterKind::Unmanaged, key: None, ..managed() });
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (n, stage) in (1..).zip(&stages) {
             let app = AppId::new("job".parse().expect("name"), n);
-            journal.append(&Save::App { app: app.clone(), spec: spec.clone(), submitted: UnixMillis(1) }).expect("appends");
-            journal.append(&Save::State { app, state: state(*stage) }).expect("appends");
+            journal.append(&DurableRecord::App { app: app.clone(), spec: spec.clone(), submitted: UnixMillis(1) }).expect("appends");
+            journal.append(&DurableRecord::State { app, state: state(*stage) }).expect("appends");
         }
         journal.commit().expect("commits");
     }
@@ -161,12 +161,12 @@ fn what_was_decided_about_nodes_comes_back(backend: StoreBackend) {
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (node, mark) in &marks {
-            journal.append(&Save::Mark { node: node.clone(), mark: mark.clone() }).expect("appends");
+            journal.append(&DurableRecord::Mark { node: node.clone(), mark: mark.clone() }).expect("appends");
         }
         let (node, mark) = ("n3".parse().expect("id"), marks[0].1.clone());
-        journal.append(&Save::Mark { node, mark }).expect("appends");
+        journal.append(&DurableRecord::Mark { node, mark }).expect("appends");
         journal.commit().expect("commits");
-        journal.append(&Save::MarkGone("n3".parse().expect("id"))).expect("appends");
+        journal.append(&DurableRecord::MarkGone("n3".parse().expect("id"))).expect("appends");
         journal.commit().expect("commits");
     }
     assert_eq!(open(dir.path(), backend).expect("opens").restored.marks, marks);
@@ -185,10 +185,10 @@ fn what_is_said_of_nodes_comes_back(backend: StoreBackend) {
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for node in [&n1, &n2] {
-            journal.append(&Save::Tags { node: node.clone(), tags: tags.clone() }).expect("appends");
+            journal.append(&DurableRecord::Tags { node: node.clone(), tags: tags.clone() }).expect("appends");
         }
         journal.commit().expect("commits");
-        journal.append(&Save::Tags { node: n2, tags: NodeTags::default() }).expect("appends");
+        journal.append(&DurableRecord::Tags { node: n2, tags: NodeTags::default() }).expect("appends");
         journal.commit().expect("commits");
     }
     assert_eq!(open(dir.path(), backend).expect("opens").restored.tags, [(n1, tags)]);
@@ -199,12 +199,12 @@ fn the_tree_of_queues_comes_back(backend: StoreBackend) {
     let weighs = |weight| QueueSpec { weight: Some(weight), max_apps: Some(9), ..QueueSpec::default() };
     let tree = |names: [&str; 2]| {
         let children = names.into_iter().zip(1..).map(|(name, weight)| (name.parse().expect("name"), weighs(weight))).collect();
-        Box::new(Tree::new(QueueSpec { children, ..QueueSpec::default() }).expect("right"))
+        Box::new(QueueTree::new(QueueSpec { children, ..QueueSpec::default() }).expect("right"))
     };
     {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (generation, names) in [(1, ["a", "b"]), (2, ["etl", "adhoc"])] {
-            journal.append(&Save::Queues { generation, tree: tree(names) }).expect("appends");
+            journal.append(&DurableRecord::Queues { generation, tree: tree(names) }).expect("appends");
             journal.commit().expect("commits");
         }
     }
@@ -218,15 +218,15 @@ fn what_has_gone_stays_gone_and_its_number_is_not_given_again(backend: StoreBack
     {
         let mut opened = open(dir.path(), backend).expect("opens");
         let journal = &mut opened.journal;
-        journal.append(&Save::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) }).expect("appends");
-        journal.append(&Save::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
+        journal.append(&DurableRecord::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) }).expect("appends");
+        journal.append(&DurableRecord::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
         journal.append_document(&id("job.7"), vec![b'1'; 100_000]).expect("appends");
-        journal.append(&Save::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
-        journal.append(&Save::Node("n1".parse().expect("id"))).expect("appends");
+        journal.append(&DurableRecord::Container(finished("job.7.e1.c9", 30).into())).expect("appends");
+        journal.append(&DurableRecord::Node("n1".parse().expect("id"))).expect("appends");
         journal.commit().expect("commits");
-        journal.append(&Save::AppGone(id("job.7"))).expect("appends");
-        journal.append(&Save::ContainerGone(container)).expect("appends");
-        journal.append(&Save::NodeGone("n1".parse().expect("id"))).expect("appends");
+        journal.append(&DurableRecord::AppGone(id("job.7"))).expect("appends");
+        journal.append(&DurableRecord::ContainerGone(container)).expect("appends");
+        journal.append(&DurableRecord::NodeGone("n1".parse().expect("id"))).expect("appends");
         journal.commit().expect("commits");
         assert_eq!(opened.documents.get(&id("job.7")).expect("reads"), None);
     }

@@ -2,15 +2,15 @@
 //! it can be predicted. These sizes are for display only. Each actual size is decided after the
 //! failure, from the measurements of that failure.
 
-use headroom_config::Memory;
+use headroom_config::MemoryQuantities;
 use headroom_types::{Bytes, Dimension, ExitReason};
 use headroom_wire::v1::job::TaskState;
 
 use super::Core;
-use crate::policy::blame::Fate;
-use crate::policy::classify::{Class, MemoryFailure};
-use crate::policy::learn::After;
-use crate::policy::{Case, Next, Size, Spent, decide};
+use crate::policy::blame::AttemptFate;
+use crate::policy::classify::{AttemptEndClass, MemoryFailure};
+use crate::policy::learn::SizeAfterKill;
+use crate::policy::{DecisionInput, TaskDecision, AttemptSize, SpentBudgets, decide};
 use crate::taskset::TaskKey;
 
 /// Maximum number of predicted sizes.
@@ -28,26 +28,26 @@ impl Core {
         let mut size = self.size_after(key);
         while let Some(now) = size.take().filter(|_| sizes.len() < MOST) {
             size = self.next_size(key, &now, spent).filter(|next| next.memory() > now.memory());
-            sizes.extend(size.as_ref().map(Size::memory));
+            sizes.extend(size.as_ref().map(AttemptSize::memory));
             spent.memory += 1;
         }
         sizes
     }
 
     /// The size after one more memory failure at this size, in the dimension of the last failure.
-    fn next_size(&self, key: TaskKey, size: &Size, spent: Spent) -> Option<Size> {
+    fn next_size(&self, key: TaskKey, size: &AttemptSize, spent: SpentBudgets) -> Option<AttemptSize> {
         let (stage, set, task) = (self.stage_of(key)?, self.set_of(key)?, self.tasks.get(key)?);
         let dimension = match stage.runtime.memory() {
-            Memory::One => Dimension::Native,
-            Memory::HeapAndOverhead => task.attempts.iter().rev().find_map(|row| row.dimension).unwrap_or(Dimension::Heap),
+            MemoryQuantities::One => Dimension::Native,
+            MemoryQuantities::HeapAndOverhead => task.attempts.iter().rev().find_map(|row| row.dimension).unwrap_or(Dimension::Heap),
         };
         let failure = MemoryFailure { dimension, off_heap: size.profile.overhead, live: None, spike: false };
-        let case = Case {
+        let case = DecisionInput {
             mode: self.job.mode,
             task: "",
             reason: ExitReason::TaskOom,
-            class: Class::Memory(failure),
-            fate: Fate::Own,
+            class: AttemptEndClass::Memory(failure),
+            fate: AttemptFate::Own,
             size,
             set,
             runtime: stage.runtime,
@@ -55,14 +55,14 @@ impl Core {
             retry: &self.job.retry,
             spent,
             cap: self.cap(set),
-            known: After::Unknown,
+            known: SizeAfterKill::Unknown,
             remote_input: Bytes::ZERO,
             bound: None,
             treated: None,
         };
         match decide(&case).1 {
-            Next::Again { size, .. } => Some(size),
-            Next::Done | Next::GiveUp { .. } => None,
+            TaskDecision::Again { size, .. } => Some(size),
+            TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
         }
     }
 }

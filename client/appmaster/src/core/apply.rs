@@ -2,23 +2,23 @@
 //! replay alike.
 
 use headroom_types::{Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, Growth};
+use headroom_wire::v1::job::{AttemptRow, AttemptGrowth};
 
 use super::shun::is_of_the_node;
-use super::{Core, Phase};
-use crate::event::{Ending, Now, Outcome};
-use crate::executors::{Executor, Launched, Purpose, Request, Seat, next_round};
+use super::{Core, MasterPhase};
+use crate::event::{JobEndKind, EventTimestamp, JobOutcome};
+use crate::executors::{ExecutorEntry, LaunchSubject, Purpose, ExecutorRequest, SlotAssignment, next_round};
 use crate::ledger;
-use crate::policy::{Account, Next, Place, Size, backoff};
+use crate::policy::{ChargeAccount, TaskDecision, AttemptPlace, AttemptSize, backoff};
 use crate::record::Record;
-use crate::spec::{self, Parsed};
-use crate::taskset::{Change, GaveWay, State, TaskKey, on};
+use crate::spec::{self, RequestOwner};
+use crate::taskset::{StateChange, EvictedAttempt, LifecycleState, TaskKey, on};
 
 /// Timeout for the first hello of a new executor.
 const FIRST_HELLO: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Core {
-    pub(super) fn apply(&mut self, now: Now, record: &Record) {
+    pub(super) fn apply(&mut self, now: EventTimestamp, record: &Record) {
         match record {
             Record::Begin(_) => {}
             Record::JobStarted { .. } => self.started = true,
@@ -42,7 +42,7 @@ impl Core {
                 if let Some(t) = self.tasks.get_mut(*task) {
                     t.note.clone_from(message);
                 }
-                self.change(*task, Change::GivenUp);
+                self.change(*task, StateChange::GivenUp);
             }
             Record::Cancelled { task, message } => {
                 if let Some(t) = self.tasks.get_mut(*task) {
@@ -52,7 +52,7 @@ impl Core {
             }
             Record::GaveWay { task, attempt, size, why } => {
                 if let Some(t) = self.tasks.get_mut(*task) {
-                    t.gave_way = Some(GaveWay { attempt: *attempt, size: size.clone() });
+                    t.gave_way = Some(EvictedAttempt { attempt: *attempt, size: size.clone() });
                     t.note.clone_from(why);
                 }
                 self.ledger.gave_way();
@@ -65,9 +65,9 @@ impl Core {
                 }
             }
             Record::Over { succeeded, diagnostics, .. } => {
-                let ending = if *succeeded { Ending::Succeeded } else { self.failed_ending() };
+                let ending = if *succeeded { JobEndKind::Succeeded } else { self.failed_ending() };
                 self.note_tasks_never_run();
-                self.phase = Phase::Over(Outcome { ending, diagnostics: diagnostics.clone() });
+                self.phase = MasterPhase::Over(JobOutcome { ending, diagnostics: diagnostics.clone() });
             }
         }
     }
@@ -75,45 +75,45 @@ impl Core {
     /// The purpose of a request id, if the id belongs to this job.
     pub(super) fn purpose(&self, request: &RequestId) -> Option<Purpose> {
         match spec::purpose_of(&self.job, request)? {
-            Parsed::Set(set) => Some(Purpose::Set(set)),
-            Parsed::Own { task, .. } => self.tasks.find(&self.job, &task).map(Purpose::Own),
+            RequestOwner::Set(set) => Some(Purpose::Set(set)),
+            RequestOwner::Own { task, .. } => self.tasks.find(&self.job, &task).map(Purpose::Own),
         }
     }
 
     /// The request with this id; creates it if it does not exist.
-    pub(super) fn request_mut(&mut self, id: &RequestId) -> Option<&mut Request> {
+    pub(super) fn request_mut(&mut self, id: &RequestId) -> Option<&mut ExecutorRequest> {
         let purpose = self.purpose(id)?;
         let memory = self.container_memory(purpose);
-        Some(self.fleet.requests.entry(id.clone()).or_insert_with(|| Request::new(purpose, memory)))
+        Some(self.fleet.requests.entry(id.clone()).or_insert_with(|| ExecutorRequest::new(purpose, memory)))
     }
 
-    fn apply_gained(&mut self, now: Now, container: &ContainerId, id: &RequestId, node: &headroom_types::NodeId) {
+    fn apply_gained(&mut self, now: EventTimestamp, container: &ContainerId, id: &RequestId, node: &headroom_types::NodeId) {
         let slots = self.purpose(id).map_or(1, |p| spec::slots_of(&self.job, p));
         let bases = self.purpose(id).map(|p| self.base_of(p)).unwrap_or_default();
-        let until = if self.phase == Phase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO) };
+        let until = if self.phase == MasterPhase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO) };
         let Some(request) = self.request_mut(id) else { return };
         if request.settled.contains(container) {
             return;
         }
         let (base, share) = bases;
         let (purpose, unused) = (request.purpose, request.unused);
-        let mut executor = Executor::granted(id.clone(), purpose, node.clone(), slots, until);
+        let mut executor = ExecutorEntry::granted(id.clone(), purpose, node.clone(), slots, until);
         executor.rounds = (unused, self.fleet.failures(node));
         (executor.base, executor.share) = (base, share);
         self.fleet.executors.entry(container.clone()).or_insert(executor);
     }
 
-    fn apply_gone(&mut self, now: Now, container: &ContainerId, id: &RequestId, (unused, failed): (bool, bool)) {
+    fn apply_gone(&mut self, now: EventTimestamp, container: &ContainerId, id: &RequestId, (unused, failed): (bool, bool)) {
         let gone = self.fleet.executors.remove(container);
         self.fleet.collateral.forget(container);
         if let Some(gone) = &gone {
             if failed {
-                self.fleet.launch_failed(&gone.node, Launched::Executor, gone.rounds.1);
+                self.fleet.launch_failed(&gone.node, LaunchSubject::Executor, gone.rounds.1);
             } else if !unused {
-                self.fleet.launch_succeeded(&gone.node, Launched::Executor);
+                self.fleet.launch_succeeded(&gone.node, LaunchSubject::Executor);
             }
         }
-        let replaying = self.phase == Phase::Replaying;
+        let replaying = self.phase == MasterPhase::Replaying;
         let Some(request) = self.request_mut(id) else { return };
         request.settled.insert(container.clone());
         let round = gone.map_or(request.unused, |gone| gone.rounds.0);
@@ -125,7 +125,7 @@ impl Core {
 
     fn apply_placed(&mut self, key: TaskKey, row: &AttemptRow) {
         self.settle_size(key, row);
-        self.change(key, Change::Placed { container: row.container.clone() });
+        self.change(key, StateChange::Placed { container: row.container.clone() });
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.attempts.push(row.clone());
         task.wide_since = None;
@@ -133,7 +133,7 @@ impl Core {
         let round = self.fleet.failures(&row.node);
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             let memory = row.profile.memory();
-            let seat = Seat {
+            let seat = SlotAssignment {
                 task: key,
                 slots: row.slots,
                 started: false,
@@ -148,7 +148,7 @@ impl Core {
         }
     }
 
-    fn apply_ended(&mut self, now: Now, key: TaskKey, row: &AttemptRow, (account, innocent): (Account, bool), next: &Next) {
+    fn apply_ended(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow, (account, innocent): (ChargeAccount, bool), next: &TaskDecision) {
         let seat = self.fleet.executors.get_mut(&row.container).and_then(|executor| executor.seats.remove(&row.attempt));
         self.note_launch(key, row, account, seat);
         self.commits.remove(&key);
@@ -160,14 +160,14 @@ impl Core {
             *open = row.clone();
         }
         match account {
-            Account::Memory => task.spent.memory += 1,
-            Account::Spike => task.spent.spikes += 1,
-            Account::Plain => task.spent.plain += 1,
-            Account::Transient => task.spent.transient += 1,
-            Account::Collateral => task.spent.collateral += 1,
-            Account::Success | Account::Innocent | Account::Taken => {}
+            ChargeAccount::Memory => task.spent.memory += 1,
+            ChargeAccount::Spike => task.spent.spikes += 1,
+            ChargeAccount::Plain => task.spent.plain += 1,
+            ChargeAccount::Transient => task.spent.transient += 1,
+            ChargeAccount::Collateral => task.spent.collateral += 1,
+            ChargeAccount::Success | ChargeAccount::Innocent | ChargeAccount::Taken => {}
         }
-        if account == Account::Collateral {
+        if account == ChargeAccount::Collateral {
             let at = row.ended.unwrap_or(row.started);
             self.fleet.collateral.killed(&row.node, &row.container, at);
         }
@@ -177,8 +177,8 @@ impl Core {
     }
 
     /// Records for the node whether the attempt could be launched there.
-    fn note_launch(&mut self, key: TaskKey, row: &AttemptRow, account: Account, seat: Option<Seat>) {
-        let launched = Launched::Task(key.stage);
+    fn note_launch(&mut self, key: TaskKey, row: &AttemptRow, account: ChargeAccount, seat: Option<SlotAssignment>) {
+        let launched = LaunchSubject::Task(key.stage);
         if is_of_the_node(row, account) {
             let round = seat.map_or_else(|| self.fleet.failures(&row.node), |seat| seat.round);
             self.fleet.launch_failed(&row.node, launched, round);
@@ -188,13 +188,13 @@ impl Core {
     }
 
     /// Changes the task by the decision and returns the state change that belongs to it.
-    fn decided(&mut self, now: Now, key: TaskKey, row: &AttemptRow, next: &Next) -> Change {
-        let replaying = self.phase == Phase::Replaying;
-        let Some(task) = self.tasks.get_mut(key) else { return Change::GivenUp };
+    fn decided(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow, next: &TaskDecision) -> StateChange {
+        let replaying = self.phase == MasterPhase::Replaying;
+        let Some(task) = self.tasks.get_mut(key) else { return StateChange::GivenUp };
         let mut escalated = 0;
         let change = match next {
-            Next::Done => Change::Succeeded,
-            Next::Again { size, wait_ms, elsewhere, why } => {
+            TaskDecision::Done => StateChange::Succeeded,
+            TaskDecision::Again { size, wait_ms, elsewhere, why } => {
                 if ledger::changes_size(&task.size, next) && !task.escalated {
                     task.escalated = true;
                     self.ledger.escalated();
@@ -206,12 +206,12 @@ impl Core {
                 task.why.clone_from(why);
                 let wait = std::time::Duration::from_millis(*wait_ms);
                 let ready = if replaying || wait.is_zero() { Tick(0) } else { now.tick.plus(wait) };
-                Change::Again { ready }
+                StateChange::Again { ready }
             }
-            Next::GiveUp { cause, message } => {
+            TaskDecision::GiveUp { cause, message } => {
                 task.note.clone_from(message);
                 self.causes.insert(*cause);
-                Change::GivenUp
+                StateChange::GivenUp
             }
         };
         if let Some(stage) = self.tasks.stage_mut(key.stage) {
@@ -224,7 +224,7 @@ impl Core {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let Some(row) = task.open_attempt_mut().filter(|row| row.attempt == *attempt) else { return };
         let (from, to) = (row.profile.memory(), profile.memory());
-        row.grown.push(Growth { at, from, to, held_us: None });
+        row.grown.push(AttemptGrowth { at, from, to, held_us: None });
         row.profile = profile.clone();
         let container = row.container.clone();
         task.size.profile = profile.clone();
@@ -242,8 +242,8 @@ impl Core {
     /// Makes the size of a task durable with its first attempt.
     fn settle_size(&mut self, key: TaskKey, row: &AttemptRow) {
         let own = |container| matches!(self.fleet.executors.get(container).map(|e| e.purpose), Some(Purpose::Own(_)));
-        let place = if own(&row.container) { Place::Own } else { Place::Shared };
-        let size = Size { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place };
+        let place = if own(&row.container) { AttemptPlace::Own } else { AttemptPlace::Shared };
+        let size = AttemptSize { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place };
         let Some(task) = self.tasks.get_mut(key).filter(|task| !task.sized) else { return };
         (task.sized, task.why) = (true, row.why.clone());
         self.learning.begins(key);
@@ -251,7 +251,7 @@ impl Core {
     }
 
     /// Changes the size of a task and moves it to the matching queue.
-    pub(super) fn resize(&mut self, key: TaskKey, size: &Size) {
+    pub(super) fn resize(&mut self, key: TaskKey, size: &AttemptSize) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
         if let Some(queue) = self.queues.get_mut(set) {
@@ -273,7 +273,7 @@ impl Core {
         self.view.touch(key);
     }
 
-    fn apply_moved(&mut self, key: TaskKey, size: &Size, why: &str) {
+    fn apply_moved(&mut self, key: TaskKey, size: &AttemptSize, why: &str) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.note = why.to_owned();
         task.why = why.to_owned();
@@ -289,18 +289,18 @@ impl Core {
     }
 
     /// Changes the state of a task and keeps queues, stages and statistics consistent.
-    pub(super) fn change(&mut self, key: TaskKey, change: Change) {
+    pub(super) fn change(&mut self, key: TaskKey, change: StateChange) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
         let before = task.state.clone();
         match on(before.clone(), change) {
             Ok(after) => {
                 task.state = after.clone();
-                if let (State::Pending { .. }, Some(queue), Place::Shared) = (&before, self.queues.get_mut(set), task.size.place)
+                if let (LifecycleState::Pending { .. }, Some(queue), AttemptPlace::Shared) = (&before, self.queues.get_mut(set), task.size.place)
                 {
                     queue.remove(key, task);
                 }
-                let (was_final, failed) = (task.is_final(), after == State::Failed);
+                let (was_final, failed) = (task.is_final(), after == LifecycleState::Failed);
                 if was_final && task.sized {
                     self.learning.is_over(key);
                 }
@@ -324,16 +324,16 @@ impl Core {
     fn enqueue(&mut self, key: TaskKey) {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get(key) else { return };
-        let open = !task.sized && matches!(task.state, State::Pending { .. });
+        let open = !task.sized && matches!(task.state, LifecycleState::Pending { .. });
         let own = match (&task.state, task.size.place) {
-            (State::Pending { ready }, Place::Shared) => {
+            (LifecycleState::Pending { ready }, AttemptPlace::Shared) => {
                 if let Some(queue) = self.queues.get_mut(set) {
                     queue.push(key, task, *ready);
                 }
                 false
             }
-            (State::Pending { .. } | State::Running { .. }, Place::Own) => true,
-            (State::Running { .. }, Place::Shared) | (State::Blocked | State::Done | State::Failed, _) => false,
+            (LifecycleState::Pending { .. } | LifecycleState::Running { .. }, AttemptPlace::Own) => true,
+            (LifecycleState::Running { .. }, AttemptPlace::Shared) | (LifecycleState::Blocked | LifecycleState::Done | LifecycleState::Failed, _) => false,
         };
         if own && open {
             self.learning.line_up(key);
@@ -368,7 +368,7 @@ impl Core {
             }
             self.learning.unblocked(stage);
             let keys = self.tasks.keys_of(stage);
-            keys.for_each(|key| self.change(key, Change::Unblocked));
+            keys.for_each(|key| self.change(key, StateChange::Unblocked));
         }
     }
 

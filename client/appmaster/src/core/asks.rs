@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 
 use headroom_types::{ContainerId, Name, NodeId, RequestId};
-use headroom_wire::v1::am::{Ask, Match};
+use headroom_wire::v1::am::{PlacementRequest, AttributeMatch};
 
 use super::Core;
-use crate::executors::{Purpose, Wanted};
-use crate::spec::{self, Greeting};
+use crate::executors::{Purpose, DesiredRequest};
+use crate::spec::{self, ExecutorEnvironment};
 
 impl Core {
     /// All open requests in wire form. Requests for own containers have a higher priority than
     /// those of sets, which grows with the rung.
-    pub fn asks(&self, greeting: &Greeting) -> Vec<Ask> {
+    pub fn asks(&self, greeting: &ExecutorEnvironment) -> Vec<PlacementRequest> {
         self.fleet.open().iter().filter_map(|w| self.ask(w, greeting)).collect()
     }
 
@@ -27,21 +27,21 @@ impl Core {
         self.fleet.releases()
     }
 
-    pub(super) fn fleet_wishes(&self) -> (Vec<Wanted>, Vec<ContainerId>) {
+    pub(super) fn fleet_wishes(&self) -> (Vec<DesiredRequest>, Vec<ContainerId>) {
         (self.fleet.open(), self.fleet.releases())
     }
 
-    fn ask(&self, wanted: &Wanted, greeting: &Greeting) -> Option<Ask> {
+    fn ask(&self, wanted: &DesiredRequest, greeting: &ExecutorEnvironment) -> Option<PlacementRequest> {
         let mut avoid: BTreeSet<NodeId> = self.shunned_nodes().cloned().collect();
         let (resource, priority) = match wanted.purpose {
             Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0),
             Purpose::Own(key) => {
                 let task = self.tasks.get(key)?;
                 let memory = match spec::purpose_of(&self.job, &wanted.request)? {
-                    spec::Parsed::Own { rung, .. } if rung == task.size.rung => task.size.memory(),
+                    spec::RequestOwner::Own { rung, .. } if rung == task.size.rung => task.size.memory(),
                     // The container of an earlier rung that is being stopped: its size does not
                     // matter any more.
-                    spec::Parsed::Own { .. } | spec::Parsed::Set(_) => task.size.memory(),
+                    spec::RequestOwner::Own { .. } | spec::RequestOwner::Set(_) => task.size.memory(),
                 };
                 let priority = i32::try_from(task.size.rung).unwrap_or(i32::MAX).saturating_add(10).saturating_add(task.priority);
                 avoid.extend(task.avoid.node.clone());
@@ -56,11 +56,11 @@ impl Core {
             Purpose::Own(_) | Purpose::Set(_) => self.job.files_for(&set.name),
         };
         let mut placement = self.preference(wanted.purpose, &avoid);
-        let one_of = |(name, values): (&Name, &BTreeSet<String>)| (name.clone(), Match::OneOf(values.clone()));
+        let one_of = |(name, values): (&Name, &BTreeSet<String>)| (name.clone(), AttributeMatch::OneOf(values.clone()));
         placement.labels = set.place.labels.clone();
         placement.attributes = set.place.attributes.iter().map(one_of).collect();
         placement.tolerate = set.place.tolerate.clone();
-        Some(Ask {
+        Some(PlacementRequest {
             request: wanted.request.clone(),
             resource,
             count: wanted.count,

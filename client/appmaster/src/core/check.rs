@@ -6,9 +6,9 @@ use headroom_types::TaskAttemptId;
 
 use super::Core;
 use crate::executors::Purpose;
-use crate::policy::Place;
+use crate::policy::AttemptPlace;
 use crate::spec;
-use crate::taskset::{State, Task, TaskKey};
+use crate::taskset::{LifecycleState, TaskInstance, TaskKey};
 
 impl Core {
     /// Panics with the name of a violated invariant.
@@ -20,7 +20,7 @@ impl Core {
             for (attempt, seat) in &executor.seats {
                 assert!(seated.insert(attempt, seat.task).is_none(), "{attempt} sits twice");
                 let task = self.tasks.get(seat.task).expect("a seat's task exists");
-                assert_eq!(task.state, State::Running { container: id.clone() }, "{attempt} sits in {id}");
+                assert_eq!(task.state, LifecycleState::Running { container: id.clone() }, "{attempt} sits in {id}");
             }
         }
         for (key, task) in self.tasks.iter() {
@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    fn check_task(&self, key: TaskKey, task: &Task, seated: &BTreeMap<&TaskAttemptId, TaskKey>) {
+    fn check_task(&self, key: TaskKey, task: &TaskInstance, seated: &BTreeMap<&TaskAttemptId, TaskKey>) {
         let id = &task.id;
         for (n, row) in (1u32..).zip(&task.attempts) {
             assert_eq!(row.attempt.attempt, n, "{id}: attempts are numbered without gaps");
@@ -41,7 +41,7 @@ impl Core {
             assert!(row.ended.is_some() || last, "{id}: only the last attempt may be open");
         }
         let open = task.open_attempt();
-        let running = matches!(task.state, State::Running { .. });
+        let running = matches!(task.state, LifecycleState::Running { .. });
         assert_eq!(open.is_some(), running, "{id}: open attempt and state {:?}", task.state);
         assert!(running || !self.commits.contains_key(&key), "{id}: only what has not been decided is committed");
         if let Some(row) = open.filter(|_| !self.commits.contains_key(&key)) {
@@ -53,9 +53,9 @@ impl Core {
         assert!(task.spent.memory <= retry.memory_attempts.max(retry.max_attempts), "{id}: memory budget");
         let set = self.set_of.get(key.stage).copied().unwrap_or_default();
         let queued = self.queues.get(set).is_some_and(|q| q.contains(key));
-        let pending = matches!(task.state, State::Pending { .. });
-        assert_eq!(queued, pending && task.size.place == Place::Shared, "{id}: in its queue when it waits for slots");
-        let own = !task.is_final() && task.state != State::Blocked && task.size.place == Place::Own;
+        let pending = matches!(task.state, LifecycleState::Pending { .. });
+        assert_eq!(queued, pending && task.size.place == AttemptPlace::Shared, "{id}: in its queue when it waits for slots");
+        let own = !task.is_final() && task.state != LifecycleState::Blocked && task.size.place == AttemptPlace::Own;
         let open = !task.sized && pending;
         assert_eq!(self.own.contains(&key), own && !open, "{id}: own");
         assert_eq!(self.learning.in_line(key), own && open, "{id}: in the line for a container of its own");
@@ -65,7 +65,7 @@ impl Core {
     /// Checks drained executors. Each one is drained for exactly one escalated task whose container
     /// is requested, and starts no tasks.
     fn check_drained(&self) {
-        if !matches!(self.phase, super::Phase::Working) {
+        if !matches!(self.phase, super::MasterPhase::Working) {
             return;
         }
         for (request, wait) in &self.fleet.own_waits {
@@ -90,12 +90,12 @@ impl Core {
     }
 
     fn check_figures(&self) {
-        let count = |wanted: fn(&State) -> bool| self.tasks.iter().filter(|(_, t)| wanted(&t.state)).count();
+        let count = |wanted: fn(&LifecycleState) -> bool| self.tasks.iter().filter(|(_, t)| wanted(&t.state)).count();
         let totals = self.ledger.totals();
         let pairs = [
-            (totals.done, count(|s| *s == State::Done)),
-            (totals.failed, count(|s| *s == State::Failed)),
-            (totals.running, count(|s| matches!(s, State::Running { .. }))),
+            (totals.done, count(|s| *s == LifecycleState::Done)),
+            (totals.failed, count(|s| *s == LifecycleState::Failed)),
+            (totals.running, count(|s| matches!(s, LifecycleState::Running { .. }))),
             (totals.escalated, self.tasks.iter().filter(|(_, t)| t.escalated).count()),
         ];
         for (told, counted) in pairs {
@@ -107,7 +107,7 @@ impl Core {
             let task = self.tasks.get(key).expect("an own request's task exists");
             let current = spec::own_request(&task.id, task.size.rung).as_ref() == Some(id);
             let over = task.is_final() || !current;
-            let settled = matches!(self.phase, super::Phase::Working);
+            let settled = matches!(self.phase, super::MasterPhase::Working);
             assert!(!settled || !over || request.wanted == 0, "{id} is wanted although its task has moved on");
         }
     }

@@ -14,14 +14,14 @@ use headroom_config::{Idempotent, StageSpec};
 use headroom_types::TaskAttemptId;
 use headroom_wire::v1::job::AttemptRow;
 
-use super::ends::End;
-use super::{Core, Phase};
-use crate::event::{Effect, Now};
-use crate::output::{self, Commit, Turn};
-use crate::policy::blame::Fate;
-use crate::policy::classify::Class;
-use crate::policy::sizing::Need;
-use crate::policy::{Account, Cause, Next};
+use super::ends::ClassifiedEnd;
+use super::{Core, MasterPhase};
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::output::{self, Commit, EarlierCommit};
+use crate::policy::blame::AttemptFate;
+use crate::policy::classify::AttemptEndClass;
+use crate::policy::sizing::MeasuredNeed;
+use crate::policy::{ChargeAccount, GiveUpCause, TaskDecision};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -36,30 +36,30 @@ impl Core {
     }
 
     /// Selects this attempt as the one whose output is committed.
-    pub(super) fn commit(&mut self, now: Now, key: TaskKey, row: AttemptRow, need: Option<Need>, out: &mut Vec<Effect>) {
+    pub(super) fn commit(&mut self, now: EventTimestamp, key: TaskKey, row: AttemptRow, need: Option<MeasuredNeed>, out: &mut Vec<MasterEffect>) {
         self.record(now, Record::Committing { task: key, row: Box::new(row), need }, out);
         out.extend(self.commit_effect(key, self.setup.turn));
     }
 
     /// Requests again the commits that an earlier run decided and did not see completed.
-    pub(super) fn commit_again(&self, out: &mut Vec<Effect>) {
+    pub(super) fn commit_again(&self, out: &mut Vec<MasterEffect>) {
         let turn = match self.setup.turn {
-            Turn::First | Turn::Again => Turn::Again,
-            Turn::Anew => Turn::Anew,
+            EarlierCommit::First | EarlierCommit::Again => EarlierCommit::Again,
+            EarlierCommit::Anew => EarlierCommit::Anew,
         };
         out.extend(self.commits.keys().filter_map(|key| self.commit_effect(*key, turn)));
     }
 
-    fn commit_effect(&self, key: TaskKey, turn: Turn) -> Option<Effect> {
+    fn commit_effect(&self, key: TaskKey, turn: EarlierCommit) -> Option<MasterEffect> {
         let (stage, (row, _)) = (self.stage_of(key)?, self.commits.get(&key)?);
         let (task, attempt) = (row.attempt.task.clone(), row.attempt.clone());
         let from = self.attempt_dir(stage, &attempt)?;
         let to = output::place(stage.output.as_deref()?, &task);
-        Some(Effect::Commit { task: key, attempt, commit: Commit { task, from, to, turn } })
+        Some(MasterEffect::Commit { task: key, attempt, commit: Commit { task, from, to, turn } })
     }
 
     /// Frees the slots of the attempt; the attempt stays open until its output is in place.
-    pub(super) fn apply_committing(&mut self, key: TaskKey, row: &AttemptRow, need: Option<Need>) {
+    pub(super) fn apply_committing(&mut self, key: TaskKey, row: &AttemptRow, need: Option<MeasuredNeed>) {
         if let Some(executor) = self.fleet.executors.get_mut(&row.container) {
             executor.seats.remove(&row.attempt);
         }
@@ -74,32 +74,32 @@ impl Core {
     /// nothing.
     pub(super) fn on_committed(
         &mut self,
-        now: Now,
+        now: EventTimestamp,
         key: TaskKey,
         attempt: &TaskAttemptId,
         error: Option<String>,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<MasterEffect>,
     ) {
         let Some((row, need)) = self.commits.get(&key).filter(|(row, _)| row.attempt == *attempt).cloned() else { return };
-        if matches!(self.phase, Phase::Over(_)) {
+        if matches!(self.phase, MasterPhase::Over(_)) {
             return;
         }
         let Some(error) = error else {
-            let end = End { class: Class::Success, fate: Fate::Own, need };
+            let end = ClassifiedEnd { class: AttemptEndClass::Success, fate: AttemptFate::Own, need };
             return self.end_attempt(now, key, row, end, out);
         };
         let message = format!("{} ended well and has no output: {error}", attempt.task);
-        let next = Next::GiveUp { cause: Cause::Plain, message: message.clone() };
+        let next = TaskDecision::GiveUp { cause: GiveUpCause::Plain, message: message.clone() };
         let row = AttemptRow { decision: format!("given up: {message}"), log_tail: error, ..row };
         let record = Record::Ended {
             task: key,
             row: Box::new(row.clone()),
-            account: Account::Plain,
+            account: ChargeAccount::Plain,
             innocent: false,
             next: next.clone(),
             need: None,
         };
         self.record(now, record, out);
-        self.tell_ended(now, key, &row, Account::Plain, &next);
+        self.tell_ended(now, key, &row, ChargeAccount::Plain, &next);
     }
 }

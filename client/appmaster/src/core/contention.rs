@@ -26,10 +26,10 @@ use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, Reason, TaskAttempt
 use headroom_wire::v1::job::AttemptRow;
 
 use super::Core;
-use crate::event::{Effect, Now};
-use crate::executors::{Contention, Executor, Held, MakesRoom, Purpose};
-use crate::policy::contention::{self, Candidate};
-use crate::policy::{Account, Elsewhere, Next, Place, Size};
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::executors::{Contention, ExecutorEntry, TaskFreeze, PendingRoom, Purpose};
+use crate::policy::contention::{self, EvictionCandidate};
+use crate::policy::{ChargeAccount, AvoidScope, TaskDecision, AttemptPlace, AttemptSize};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -42,16 +42,16 @@ const NEVER: Tick = Tick(u64::MAX);
 
 /// A frozen task for which its node has no free memory.
 #[derive(Clone, Debug)]
-struct Waiter {
+struct FrozenTask {
     container: ContainerId,
     attempt: TaskAttemptId,
-    held: Held,
+    held: TaskFreeze,
     needs: Bytes,
 }
 
 /// Attempts that would be evicted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Group {
+struct EvictionGroup {
     container: ContainerId,
     attempts: Vec<(TaskAttemptId, TaskKey)>,
     /// Their container ends with them.
@@ -61,8 +61,8 @@ struct Group {
 impl Core {
     /// Makes room on nodes that are too full for the needs of frozen tasks. Derived from the state
     /// after every event.
-    pub(super) fn make_room_for_growth(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let held = |e: &Executor| e.resizing.is_some() && e.seats.values().any(|seat| seat.held.is_some());
+    pub(super) fn make_room_for_growth(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+        let held = |e: &ExecutorEntry| e.resizing.is_some() && e.seats.values().any(|seat| seat.held.is_some());
         let short: BTreeSet<NodeId> = self.fleet.executors.values().filter(|e| held(e)).map(|e| e.node.clone()).collect();
         self.fleet.contention.retain(|node, _| short.contains(node));
         self.fleet.contention.values_mut().for_each(|contention| contention.evict_at = NEVER);
@@ -70,7 +70,7 @@ impl Core {
         let mut nodes: Vec<NodeId> = waiters.iter().map(|(node, _)| node.clone()).collect();
         nodes.dedup();
         for node in nodes {
-            let here: Vec<Waiter> = waiters.iter().filter(|(at, _)| *at == node).map(|(_, waiter)| waiter.clone()).collect();
+            let here: Vec<FrozenTask> = waiters.iter().filter(|(at, _)| *at == node).map(|(_, waiter)| waiter.clone()).collect();
             if !self.is_room_on_its_way(now, &node) {
                 self.make_room_on(now, &node, &here, out);
             }
@@ -95,7 +95,7 @@ impl Core {
 
     /// Frozen tasks whose containers were refused a larger size, by node. On each node, the one
     /// that has been frozen longest is first.
-    fn waiters(&self, now: Now) -> Vec<(NodeId, Waiter)> {
+    fn waiters(&self, now: EventTimestamp) -> Vec<(NodeId, FrozenTask)> {
         let mut all = Vec::new();
         for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.stays()) {
             let Some(resizing) = executor.resizing.filter(|r| r.tries >= REFUSALS) else { continue };
@@ -106,7 +106,7 @@ impl Core {
                 held.filter(|(_, held)| held.until > now.tick).min_by_key(|(attempt, held)| (held.since, (*attempt).clone()));
             if let Some((attempt, held)) = oldest.filter(|_| !needs.is_zero()) {
                 let (container, attempt) = (id.clone(), attempt.clone());
-                all.push((executor.node.clone(), Waiter { container, attempt, held, needs }));
+                all.push((executor.node.clone(), FrozenTask { container, attempt, held, needs }));
             }
         }
         all.sort_by(|(a, x), (b, y)| (a, x.held.since, &x.attempt).cmp(&(b, y.held.since, &y.attempt)));
@@ -115,11 +115,11 @@ impl Core {
 
     /// True when a drain or an eviction on this node is still in progress. When it has completed,
     /// its entry is removed and the resource manager is asked again at once.
-    fn is_room_on_its_way(&mut self, now: Now, node: &NodeId) -> bool {
+    fn is_room_on_its_way(&mut self, now: EventTimestamp, node: &NodeId) -> bool {
         let Some(contention) = self.fleet.contention.get(node) else { return false };
         let Some(makes_room) = &contention.makes_room else { return false };
         let executor = self.fleet.executors.get(&makes_room.container);
-        let runs = |e: &Executor| makes_room.attempts.iter().any(|attempt| e.seats.contains_key(attempt));
+        let runs = |e: &ExecutorEntry| makes_room.attempts.iter().any(|attempt| e.seats.contains_key(attempt));
         // An executor with a frozen task does not drain.
         let drains = makes_room.attempts.is_empty();
         let stuck = executor.is_some_and(|e| drains && e.seats.values().any(|seat| seat.held.is_some()));
@@ -140,7 +140,7 @@ impl Core {
         true
     }
 
-    fn make_room_on(&mut self, now: Now, node: &NodeId, waiters: &[Waiter], out: &mut Vec<Effect>) {
+    fn make_room_on(&mut self, now: EventTimestamp, node: &NodeId, waiters: &[FrozenTask], out: &mut Vec<MasterEffect>) {
         let Some(first) = waiters.first() else { return };
         let evict_at = if self.all_is_held(node) { now.tick } else { first.held.half() };
         let new = || Contention { evict_at, ..Contention::default() };
@@ -164,7 +164,7 @@ impl Core {
 
     /// Unfreezes the newest task on a node where all tasks are frozen and none may be evicted. The
     /// kernel and the ladder decide on that task.
-    fn let_one_go(&mut self, now: Now, node: &NodeId, out: &mut Vec<Effect>) {
+    fn let_one_go(&mut self, now: EventTimestamp, node: &NodeId, out: &mut Vec<MasterEffect>) {
         let here = self.fleet.executors.iter().filter(|(_, e)| e.node == *node);
         let seats = here.flat_map(|(id, e)| e.seats.iter().map(move |(attempt, seat)| (id, attempt, seat.task)));
         let started = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
@@ -182,9 +182,9 @@ impl Core {
 
     /// An executor on the node, other than that of the frozen task, whose tasks end before the
     /// freeze does. The estimate is the mean run time of ended tasks. A drain of it loses no work.
-    fn runs_dry_in_time(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Option<ContainerId> {
+    fn runs_dry_in_time(&self, now: EventTimestamp, node: &NodeId, waiter: &FrozenTask) -> Option<ContainerId> {
         let left = waiter.held.until.since(now.tick);
-        let may = |e: &Executor| {
+        let may = |e: &ExecutorEntry| {
             *node == e.node
                 && matches!(e.purpose, Purpose::Set(_))
                 && e.holds_its_place()
@@ -196,18 +196,18 @@ impl Core {
         times.filter(|(remaining, _)| *remaining < left).min().map(|(_, id)| id.0)
     }
 
-    fn drain_for_growth(&mut self, now: Now, node: &NodeId, waiter: &Waiter, container: &ContainerId, out: &mut Vec<Effect>) {
+    fn drain_for_growth(&mut self, now: EventTimestamp, node: &NodeId, waiter: &FrozenTask, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let Some(Purpose::Set(set)) = self.fleet.executors.get(container).map(|e| e.purpose) else { return };
         if let Some(contention) = self.fleet.contention.get_mut(node) {
             contention.sets.insert(set);
-            contention.makes_room = Some(MakesRoom { container: container.clone(), attempts: Vec::new(), leaves: true });
+            contention.makes_room = Some(PendingRoom { container: container.clone(), attempts: Vec::new(), leaves: true });
         }
         self.run_dry(now, container, &format!("{} more of {}", waiter.needs, waiter.attempt), out);
     }
 
     /// The attempts to evict for the task that has been frozen longest. They may be that task
     /// itself if this is cheaper and another task is frozen there.
-    fn who_gives_way(&self, now: Now, node: &NodeId, waiters: &[Waiter]) -> Option<(Group, Waiter)> {
+    fn who_gives_way(&self, now: EventTimestamp, node: &NodeId, waiters: &[FrozenTask]) -> Option<(EvictionGroup, FrozenTask)> {
         let first = waiters.first()?;
         let others = self.groups(now, node, first);
         let other = contention::choose(&others, first.needs).map(|c| (c.clone(), first));
@@ -222,7 +222,7 @@ impl Core {
 
     /// Candidates for eviction on a node, the oldest first: single tasks in the executor of the
     /// frozen one, and all tasks of another container, which then ends.
-    fn groups(&self, now: Now, node: &NodeId, waiter: &Waiter) -> Vec<Candidate<Group>> {
+    fn groups(&self, now: EventTimestamp, node: &NodeId, waiter: &FrozenTask) -> Vec<EvictionCandidate<EvictionGroup>> {
         let mut all = Vec::new();
         for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.node == *node && e.stays() && e.ended.is_none()) {
             if *id == waiter.container {
@@ -250,29 +250,29 @@ impl Core {
 
     fn candidate(
         &self,
-        now: Now,
+        now: EventTimestamp,
         container: &ContainerId,
         seats: &[(&TaskAttemptId, TaskKey)],
         frees: Bytes,
         leaves: bool,
-    ) -> (headroom_types::UnixMillis, Candidate<Group>) {
+    ) -> (headroom_types::UnixMillis, EvictionCandidate<EvictionGroup>) {
         let row = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt());
         let started = |key: TaskKey| row(key).map_or(now.unix, |row| row.started);
         let lost = seats.iter().map(|(_, key)| now.unix.since(started(*key))).sum();
         let gave_way = seats.iter().any(|(_, key)| self.tasks.get(*key).is_some_and(|task| task.gave_way.is_some()));
         let attempts = seats.iter().map(|(attempt, key)| ((*attempt).clone(), *key)).collect();
         let newest = seats.iter().map(|(_, key)| started(*key)).max().unwrap_or(now.unix);
-        (newest, Candidate { who: Group { container: container.clone(), attempts, leaves }, lost, frees, gave_way })
+        (newest, EvictionCandidate { who: EvictionGroup { container: container.clone(), attempts, leaves }, lost, frees, gave_way })
     }
 
     /// Evicts a group of attempts. The record precedes the stop message, so that an eviction
     /// happens once even if the master or an executor restarts in between.
-    fn evict(&mut self, now: Now, node: &NodeId, group: &Group, waiter: &Waiter, out: &mut Vec<Effect>) {
+    fn evict(&mut self, now: EventTimestamp, node: &NodeId, group: &EvictionGroup, waiter: &FrozenTask, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get(&group.container) else { return };
         let (purpose, needs) = (executor.purpose, waiter.needs);
         if let Some(contention) = self.fleet.contention.get_mut(node) {
             let attempts = group.attempts.iter().map(|(attempt, _)| attempt.clone()).collect();
-            contention.makes_room = Some(MakesRoom { container: group.container.clone(), attempts, leaves: group.leaves });
+            contention.makes_room = Some(PendingRoom { container: group.container.clone(), attempts, leaves: group.leaves });
             contention.evicted.extend(group.attempts.iter().map(|(_, key)| *key));
             if let (Purpose::Set(set), true) = (purpose, group.leaves) {
                 contention.sets.insert(set);
@@ -294,33 +294,33 @@ impl Core {
 
     /// The size of an evicted task for its next attempt: the size that it had reached or, if it is
     /// frozen, the step for which it waits.
-    fn size_after_eviction(&self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, key: TaskKey) -> Option<Size> {
+    fn size_after_eviction(&self, now: EventTimestamp, container: &ContainerId, attempt: &TaskAttemptId, key: TaskKey) -> Option<AttemptSize> {
         let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
         let wished = self.wish(now, container, attempt).filter(|_| seat.held.is_some()).and_then(|(_, wish)| wish.ok());
         let reached = self.size_after(key)?;
         let size = match wished {
-            Some(profile) => Size { profile, slots: 1, place: Place::Own, ..reached },
+            Some(profile) => AttemptSize { profile, slots: 1, place: AttemptPlace::Own, ..reached },
             None => reached,
         };
         // A task's own container ends when the task requests the container of another rung.
-        let rung = if size.place == Place::Own { size.rung.saturating_add(1) } else { size.rung };
-        Some(Size { rung, ..size })
+        let rung = if size.place == AttemptPlace::Own { size.rung.saturating_add(1) } else { size.rung };
+        Some(AttemptSize { rung, ..size })
     }
 
     /// The decision on a task whose attempt was evicted.
-    pub(super) fn after_giving_way(&self, key: TaskKey, row: &AttemptRow) -> Option<(Account, Next)> {
+    pub(super) fn after_giving_way(&self, key: TaskKey, row: &AttemptRow) -> Option<(ChargeAccount, TaskDecision)> {
         let gave_way = self.tasks.get(key)?.gave_way.as_ref().filter(|gave_way| gave_way.attempt == row.attempt.attempt)?;
         if row.reason != Some(ExitReason::Stopped) {
             return None;
         }
         let size = gave_way.size.clone();
         let why = format!("gave way on {}: again with {}, not charged", row.node, size.profile.memory());
-        Some((Account::Taken, Next::Again { size, wait_ms: 0, elsewhere: Elsewhere::Node, why }))
+        Some((ChargeAccount::Taken, TaskDecision::Again { size, wait_ms: 0, elsewhere: AvoidScope::Node, why }))
     }
 
     /// Repeats the stop messages of evicted attempts after an executor reconnects: they may have
     /// been lost with the connection.
-    pub(super) fn stop_evicted(&self, container: &ContainerId, out: &mut Vec<Effect>) {
+    pub(super) fn stop_evicted(&self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get(container) else { return };
         for (attempt, seat) in &executor.seats {
             if self.tasks.get(seat.task).is_some_and(|task| task.gave_way.as_ref().is_some_and(|g| g.attempt == attempt.attempt))

@@ -24,8 +24,8 @@ use std::time::Duration;
 use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick};
 
 use super::Core;
-use crate::event::{Effect, Now};
-use crate::executors::{DrainedRoom, Executor, OwnWait, Purpose};
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::executors::{DrainedRoom, ExecutorEntry, OwnContainerWait, Purpose};
 use crate::ledger;
 use crate::taskset::TaskKey;
 
@@ -43,7 +43,7 @@ const FAILED_DRAIN_PAUSE: Duration = Duration::from_secs(30);
 const MOST_DOUBLINGS: u32 = 5;
 
 /// An executor that could make room.
-struct Candidate<'a> {
+struct DrainCandidate<'a> {
     container: &'a ContainerId,
     node: &'a NodeId,
     memory: Bytes,
@@ -53,7 +53,7 @@ struct Candidate<'a> {
 
 impl Core {
     /// Drains executors for the escalated tasks whose containers have waited longest.
-    pub(super) fn make_room(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn make_room(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         if self.own.is_empty() {
             self.fleet.own_waits.clear();
             self.fleet.own_live.clear();
@@ -115,7 +115,7 @@ impl Core {
 
     /// Updates the list of escalated tasks' containers that are requested and not granted, each
     /// with its start time.
-    fn note_own_waits(&mut self, now: Now) {
+    fn note_own_waits(&mut self, now: EventTimestamp) {
         let there: BTreeSet<&RequestId> =
             self.fleet.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
         let waits = self.fleet.requests.iter().filter_map(|(id, request)| match request.purpose {
@@ -129,7 +129,7 @@ impl Core {
         for (id, task) in waits.into_iter().filter(|(id, _)| !self.fleet.own_waits.contains_key(id)).collect::<Vec<_>>() {
             let delay = self.drain_delay(task);
             let (since, drain_at) = (now.tick, now.tick.plus(delay));
-            self.fleet.own_waits.insert(id, OwnWait { task, since, drain_at, failed_drains: 0, takes_turns: false });
+            self.fleet.own_waits.insert(id, OwnContainerWait { task, since, drain_at, failed_drains: 0, takes_turns: false });
             if self.drain_candidates(now, task).next().is_some() {
                 let (memory, delay) = (self.own_memory(task), in_words(delay));
                 self.note(
@@ -150,7 +150,7 @@ impl Core {
     /// Ends the pauses of failed drains when a task's own container has ended: its memory may now
     /// complete the room.
     fn end_pauses(&mut self, now: Tick) {
-        let own = |e: &Executor| matches!(e.purpose, Purpose::Own(_));
+        let own = |e: &ExecutorEntry| matches!(e.purpose, Purpose::Own(_));
         let live: BTreeSet<ContainerId> = self.fleet.executors.iter().filter(|(_, e)| own(e)).map(|(id, _)| id.clone()).collect();
         if !self.fleet.own_live.is_subset(&live) {
             for wait in self.fleet.own_waits.values_mut().filter(|wait| wait.failed_drains > 0) {
@@ -172,11 +172,11 @@ impl Core {
 
     /// Starts drains for the requests that have waited longest. Of requests with the same start,
     /// the higher rung comes first.
-    fn drain_first(&mut self, now: Now, out: &mut Vec<Effect>) {
+    fn drain_first(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let due = self.fleet.own_waits.iter().filter(|(_, wait)| wait.drain_at <= now.tick);
         let due = due.filter(|(request, _)| !self.fleet.drained.contains_key(*request));
-        let rung = |wait: &OwnWait| self.tasks.get(wait.task).map(|task| task.size.rung);
-        let mut due: Vec<(RequestId, OwnWait)> = due.map(|(id, wait)| (id.clone(), *wait)).collect();
+        let rung = |wait: &OwnContainerWait| self.tasks.get(wait.task).map(|task| task.size.rung);
+        let mut due: Vec<(RequestId, OwnContainerWait)> = due.map(|(id, wait)| (id.clone(), *wait)).collect();
         due.sort_by_key(|(_, wait)| (wait.since, Reverse(rung(wait))));
         for (request, wait) in due {
             let first = self.fleet.drained.keys().find_map(|request| self.fleet.own_waits.get(request)).map(|wait| wait.task);
@@ -202,7 +202,7 @@ impl Core {
 
     /// Drains the next executor on the same node after the freed memory was not enough, or pauses
     /// the request.
-    fn drain_further(&mut self, now: Now, request: &RequestId, before: &DrainedRoom, out: &mut Vec<Effect>) {
+    fn drain_further(&mut self, now: EventTimestamp, request: &RequestId, before: &DrainedRoom, out: &mut Vec<MasterEffect>) {
         let Some(wait) = self.fleet.own_waits.get(request).copied() else { return };
         match self.next_drain(now, wait.task, self.own_memory(wait.task), Some(&before.node)) {
             Some(container) => self.drain(now, (request, wait.task, before.freed), &container, out),
@@ -223,7 +223,7 @@ impl Core {
         self.note(task, format!("waits for a container of {memory}: {why}; looked at again after {}", in_words(pause)));
     }
 
-    fn drain(&mut self, now: Now, who: (&RequestId, TaskKey, Bytes), container: &ContainerId, out: &mut Vec<Effect>) {
+    fn drain(&mut self, now: EventTimestamp, who: (&RequestId, TaskKey, Bytes), container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let (request, key, before) = who;
         let Some(executor) = self.fleet.executors.get(container) else { return };
         let (node, freed) = (executor.node.clone(), before.saturating_add(memory_of(executor)));
@@ -240,7 +240,7 @@ impl Core {
 
     /// Drains an executor: it starts no more tasks and ends after those in it. An immediate end
     /// would lose their work.
-    pub(super) fn run_dry(&mut self, now: Now, container: &ContainerId, what_for: &str, out: &mut Vec<Effect>) {
+    pub(super) fn run_dry(&mut self, now: EventTimestamp, container: &ContainerId, what_for: &str, out: &mut Vec<MasterEffect>) {
         let message = format!("{container} takes no more tasks and leaves, to make room for {what_for}");
         self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
         self.warn(container, None);
@@ -250,8 +250,8 @@ impl Core {
     /// The executor to drain so that a task gets the memory that it `needs`. It is on the node that
     /// makes room with the fewest executors. There, it is the one that runs dry first and, among
     /// equals, the newest. `None` if none may be drained.
-    pub(super) fn next_drain(&self, now: Now, key: TaskKey, needs: Bytes, node: Option<&NodeId>) -> Option<ContainerId> {
-        let mut by_node: BTreeMap<&NodeId, Vec<Candidate<'_>>> = BTreeMap::new();
+    pub(super) fn next_drain(&self, now: EventTimestamp, key: TaskKey, needs: Bytes, node: Option<&NodeId>) -> Option<ContainerId> {
+        let mut by_node: BTreeMap<&NodeId, Vec<DrainCandidate<'_>>> = BTreeMap::new();
         for candidate in self.drain_candidates(now, key).filter(|c| node.is_none_or(|node| node == c.node)) {
             by_node.entry(candidate.node).or_default().push(candidate);
         }
@@ -269,20 +269,20 @@ impl Core {
 
     /// Executors that could make room for a task on nodes where it may run. Executors on nodes that
     /// it avoids, and reserved executors, are included only if there are no others.
-    fn drain_candidates<'a>(&'a self, now: Now, key: TaskKey) -> impl Iterator<Item = Candidate<'a>> {
-        let avoided = move |e: &Executor| {
+    fn drain_candidates<'a>(&'a self, now: EventTimestamp, key: TaskKey) -> impl Iterator<Item = DrainCandidate<'a>> {
+        let avoided = move |e: &ExecutorEntry| {
             let task = self.tasks.get(key);
             task.is_some_and(|t| t.avoid.node.as_ref() == Some(&e.node) || t.failed_to_start_on(&e.node))
                 || self.fleet.failures(&e.node) > 0
                 || e.reserved.is_some()
         };
-        let may_leave = move |e: &Executor| match e.purpose {
+        let may_leave = move |e: &ExecutorEntry| match e.purpose {
             Purpose::Set(set) => e.holds_its_place() && e.warning.is_none() && self.is_placed_alike(key, set),
             Purpose::Own(_) => false,
         };
         let all = move || self.fleet.executors.iter().filter(move |(_, e)| may_leave(e));
         let elsewhere = all().any(|(_, e)| !avoided(e));
-        all().filter(move |(_, e)| !elsewhere || !avoided(e)).map(move |(container, e)| Candidate {
+        all().filter(move |(_, e)| !elsewhere || !avoided(e)).map(move |(container, e)| DrainCandidate {
             container,
             node: &e.node,
             memory: memory_of(e),
@@ -291,7 +291,7 @@ impl Core {
     }
 
     /// Estimated remaining time of the tasks in an executor, by the mean run time of ended tasks.
-    pub(super) fn remaining(&self, now: Now, executor: &Executor) -> Duration {
+    pub(super) fn remaining(&self, now: EventTimestamp, executor: &ExecutorEntry) -> Duration {
         let mean = self.ledger.mean_task_time().unwrap_or(Duration::MAX);
         let left = |key: TaskKey| {
             let started = self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
@@ -313,6 +313,6 @@ fn in_words(wait: Duration) -> String {
 }
 
 /// The memory that a container frees when it ends.
-fn memory_of(executor: &Executor) -> Bytes {
+fn memory_of(executor: &ExecutorEntry) -> Bytes {
     executor.resource.as_ref().map_or(executor.base, |has| has.memory)
 }

@@ -1,20 +1,20 @@
 //! The end of an attempt as its executor reports it: classified, decided, recorded and
 //! acknowledged.
 
-use headroom_config::{Memory, Runtime};
-use headroom_types::exit::{Sample, TaskReport};
+use headroom_config::{MemoryQuantities, Runtime};
+use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{AppliedTreatment, Bytes, Charge, ContainerId, ExitReason, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::shun::is_of_the_node;
 use super::{Core, learn, send};
-use crate::event::{Effect, Now};
-use crate::policy::blame::Fate;
-use crate::policy::classify::{Class, Facts, classify};
-use crate::policy::learn::After;
-use crate::policy::sizing::Need;
-use crate::policy::{Account, Bound, Case, Next, decide};
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::policy::blame::AttemptFate;
+use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, classify};
+use crate::policy::learn::SizeAfterKill;
+use crate::policy::sizing::MeasuredNeed;
+use crate::policy::{ChargeAccount, GrowthBound, DecisionInput, TaskDecision, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -24,7 +24,7 @@ const MOST_POINTS: usize = 128;
 impl Core {
     /// Processes the report of an ended attempt. A late or repeated report is acknowledged and
     /// changes nothing.
-    pub(super) fn on_ended(&mut self, now: Now, container: &ContainerId, report: &TaskReport, out: &mut Vec<Effect>) {
+    pub(super) fn on_ended(&mut self, now: EventTimestamp, container: &ContainerId, report: &TaskReport, out: &mut Vec<MasterEffect>) {
         let seat = self.fleet.executors.get(container).and_then(|e| e.seats.get(&report.attempt));
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
             if let Some(held) = held.filter(|_| report.reason.charge() == Charge::Memory) {
@@ -35,12 +35,12 @@ impl Core {
         out.push(send(container, ToExecutor::Ack { attempt: report.attempt.clone() }));
     }
 
-    fn end_by_report(&mut self, now: Now, key: TaskKey, report: &TaskReport, out: &mut Vec<Effect>) {
+    fn end_by_report(&mut self, now: EventTimestamp, key: TaskKey, report: &TaskReport, out: &mut Vec<MasterEffect>) {
         let Some(stage) = self.stage_of(key) else { return };
         let runtime = stage.runtime;
         let Some(open) = self.tasks.get(key).and_then(|t| t.open_attempt()) else { return };
         let mut row = open.clone();
-        let class = classify(&Facts {
+        let class = classify(&AttemptEndFacts {
             reason: report.reason,
             dimension: report.dimension,
             evidence: Some(&report.evidence),
@@ -52,31 +52,31 @@ impl Core {
         let class = self.class_of_launch(key, &row, report.reason, class);
         fill_row(&mut row, report);
         self.note_read(key, &mut row, report.read);
-        if let Class::Memory(failure) = class {
+        if let AttemptEndClass::Memory(failure) = class {
             row.dimension = Some(failure.dimension);
         }
-        let need = if class == Class::Success { needed(report, &row, runtime) } else { None };
-        if class == Class::Success && self.is_fenced(key) {
+        let need = if class == AttemptEndClass::Success { needed(report, &row, runtime) } else { None };
+        if class == AttemptEndClass::Success && self.is_fenced(key) {
             return self.commit(now, key, row, need, out);
         }
-        self.end_attempt(now, key, row, End { class, fate: Fate::Own, need }, out);
+        self.end_attempt(now, key, row, ClassifiedEnd { class, fate: AttemptFate::Own, need }, out);
     }
 
     /// Decides on an attempt that has ended, and records both.
     pub(super) fn end_attempt(
         &mut self,
-        now: Now,
+        now: EventTimestamp,
         key: TaskKey,
         mut row: AttemptRow,
-        End { class, fate, need }: End,
-        out: &mut Vec<Effect>,
+        ClassifiedEnd { class, fate, need }: ClassifiedEnd,
+        out: &mut Vec<MasterEffect>,
     ) {
         let (class, treated) = self.treat(key, &mut row, class, fate);
         let known = match class {
-            Class::Memory(_) if let Some(known) = Self::known_of_request(&row, treated.as_ref()) => known,
-            Class::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
-            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander => {
-                After::Unknown
+            AttemptEndClass::Memory(_) if let Some(known) = Self::known_of_request(&row, treated.as_ref()) => known,
+            AttemptEndClass::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
+            AttemptEndClass::Success | AttemptEndClass::Plain | AttemptEndClass::Transient | AttemptEndClass::Taken | AttemptEndClass::Collateral | AttemptEndClass::Bystander => {
+                SizeAfterKill::Unknown
             }
         };
         let kills = self.tasks.get(key).map_or(0, |task| task.spent.collateral);
@@ -87,7 +87,7 @@ impl Core {
         let Some(size) = self.size_after(key) else { return };
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
         let name = task.id.to_string();
-        let case = Case {
+        let case = DecisionInput {
             mode: self.job.mode,
             task: &name,
             reason,
@@ -101,7 +101,7 @@ impl Core {
             spent: task.spent,
             cap: self.cap(set),
             known,
-            bound: budget.as_deref().map(Bound::Budget).or_else(|| breaker.as_deref().map(Bound::Stage)),
+            bound: budget.as_deref().map(GrowthBound::Budget).or_else(|| breaker.as_deref().map(GrowthBound::Stage)),
             remote_input,
             treated: treated.as_ref(),
         };
@@ -109,13 +109,13 @@ impl Core {
         row.treatment = treated.map(|treated| recorded(treated.applied, account));
         row.decision = decision(&next);
         learn::judge(&mut row, account, need);
-        let innocent = account == Account::Innocent && within(&row);
+        let innocent = account == ChargeAccount::Innocent && within(&row);
         let failures = self.fleet.failures(&row.node);
         let ended = Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone(), need };
         self.record(now, ended, out);
         self.tell_ended(now, key, &row, account, &next);
         self.tell_gap(now, key, &row);
-        if account == Account::Collateral {
+        if account == ChargeAccount::Collateral {
             self.leave_after_collateral(now, &row);
         }
         if is_of_the_node(&row, account) {
@@ -130,25 +130,25 @@ impl Core {
 
 /// The classification of an attempt's end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct ClassifiedEnd {
     /// Class of the end.
-    pub(super) class: Class,
+    pub(super) class: AttemptEndClass,
     /// The attempt's part in the end of its container.
-    pub(super) fate: Fate,
+    pub(super) fate: AttemptFate,
     /// Measured need of the task; only after a success.
-    pub(super) need: Option<Need>,
+    pub(super) need: Option<MeasuredNeed>,
 }
 
-impl End {
+impl ClassifiedEnd {
     /// An end without a measured need.
-    pub(super) fn of(class: Class, fate: Fate) -> End {
-        End { class, fate, need: None }
+    pub(super) fn of(class: AttemptEndClass, fate: AttemptFate) -> ClassifiedEnd {
+        ClassifiedEnd { class, fate, need: None }
     }
 }
 
 /// The measured need of a task that succeeded. Page cache is not part of the need: if the samples
 /// show how much of the peak was cache, it is subtracted.
-fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Need> {
+fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<MeasuredNeed> {
     let peak = row.peak?;
     let most = report.timeline.iter().max_by_key(|sample| sample.current);
     let tmpfs = report.evidence.own.stat.shmem.unwrap_or_default();
@@ -156,12 +156,12 @@ fn needed(report: &TaskReport, row: &AttemptRow, runtime: Runtime) -> Option<Nee
     let anon = report.timeline.iter().filter_map(|sample| sample.anon).max().unwrap_or_default();
     let demand = peak.saturating_sub(cache).max(anon).min(peak);
     match runtime.memory() {
-        Memory::One => Some(Need { heap: None, rest: demand }),
-        Memory::HeapAndOverhead => {
+        MemoryQuantities::One => Some(MeasuredNeed { heap: None, rest: demand }),
+        MemoryQuantities::HeapAndOverhead => {
             let told = report.evidence.heap?;
             let seen = report.timeline.iter().filter_map(|sample| sample.heap).max().unwrap_or_default();
             let heap = told.used.max(seen).min(row.profile.heap);
-            Some(Need { heap: Some(heap), rest: demand.saturating_sub(told.committed.min(row.profile.heap)) })
+            Some(MeasuredNeed { heap: Some(heap), rest: demand.saturating_sub(told.committed.min(row.profile.heap)) })
         }
     }
 }
@@ -173,30 +173,30 @@ fn within(row: &AttemptRow) -> bool {
 
 /// The treatment to record. A limit that was full of page cache is answered with a retry, whatever
 /// sub-cause the diagnosis lists first.
-fn recorded(applied: AppliedTreatment, account: Account) -> AppliedTreatment {
+fn recorded(applied: AppliedTreatment, account: ChargeAccount) -> AppliedTreatment {
     match account {
-        Account::Spike => AppliedTreatment { treatment: Treatment::Retry, quantity: None, remedy: None, ..applied },
-        Account::Success
-        | Account::Memory
-        | Account::Plain
-        | Account::Transient
-        | Account::Innocent
-        | Account::Taken
-        | Account::Collateral => applied,
+        ChargeAccount::Spike => AppliedTreatment { treatment: Treatment::Retry, quantity: None, remedy: None, ..applied },
+        ChargeAccount::Success
+        | ChargeAccount::Memory
+        | ChargeAccount::Plain
+        | ChargeAccount::Transient
+        | ChargeAccount::Innocent
+        | ChargeAccount::Taken
+        | ChargeAccount::Collateral => applied,
     }
 }
 
-fn decision(next: &Next) -> String {
+fn decision(next: &TaskDecision) -> String {
     match next {
-        Next::Done => "done".to_owned(),
-        Next::Again { why, .. } => why.clone(),
-        Next::GiveUp { message, .. } => format!("given up: {message}"),
+        TaskDecision::Done => "done".to_owned(),
+        TaskDecision::Again { why, .. } => why.clone(),
+        TaskDecision::GiveUp { message, .. } => format!("given up: {message}"),
     }
 }
 
 /// A timeline with few points. The master keeps the rows of all attempts until it ends.
-pub(super) fn thinned(timeline: &[Sample]) -> Vec<Sample> {
-    Sample::thinned(timeline, MOST_POINTS)
+pub(super) fn thinned(timeline: &[MemorySample]) -> Vec<MemorySample> {
+    MemorySample::thinned(timeline, MOST_POINTS)
 }
 
 fn fill_row(row: &mut AttemptRow, report: &TaskReport) {

@@ -4,15 +4,15 @@ use headroom_types::{Bytes, Charge, ContainerId, ExitReason, ExitReport, TaskAtt
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
 use super::Core;
-use super::ends::End;
-use crate::event::{Effect, Now};
-use crate::executors::{Executor, Seat};
-use crate::policy::Cause;
-use crate::policy::blame::{Fate, Suspect, at_own_limit, blame};
-use crate::policy::classify::{Class, Facts, MemoryFailure, classify};
+use super::ends::ClassifiedEnd;
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::executors::{ExecutorEntry, SlotAssignment};
+use crate::policy::GiveUpCause;
+use crate::policy::blame::{AttemptFate, Suspect, at_own_limit, blame};
+use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, MemoryFailure, classify};
 use crate::policy::collateral::class_of_container;
 use crate::record::Record;
-use crate::taskset::{Task, TaskKey};
+use crate::taskset::{TaskInstance, TaskKey};
 
 /// Containers of a request that may end in a row before their executor sends a hello; then the
 /// tasks of the request are given up.
@@ -20,7 +20,7 @@ const MOST_UNUSED: u32 = 5;
 
 impl Core {
     /// Processes the end of a container after which no further message of it is expected.
-    pub(super) fn container_gone(&mut self, now: Now, container: &ContainerId, report: &ExitReport, out: &mut Vec<Effect>) {
+    pub(super) fn container_gone(&mut self, now: EventTimestamp, container: &ContainerId, report: &ExitReport, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get(container).cloned() else { return };
         match report.reason.charge() {
             Charge::Memory => self.died_of_memory(now, &executor, report, out),
@@ -36,18 +36,18 @@ impl Core {
     /// Closes the open attempts of an executor as lost without a failure of the tasks.
     pub(super) fn lose_attempts(
         &mut self,
-        now: Now,
-        executor: &Executor,
-        (reason, class): (ExitReason, Class),
+        now: EventTimestamp,
+        executor: &ExecutorEntry,
+        (reason, class): (ExitReason, AttemptEndClass),
         why: &str,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<MasterEffect>,
     ) {
         for (attempt, seat) in &executor.seats {
             let Some(mut row) = self.open_row(seat.task, attempt) else { continue };
             (row.ended, row.reason, row.used) = (Some(now.unix.max(row.started)), Some(reason), None);
             row.log_tail = why.to_owned();
             let class = self.class_of_loss(&row.container, reason, class);
-            self.end_attempt(now, seat.task, row, End::of(class, Fate::Own), out);
+            self.end_attempt(now, seat.task, row, ClassifiedEnd::of(class, AttemptFate::Own), out);
         }
     }
 
@@ -55,11 +55,11 @@ impl Core {
     /// unused for its request.
     pub(super) fn forget_container(
         &mut self,
-        now: Now,
+        now: EventTimestamp,
         id: &ContainerId,
-        executor: &Executor,
+        executor: &ExecutorEntry,
         reason: Option<ExitReason>,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<MasterEffect>,
     ) {
         let unused = !executor.greeted && !executor.leaving;
         let failed = unused && reason.is_some_and(failed_at_once);
@@ -77,7 +77,7 @@ impl Core {
                 "{MOST_UNUSED} times in a row containers of request {request} ended before their executor was ready, last on {}: {why}",
                 executor.node
             );
-            self.give_up_request(now, executor.purpose, Cause::Transient, &sentence, out);
+            self.give_up_request(now, executor.purpose, GiveUpCause::Transient, &sentence, out);
         }
     }
 
@@ -86,14 +86,14 @@ impl Core {
         (row.attempt == *attempt).then(|| row.clone())
     }
 
-    fn died_of_memory(&mut self, now: Now, executor: &Executor, report: &ExitReport, out: &mut Vec<Effect>) {
+    fn died_of_memory(&mut self, now: EventTimestamp, executor: &ExecutorEntry, report: &ExitReport, out: &mut Vec<MasterEffect>) {
         // These attempts were never reported as running. Their start may not have arrived, and they
         // cannot have filled the memory.
         let mut unseen = executor.clone();
         unseen.seats.retain(|_, seat| !seat.started);
-        let lost = (ExitReason::AncestorOom, Class::Transient);
+        let lost = (ExitReason::AncestorOom, AttemptEndClass::Transient);
         self.lose_attempts(now, &unseen, lost, "its executor died of memory before it was seen to run", out);
-        let seats: Vec<(TaskAttemptId, Seat, AttemptRow)> = executor
+        let seats: Vec<(TaskAttemptId, SlotAssignment, AttemptRow)> = executor
             .seats
             .iter()
             .filter(|(_, seat)| seat.started)
@@ -104,7 +104,7 @@ impl Core {
             seats.iter().map(|(attempt, seat, row)| self.suspect(report, attempt, seat.task, row)).collect();
         let fates = blame(self.room_of(executor), &suspects);
         for ((_, seat, mut row), fate) in seats.into_iter().zip(fates) {
-            let guilty = matches!(fate, Fate::Own | Fate::Blamed);
+            let guilty = matches!(fate, AttemptFate::Own | AttemptFate::Blamed);
             row.ended = Some(report.ended.max(row.started));
             row.used = None;
             row.reason = Some(if guilty { report.reason } else { ExitReason::AncestorOom });
@@ -116,7 +116,7 @@ impl Core {
             }
             let failure = self.failure_of(seat.task, &row, report);
             row.dimension = guilty.then_some(failure.dimension);
-            self.end_attempt(now, seat.task, row, End::of(Class::Memory(failure), fate), out);
+            self.end_attempt(now, seat.task, row, ClassifiedEnd::of(AttemptEndClass::Memory(failure), fate), out);
         }
     }
 
@@ -131,7 +131,7 @@ impl Core {
     }
 
     /// The memory of an executor's limit that is available to tasks.
-    fn room_of(&self, executor: &Executor) -> Bytes {
+    fn room_of(&self, executor: &ExecutorEntry) -> Bytes {
         let memory = self.memory_of(executor);
         let reserve = self.set_of_purpose(executor.purpose).map_or(Bytes::ZERO, |s| s.reserve);
         memory.saturating_sub(reserve)
@@ -142,7 +142,7 @@ impl Core {
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
         let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
-        let peak = |(key, task): (TaskKey, &Task)| task.attempts.last().map_or_else(|| self.folded.peak(key), |row| row.peak);
+        let peak = |(key, task): (TaskKey, &TaskInstance)| task.attempts.last().map_or_else(|| self.folded.peak(key), |row| row.peak);
         let peaks: Vec<Bytes> = done.filter_map(peak).collect();
         let fitting = peaks.iter().filter(|p| **p <= size).count();
         !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
@@ -153,14 +153,14 @@ impl Core {
         // The container's evidence describes all its tasks. Only the reason comes from it; the
         // numbers are those of the task.
         let facts =
-            Facts { reason: report.reason, dimension: None, evidence: None, timeline: &[], profile: &row.profile, runtime };
+            AttemptEndFacts { reason: report.reason, dimension: None, evidence: None, timeline: &[], profile: &row.profile, runtime };
         match classify(&facts) {
-            Class::Memory(mut failure) => {
+            AttemptEndClass::Memory(mut failure) => {
                 let peak = row.peak.unwrap_or_else(|| row.profile.memory());
                 failure.off_heap = peak.saturating_sub(row.profile.heap);
                 failure
             }
-            Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander => {
+            AttemptEndClass::Success | AttemptEndClass::Plain | AttemptEndClass::Transient | AttemptEndClass::Taken | AttemptEndClass::Collateral | AttemptEndClass::Bystander => {
                 MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false }
             }
         }

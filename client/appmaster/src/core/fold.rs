@@ -15,7 +15,7 @@ use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::job::{FoldedTasks, TaskRow};
 
 use super::Core;
-use crate::taskset::{State, TaskKey};
+use crate::taskset::{LifecycleState, TaskKey};
 
 /// Number of tasks that always keep a row, counted in the order of the stages. The first task of
 /// each stage keeps its row as well.
@@ -23,12 +23,12 @@ const FIRST_ROWS: u32 = 10_000;
 
 /// Tasks without a row.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Folded {
+pub(super) struct FoldedRows {
     /// Peak memory by stage and task index.
     tasks: BTreeMap<usize, BTreeMap<u32, Option<Bytes>>>,
 }
 
-impl Folded {
+impl FoldedRows {
     /// True when the task has no row any more.
     pub(super) fn contains(&self, key: TaskKey) -> bool {
         self.tasks.get(&key.stage).is_some_and(|of_stage| of_stage.contains_key(&key.index))
@@ -46,7 +46,7 @@ impl Core {
     pub(super) fn fold(&mut self, key: TaskKey, row: &TaskRow) -> Option<TaskId> {
         let before: u32 = self.job.stages.iter().take(key.stage).fold(0, |sum, stage| sum.saturating_add(stage.count));
         let plain = row.rung == 1 && row.attempts.len() == 1 && row.attempts.iter().all(|a| a.grown.is_empty());
-        let task = self.tasks.get_mut(key).filter(|task| task.state == State::Done && plain)?;
+        let task = self.tasks.get_mut(key).filter(|task| task.state == LifecycleState::Done && plain)?;
         // The first task of each stage shows the initial size of its tasks.
         if key.index == 0 || before.saturating_add(key.index) < FIRST_ROWS {
             return None;

@@ -18,13 +18,13 @@
 use std::time::Duration;
 
 use headroom_types::{Bytes, ContainerId, Profile, Reason, Resource, TaskAttemptId};
-use headroom_wire::v1::job::HeldTask;
+use headroom_wire::v1::job::FrozenTaskView;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{Effect, LimitSet, Now, SizeRefusal};
-use crate::executors::{Executor, Held, Purpose, Resizing, Seat};
-use crate::policy::{Place, Size, grow};
+use crate::event::{MasterEffect, LimitSet, EventTimestamp, SizeRefusal};
+use crate::executors::{ExecutorEntry, TaskFreeze, Purpose, PendingResize, SlotAssignment};
+use crate::policy::{AttemptPlace, AttemptSize, grow};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -42,11 +42,11 @@ impl Core {
     /// Processes the message that a task is frozen near its limit.
     pub(super) fn on_pressure(
         &mut self,
-        now: Now,
+        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
         limit: Bytes,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<MasterEffect>,
     ) {
         let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| self.job.hold_of(stage));
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(attempt)).copied() else { return };
@@ -61,13 +61,13 @@ impl Core {
         };
         if let Some(seat) = self.seat_mut(container, attempt) {
             let (since, until) = (now.tick, now.tick.plus(hold));
-            seat.held.get_or_insert(Held { since, until, short: None, at: now.unix });
+            seat.held.get_or_insert(TaskFreeze { since, until, short: None, at: now.unix });
             self.fleet.growing.insert(container.clone());
         }
     }
 
     /// Processes the result of a limit change in an executor.
-    pub(super) fn on_limit_set(&mut self, now: Now, container: &ContainerId, set: &LimitSet, out: &mut Vec<Effect>) {
+    pub(super) fn on_limit_set(&mut self, now: EventTimestamp, container: &ContainerId, set: &LimitSet, out: &mut Vec<MasterEffect>) {
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(&set.attempt)).copied() else { return };
         if set.limit < seat.memory && set.error.is_some() {
             let (Some(runtime), Some(profile)) = (self.stage_of(seat.task).map(|s| s.runtime), self.open_profile(seat.task))
@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// Processes a refused change of a container's size, which may be final or temporary.
-    pub(super) fn on_resize_refused(&mut self, now: Now, container: &ContainerId, refusal: &SizeRefusal, out: &mut Vec<Effect>) {
+    pub(super) fn on_resize_refused(&mut self, now: EventTimestamp, container: &ContainerId, refusal: &SizeRefusal, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         let grows = executor.resource.as_ref().zip(executor.resizing).is_some_and(|(has, wanted)| has.memory < wanted.to);
         let Some(resizing) = executor.resizing.as_mut() else { return };
@@ -134,7 +134,7 @@ impl Core {
 
     /// Gives more memory to frozen tasks and requests the missing memory. Derived from the state
     /// after every event.
-    pub(super) fn grow_held(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn grow_held(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for container in self.fleet.growing.clone() {
             let missing = self.give_what_is_there(now, &container, out);
             let has = self.fleet.executors.get(&container).and_then(|e| e.resource.as_ref()).map(|r| r.memory);
@@ -145,7 +145,7 @@ impl Core {
     }
 
     /// Returns memory by which containers were enlarged and that their tasks do not need any more.
-    pub(super) fn shrink_back(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn shrink_back(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for container in self.fleet.growing.clone() {
             let Some(executor) = self.fleet.executors.get_mut(&container) else {
                 self.fleet.growing.remove(&container);
@@ -167,10 +167,10 @@ impl Core {
     }
 
     /// Grants growth from the memory at hand; returns the memory that is still missing.
-    fn give_what_is_there(&mut self, now: Now, container: &ContainerId, out: &mut Vec<Effect>) -> Bytes {
+    fn give_what_is_there(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) -> Bytes {
         let mut missing = Bytes::ZERO;
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
-        let mut held: Vec<(Held, TaskAttemptId)> =
+        let mut held: Vec<(TaskFreeze, TaskAttemptId)> =
             seats.into_iter().filter_map(|(attempt, seat)| Some((seat.held?, attempt))).collect();
         held.sort_by_key(|(held, _)| held.since);
         for (held, attempt) in held {
@@ -186,7 +186,7 @@ impl Core {
                     continue;
                 }
             };
-            let spare = self.fleet.executors.get(container).map(Executor::spare).unwrap_or_default();
+            let spare = self.fleet.executors.get(container).map(ExecutorEntry::spare).unwrap_or_default();
             if more(&seat, &profile) > spare.saturating_sub(missing) {
                 missing = missing.saturating_add(more(&seat, &profile));
                 continue;
@@ -196,12 +196,12 @@ impl Core {
             self.tell_grown(now, &attempt, seat.memory, limit);
             out.push(send(container, ToExecutor::Resize { attempt, limit }));
         }
-        let spare = self.fleet.executors.get(container).map(Executor::spare).unwrap_or_default();
+        let spare = self.fleet.executors.get(container).map(ExecutorEntry::spare).unwrap_or_default();
         missing.saturating_sub(spare)
     }
 
     /// Ends the freeze of a task that its executor no longer keeps frozen.
-    pub(super) fn hold_is_over(&mut self, now: Now, container: &ContainerId, attempt: &TaskAttemptId, held: Held) {
+    pub(super) fn hold_is_over(&mut self, now: EventTimestamp, container: &ContainerId, attempt: &TaskAttemptId, held: TaskFreeze) {
         let Some(seat) = self.seat_mut(container, attempt) else { return };
         let (task, memory) = (seat.task, seat.memory);
         seat.held = None;
@@ -213,14 +213,14 @@ impl Core {
     }
 
     /// Reports, once for each frozen task of a container, that there is no free memory for it.
-    fn tell_short(&mut self, now: Now, container: &ContainerId, why: &str) {
+    fn tell_short(&mut self, now: EventTimestamp, container: &ContainerId, why: &str) {
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
         for (attempt, seat) in seats {
             let Some(held) = seat.held.filter(|held| held.short.is_none()) else { continue };
             let Some((seat, Ok(profile))) = self.wish(now, container, &attempt) else { continue };
             let short = more(&seat, &profile);
             if let Some(seat) = self.seat_mut(container, &attempt) {
-                seat.held = Some(Held { short: Some(short), ..held });
+                seat.held = Some(TaskFreeze { short: Some(short), ..held });
             }
             let message = format!("{attempt} is held for {short} more: {why}");
             self.view.tell(now, Reason::GrowthWaits, attempt.to_string(), message);
@@ -229,15 +229,15 @@ impl Core {
     }
 
     /// The displayed state of the freeze of a task's running attempt.
-    pub(super) fn held_task(&self, key: TaskKey) -> Option<HeldTask> {
+    pub(super) fn held_task(&self, key: TaskKey) -> Option<FrozenTaskView> {
         let row = self.tasks.get(key)?.open_attempt()?;
         let held = self.fleet.executors.get(&row.container)?.seats.get(&row.attempt)?.held?;
-        Some(HeldTask { since: held.at, more: held.short? })
+        Some(FrozenTaskView { since: held.at, more: held.short? })
     }
 
     /// Requests another size of a container, periodically until there is an answer. A container of
     /// unknown size is left unchanged.
-    fn ask_for_size(&mut self, now: Now, container: &ContainerId, wanted: Bytes, out: &mut Vec<Effect>) {
+    fn ask_for_size(&mut self, now: EventTimestamp, container: &ContainerId, wanted: Bytes, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         let Some(has) = executor.resource.clone().filter(|_| executor.stays()) else {
             executor.resizing = None;
@@ -248,21 +248,21 @@ impl Core {
             Some(resizing) if resizing.to == wanted => resizing.tries,
             Some(_) | None => 0,
         };
-        executor.resizing = Some(Resizing { to: wanted, again_at: now.tick.plus(ASK_AGAIN), tries });
-        out.push(Effect::Resize { container: container.clone(), resource: Resource { memory: wanted, ..has } });
+        executor.resizing = Some(PendingResize { to: wanted, again_at: now.tick.plus(ASK_AGAIN), tries });
+        out.push(MasterEffect::Resize { container: container.clone(), resource: Resource { memory: wanted, ..has } });
     }
 
     /// The profile that the policy proposes for a frozen task, or the reason for no growth.
     pub(super) fn wish(
         &self,
-        now: Now,
+        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
-    ) -> Option<(Seat, Result<Profile, String>)> {
+    ) -> Option<(SlotAssignment, Result<Profile, String>)> {
         let seat = *self.fleet.executors.get(container)?.seats.get(attempt)?;
         let (stage, set) = (self.stage_of(seat.task)?, self.set_of(seat.task)?);
         let row = self.tasks.get(seat.task)?.open_attempt().filter(|row| row.attempt == *attempt)?;
-        let pressed = grow::Pressed {
+        let pressed = grow::GrowthInput {
             mode: self.job.mode,
             profile: &row.profile,
             runtime: stage.runtime,
@@ -274,17 +274,17 @@ impl Core {
         Some((seat, bound.map_or_else(|| grow::next(&pressed), Err)))
     }
 
-    fn given(&mut self, now: Now, task: TaskKey, attempt: &TaskAttemptId, profile: Profile, out: &mut Vec<Effect>) {
+    fn given(&mut self, now: EventTimestamp, task: TaskKey, attempt: &TaskAttemptId, profile: Profile, out: &mut Vec<MasterEffect>) {
         self.record(now, Record::Grown { task, attempt: attempt.clone(), profile, at: now.unix }, out);
     }
 
     pub(super) fn let_go(
         &mut self,
-        now: Now,
+        now: EventTimestamp,
         container: &ContainerId,
         attempt: &TaskAttemptId,
         why: &str,
-        out: &mut Vec<Effect>,
+        out: &mut Vec<MasterEffect>,
     ) {
         let Some(seat) = self.seat_mut(container, attempt) else { return };
         let memory = seat.memory;
@@ -293,7 +293,7 @@ impl Core {
         self.tell_not_grown(now, attempt, memory, why);
     }
 
-    fn seat_mut(&mut self, container: &ContainerId, attempt: &TaskAttemptId) -> Option<&mut Seat> {
+    fn seat_mut(&mut self, container: &ContainerId, attempt: &TaskAttemptId) -> Option<&mut SlotAssignment> {
         self.fleet.executors.get_mut(container)?.seats.get_mut(attempt)
     }
 
@@ -303,19 +303,19 @@ impl Core {
 
     /// The size that an ended attempt passes on to the next one. A task that grew in shared slots
     /// needs more slots, or its own container.
-    pub(super) fn size_after(&self, key: TaskKey) -> Option<Size> {
+    pub(super) fn size_after(&self, key: TaskKey) -> Option<AttemptSize> {
         let (task, set) = (self.tasks.get(key)?, self.set_of(key)?);
         let size = task.size.clone();
         let grew = task.attempts.last().is_some_and(|row| !row.grown.is_empty());
-        if !grew || size.place == Place::Own {
+        if !grew || size.place == AttemptPlace::Own {
             return Some(size);
         }
         let slots = set.slots_for(size.memory()).max(size.slots);
-        Some(if slots <= set.slots { Size { slots, ..size } } else { Size { slots: 1, place: Place::Own, ..size } })
+        Some(if slots <= set.slots { AttemptSize { slots, ..size } } else { AttemptSize { slots: 1, place: AttemptPlace::Own, ..size } })
     }
 
     /// Current memory of a container; the requested memory if the current one is unknown.
-    pub(super) fn memory_of(&self, executor: &Executor) -> Bytes {
+    pub(super) fn memory_of(&self, executor: &ExecutorEntry) -> Bytes {
         executor.resource.as_ref().map_or_else(|| self.container_memory(executor.purpose), |r| r.memory)
     }
 
@@ -329,6 +329,6 @@ impl Core {
     }
 }
 
-fn more(seat: &Seat, profile: &Profile) -> Bytes {
+fn more(seat: &SlotAssignment, profile: &Profile) -> Bytes {
     profile.memory().saturating_sub(seat.memory)
 }

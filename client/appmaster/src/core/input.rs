@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use headroom_config::{InputHosts, InputLocality, Memory, StageSpec};
+use headroom_config::{InputHosts, InputLocality, MemoryQuantities, StageSpec};
 use headroom_types::{Bytes, Charge, Dimension, NodeId};
-use headroom_wire::v1::am::{Placement, Relax};
+use headroom_wire::v1::am::{Placement, RelaxationPolicy};
 use headroom_wire::v1::job::{AttemptInput, AttemptRow, InputGap, Locality};
 
 use super::Core;
 use crate::executors::Purpose;
 use crate::spec;
-use crate::taskset::{Task, TaskKey};
+use crate::taskset::{TaskInstance, TaskKey};
 
 /// Timeout for a container on a node that holds its task's input. Milliseconds.
 const WAIT_FOR_LOCAL_MS: u64 = 3000;
@@ -176,7 +176,7 @@ impl Core {
     pub(super) fn charge_first(&mut self, stage: usize) {
         for key in self.tasks.keys_of(stage).collect::<Vec<_>>() {
             let charge = self.first_charge(key);
-            let waits = |task: &Task| task.sized && task.attempts.is_empty() && !task.escalated && !task.is_final();
+            let waits = |task: &TaskInstance| task.sized && task.attempts.is_empty() && !task.escalated && !task.is_final();
             let (Some(spec), true) = (self.job.stages.get(stage), self.tasks.get(key).is_some_and(waits)) else { continue };
             let size = spec::first_size_with(&self.job, spec, charge);
             let Some(task) = self.tasks.get_mut(key).filter(|task| task.size != size) else { continue };
@@ -207,13 +207,13 @@ impl Core {
         if nodes.is_empty() {
             return Placement::default();
         }
-        let relax = Relax::After { ms: WAIT_FOR_LOCAL_MS };
+        let relax = RelaxationPolicy::After { ms: WAIT_FOR_LOCAL_MS };
         Placement { prefer_nodes: nodes.into_iter().collect(), relax, ..Placement::default() }
     }
 }
 
 fn is_managed(stage: &StageSpec) -> bool {
-    stage.runtime.memory() == Memory::HeapAndOverhead
+    stage.runtime.memory() == MemoryQuantities::HeapAndOverhead
 }
 
 /// True when the input came over the network.

@@ -14,24 +14,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use headroom_config::{GibHours, Input, JobSpec, Memory, Sizes, StageSpec};
+use headroom_config::{GibHours, InputSizes, JobSpec, MemoryQuantities, SizingMode, StageSpec};
 use headroom_types::{Bytes, TaskId};
-use headroom_wire::v1::families::{Family, Kind};
-use headroom_wire::v1::job::{AttemptRow, Shadow, ShadowOutcome};
+use headroom_wire::v1::families::{JobHistory, TaskKindHistory};
+use headroom_wire::v1::job::{AttemptRow, ShadowSize, ShadowOutcome};
 
 use super::Core;
 use super::input::Inputs;
-use super::rungs::Told;
+use super::rungs::ReportedSizes;
 use super::treat::says_nothing_of_size;
-use crate::event::{Effect, Now};
+use crate::event::{MasterEffect, EventTimestamp};
 use crate::ledger;
-use crate::policy::learn::After;
+use crate::policy::learn::SizeAfterKill;
 use crate::policy::seats::seated;
-use crate::policy::sizing::{Ask, Need, Sizer};
-use crate::policy::{Account, Next, Place, Size};
+use crate::policy::sizing::{TaskSizeQuery, MeasuredNeed, Sizer};
+use crate::policy::{ChargeAccount, TaskDecision, AttemptPlace, AttemptSize};
 use crate::record::{KnownStage, Record};
 use crate::spec;
-use crate::taskset::{State, TaskKey};
+use crate::taskset::{LifecycleState, TaskKey};
 
 /// Each task is sized when its turn comes. All waiting tasks are sized again after every end while
 /// they are few, else after a fraction of the others.
@@ -46,7 +46,7 @@ const KILL: u32 = 8;
 /// The learned data of a job, and the tasks that wait for a size.
 #[derive(Clone, Debug)]
 pub(super) struct Learning {
-    how: Sizes,
+    how: SizingMode,
     sizer: Sizer,
     /// For each stage, the index of the first stage of the same kind.
     kind_of: Vec<usize>,
@@ -64,15 +64,15 @@ pub(super) struct Learning {
     /// The usage history of earlier jobs has been included.
     informed: bool,
     /// Learned sizes that were reported as events.
-    pub(super) told: Told,
+    pub(super) told: ReportedSizes,
 }
 
 impl Learning {
     pub(super) fn new(job: &JobSpec) -> Learning {
         let first = |stage: &StageSpec| job.stages.iter().position(|other| other.kind() == stage.kind()).unwrap_or(0);
         let told = |stage: &StageSpec| match &stage.input {
-            Some(Input::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
-            Some(Input::File(_)) | None => Vec::new(),
+            Some(InputSizes::Told(sizes)) => sizes.iter().copied().map(Some).collect(),
+            Some(InputSizes::File(_)) | None => Vec::new(),
         };
         let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
         Learning {
@@ -85,7 +85,7 @@ impl Learning {
             news: BTreeMap::new(),
             line: BTreeSet::new(),
             informed: false,
-            told: Told::default(),
+            told: ReportedSizes::default(),
         }
     }
     /// Lets the sizer expect kills: these tasks run where no limit can be raised, so that a limit
@@ -94,7 +94,7 @@ impl Learning {
         self.sizer.expect_kills();
     }
     fn acts(&self) -> bool {
-        self.how == Sizes::Learned
+        self.how == SizingMode::Learned
     }
     pub(super) fn in_line(&self, key: TaskKey) -> bool {
         self.line.contains(&key)
@@ -133,17 +133,17 @@ impl Learning {
     pub(super) fn inputs(&self) -> &Inputs {
         &self.inputs
     }
-    fn ask<'a>(stage: &'a StageSpec, inputs: &Inputs, key: TaskKey) -> Ask<'a> {
+    fn ask<'a>(stage: &'a StageSpec, inputs: &Inputs, key: TaskKey) -> TaskSizeQuery<'a> {
         let input = inputs.expected(key);
         let task = (u64::try_from(key.stage).unwrap_or_default() << 32) | u64::from(key.index);
-        Ask { kind: stage.kind().as_str(), memory: stage.runtime.memory(), input, stated: &stage.profile, task }
+        TaskSizeQuery { kind: stage.kind().as_str(), memory: stage.runtime.memory(), input, stated: &stage.profile, task }
     }
 }
 
 impl Core {
     /// The size that each task would start with now, whether it has started or not; for tests and
     /// comparisons.
-    pub fn first_sizes(&mut self) -> Vec<(TaskId, Size, String)> {
+    pub fn first_sizes(&mut self) -> Vec<(TaskId, AttemptSize, String)> {
         let keys: Vec<TaskKey> = self.tasks.iter().map(|(key, _)| key).collect();
         let one = |key: TaskKey| {
             let (size, why) = self.learned_size(key)?;
@@ -158,7 +158,7 @@ impl Core {
     }
 
     /// Processes the measured inputs of a stage.
-    pub(super) fn on_inputs(&mut self, now: Now, stage: usize, sizes: Vec<Option<Bytes>>, out: &mut Vec<Effect>) {
+    pub(super) fn on_inputs(&mut self, now: EventTimestamp, stage: usize, sizes: Vec<Option<Bytes>>, out: &mut Vec<MasterEffect>) {
         if self.learning.measuring.remove(&stage) {
             self.record(now, Record::Inputs { stage, sizes }, out);
         }
@@ -166,7 +166,7 @@ impl Core {
 
     pub(super) fn apply_inputs(&mut self, stage: usize, sizes: &[Option<Bytes>]) {
         self.learning.inputs.measured(stage, sizes);
-        if self.learning.how == Sizes::Stated {
+        if self.learning.how == SizingMode::Stated {
             self.charge_first(stage);
         } else {
             self.learning.learned(stage, u32::MAX);
@@ -177,13 +177,13 @@ impl Core {
     /// history contains peaks only. A peak does not separate the heap of a managed runtime, and
     /// does not name the measured input that it belonged to. Stages of these two kinds start
     /// without history.
-    pub(super) fn on_known(&mut self, now: Now, family: &Family, out: &mut Vec<Effect>) {
-        if self.learning.how == Sizes::Stated || self.learning.informed || self.outcome().is_some() {
+    pub(super) fn on_known(&mut self, now: EventTimestamp, family: &JobHistory, out: &mut Vec<MasterEffect>) {
+        if self.learning.how == SizingMode::Stated || self.learning.informed || self.outcome().is_some() {
             return;
         }
-        let peaks = |kind: &Kind| kind.tasks.iter().map(|need| (need.peak, need.runtime_ms)).collect();
+        let peaks = |kind: &TaskKindHistory| kind.tasks.iter().map(|need| (need.peak, need.runtime_ms)).collect();
         let told = |(stage, spec): (usize, &StageSpec)| {
-            let plain = spec.input.is_none() && spec.runtime.memory() == Memory::One;
+            let plain = spec.input.is_none() && spec.runtime.memory() == MemoryQuantities::One;
             let kind = family.kinds.iter().find(|kind| kind.name == spec.name.as_str()).filter(|_| plain)?;
             Some(KnownStage { stage, tasks: peaks(kind) })
         };
@@ -200,40 +200,40 @@ impl Core {
             let Some(spec) = self.job.stages.get(known.stage) else { continue };
             for (n, (peak, runtime_ms)) in (0..).zip(&known.tasks) {
                 // Task numbers that no task of this job has.
-                let ask = Ask {
+                let ask = TaskSizeQuery {
                     kind: spec.kind().as_str(),
                     memory: spec.runtime.memory(),
                     input: None,
                     stated: &spec.profile,
                     task: u64::MAX - n,
                 };
-                learning.sizer.ended(&ask, &Need { heap: None, rest: *peak }, seconds(*runtime_ms));
+                learning.sizer.ended(&ask, &MeasuredNeed { heap: None, rest: *peak }, seconds(*runtime_ms));
             }
             learning.learned(known.stage, u32::MAX);
         }
     }
 
     /// Learns from an attempt that has ended.
-    pub(super) fn learn(&mut self, key: TaskKey, row: &AttemptRow, account: Account, need: Option<Need>, next: &Next) {
+    pub(super) fn learn(&mut self, key: TaskKey, row: &AttemptRow, account: ChargeAccount, need: Option<MeasuredNeed>, next: &TaskDecision) {
         let Some(stage) = self.job.stages.get(key.stage) else { return };
         let learning = &mut self.learning;
-        if learning.how == Sizes::Stated {
+        if learning.how == SizingMode::Stated {
             return;
         }
         let mut ask = Learning::ask(stage, &learning.inputs, key);
         let mut told = 1;
         match account {
-            Account::Success => {
+            ChargeAccount::Success => {
                 ask.input = learning.inputs.actual(key, row);
                 learning.inputs.ended(key, row);
                 // Older journals contain only the peak, which is the complete need of a runtime
                 // with one quantity of memory.
-                let whole = |rest| Need { heap: None, rest };
+                let whole = |rest| MeasuredNeed { heap: None, rest };
                 if let Some(need) = need.or_else(|| row.peak.map(whole)) {
                     learning.sizer.ended(&ask, &need, runtime_s(row));
                 }
             }
-            Account::Memory => {
+            ChargeAccount::Memory => {
                 if says_nothing_of_size(row.treatment) {
                     return;
                 }
@@ -242,11 +242,11 @@ impl Core {
                 }
                 told = KILL;
             }
-            Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => {
+            ChargeAccount::Spike | ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => {
                 return;
             }
         }
-        if matches!(next, Next::GiveUp { .. }) {
+        if matches!(next, TaskDecision::GiveUp { .. }) {
             learning.sizer.dropped(&ask);
         }
         if learning.acts() {
@@ -255,16 +255,16 @@ impl Core {
     }
 
     /// Learned data for the next size of a task that was killed for memory.
-    pub(super) fn known_after(&mut self, key: TaskKey, row: &AttemptRow, failures: u32) -> After {
-        let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else { return After::Unknown };
+    pub(super) fn known_after(&mut self, key: TaskKey, row: &AttemptRow, failures: u32) -> SizeAfterKill {
+        let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else { return SizeAfterKill::Unknown };
         if !self.learning.acts() {
-            return After::Unknown;
+            return SizeAfterKill::Unknown;
         }
         // Heap and overhead are learned separately. The first kill of one dimension therefore has
         // the same meaning whatever happened in the other.
         let failures = match stage.runtime.memory() {
-            Memory::One => failures,
-            Memory::HeapAndOverhead => {
+            MemoryQuantities::One => failures,
+            MemoryQuantities::HeapAndOverhead => {
                 let rows = self.tasks.get(key).map_or(&[][..], |task| &task.attempts);
                 let alike = rows.iter().filter(|a| a.attempt != row.attempt && a.dimension == Some(dimension)).count();
                 u32::try_from(alike).unwrap_or(u32::MAX).saturating_add(1)
@@ -275,18 +275,18 @@ impl Core {
     }
 
     /// Requests measurements of inputs, and sizes the waiting tasks again after enough was learned.
-    pub(super) fn size_waiting(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn size_waiting(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for (stage, spec) in self.job.stages.iter().enumerate() {
             let begun = self.tasks.stages().get(stage).is_some_and(|s| s.begun);
             if begun
                 && self.learning.inputs.are_unknown(stage)
-                && matches!(spec.input, Some(Input::File(_)))
+                && matches!(spec.input, Some(InputSizes::File(_)))
                 && self.learning.measuring.insert(stage)
             {
-                out.push(Effect::Measure { stage });
+                out.push(MasterEffect::Measure { stage });
             }
         }
-        if self.learning.how == Sizes::Stated {
+        if self.learning.how == SizingMode::Stated {
             return;
         }
         for kind in self.learning.news.keys().copied().collect::<Vec<_>>() {
@@ -323,7 +323,7 @@ impl Core {
 
     /// True for a waiting task whose size is not recorded yet.
     pub(super) fn is_open(&self, key: TaskKey) -> bool {
-        let waits = |task: &&crate::taskset::Task| !task.sized && matches!(task.state, State::Pending { .. });
+        let waits = |task: &&crate::taskset::TaskInstance| !task.sized && matches!(task.state, LifecycleState::Pending { .. });
         self.tasks.get(key).as_ref().is_some_and(waits)
     }
 
@@ -336,7 +336,7 @@ impl Core {
     }
 
     /// The size that a task would start with, and the reason.
-    pub(super) fn learned_size(&mut self, key: TaskKey) -> Option<(Size, String)> {
+    pub(super) fn learned_size(&mut self, key: TaskKey) -> Option<(AttemptSize, String)> {
         let (stage, set) = (self.job.stages.get(key.stage)?, self.job.executors.get(*self.set_of.get(key.stage)?)?);
         let cap = self.cap(set);
         let ask = Learning::ask(stage, &self.learning.inputs, key);
@@ -353,7 +353,7 @@ impl Core {
 
     /// Requests own containers for the tasks in the line, as many at once as the memory of their
     /// executor set allows.
-    pub(super) fn admit(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn admit(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let mut after = None;
         while let Some(key) = self.next_in_line(after) {
             after = Some(key);
@@ -362,7 +362,7 @@ impl Core {
                 continue;
             }
             self.size_now(key);
-            let Some(task) = self.tasks.get(key).filter(|task| task.size.place == Place::Own) else { continue };
+            let Some(task) = self.tasks.get(key).filter(|task| task.size.place == AttemptPlace::Own) else { continue };
             let (size, why) = (task.size.clone(), task.why.clone());
             self.record(now, Record::Moved { task: key, size, why }, out);
         }
@@ -387,12 +387,12 @@ impl Core {
     }
 
     /// The size that a learner in shadow mode would have given to the first attempt of a task.
-    pub(super) fn shadow(&mut self, key: TaskKey) -> Option<Shadow> {
-        if self.learning.how != Sizes::Shadow || self.tasks.get(key).is_none_or(|task| !task.attempts.is_empty()) {
+    pub(super) fn shadow(&mut self, key: TaskKey) -> Option<ShadowSize> {
+        if self.learning.how != SizingMode::Shadow || self.tasks.get(key).is_none_or(|task| !task.attempts.is_empty()) {
             return None;
         }
         let (size, why) = self.learned_size(key)?;
-        Some(Shadow { profile: size.profile, why, outcome: None })
+        Some(ShadowSize { profile: size.profile, why, outcome: None })
     }
 
     /// The reason why no task of the job gets more memory, once memory failures have spent the
@@ -422,14 +422,14 @@ impl Core {
 const LEAST_ESCALATED: u32 = 5;
 
 /// Sets the outcome that the attempt would have had with the size of its shadow.
-pub(super) fn judge(row: &mut AttemptRow, account: Account, need: Option<Need>) {
+pub(super) fn judge(row: &mut AttemptRow, account: ChargeAccount, need: Option<MeasuredNeed>) {
     let given = row.profile.memory();
     let Some(shadow) = &mut row.shadow else { return };
     let larger = shadow.profile.memory() > given;
     shadow.outcome = match account {
-        Account::Success => need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed }),
-        Account::Memory => Some(if larger { ShadowOutcome::Perhaps } else { ShadowOutcome::Killed }),
-        Account::Spike | Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => None,
+        ChargeAccount::Success => need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed }),
+        ChargeAccount::Memory => Some(if larger { ShadowOutcome::Perhaps } else { ShadowOutcome::Killed }),
+        ChargeAccount::Spike | ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => None,
     };
 }
 

@@ -9,7 +9,7 @@ use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, Reason};
 
 use super::Core;
-use crate::event::Now;
+use crate::event::EventTimestamp;
 use crate::executors::Purpose;
 use crate::taskset::TaskKey;
 
@@ -22,8 +22,8 @@ impl Core {
     }
 
     /// Retires executors whose next task would not have enough memory.
-    pub(super) fn retire_filled(&mut self, now: Now) {
-        let filled = |(container, e): (&ContainerId, &crate::executors::Executor)| {
+    pub(super) fn retire_filled(&mut self, now: EventTimestamp) {
+        let filled = |(container, e): (&ContainerId, &crate::executors::ExecutorEntry)| {
             let Purpose::Set(set) = e.purpose else { return None };
             if e.left.memory.is_zero() || !e.stays() || e.warning.is_some() {
                 return None; // the most frequent case

@@ -9,13 +9,13 @@
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason, Tick, UnixMillis};
 
 use super::Core;
-use crate::event::{Effect, Now};
+use crate::event::{MasterEffect, EventTimestamp};
 use crate::executors::Warning;
-use crate::policy::classify::Class;
+use crate::policy::classify::AttemptEndClass;
 
 impl Core {
     /// Processes the warning that a container will be preempted.
-    pub(super) fn on_preempt_soon(&mut self, now: Now, container: &ContainerId, at: UnixMillis, why: &str) {
+    pub(super) fn on_preempt_soon(&mut self, now: EventTimestamp, container: &ContainerId, at: UnixMillis, why: &str) {
         let until = now.tick.plus(at.since(now.unix));
         if self.warn(container, Some(until)) {
             let object = container.to_string();
@@ -26,7 +26,7 @@ impl Core {
     }
 
     /// Processes the warning that a node must be empty by this time.
-    pub(super) fn on_node_draining(&mut self, now: Now, node: &NodeId, until: Option<UnixMillis>) {
+    pub(super) fn on_node_draining(&mut self, now: EventTimestamp, node: &NodeId, until: Option<UnixMillis>) {
         let there: Vec<ContainerId> =
             self.fleet.executors.iter().filter(|(_, e)| e.node == *node).map(|(id, _)| id.clone()).collect();
         let moment = until.map(|at| now.tick.plus(at.since(now.unix)));
@@ -40,15 +40,15 @@ impl Core {
     }
 
     /// The class of a task's end under such a warning, or by the announced preemption.
-    pub(super) fn class_of_loss(&self, container: &ContainerId, reason: ExitReason, class: Class) -> Class {
+    pub(super) fn class_of_loss(&self, container: &ContainerId, reason: ExitReason, class: AttemptEndClass) -> AttemptEndClass {
         let warned = self.fleet.executors.get(container).is_some_and(|e| e.warning.is_some());
         let by_platform = matches!(reason, ExitReason::Stopped | ExitReason::NodeLost);
         let taken = reason == ExitReason::Preempted || (warned && by_platform);
-        if taken && class == Class::Transient { Class::Taken } else { class }
+        if taken && class == AttemptEndClass::Transient { AttemptEndClass::Taken } else { class }
     }
 
     /// Ends warned executors without tasks at once, and removes warnings that did not come true.
-    pub(super) fn heed_warnings(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn heed_warnings(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let mut idle: Vec<ContainerId> = Vec::new();
         for (id, executor) in &mut self.fleet.executors {
             match executor.warning {

@@ -6,54 +6,54 @@
 //! attempt has ended, across restarts of this master.
 
 use headroom_config::Idempotent;
-use headroom_types::{Bytes, ContainerId, ExitReason, TaskOrder, TaskWish};
+use headroom_types::{Bytes, ContainerId, ExitReason, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{Effect, Now};
+use crate::event::{MasterEffect, EventTimestamp};
 use crate::policy::seats::seated;
-use crate::policy::{Account, Cause, Elsewhere, Next, Size, ladder};
+use crate::policy::{ChargeAccount, GiveUpCause, AvoidScope, TaskDecision, AttemptSize, ladder};
 use crate::record::Record;
-use crate::taskset::{State, TaskKey};
+use crate::taskset::{LifecycleState, TaskKey};
 
 impl Core {
-    pub(super) fn on_order(&mut self, now: Now, order: &TaskOrder, out: &mut Vec<Effect>) {
+    pub(super) fn on_order(&mut self, now: EventTimestamp, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
         let Some(key) = self.tasks.find(&self.job, &order.task) else { return };
         let Some(state) = self.tasks.get(key).map(|task| task.state.clone()) else { return };
         match (order.wish, state) {
-            (_, State::Done | State::Failed) => {}
-            (TaskWish::Cancel, State::Blocked | State::Pending { .. }) => self.give_up_on_request(now, key, order, out),
-            (TaskWish::Cancel, State::Running { .. }) => self.cancel_running(now, key, order, out),
-            (TaskWish::Retry { attempt }, State::Running { .. }) => self.retry(key, attempt, out),
+            (_, LifecycleState::Done | LifecycleState::Failed) => {}
+            (TaskOrderAction::Cancel, LifecycleState::Blocked | LifecycleState::Pending { .. }) => self.give_up_on_request(now, key, order, out),
+            (TaskOrderAction::Cancel, LifecycleState::Running { .. }) => self.cancel_running(now, key, order, out),
+            (TaskOrderAction::Retry { attempt }, LifecycleState::Running { .. }) => self.retry(key, attempt, out),
             // The task runs again in any case.
-            (TaskWish::Retry { .. }, State::Blocked | State::Pending { .. }) => {}
-            (TaskWish::Resize { memory }, State::Blocked | State::Pending { .. }) => {
+            (TaskOrderAction::Retry { .. }, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {}
+            (TaskOrderAction::Resize { memory }, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {
                 self.resize_on_request(now, key, memory, order, out)
             }
             // A running attempt keeps its size; the API rejects such an order unless the attempt
             // started after the check.
-            (TaskWish::Resize { .. }, State::Running { .. }) => {}
-            (TaskWish::Rank { priority }, State::Blocked | State::Pending { .. } | State::Running { .. }) => {
+            (TaskOrderAction::Resize { .. }, LifecycleState::Running { .. }) => {}
+            (TaskOrderAction::Rank { priority }, LifecycleState::Blocked | LifecycleState::Pending { .. } | LifecycleState::Running { .. }) => {
                 self.rank(now, key, priority, order, out)
             }
         }
     }
 
-    fn rank(&mut self, now: Now, key: TaskKey, priority: i32, order: &TaskOrder, out: &mut Vec<Effect>) {
+    fn rank(&mut self, now: EventTimestamp, key: TaskKey, priority: i32, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
         if self.tasks.get(key).is_some_and(|task| task.priority != priority) {
             self.record(now, Record::Ranked { task: key, priority }, out);
             self.tell_moved(now, key, &order.sentence());
         }
     }
 
-    fn give_up_on_request(&mut self, now: Now, key: TaskKey, order: &TaskOrder, out: &mut Vec<Effect>) {
+    fn give_up_on_request(&mut self, now: EventTimestamp, key: TaskKey, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
         let message = format!("{} {}", order.task, order.sentence());
-        self.record(now, Record::GivenUp { task: key, cause: Cause::Cancelled, message: message.clone() }, out);
-        self.tell_given_up(now, key, Cause::Cancelled, &message);
+        self.record(now, Record::GivenUp { task: key, cause: GiveUpCause::Cancelled, message: message.clone() }, out);
+        self.tell_given_up(now, key, GiveUpCause::Cancelled, &message);
     }
 
-    fn cancel_running(&mut self, now: Now, key: TaskKey, order: &TaskOrder, out: &mut Vec<Effect>) {
+    fn cancel_running(&mut self, now: EventTimestamp, key: TaskKey, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
         if self.tasks.get(key).is_some_and(|task| task.cancelled.is_none()) {
             let message = format!("{} {}", order.task, order.sentence());
             self.record(now, Record::Cancelled { task: key, message }, out);
@@ -62,7 +62,7 @@ impl Core {
     }
 
     /// Ends the running attempt on request; the next one is not charged.
-    fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<Effect>) {
+    fn retry(&mut self, key: TaskKey, number: u32, out: &mut Vec<MasterEffect>) {
         if self.stage_of(key).is_some_and(|stage| stage.idempotent == Idempotent::No) {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.note = "not tried again on request: it must not run twice (idempotent = \"no\")".to_owned();
@@ -79,15 +79,15 @@ impl Core {
     }
 
     /// Stops the running attempt; the decision on the task follows its end.
-    pub(super) fn stop_attempt(&self, key: TaskKey, out: &mut Vec<Effect>) {
+    pub(super) fn stop_attempt(&self, key: TaskKey, out: &mut Vec<MasterEffect>) {
         let Some(row) = self.tasks.get(key).and_then(|task| task.open_attempt()) else { return };
         out.push(send(&row.container, ToExecutor::Stop { attempt: row.attempt.clone() }));
     }
 
-    fn resize_on_request(&mut self, now: Now, key: TaskKey, memory: Bytes, order: &TaskOrder, out: &mut Vec<Effect>) {
+    fn resize_on_request(&mut self, now: EventTimestamp, key: TaskKey, memory: Bytes, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
         let wanted = ladder::in_proportion(&task.size.profile, memory);
-        let size = Size { rung: task.size.rung, ..seated(stage, set, (&wanted, false), self.cap(set)) };
+        let size = AttemptSize { rung: task.size.rung, ..seated(stage, set, (&wanted, false), self.cap(set)) };
         if size == task.size {
             return;
         }
@@ -98,10 +98,10 @@ impl Core {
 
     /// The decision on a task whose attempt ended by an order. A task that succeeded nevertheless
     /// is done.
-    pub(super) fn as_ordered(&self, key: TaskKey, row: &AttemptRow, (account, next): (Account, Next)) -> (Account, Next) {
-        let Some(task) = self.tasks.get(key).filter(|_| next != Next::Done) else { return (account, next) };
+    pub(super) fn as_ordered(&self, key: TaskKey, row: &AttemptRow, (account, next): (ChargeAccount, TaskDecision)) -> (ChargeAccount, TaskDecision) {
+        let Some(task) = self.tasks.get(key).filter(|_| next != TaskDecision::Done) else { return (account, next) };
         if let Some(message) = &task.cancelled {
-            return (account, Next::GiveUp { cause: Cause::Cancelled, message: message.clone() });
+            return (account, TaskDecision::GiveUp { cause: GiveUpCause::Cancelled, message: message.clone() });
         }
         if let Some(gave_way) = self.after_giving_way(key, row) {
             return gave_way;
@@ -111,12 +111,12 @@ impl Core {
             return (account, next);
         }
         let why = "tried again on request, not charged".to_owned();
-        (Account::Taken, Next::Again { size: task.size.clone(), wait_ms: 0, elsewhere: Elsewhere::No, why })
+        (ChargeAccount::Taken, TaskDecision::Again { size: task.size.clone(), wait_ms: 0, elsewhere: AvoidScope::No, why })
     }
 
     /// Repeats the stop messages of cancelled tasks after an executor reconnects: they may have
     /// been lost with the connection.
-    pub(super) fn stop_cancelled(&self, container: &ContainerId, out: &mut Vec<Effect>) {
+    pub(super) fn stop_cancelled(&self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get(container) else { return };
         let cancelled = |key: &TaskKey| self.tasks.get(*key).is_some_and(|task| task.cancelled.is_some());
         executor.seats.values().map(|seat| seat.task).filter(cancelled).for_each(|key| self.stop_attempt(key, out));

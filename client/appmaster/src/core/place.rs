@@ -8,26 +8,26 @@ use headroom_wire::v1::job::{AttemptRow, Locality};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{Effect, Now};
-use crate::executors::{Executor, Purpose, Request};
-use crate::policy::{Place, Size};
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::executors::{ExecutorEntry, Purpose, ExecutorRequest};
+use crate::policy::{AttemptPlace, AttemptSize};
 use crate::record::Record;
-use crate::spec::{self, Attempt};
-use crate::taskset::{Queue, State, Task, TaskKey};
+use crate::spec::{self, StartParameters};
+use crate::taskset::{TaskSlotQueue, LifecycleState, TaskInstance, TaskKey};
 
 /// Timeout after which a wide task that waits for slots gets its own container.
 pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// An executor with free slots.
 #[derive(Clone, Debug)]
-struct Room {
+struct FreeExecutor {
     container: ContainerId,
     free: u32,
     reserved: Option<TaskKey>,
 }
 
 /// Number of executors that may still be reserved: half of them, and at least one.
-fn reservations_left(rooms: &[Room]) -> usize {
+fn reservations_left(rooms: &[FreeExecutor]) -> usize {
     let reserved = rooms.iter().filter(|r| r.reserved.is_some()).count();
     (rooms.len() / 2).max(1).saturating_sub(reserved)
 }
@@ -41,7 +41,7 @@ impl Core {
         escalated.filter_map(|task| task.wide_since).map(|since| since.plus(WIDE_PATIENCE)).min()
     }
 
-    pub(super) fn place_shared(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn place_shared(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for set in 0..self.queues.len() {
             if let Some(queue) = self.queues.get_mut(set) {
                 let tasks = &self.tasks;
@@ -51,7 +51,7 @@ impl Core {
         }
     }
 
-    fn place_in_set(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
+    fn place_in_set(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
         self.end_patience(now, set, out);
         let mut rooms = self.rooms(set);
         let mut turn = None;
@@ -59,11 +59,11 @@ impl Core {
             turn = Some(next);
             if self.is_open(next.key) {
                 if !self.may_begin(next.key) {
-                    turn = Some(Queue::behind_stage(next));
+                    turn = Some(TaskSlotQueue::behind_stage(next));
                     continue;
                 }
                 self.size_now(next.key);
-                if self.tasks.get(next.key).is_some_and(|t| t.size.place == Place::Own) {
+                if self.tasks.get(next.key).is_some_and(|t| t.size.place == AttemptPlace::Own) {
                     continue;
                 }
             }
@@ -85,22 +85,22 @@ impl Core {
         }
     }
 
-    fn no_room_left(&self, set: usize, rooms: &[Room]) -> bool {
+    fn no_room_left(&self, set: usize, rooms: &[FreeExecutor]) -> bool {
         let open = rooms.iter().filter(|r| r.reserved.is_none()).map(|r| r.free).max().unwrap_or(0);
-        let narrowest = self.queues.get(set).and_then(crate::taskset::Queue::narrowest).unwrap_or(1);
+        let narrowest = self.queues.get(set).and_then(crate::taskset::TaskSlotQueue::narrowest).unwrap_or(1);
         let reserved_room =
             rooms.iter().any(|r| r.reserved.is_some_and(|key| self.tasks.get(key).is_some_and(|t| t.size.slots <= r.free)));
         open < narrowest && !reserved_room && (narrowest == 1 || reservations_left(rooms) == 0)
     }
 
-    fn rooms(&self, set: usize) -> Vec<Room> {
+    fn rooms(&self, set: usize) -> Vec<FreeExecutor> {
         // Of more executors than the set may have now, the newest start no new tasks.
         let most = self.job.executors.get(set).map_or(0, |spec| usize::try_from(spec.count).unwrap_or(usize::MAX));
         // Excluded nodes are used only if the job has no other node.
         let elsewhere = self.fleet.staying(set).any(|(_, e)| !self.fleet.collateral.is_excluded(&e.node));
-        let allowed = |e: &Executor| !elsewhere || !self.fleet.collateral.is_excluded(&e.node);
+        let allowed = |e: &ExecutorEntry| !elsewhere || !self.fleet.collateral.is_excluded(&e.node);
         let up = self.fleet.staying(set).take(most).filter(|(_, e)| self.fleet.takes_work(e) && allowed(e));
-        up.map(|(id, e)| Room { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
+        up.map(|(id, e)| FreeExecutor { container: id.clone(), free: e.free(), reserved: e.reserved.map(|(t, _)| t) }).collect()
     }
 
     /// The best executor for a task: one that is reserved for it, else one on a node that holds its
@@ -108,16 +108,16 @@ impl Core {
     /// to be avoided do not count. A task that failed by itself waits for another executor as long
     /// as one exists. A task that was lost with its executor does not wait: if no other slot is
     /// free, a later executor on that node is accepted.
-    fn best_room<'r>(&self, key: TaskKey, rooms: &'r [Room]) -> Option<&'r Room> {
+    fn best_room<'r>(&self, key: TaskKey, rooms: &'r [FreeExecutor]) -> Option<&'r FreeExecutor> {
         let task = self.tasks.get(key)?;
         let elsewhere = rooms.iter().any(|r| !self.is_avoided(key, &r.container));
         let fits = || rooms.iter().filter(|r| r.free >= task.size.slots && r.reserved.is_none_or(|t| t == key));
-        let local = |r: &&Room| {
+        let local = |r: &&FreeExecutor| {
             let node = self.fleet.executors.get(&r.container).map(|e| &e.node);
             node.is_some_and(|node| self.locality(key, node) == Some(Locality::Local))
         };
-        let worth = |r: &&Room| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone()));
-        let later = |r: &&Room| {
+        let worth = |r: &&FreeExecutor| (r.reserved == Some(key), local(r), r.free, std::cmp::Reverse(r.container.clone()));
+        let later = |r: &&FreeExecutor| {
             let failed = self.fleet.executors.get(&r.container).is_some_and(|e| task.failed_to_start_on(&e.node));
             task.avoid.node.is_some() && task.avoid.container.as_ref() != Some(&r.container) && !failed
         };
@@ -128,7 +128,7 @@ impl Core {
     /// Reserves an executor for a task for which no executor has enough free slots. The wait of an
     /// escalated task ends after a timeout. A task that was wide from the start waits for the
     /// executors like all tasks of its stage.
-    fn wait_wide(&mut self, now: Now, key: TaskKey, rooms: &mut [Room], out: &mut Vec<Effect>) {
+    fn wait_wide(&mut self, now: EventTimestamp, key: TaskKey, rooms: &mut [FreeExecutor], out: &mut Vec<MasterEffect>) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let slots = task.size.slots;
         let until = if task.size.rung > 1 {
@@ -146,7 +146,7 @@ impl Core {
         }
         let able = |id: &ContainerId| self.fleet.executors.get(id).is_some_and(|e| e.slots >= slots);
         // An executor in which the task will not be placed is reserved only if there is no other.
-        let worth = |r: &&mut Room| (!self.is_avoided(key, &r.container), r.free);
+        let worth = |r: &&mut FreeExecutor| (!self.is_avoided(key, &r.container), r.free);
         let best = rooms.iter_mut().filter(|r| r.reserved.is_none() && able(&r.container)).max_by_key(worth);
         let Some(room) = best else { return };
         room.reserved = Some(key);
@@ -161,9 +161,9 @@ impl Core {
     }
 
     /// Moves tasks whose wait has reached its timeout, whether an executor is available or not.
-    fn end_patience(&mut self, now: Now, set: usize, out: &mut Vec<Effect>) {
-        let waited = |task: &Task| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_PATIENCE);
-        let escalated = self.queues.get(set).into_iter().flat_map(Queue::ready);
+    fn end_patience(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
+        let waited = |task: &TaskInstance| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_PATIENCE);
+        let escalated = self.queues.get(set).into_iter().flat_map(TaskSlotQueue::ready);
         let escalated = escalated.map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1).map(|t| (key, t)));
         let due: Vec<TaskKey> = escalated.filter(|(_, t)| waited(t)).map(|(key, _)| key).collect();
         due.into_iter().for_each(|key| self.fall_to_own(now, key, out));
@@ -171,9 +171,9 @@ impl Core {
 
     /// Moves a task to its own container with the same size. If no node can ever hold that
     /// container, the wait for slots starts again.
-    fn fall_to_own(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) {
+    fn fall_to_own(&mut self, now: EventTimestamp, key: TaskKey, out: &mut Vec<MasterEffect>) {
         let Some(task) = self.tasks.get(key) else { return };
-        let size = Size { place: Place::Own, slots: 1, ..task.size.clone() };
+        let size = AttemptSize { place: AttemptPlace::Own, slots: 1, ..task.size.clone() };
         if self.own_fits(key, size.memory()) == Some(false) {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.wide_since = Some(now.tick);
@@ -186,11 +186,11 @@ impl Core {
     }
 
     /// Records the attempt and sends the start to the executor.
-    pub(super) fn place(&mut self, now: Now, key: TaskKey, container: &ContainerId, out: &mut Vec<Effect>) {
+    pub(super) fn place(&mut self, now: EventTimestamp, key: TaskKey, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let shadow = self.shadow(key);
         let Some(node) = self.fleet.executors.get(container).map(|e| e.node.clone()) else { return };
         let input = self.input_on(key, &node);
-        let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, State::Pending { .. })) else { return };
+        let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, LifecycleState::Pending { .. })) else { return };
         let row = AttemptRow {
             attempt: task.next_attempt(),
             profile: task.size.profile.clone(),
@@ -222,13 +222,13 @@ impl Core {
 
     /// The start message of a task's open attempt. It is sent again if the executor does not know
     /// the attempt.
-    pub(super) fn start_message(&self, key: TaskKey) -> Option<Effect> {
+    pub(super) fn start_message(&self, key: TaskKey) -> Option<MasterEffect> {
         let (stage, task) = (self.stage_of(key)?, self.tasks.get(key)?);
         let open = task.open_attempt()?;
         let previous = task.previous_reason().map(|r| r.name()).unwrap_or_default();
         let output = self.attempt_dir(stage, &open.attempt);
         let output = output.as_deref().and_then(|p| p.to_str());
-        let attempt = Attempt { id: &open.attempt, size: &task.size, previous, output, remedies: &open.remedies };
+        let attempt = StartParameters { id: &open.attempt, size: &task.size, previous, output, remedies: &open.remedies };
         let start = spec::task_start(&self.job, stage, attempt, self.setup.base_dir.as_deref());
         Some(send(&open.container, ToExecutor::Start(Box::new(start))))
     }
@@ -244,14 +244,14 @@ impl Core {
 
     /// Requests a container for each task that needs its own, and starts the tasks whose container
     /// is ready.
-    pub(super) fn own_containers(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn own_containers(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let keys: Vec<TaskKey> = self.own.iter().copied().collect();
         let ready: BTreeMap<RequestId, ContainerId> =
             self.fleet.ready_own().into_iter().map(|(id, container)| (id.clone(), container.clone())).collect();
         for key in keys {
             let Some(task) = self.tasks.get(key) else { continue };
             let Some(id) = spec::own_request(&task.id, task.size.rung) else { continue };
-            let (pending, memory) = (matches!(task.state, State::Pending { .. }), self.own_memory(key));
+            let (pending, memory) = (matches!(task.state, LifecycleState::Pending { .. }), self.own_memory(key));
             let held_back = pending && self.waits_for_contention(key);
             if let Some(request) = self.request_mut(&id) {
                 request.wanted = u32::from(!held_back && request.hold_until <= now.tick);
@@ -272,22 +272,22 @@ impl Core {
         let there = self.fleet.ready_own();
         let start = |key: &TaskKey| {
             let task = self.tasks.get(*key)?;
-            let State::Pending { ready } = task.state else { return None };
+            let LifecycleState::Pending { ready } = task.state else { return None };
             let id = spec::own_request(&task.id, task.size.rung)?;
             there.contains_key(&id).then_some(ready)
         };
         self.own.iter().filter_map(start).min()
     }
 
-    fn is_ready(&self, key: TaskKey, now: Now) -> bool {
+    fn is_ready(&self, key: TaskKey, now: EventTimestamp) -> bool {
         self.tasks.get(key).is_some_and(|t| match t.state {
-            State::Pending { ready } => ready <= now.tick,
-            State::Blocked | State::Running { .. } | State::Done | State::Failed => false,
+            LifecycleState::Pending { ready } => ready <= now.tick,
+            LifecycleState::Blocked | LifecycleState::Running { .. } | LifecycleState::Done | LifecycleState::Failed => false,
         })
     }
 
     /// Ends own containers whose task is final or has moved to another rung.
-    fn leave_unneeded_own(&mut self, out: &mut Vec<Effect>) {
+    fn leave_unneeded_own(&mut self, out: &mut Vec<MasterEffect>) {
         let needed = |purpose: Purpose, id: &RequestId| match purpose {
             Purpose::Set(_) => true,
             Purpose::Own(key) => {
@@ -297,7 +297,7 @@ impl Core {
         };
         // Most requests of a long job are finished: they have no live container and request none.
         let live: BTreeSet<&RequestId> = self.fleet.executors.values().map(|e| &e.request).collect();
-        let open = |id: &RequestId, r: &Request| r.wanted > 0 || r.hold_until > Tick(0) || live.contains(id);
+        let open = |id: &RequestId, r: &ExecutorRequest| r.wanted > 0 || r.hold_until > Tick(0) || live.contains(id);
         let over: Vec<RequestId> = self
             .fleet
             .requests

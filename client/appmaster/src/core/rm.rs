@@ -4,15 +4,15 @@
 use std::time::Duration;
 
 use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
-use headroom_wire::v1::am::{Granted, UpdateKind};
+use headroom_wire::v1::am::{ContainerGrant, ApplicationUpdateKind};
 
-use super::{Core, Phase};
-use crate::event::{Effect, Now, SizeRefusal};
-use crate::executors::{Executor, Line, Purpose};
-use crate::policy::classify::Class;
-use crate::policy::{Cause, Place};
+use super::{Core, MasterPhase};
+use crate::event::{MasterEffect, EventTimestamp, SizeRefusal};
+use crate::executors::{ExecutorEntry, ConnectionState, Purpose};
+use crate::policy::classify::AttemptEndClass;
+use crate::policy::{GiveUpCause, AttemptPlace};
 use crate::record::Record;
-use crate::taskset::{State, Task, TaskKey};
+use crate::taskset::{LifecycleState, TaskInstance, TaskKey};
 
 /// Timeout for executors to reconnect after a restart of this master; then their tasks run again.
 pub(super) const REATTACH: Duration = Duration::from_secs(10);
@@ -24,16 +24,16 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const REFUSAL_LASTS: Duration = Duration::from_secs(10);
 
 impl Core {
-    pub(super) fn on_registered(&mut self, now: Now, largest: Resource, containers: Vec<Granted>, out: &mut Vec<Effect>) {
+    pub(super) fn on_registered(&mut self, now: EventTimestamp, largest: Resource, containers: Vec<ContainerGrant>, out: &mut Vec<MasterEffect>) {
         self.learn_largest(largest);
         self.view.touch_all(&self.tasks);
         match self.phase {
-            Phase::Over(_) | Phase::Replaying => return,
-            Phase::Unregistered => self.first_registration(now, &containers, out),
-            Phase::Working => {
+            MasterPhase::Over(_) | MasterPhase::Replaying => return,
+            MasterPhase::Unregistered => self.first_registration(now, &containers, out),
+            MasterPhase::Working => {
                 for (id, executor) in &mut self.fleet.executors {
-                    if executor.line != Line::Up && !containers.iter().any(|g| g.container == *id) {
-                        executor.line = Line::Down { until: now.tick.plus(NODES_RETURN) };
+                    if executor.line != ConnectionState::Up && !containers.iter().any(|g| g.container == *id) {
+                        executor.line = ConnectionState::Down { until: now.tick.plus(NODES_RETURN) };
                         executor.unlisted = true;
                     }
                 }
@@ -48,16 +48,16 @@ impl Core {
             }
             self.on_granted(now, granted, out);
         }
-        out.push(Effect::Sync);
+        out.push(MasterEffect::Sync);
     }
 
-    fn first_registration(&mut self, now: Now, containers: &[Granted], out: &mut Vec<Effect>) {
-        self.phase = Phase::Working;
+    fn first_registration(&mut self, now: EventTimestamp, containers: &[ContainerGrant], out: &mut Vec<MasterEffect>) {
+        self.phase = MasterPhase::Working;
         self.join_runs(now, out);
         self.forget_ended_elsewhere(now, containers, out);
         self.shun_again(now);
-        for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, Line::Silent { .. })) {
-            executor.line = Line::Silent { until: now.tick.plus(REATTACH) };
+        for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, ConnectionState::Silent { .. })) {
+            executor.line = ConnectionState::Silent { until: now.tick.plus(REATTACH) };
         }
         self.commit_again(out);
         if !self.started {
@@ -69,21 +69,21 @@ impl Core {
     /// Drops containers that ended under another run of the master. A live container of such a run
     /// shows that it wrote another journal. Container ends were reported to that run and are not
     /// repeated.
-    fn forget_ended_elsewhere(&mut self, now: Now, alive: &[Granted], out: &mut Vec<Effect>) {
+    fn forget_ended_elsewhere(&mut self, now: EventTimestamp, alive: &[ContainerGrant], out: &mut Vec<MasterEffect>) {
         if !alive.iter().any(|granted| self.is_stranger(granted.attempt)) {
             return;
         }
         let known = self.fleet.executors.iter().filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
         for (container, executor) in known.map(|(id, e)| (id.clone(), e.clone())).collect::<Vec<_>>() {
             let why = "its executor ended under another run of the master";
-            self.lose_attempts(now, &executor, (ExitReason::NodeLost, Class::Transient), why, out);
+            self.lose_attempts(now, &executor, (ExitReason::NodeLost, AttemptEndClass::Transient), why, out);
             self.record(now, Record::Gone { container, request: executor.request, unused: false, failed: false }, out);
         }
     }
 
     /// Records the application attempts of this journal. A journal of an older version, without
     /// such records, was written by all attempts up to this one.
-    fn join_runs(&mut self, now: Now, out: &mut Vec<Effect>) {
+    fn join_runs(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let this = self.setup.attempt;
         let first = if self.started && self.runs.is_empty() { this.min(1) } else { this };
         for attempt in (first..=this).filter(|run| !self.runs.contains(run)).collect::<Vec<_>>() {
@@ -105,46 +105,46 @@ impl Core {
         }
     }
 
-    pub(super) fn on_update(&mut self, now: Now, cursor: u64, what: UpdateKind, out: &mut Vec<Effect>) {
+    pub(super) fn on_update(&mut self, now: EventTimestamp, cursor: u64, what: ApplicationUpdateKind, out: &mut Vec<MasterEffect>) {
         match what {
-            UpdateKind::Alive => return,
-            UpdateKind::Running { .. } | UpdateKind::Expired { .. } => {}
-            UpdateKind::Resized { container, resource, version: _ } => self.on_container_size(&container, resource),
-            UpdateKind::ResizeFailed { container, resource, version: _, why } => {
+            ApplicationUpdateKind::Alive => return,
+            ApplicationUpdateKind::Running { .. } | ApplicationUpdateKind::Expired { .. } => {}
+            ApplicationUpdateKind::Resized { container, resource, version: _ } => self.on_container_size(&container, resource),
+            ApplicationUpdateKind::ResizeFailed { container, resource, version: _, why } => {
                 if let Some(executor) = self.fleet.executors.get_mut(&container) {
                     executor.resource = Some(resource);
                 }
                 self.on_resize_refused(now, &container, &SizeRefusal::Node(why), out);
             }
-            UpdateKind::PreemptSoon { container, at, why } => self.on_preempt_soon(now, &container, at, &why),
-            UpdateKind::NodeDraining { node, until } => self.on_node_draining(now, &node, until),
-            UpdateKind::Order(order) => self.on_order(now, &order, out),
-            UpdateKind::Scale(order) => self.on_scale(now, &order, out),
-            UpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
-            UpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
+            ApplicationUpdateKind::PreemptSoon { container, at, why } => self.on_preempt_soon(now, &container, at, &why),
+            ApplicationUpdateKind::NodeDraining { node, until } => self.on_node_draining(now, &node, until),
+            ApplicationUpdateKind::Order(order) => self.on_order(now, &order, out),
+            ApplicationUpdateKind::Scale(order) => self.on_scale(now, &order, out),
+            ApplicationUpdateKind::Allocated(granted) => self.on_granted(now, granted, out),
+            ApplicationUpdateKind::Exited { request, report } => self.on_exited(now, cursor, &request, report, out),
         }
         self.cursor = self.cursor.max(cursor);
     }
 
-    fn on_granted(&mut self, now: Now, granted: Granted, out: &mut Vec<Effect>) {
-        let Granted { container, request, node, resource, attempt } = granted;
+    fn on_granted(&mut self, now: EventTimestamp, granted: ContainerGrant, out: &mut Vec<MasterEffect>) {
+        let ContainerGrant { container, request, node, resource, attempt } = granted;
         let Some(entry) = self.request_mut(&request) else { return };
         entry.refused_since = None;
         if entry.settled.contains(&container) {
             self.fleet.strays.insert(container);
-            out.push(Effect::Sync);
+            out.push(MasterEffect::Sync);
             return;
         }
         if !self.fleet.executors.contains_key(&container) {
-            self.gain(now, Granted { container: container.clone(), request, node, resource, attempt }, out);
+            self.gain(now, ContainerGrant { container: container.clone(), request, node, resource, attempt }, out);
         }
-        if self.is_stranger(attempt) && self.fleet.executors.get(&container).is_some_and(Executor::stays) {
+        if self.is_stranger(attempt) && self.fleet.executors.get(&container).is_some_and(ExecutorEntry::stays) {
             self.leave(&container, out);
         }
     }
 
-    fn gain(&mut self, now: Now, granted: Granted, out: &mut Vec<Effect>) {
-        let Granted { container, request, node, resource, attempt: _ } = granted;
+    fn gain(&mut self, now: EventTimestamp, granted: ContainerGrant, out: &mut Vec<MasterEffect>) {
+        let ContainerGrant { container, request, node, resource, attempt: _ } = granted;
         self.record(now, Record::Gained { container: container.clone(), request, node }, out);
         if let Some(gained) = self.fleet.executors.get_mut(&container) {
             gained.resource = Some(resource);
@@ -154,12 +154,12 @@ impl Core {
         }
     }
 
-    fn on_exited(&mut self, now: Now, cursor: u64, request: &RequestId, report: Box<ExitReport>, out: &mut Vec<Effect>) {
+    fn on_exited(&mut self, now: EventTimestamp, cursor: u64, request: &RequestId, report: Box<ExitReport>, out: &mut Vec<MasterEffect>) {
         let container = report.container.clone();
         self.fleet.strays.remove(&container);
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
             // The final reports of the executor may still be on their way over the task channel.
-            let waits = executor.line == Line::Up && !executor.seats.is_empty() && executor.ended.is_none();
+            let waits = executor.line == ConnectionState::Up && !executor.seats.is_empty() && executor.ended.is_none();
             if waits {
                 executor.ended = Some((report, now.tick.plus(LAST_WORDS), cursor));
             } else if executor.ended.is_none() {
@@ -173,7 +173,7 @@ impl Core {
         }
     }
 
-    pub(super) fn on_refused(&mut self, now: Now, id: &RequestId, sentence: &str, largest: Resource, out: &mut Vec<Effect>) {
+    pub(super) fn on_refused(&mut self, now: EventTimestamp, id: &RequestId, sentence: &str, largest: Resource, out: &mut Vec<MasterEffect>) {
         let nothing_known = largest.memory.is_zero();
         self.learn_largest(largest);
         let Some(request) = self.fleet.requests.get_mut(id) else { return };
@@ -186,14 +186,14 @@ impl Core {
         if plain || now.tick.since(since) >= REFUSAL_LASTS {
             let purpose = request.purpose;
             if !self.shrink_request(now, id, purpose, out) {
-                self.give_up_request(now, purpose, Cause::NeverFits, sentence, out);
+                self.give_up_request(now, purpose, GiveUpCause::NeverFits, sentence, out);
             }
         }
     }
 
     /// Reduces an own container that was requested larger than any node to the largest possible
     /// size.
-    fn shrink_request(&mut self, now: Now, id: &RequestId, purpose: Purpose, out: &mut Vec<Effect>) -> bool {
+    fn shrink_request(&mut self, now: EventTimestamp, id: &RequestId, purpose: Purpose, out: &mut Vec<MasterEffect>) -> bool {
         let Purpose::Own(key) = purpose else { return false };
         if !self.shrink_to_cap(now, key, out) {
             return false;
@@ -203,22 +203,22 @@ impl Core {
             request.memory = memory;
             request.refused_since = None;
         }
-        out.push(Effect::Sync);
+        out.push(MasterEffect::Sync);
         true
     }
 
     /// Gives up every waiting task that depends on an infeasible request.
-    pub(super) fn give_up_request(&mut self, now: Now, purpose: Purpose, cause: Cause, sentence: &str, out: &mut Vec<Effect>) {
+    pub(super) fn give_up_request(&mut self, now: EventTimestamp, purpose: Purpose, cause: GiveUpCause, sentence: &str, out: &mut Vec<MasterEffect>) {
         let keys = match purpose {
             Purpose::Own(key) => vec![key],
             Purpose::Set(set) => {
                 let waits =
-                    |key: &TaskKey, task: &Task| self.set_of.get(key.stage) == Some(&set) && task.size.place == Place::Shared;
+                    |key: &TaskKey, task: &TaskInstance| self.set_of.get(key.stage) == Some(&set) && task.size.place == AttemptPlace::Shared;
                 self.tasks.iter().filter(|(key, task)| waits(key, task)).map(|(key, _)| key).collect()
             }
         };
         for key in keys {
-            let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, State::Pending { .. })) else { continue };
+            let Some(task) = self.tasks.get(key).filter(|t| matches!(t.state, LifecycleState::Pending { .. })) else { continue };
             let message = format!("{} cannot run: {sentence}", task.id);
             self.record(now, Record::GivenUp { task: key, cause, message: message.clone() }, out);
             self.tell_given_up(now, key, cause, &message);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use headroom_types::{Bytes, Reason};
 
 use super::Core;
-use crate::event::Now;
+use crate::event::EventTimestamp;
 use crate::spec;
 use crate::taskset::TaskKey;
 
@@ -19,13 +19,13 @@ const WORTH_TELLING: u64 = 10;
 
 /// Reported sizes. Not durable: a master that takes over starts with the sizes of that moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedSizes {
     /// For each kind, by its first stage. Bytes.
     sizes: BTreeMap<usize, Bytes>,
     resumed: bool,
 }
 
-impl Told {
+impl ReportedSizes {
     /// Takes the current sizes as reported by an earlier run of this master.
     pub(super) fn resume(&mut self) {
         self.resumed = true;
@@ -34,7 +34,7 @@ impl Told {
 
 impl Core {
     /// Reports the learned size of a kind after its waiting tasks were sized again.
-    pub(super) fn tell_learned(&mut self, now: Now, kind: usize) {
+    pub(super) fn tell_learned(&mut self, now: EventTimestamp, kind: usize) {
         let first = TaskKey { stage: kind, index: 0 };
         let Some((size, why)) = self.learned_size(first) else { return };
         let size = size.memory();

@@ -9,11 +9,11 @@
 use headroom_types::{ContainerId, Reason, ScaleOrder};
 
 use super::Core;
-use crate::event::{Effect, Now};
+use crate::event::{MasterEffect, EventTimestamp};
 use crate::record::Record;
 
 impl Core {
-    pub(super) fn on_scale(&mut self, now: Now, order: &ScaleOrder, out: &mut Vec<Effect>) {
+    pub(super) fn on_scale(&mut self, now: EventTimestamp, order: &ScaleOrder, out: &mut Vec<MasterEffect>) {
         let job = self.job.name.to_string();
         let because = order.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         let found = match &order.executors {

@@ -6,13 +6,13 @@ use headroom_types::{Bytes, ContainerId, ExitReason, Resource, Tick};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{Effect, Now};
-use crate::executors::{Executor, Line, Purpose, next_round};
-use crate::policy::classify::Class;
-use crate::policy::{Cause, Place, Size, ladder};
+use crate::event::{MasterEffect, EventTimestamp};
+use crate::executors::{ExecutorEntry, ConnectionState, Purpose, next_round};
+use crate::policy::classify::AttemptEndClass;
+use crate::policy::{GiveUpCause, AttemptPlace, AttemptSize, ladder};
 use crate::record::Record;
 use crate::spec;
-use crate::taskset::{State, TaskKey};
+use crate::taskset::{LifecycleState, TaskKey};
 
 /// Timeout for an executor to reconnect.
 pub(super) const DOWN_PATIENCE: Duration = Duration::from_secs(60);
@@ -44,19 +44,19 @@ impl Core {
     }
 
     /// Orders an executor to end as soon as no task runs in it.
-    pub(super) fn leave(&mut self, container: &ContainerId, out: &mut Vec<Effect>) {
+    pub(super) fn leave(&mut self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         executor.leaving = true;
         executor.reserved = None;
-        if executor.line == Line::Up {
+        if executor.line == ConnectionState::Up {
             out.push(send(container, ToExecutor::Shutdown));
         }
     }
 
     /// Processes passed deadlines: lost connections, reservations, and container ends whose final
     /// task reports did not arrive.
-    pub(super) fn pass_deadlines(&mut self, now: Now, out: &mut Vec<Effect>) {
-        let due: Vec<(ContainerId, Executor)> = self
+    pub(super) fn pass_deadlines(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+        let due: Vec<(ContainerId, ExecutorEntry)> = self
             .fleet
             .executors
             .iter()
@@ -78,11 +78,11 @@ impl Core {
         }
     }
 
-    fn line_lost(&mut self, now: Now, container: &ContainerId, executor: &Executor, out: &mut Vec<Effect>) {
-        self.lose_attempts(now, executor, (ExitReason::NodeLost, Class::Transient), "its executor did not come back", out);
+    fn line_lost(&mut self, now: EventTimestamp, container: &ContainerId, executor: &ExecutorEntry, out: &mut Vec<MasterEffect>) {
+        self.lose_attempts(now, executor, (ExitReason::NodeLost, AttemptEndClass::Transient), "its executor did not come back", out);
         self.leave(container, out);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
-            executor.line = Line::Down { until: now.tick.plus(END_PATIENCE) };
+            executor.line = ConnectionState::Down { until: now.tick.plus(END_PATIENCE) };
             let request = executor.request.clone();
             let unused = !executor.greeted;
             if let Some(request) = self.fleet.requests.get_mut(&request).filter(|_| unused) {
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Gives up infeasible requests as soon as the largest node is known.
-    pub(super) fn give_up_impossible(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn give_up_impossible(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let Some(largest) = self.largest.clone() else { return };
         for set in 0..self.job.executors.len() {
             let Some(spec) = self.job.executors.get(set) else { continue };
@@ -100,7 +100,7 @@ impl Core {
             let waits = self.queues.get(set).is_some_and(|q| q.slots() > 0);
             if waits && !needs.fits(&largest) {
                 let sentence = format!("its executor needs {}", never(&needs, &largest));
-                self.give_up_request(now, Purpose::Set(set), Cause::NeverFits, &sentence, out);
+                self.give_up_request(now, Purpose::Set(set), GiveUpCause::NeverFits, &sentence, out);
             }
         }
         for key in self.own.iter().copied().collect::<Vec<_>>() {
@@ -108,12 +108,12 @@ impl Core {
                 continue;
             };
             let needs = spec::own_resource(&self.job.retry, set, stage, (task.size.memory(), task.size.rung));
-            if !matches!(task.state, State::Pending { .. }) || needs.fits(&largest) {
+            if !matches!(task.state, LifecycleState::Pending { .. }) || needs.fits(&largest) {
                 continue;
             }
             if !self.shrink_to_cap(now, key, out) {
                 let sentence = format!("it needs {}", never(&needs, &largest));
-                self.give_up_request(now, Purpose::Own(key), Cause::NeverFits, &sentence, out);
+                self.give_up_request(now, Purpose::Own(key), GiveUpCause::NeverFits, &sentence, out);
             }
         }
     }
@@ -121,7 +121,7 @@ impl Core {
     /// Reduces a size that exceeds every node to the largest possible one, if the task has never
     /// had that. Such a size results from a decision before the largest node was known, for example
     /// after a restart, or from an added input.
-    pub(super) fn shrink_to_cap(&mut self, now: Now, key: TaskKey, out: &mut Vec<Effect>) -> bool {
+    pub(super) fn shrink_to_cap(&mut self, now: EventTimestamp, key: TaskKey, out: &mut Vec<MasterEffect>) -> bool {
         let (Some(set), Some(task)) = (self.set_of(key), self.tasks.get(key)) else { return false };
         let cap = self.cap(set).task;
         let stated = || self.stage_of(key).filter(|_| !self.first_charge(key).is_zero()).map(|stage| &stage.profile);
@@ -133,14 +133,14 @@ impl Core {
             ladder::with_heap_filling(last, cap)
         };
         let why = format!("no container here is as large as {}: {profile} instead", task.size.memory());
-        let size = Size { profile, ..task.size.clone() };
+        let size = AttemptSize { profile, ..task.size.clone() };
         self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
         self.tell_moved(now, key, &why);
         true
     }
 
     /// Requests as many shared executors as there is work for, and ends idle ones.
-    pub(super) fn size_sets(&mut self, now: Now, out: &mut Vec<Effect>) {
+    pub(super) fn size_sets(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let own_waits = self.fleet.own_missing();
         self.note_idle(now.tick);
         self.fleet.idle_until = None;
@@ -182,7 +182,7 @@ impl Core {
         }
     }
 
-    fn want(&mut self, now: Now, id: &headroom_types::RequestId, wanted: u32, live: u32) {
+    fn want(&mut self, now: EventTimestamp, id: &headroom_types::RequestId, wanted: u32, live: u32) {
         if wanted == 0 && !self.fleet.requests.contains_key(id) {
             return;
         }
@@ -196,10 +196,10 @@ impl Core {
 
     /// Slots that shared tasks occupy or wait for.
     fn slots_needed(&self, set: usize) -> u64 {
-        let waiting = self.queues.get(set).map_or(0, crate::taskset::Queue::slots);
+        let waiting = self.queues.get(set).map_or(0, crate::taskset::TaskSlotQueue::slots);
         let of_set = self.fleet.executors.values().filter(|e| e.purpose == Purpose::Set(set) && e.stays());
         // A task that may finish in its warned container needs no other slot.
-        let moves = |e: &&Executor| e.warning.is_none_or(|warning| warning.until.is_some());
+        let moves = |e: &&ExecutorEntry| e.warning.is_none_or(|warning| warning.until.is_some());
         let running: u64 = of_set.filter(moves).map(|e| u64::from(e.used())).sum();
         waiting.saturating_add(running)
     }
@@ -211,16 +211,16 @@ impl Core {
         later
             .map(|((_, spec), _)| {
                 let size = spec::first_size(&self.job, spec);
-                if size.place == Place::Shared { u64::from(size.slots).saturating_mul(u64::from(spec.count)) } else { 0 }
+                if size.place == AttemptPlace::Shared { u64::from(size.slots).saturating_mul(u64::from(spec.count)) } else { 0 }
             })
             .fold(0, u64::saturating_add)
     }
 }
 
-fn line_is_over(executor: &Executor, now: Tick) -> bool {
+fn line_is_over(executor: &ExecutorEntry, now: Tick) -> bool {
     match executor.line {
-        Line::Silent { until } | Line::Down { until } => until <= now,
-        Line::Up => false,
+        ConnectionState::Silent { until } | ConnectionState::Down { until } => until <= now,
+        ConnectionState::Up => false,
     }
 }
 

@@ -11,21 +11,21 @@ use headroom_types::{ContainerId, ExitReason, NodeId, Reason};
 use headroom_wire::v1::job::AttemptRow;
 
 use super::Core;
-use crate::event::Now;
-use crate::executors::Launched;
-use crate::policy::classify::Class;
-use crate::policy::collateral::{Consequence, MAX_PER_NODE};
-use crate::policy::{Account, backoff};
+use crate::event::EventTimestamp;
+use crate::executors::LaunchSubject;
+use crate::policy::classify::AttemptEndClass;
+use crate::policy::collateral::{KillConsequence, MAX_PER_NODE};
+use crate::policy::{ChargeAccount, backoff};
 use crate::taskset::TaskKey;
 
 /// Maximum number of nodes for which the first failed launch of a task is not charged.
 const MOST_UNCHARGED: usize = 5;
 
 /// True when the attempt was not started, for a reason that may lie with its node.
-pub(super) fn is_of_the_node(row: &AttemptRow, account: Account) -> bool {
+pub(super) fn is_of_the_node(row: &AttemptRow, account: ChargeAccount) -> bool {
     let free = match account {
-        Account::Transient | Account::Taken => true,
-        Account::Success | Account::Memory | Account::Spike | Account::Plain | Account::Innocent | Account::Collateral => false,
+        ChargeAccount::Transient | ChargeAccount::Taken => true,
+        ChargeAccount::Success | ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Plain | ChargeAccount::Innocent | ChargeAccount::Collateral => false,
     };
     free && row.reason == Some(ExitReason::LaunchFailed)
 }
@@ -33,22 +33,22 @@ pub(super) fn is_of_the_node(row: &AttemptRow, account: Account) -> bool {
 impl Core {
     /// The class of a failed launch. It is charged to the task from the second one on the same
     /// node.
-    pub(super) fn class_of_launch(&self, key: TaskKey, row: &AttemptRow, reason: ExitReason, class: Class) -> Class {
+    pub(super) fn class_of_launch(&self, key: TaskKey, row: &AttemptRow, reason: ExitReason, class: AttemptEndClass) -> AttemptEndClass {
         let Some(task) = self.tasks.get(key) else { return class };
         let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MOST_UNCHARGED;
-        let free = reason == ExitReason::LaunchFailed && class == Class::Transient;
-        if free && new { Class::Taken } else { class }
+        let free = reason == ExitReason::LaunchFailed && class == AttemptEndClass::Transient;
+        if free && new { AttemptEndClass::Taken } else { class }
     }
 
     /// Excludes the node if launches there have failed more often in a row than `before`.
-    pub(super) fn shun(&mut self, now: Now, node: &NodeId, before: u32, what: &str) {
+    pub(super) fn shun(&mut self, now: EventTimestamp, node: &NodeId, before: u32, what: &str) {
         let Some(shunned) = self.fleet.shunned.get(node).copied() else { return };
         self.fleet.shut(node, now.tick);
         self.empty(node, shunned.launched);
         if shunned.failures > before {
             let wait = match shunned.launched {
-                Launched::Executor => String::new(),
-                Launched::Task(_) => format!("nothing is begun there for {} s, ", backoff(shunned.failures).as_secs()),
+                LaunchSubject::Executor => String::new(),
+                LaunchSubject::Task(_) => format!("nothing is begun there for {} s, ", backoff(shunned.failures).as_secs()),
             };
             let message = format!("{node}: {what}; {} in a row there: {wait}other nodes are asked for", shunned.failures);
             self.view.tell(now, Reason::NodeShunned, node.to_string(), message);
@@ -65,7 +65,7 @@ impl Core {
     }
 
     /// Restarts the exclusions after a restart of the master: the records do not contain their end.
-    pub(super) fn shun_again(&mut self, now: Now) {
+    pub(super) fn shun_again(&mut self, now: EventTimestamp) {
         for (node, launched) in self.fleet.shunned.iter().map(|(node, s)| (node.clone(), s.launched)).collect::<Vec<_>>() {
             self.fleet.shut(&node, now.tick);
             self.empty(&node, launched);
@@ -80,8 +80,8 @@ impl Core {
 
     /// Reacts to a kill for an outer limit. A container or node where this repeats is not used
     /// again.
-    pub(super) fn leave_after_collateral(&mut self, now: Now, row: &AttemptRow) {
-        let Consequence { retire, exclude } = self.fleet.collateral.last_consequence();
+    pub(super) fn leave_after_collateral(&mut self, now: EventTimestamp, row: &AttemptRow) {
+        let KillConsequence { retire, exclude } = self.fleet.collateral.last_consequence();
         if retire {
             self.warn(&row.container, None);
         }
@@ -97,10 +97,10 @@ impl Core {
 
     /// Ends idle executors on the node, and busy ones when they become idle, if the failed launches
     /// are those of tasks.
-    fn empty(&mut self, node: &NodeId, launched: Launched) {
+    fn empty(&mut self, node: &NodeId, launched: LaunchSubject) {
         match launched {
-            Launched::Executor => return,
-            Launched::Task(_) => {}
+            LaunchSubject::Executor => return,
+            LaunchSubject::Task(_) => {}
         }
         self.leave_node(node);
     }

@@ -1,55 +1,55 @@
 //! The treatment of an end: the reaction to its diagnosis, leaks that only several attempts show,
 //! and the treatments that the job file orders.
 
-use headroom_config::Memory;
+use headroom_config::MemoryQuantities;
 use headroom_types::{AppliedTreatment, Charge, Dimension, Remedy, SubCause, Treatment};
-use headroom_wire::v1::job::{AttemptRow, Mode, TaskState};
+use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode, TaskState};
 
 use super::Core;
-use crate::event::Now;
-use crate::policy::blame::Fate;
-use crate::policy::classify::{Class, MemoryFailure};
+use crate::event::EventTimestamp;
+use crate::policy::blame::AttemptFate;
+use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::leak;
-use crate::policy::learn::After;
-use crate::policy::treatment::{Finding, Treated, asked, treatment};
-use crate::taskset::{Task, TaskKey};
+use crate::policy::learn::SizeAfterKill;
+use crate::policy::treatment::{TreatmentInput, ChosenTreatment, asked, treatment};
+use crate::taskset::{TaskInstance, TaskKey};
 
 impl Core {
     /// The treatment of the end in `row`, and the resulting class. A failure whose treatment is
     /// more memory becomes a memory failure. A leak becomes the first row of the diagnosis.
-    pub(super) fn treat(&self, key: TaskKey, row: &mut AttemptRow, class: Class, fate: Fate) -> (Class, Option<Treated>) {
-        let listens = self.job.mode == Mode::Headroom && !matches!(fate, Fate::Innocent | Fate::Unknown { .. });
+    pub(super) fn treat(&self, key: TaskKey, row: &mut AttemptRow, class: AttemptEndClass, fate: AttemptFate) -> (AttemptEndClass, Option<ChosenTreatment>) {
+        let listens = self.job.mode == MemoryFailureMode::Headroom && !matches!(fate, AttemptFate::Innocent | AttemptFate::Unknown { .. });
         let (true, Some(stage), Some(set)) = (listens, self.stage_of(key), self.set_of(key)) else { return (class, None) };
         let quantity = match (class, stage.runtime.memory()) {
-            (Class::Memory(failure), _) => failure.dimension,
-            (_, Memory::One) => Dimension::Native,
-            (_, Memory::HeapAndOverhead) => Dimension::Heap,
+            (AttemptEndClass::Memory(failure), _) => failure.dimension,
+            (_, MemoryQuantities::One) => Dimension::Native,
+            (_, MemoryQuantities::HeapAndOverhead) => Dimension::Heap,
         };
         let ordered = |cause: SubCause| self.job.treatments.get(&cause).copied();
         let find = |row: &AttemptRow, cause: SubCause| {
             let asked = asked(row);
-            let cache_alone = matches!(class, Class::Memory(failure) if failure.spike)
+            let cache_alone = matches!(class, AttemptEndClass::Memory(failure) if failure.spike)
                 && self.tasks.get(key).is_some_and(|task| task.spent.spikes == 0);
             let largest = self.cap(set).largest;
             let (runtime, tried) = (stage.runtime, row.remedies.as_slice());
-            treatment(&Finding { cause, quantity, runtime, asked, largest, tried, cache_alone, ordered: ordered(cause) })
+            treatment(&TreatmentInput { cause, quantity, runtime, asked, largest, tried, cache_alone, ordered: ordered(cause) })
         };
-        let mut treated = Treated::of(row, |cause| find(row, cause));
+        let mut treated = ChosenTreatment::of(row, |cause| find(row, cause));
         let grows = treated.as_ref().is_none_or(|treated| treated.applied.treatment == Treatment::Grow);
-        let may_leak = grows && matches!(class, Class::Memory(_)) && ordered(SubCause::Leak) != Some(Treatment::Grow);
+        let may_leak = grows && matches!(class, AttemptEndClass::Memory(_)) && ordered(SubCause::Leak) != Some(Treatment::Grow);
         if may_leak && let Some(found) = self.leaked(key, row) {
             row.diagnosis.insert(0, found);
-            treated = Treated::of(row, |cause| find(row, cause));
+            treated = ChosenTreatment::of(row, |cause| find(row, cause));
         }
         let by_order = row.diagnosis.first().is_some_and(|first| ordered(first.name).is_some());
         (answered(class, treated.as_ref(), (by_order, quantity)), treated)
     }
 
     /// The next rung that a refused memory request needs, if it is known.
-    pub(super) fn known_of_request(row: &AttemptRow, treated: Option<&Treated>) -> Option<After> {
+    pub(super) fn known_of_request(row: &AttemptRow, treated: Option<&ChosenTreatment>) -> Option<SizeAfterKill> {
         let applied = treated?.applied;
         let grows = applied.cause == SubCause::ImpossibleRequest && applied.treatment == Treatment::Grow;
-        asked(row).filter(|_| grows).map(After::Rung)
+        asked(row).filter(|_| grows).map(SizeAfterKill::Rung)
     }
 
     /// The leak that the attempts of a task show, including the one that has just ended. Memory
@@ -63,9 +63,9 @@ impl Core {
     }
 
     /// The reason for no growth of a running attempt whose memory grows like a leak.
-    pub(super) fn leaks_while_it_grows(&self, now: Now, key: TaskKey, row: &AttemptRow) -> Option<String> {
+    pub(super) fn leaks_while_it_grows(&self, now: EventTimestamp, key: TaskKey, row: &AttemptRow) -> Option<String> {
         let allowed = self.job.treatments.get(&SubCause::Leak).is_some_and(|treatment| *treatment == Treatment::Grow);
-        let listens = self.job.mode == Mode::Headroom && !allowed;
+        let listens = self.job.mode == MemoryFailureMode::Headroom && !allowed;
         leak::grows_like_a_leak(row, now.unix).filter(|_| listens && !self.another_needed(key, row))
     }
 
@@ -78,28 +78,28 @@ impl Core {
 }
 
 /// The class of an end after its treatment is known.
-fn answered(class: Class, treated: Option<&Treated>, (by_order, quantity): (bool, Dimension)) -> Class {
+fn answered(class: AttemptEndClass, treated: Option<&ChosenTreatment>, (by_order, quantity): (bool, Dimension)) -> AttemptEndClass {
     let Some(applied) = treated.map(|treated| treated.applied) else { return class };
     match (class, applied.treatment) {
-        (Class::Memory(failure), _) if by_order => Class::Memory(MemoryFailure { spike: false, ..failure }),
-        (Class::Plain | Class::Transient, Treatment::Grow) if by_order || applied.cause == SubCause::ImpossibleRequest => {
-            Class::Memory(MemoryFailure { dimension: quantity, off_heap: headroom_types::Bytes::ZERO, live: None, spike: false })
+        (AttemptEndClass::Memory(failure), _) if by_order => AttemptEndClass::Memory(MemoryFailure { spike: false, ..failure }),
+        (AttemptEndClass::Plain | AttemptEndClass::Transient, Treatment::Grow) if by_order || applied.cause == SubCause::ImpossibleRequest => {
+            AttemptEndClass::Memory(MemoryFailure { dimension: quantity, off_heap: headroom_types::Bytes::ZERO, live: None, spike: false })
         }
         (
-            Class::Success
-            | Class::Plain
-            | Class::Transient
-            | Class::Taken
-            | Class::Collateral
-            | Class::Bystander
-            | Class::Memory(_),
+            AttemptEndClass::Success
+            | AttemptEndClass::Plain
+            | AttemptEndClass::Transient
+            | AttemptEndClass::Taken
+            | AttemptEndClass::Collateral
+            | AttemptEndClass::Bystander
+            | AttemptEndClass::Memory(_),
             Treatment::Grow | Treatment::Fail | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy | Treatment::Unknown,
         ) => class,
     }
 }
 
 /// Remedies for the next attempt of a task: those of all its attempts so far.
-pub(super) fn remedies(task: &Task) -> Vec<Remedy> {
+pub(super) fn remedies(task: &TaskInstance) -> Vec<Remedy> {
     let mut all: Vec<Remedy> = task.attempts.iter().filter_map(|row| row.treatment?.remedy).collect();
     all.sort_unstable();
     all.dedup();

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use headroom_types::reason::Weight;
+use headroom_types::reason::ReasonLevel;
 use headroom_types::{Bytes, Dimension, ExitReason, Reason, SubCause, TaskAttemptId, TaskId};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, JobTotals, TaskRow};
 
 use super::Core;
-use crate::event::{Ending, Now, Outcome};
+use crate::event::{JobEndKind, EventTimestamp, JobOutcome};
 use crate::ledger::changes_size;
-use crate::policy::{Account, Cause, Next, Place, Size};
-use crate::taskset::{State, TaskKey, TaskSets};
+use crate::policy::{ChargeAccount, GiveUpCause, TaskDecision, AttemptPlace, AttemptSize};
+use crate::taskset::{LifecycleState, TaskKey, TaskSets};
 
 /// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
 const MOST_WEIGHT: usize = 5000;
@@ -22,13 +22,13 @@ const MOST_EVENTS: usize = 10_000;
 
 /// Changes that are not reported yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View {
+pub(super) struct PendingReport {
     dirty: BTreeSet<TaskKey>,
     full: bool,
     events: Vec<JobEvent>,
 }
 
-impl View {
+impl PendingReport {
     pub(super) fn touch(&mut self, key: TaskKey) {
         self.dirty.insert(key);
     }
@@ -40,14 +40,14 @@ impl View {
         self.events.clear();
     }
     /// Adds an event with the level of its reason; a reason that may be either is a warning here.
-    pub(super) fn tell(&mut self, now: Now, reason: Reason, object: String, message: String) {
+    pub(super) fn tell(&mut self, now: EventTimestamp, reason: Reason, object: String, message: String) {
         let level = match reason.weight() {
-            Weight::Normal => EventLevel::Normal,
-            Weight::Warning | Weight::Either => EventLevel::Warning,
+            ReasonLevel::Normal => EventLevel::Normal,
+            ReasonLevel::Warning | ReasonLevel::Either => EventLevel::Warning,
         };
         self.tell_as(level, now, reason, object, message);
     }
-    fn tell_as(&mut self, level: EventLevel, now: Now, reason: Reason, object: String, message: String) {
+    fn tell_as(&mut self, level: EventLevel, now: EventTimestamp, reason: Reason, object: String, message: String) {
         if self.events.len() >= MOST_EVENTS {
             self.events.drain(..MOST_EVENTS / 10);
         }
@@ -92,26 +92,26 @@ impl Core {
         self.view.events.extend(newer);
     }
 
-    pub(super) fn tell_job_started(&mut self, now: Now) {
+    pub(super) fn tell_job_started(&mut self, now: EventTimestamp) {
         let job = &self.job;
         let (tasks, stages) = (plural(job.tasks() as usize, "task"), plural(job.stages.len(), "stage"));
         let message = format!("{}: {tasks} in {stages}, mode {}", job.name, job.mode.as_str());
         self.view.tell(now, Reason::JobStarted, job.name.to_string(), message);
     }
 
-    pub(super) fn tell_ended(&mut self, now: Now, key: TaskKey, row: &AttemptRow, account: Account, next: &Next) {
+    pub(super) fn tell_ended(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow, account: ChargeAccount, next: &TaskDecision) {
         let attempt = row.attempt.to_string();
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
         match account {
-            Account::Success => {
+            ChargeAccount::Success => {
                 let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
                 self.view.tell(now, Reason::TaskFinished, attempt.clone(), format!("{attempt} done{peak}"));
             }
-            Account::Memory | Account::Spike => {
+            ChargeAccount::Memory | ChargeAccount::Spike => {
                 let message = format!("{attempt} {} on {}{}", fate(row, &reason), row.node, treated(row));
                 self.view.tell(now, Reason::OomKilled, attempt, message);
             }
-            Account::Plain | Account::Transient | Account::Innocent | Account::Taken | Account::Collateral => {
+            ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => {
                 let gave_way = self.tasks.get(key).and_then(|task| task.gave_way.as_ref());
                 let gave_way = gave_way.is_some_and(|g| g.attempt == row.attempt.attempt && reason == ExitReason::Stopped);
                 let why = if gave_way { "stopped to make room for a held task".to_owned() } else { reason.sentence() };
@@ -120,49 +120,49 @@ impl Core {
             }
         }
         match next {
-            Next::Done => {}
-            Next::Again { size, why, .. } => self.tell_again(now, row, size, why, next),
-            Next::GiveUp { cause, message } => self.tell_given_up(now, key, *cause, message),
+            TaskDecision::Done => {}
+            TaskDecision::Again { size, why, .. } => self.tell_again(now, row, size, why, next),
+            TaskDecision::GiveUp { cause, message } => self.tell_given_up(now, key, *cause, message),
         }
     }
 
-    fn tell_again(&mut self, now: Now, row: &AttemptRow, size: &Size, why: &str, next: &Next) {
+    fn tell_again(&mut self, now: EventTimestamp, row: &AttemptRow, size: &AttemptSize, why: &str, next: &TaskDecision) {
         let task = row.attempt.task.to_string();
-        let before = Size { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place: size.place };
+        let before = AttemptSize { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place: size.place };
         if size.rung == row.rung && !changes_size(&before, next) {
             self.view.tell(now, Reason::TaskRetried, task.clone(), format!("{task}: {why}"));
             return;
         }
         let place = match size.place {
-            Place::Shared if size.slots == 1 => "1 slot".to_owned(),
-            Place::Shared => format!("{} slots", size.slots),
-            Place::Own => "own container".to_owned(),
+            AttemptPlace::Shared if size.slots == 1 => "1 slot".to_owned(),
+            AttemptPlace::Shared => format!("{} slots", size.slots),
+            AttemptPlace::Own => "own container".to_owned(),
         };
         let (from, to) = (row.profile.memory(), size.memory());
         let message = format!("{task} rung {} → {} ({}, {place})", row.rung, size.rung, arrow(from, to));
         self.view.tell(now, Reason::Escalated, task, message);
     }
 
-    pub(super) fn tell_grown(&mut self, now: Now, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
+    pub(super) fn tell_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} {} where it runs", arrow(from, to));
         self.view.tell(now, Reason::Grown, attempt, message);
     }
 
-    pub(super) fn tell_not_grown(&mut self, now: Now, attempt: &TaskAttemptId, has: Bytes, why: &str) {
+    pub(super) fn tell_not_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, has: Bytes, why: &str) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} gets no more than {has} where it runs: {why}");
         self.view.tell(now, Reason::GrowthRefused, attempt, message);
     }
 
-    pub(super) fn tell_moved(&mut self, now: Now, key: TaskKey, why: &str) {
+    pub(super) fn tell_moved(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
         self.view.tell(now, Reason::TaskMoved, task.clone(), format!("{task}: {why}"));
     }
 
     /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
     /// ones are only counted.
-    pub(super) fn tell_gap(&mut self, now: Now, key: TaskKey, row: &AttemptRow) {
+    pub(super) fn tell_gap(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow) {
         let Some((planned, read, gap)) = row.input.as_ref().and_then(|i| Some((i.planned?, i.read?, i.gap?))) else { return };
         let Some(stage) = self.stage_of(key).map(|s| s.name.clone()) else { return };
         let counted = self.ledger.totals().inputs.iter().find(|inputs| inputs.stage == stage);
@@ -177,44 +177,44 @@ impl Core {
         self.view.tell(now, Reason::InputGap, stage.to_string(), message);
     }
 
-    pub(super) fn tell_badly_sized(&mut self, now: Now, key: TaskKey, why: &str) {
+    pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
         let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else { return };
         let message = format!("{why}: the stage is badly sized, and nothing of it is given more from now on");
         self.view.tell(now, Reason::BadlySized, stage, message);
     }
 
-    pub(super) fn tell_given_up(&mut self, now: Now, key: TaskKey, cause: Cause, message: &str) {
+    pub(super) fn tell_given_up(&mut self, now: EventTimestamp, key: TaskKey, cause: GiveUpCause, message: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
-        if cause == Cause::Memory {
+        if cause == GiveUpCause::Memory {
             self.view.tell(now, Reason::EscalationExhausted, task.clone(), message.to_owned());
         }
         self.view.tell(now, Reason::TaskFailed, task, message.to_owned());
     }
 
-    pub(super) fn failed_ending(&self) -> Ending {
-        if self.causes.contains(&Cause::Memory) { Ending::MemoryExhausted } else { Ending::Failed }
+    pub(super) fn failed_ending(&self) -> JobEndKind {
+        if self.causes.contains(&GiveUpCause::Memory) { JobEndKind::MemoryExhausted } else { JobEndKind::Failed }
     }
 
     /// The outcome of the job when no task can run any more.
-    pub(super) fn final_outcome(&self) -> Outcome {
+    pub(super) fn final_outcome(&self) -> JobOutcome {
         let totals = self.ledger.totals();
         if totals.done == totals.tasks {
             let diagnostics = format!(
                 "{} tasks done; {} escalated, {} memory kills, {} innocent re-runs",
                 totals.done, totals.escalated, totals.memory_kills, totals.innocent_reruns
             );
-            return Outcome { ending: Ending::Succeeded, diagnostics };
+            return JobOutcome { ending: JobEndKind::Succeeded, diagnostics };
         }
         let never = totals.tasks.saturating_sub(totals.done).saturating_sub(totals.failed);
         let mut diagnostics = format!("{} of {} tasks done, {} failed", totals.done, totals.tasks, totals.failed);
         if never > 0 {
             diagnostics.push_str(&format!(", {never} never run because a stage before them failed"));
         }
-        let first = self.tasks.iter().map(|(_, t)| t).find(|t| t.state == State::Failed);
+        let first = self.tasks.iter().map(|(_, t)| t).find(|t| t.state == LifecycleState::Failed);
         if let Some(first) = first {
             diagnostics.push_str(&format!("; {}", first.note));
         }
-        Outcome { ending: self.failed_ending(), diagnostics }
+        JobOutcome { ending: self.failed_ending(), diagnostics }
     }
 
     /// Notes the reason on tasks of stages that never started.
@@ -228,7 +228,7 @@ impl Core {
             .map(|(spec, _)| spec.name.to_string())
             .collect();
         let note = format!("never run: a stage before it failed ({})", failed.join(", "));
-        let blocked: Vec<TaskKey> = self.tasks.iter().filter(|(_, t)| t.state == State::Blocked).map(|(key, _)| key).collect();
+        let blocked: Vec<TaskKey> = self.tasks.iter().filter(|(_, t)| t.state == LifecycleState::Blocked).map(|(key, _)| key).collect();
         for key in blocked {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.note.clone_from(&note);
@@ -238,8 +238,8 @@ impl Core {
     }
 
     /// Adds the last event of a job.
-    pub fn tell_finished(&mut self, now: Now, outcome: &Outcome) {
-        let level = if outcome.ending == Ending::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
+    pub fn tell_finished(&mut self, now: EventTimestamp, outcome: &JobOutcome) {
+        let level = if outcome.ending == JobEndKind::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
         let name = self.job.name.to_string();
         self.view.tell_as(level, now, Reason::JobFinished, name.clone(), format!("{name}: {}", outcome.diagnostics));
     }

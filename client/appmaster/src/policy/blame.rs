@@ -5,7 +5,7 @@
 //! by no more than kernel memory explains, and are not charged.
 
 use headroom_types::Bytes;
-use headroom_types::exit::GroupFacts;
+use headroom_types::exit::CgroupStats;
 
 /// Overshoot that does not by itself make a task a suspect; a sixty-fourth of its size if that is
 /// more. Bytes.
@@ -13,7 +13,7 @@ const SLIGHT: Bytes = Bytes::from_mib(2);
 
 /// Whether an attempt without measurements is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Charged {
+pub enum UnknownCharge {
     /// It is charged.
     Yes,
     /// It is not charged, because tasks of its kind fit their share.
@@ -22,7 +22,7 @@ pub enum Charged {
 
 /// The part of a task in the end of its attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum AttemptFate {
     /// The attempt has its own report.
     Own,
     /// Its executor died, and this task is blamed.
@@ -32,7 +32,7 @@ pub enum Fate {
     /// Its executor died, and no measurement shows the cause.
     Unknown {
         /// Whether the attempt is charged nevertheless.
-        charged: Charged,
+        charged: UnknownCharge,
     },
 }
 
@@ -66,7 +66,7 @@ impl Suspect {
 
 /// True when counters prove that a task's own limit was reached and a process in it was killed for
 /// that.
-pub fn at_own_limit(facts: &GroupFacts) -> bool {
+pub fn at_own_limit(facts: &CgroupStats) -> bool {
     let killed = facts.local.oom_kill > 0 || facts.local.oom_group_kill > 0 || facts.events.oom_kill > 0;
     // On cgroup v1 there is no count of `oom`; a reached limit shows in `failcnt`, which is kept as
     // `max`.
@@ -76,14 +76,14 @@ pub fn at_own_limit(facts: &GroupFacts) -> bool {
 
 /// One fate for each suspect, in their order. `room` is the part of the executor's limit that is
 /// available to tasks.
-pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<Fate> {
+pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<AttemptFate> {
     if suspects.iter().any(|s| s.at_own_limit) {
-        return suspects.iter().map(|s| if s.at_own_limit { Fate::Blamed } else { Fate::Innocent }).collect();
+        return suspects.iter().map(|s| if s.at_own_limit { AttemptFate::Blamed } else { AttemptFate::Innocent }).collect();
     }
     // A single task needs no measurement. Otherwise a task that dies before its first measurement
     // would run again without end.
     if suspects.len() == 1 {
-        return vec![Fate::Blamed];
+        return vec![AttemptFate::Blamed];
     }
     let mut order: Vec<usize> = (0..suspects.len()).filter(|i| !suspects[*i].overshoot().is_zero()).collect();
     order.sort_by_key(|i| (suspects[*i].is_slight(), std::cmp::Reverse(suspects[*i].overshoot()), *i));
@@ -91,7 +91,7 @@ pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<Fate> {
     // At the time of death the usage equals the limit. A sum near the limit therefore shows that
     // tasks filled it.
     let nearly_full = room.mul_ratio(15, 16);
-    let mut fates = vec![Fate::Innocent; suspects.len()];
+    let mut fates = vec![AttemptFate::Innocent; suspects.len()];
     for (nth, i) in order.iter().enumerate() {
         // Samples miss the last moment. The largest overshoot is therefore blamed even if the sum
         // seems to fit, unless the overshoot is slight.
@@ -99,13 +99,13 @@ pub fn blame(room: Bytes, suspects: &[Suspect]) -> Vec<Fate> {
         if explained {
             break;
         }
-        fates[*i] = Fate::Blamed;
+        fates[*i] = AttemptFate::Blamed;
         sum = sum.saturating_sub(suspects[*i].counted());
     }
     if order.is_empty() || sum > room {
-        for (fate, suspect) in fates.iter_mut().zip(suspects).filter(|(f, s)| **f == Fate::Innocent && s.peak.is_none()) {
-            let charged = if suspect.kind_fits { Charged::No } else { Charged::Yes };
-            *fate = Fate::Unknown { charged };
+        for (fate, suspect) in fates.iter_mut().zip(suspects).filter(|(f, s)| **f == AttemptFate::Innocent && s.peak.is_none()) {
+            let charged = if suspect.kind_fits { UnknownCharge::No } else { UnknownCharge::Yes };
+            *fate = AttemptFate::Unknown { charged };
         }
     }
     fates
@@ -127,55 +127,55 @@ mod tests {
     #[test]
     fn the_smallest_set_that_explains_the_death_is_blamed() {
         let fates = blame(ROOM, &[used(60), used(150), used(70), used(40)]);
-        assert_eq!(fates, [Fate::Innocent, Fate::Blamed, Fate::Innocent, Fate::Innocent]);
+        assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent, AttemptFate::Innocent]);
         let fates = blame(ROOM, &[used(90), used(50), used(220), used(60)]);
-        assert_eq!(fates, [Fate::Innocent, Fate::Innocent, Fate::Blamed, Fate::Innocent], "the larger one alone explains it");
+        assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent], "the larger one alone explains it");
     }
 
     #[test]
     fn two_large_ones_are_both_blamed() {
         let fates = blame(ROOM, &[used(200), used(60), used(260), used(60)]);
-        assert_eq!(fates, [Fate::Blamed, Fate::Innocent, Fate::Blamed, Fate::Innocent]);
+        assert_eq!(fates, [AttemptFate::Blamed, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);
     }
 
     #[test]
     fn a_task_group_at_its_own_limit_is_proof() {
         let at_limit = Suspect { at_own_limit: true, ..used(64) };
-        assert_eq!(blame(ROOM, &[used(90), at_limit]), [Fate::Innocent, Fate::Blamed]);
+        assert_eq!(blame(ROOM, &[used(90), at_limit]), [AttemptFate::Innocent, AttemptFate::Blamed]);
     }
 
     #[test]
     fn one_that_was_alone_is_behind_it_whatever_was_seen() {
         let fits = Suspect { kind_fits: true, ..unseen() };
-        assert_eq!([blame(ROOM, &[fits]), blame(ROOM, &[used(10)])], [[Fate::Blamed], [Fate::Blamed]]);
+        assert_eq!([blame(ROOM, &[fits]), blame(ROOM, &[used(10)])], [[AttemptFate::Blamed], [AttemptFate::Blamed]]);
     }
 
     #[test]
     fn nobody_above_its_size_is_blamed() {
-        assert_eq!(blame(ROOM, &[used(60), used(64)]), [Fate::Innocent, Fate::Innocent]);
+        assert_eq!(blame(ROOM, &[used(60), used(64)]), [AttemptFate::Innocent, AttemptFate::Innocent]);
     }
 
     #[test]
     fn what_the_kernel_takes_beside_makes_nobody_guilty_while_there_is_another_reason() {
         let slight = Suspect { peak: Some(Bytes::from_kib(64 * 1024 + 300)), ..used(0) };
         let fates = blame(ROOM, &[slight, used(150), slight]);
-        assert_eq!(fates, [Fate::Innocent, Fate::Blamed, Fate::Innocent]);
-        assert_eq!(blame(ROOM, &[slight, used(60)]), [Fate::Innocent; 2], "together they fit: it was the executor itself");
+        assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);
+        assert_eq!(blame(ROOM, &[slight, used(60)]), [AttemptFate::Innocent; 2], "together they fit: it was the executor itself");
         let full = blame(Bytes::from_mib(126), &[slight, used(60)]);
-        assert_eq!(full, [Fate::Blamed, Fate::Innocent], "nothing else explains the death");
+        assert_eq!(full, [AttemptFate::Blamed, AttemptFate::Innocent], "nothing else explains the death");
     }
 
     #[test]
     fn without_figures_a_task_whose_kind_fits_is_not_charged() {
         let fits = Suspect { kind_fits: true, ..unseen() };
         let fates = blame(ROOM, &[unseen(), fits]);
-        assert_eq!(fates, [Fate::Unknown { charged: Charged::Yes }, Fate::Unknown { charged: Charged::No }]);
-        assert_eq!(blame(ROOM, &[used(200), fits]), [Fate::Blamed, Fate::Innocent], "a known overshoot explains it");
+        assert_eq!(fates, [AttemptFate::Unknown { charged: UnknownCharge::Yes }, AttemptFate::Unknown { charged: UnknownCharge::No }]);
+        assert_eq!(blame(ROOM, &[used(200), fits]), [AttemptFate::Blamed, AttemptFate::Innocent], "a known overshoot explains it");
     }
 
     #[test]
     fn a_kill_for_the_container_is_no_proof_against_its_victim() {
-        let mut facts = GroupFacts { events: MemoryEvents { oom_kill: 1, ..MemoryEvents::default() }, ..GroupFacts::default() };
+        let mut facts = CgroupStats { events: MemoryEvents { oom_kill: 1, ..MemoryEvents::default() }, ..CgroupStats::default() };
         assert!(!at_own_limit(&facts));
         facts.local.oom = 1;
         assert!(at_own_limit(&facts));

@@ -1,15 +1,15 @@
 //! Classification of an end for the policy: from the closed reason of a report to the quantity that
 //! must grow.
 
-use headroom_config::{Memory, Runtime};
-use headroom_types::exit::Sample;
+use headroom_config::{MemoryQuantities, Runtime};
+use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, Charge, Dimension, Evidence, ExitReason, Profile};
 
 use super::collateral::is_outer;
 
 /// The class of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum AttemptEndClass {
     /// The task succeeded.
     Success,
     /// The task's own failure, not related to memory.
@@ -41,7 +41,7 @@ pub struct MemoryFailure {
 
 /// The facts of an end that determine its class.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct AttemptEndFacts<'a> {
     /// The closed reason.
     pub reason: ExitReason,
     /// The quantity that ran out, as the reporter determined it.
@@ -49,7 +49,7 @@ pub struct Facts<'a> {
     /// The evidence of the report, if there was a report.
     pub evidence: Option<&'a Evidence>,
     /// Memory samples from the start to the end.
-    pub timeline: &'a [Sample],
+    pub timeline: &'a [MemorySample],
     /// Size of the attempt.
     pub profile: &'a Profile,
     /// The manager of its memory.
@@ -57,15 +57,15 @@ pub struct Facts<'a> {
 }
 
 /// Returns the class of an end.
-pub fn classify(facts: &Facts<'_>) -> Class {
+pub fn classify(facts: &AttemptEndFacts<'_>) -> AttemptEndClass {
     match facts.reason.charge() {
-        Charge::Success => Class::Success,
-        Charge::Plain => Class::Plain,
-        Charge::Free if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) => Class::Bystander,
-        Charge::Free if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) => Class::Plain,
-        Charge::Free if is_outer(facts.reason) => Class::Collateral,
-        Charge::Free => Class::Transient,
-        Charge::Memory => Class::Memory(failure(facts)),
+        Charge::Success => AttemptEndClass::Success,
+        Charge::Plain => AttemptEndClass::Plain,
+        Charge::Free if facts.reason == ExitReason::AncestorOom && hit_by_container(facts.evidence) => AttemptEndClass::Bystander,
+        Charge::Free if facts.reason == ExitReason::LaunchFailed && program_is_wrong(facts.evidence) => AttemptEndClass::Plain,
+        Charge::Free if is_outer(facts.reason) => AttemptEndClass::Collateral,
+        Charge::Free => AttemptEndClass::Transient,
+        Charge::Memory => AttemptEndClass::Memory(failure(facts)),
     }
 }
 
@@ -81,17 +81,17 @@ fn hit_by_container(evidence: Option<&Evidence>) -> bool {
     evidence.is_some_and(|e| e.outer.iter().any(|o| o.level == "container" && (o.local.oom > 0 || o.local.max > 0)))
 }
 
-fn failure(facts: &Facts<'_>) -> MemoryFailure {
+fn failure(facts: &AttemptEndFacts<'_>) -> MemoryFailure {
     let live = facts.evidence.and_then(|e| e.heap).map(|heap| heap.used);
     MemoryFailure { dimension: dimension(facts), off_heap: off_heap(facts), live, spike: spike(facts) }
 }
 
 /// The quantity that ran out. A program without a managed heap has only one, whatever the reporter
 /// named.
-fn dimension(facts: &Facts<'_>) -> Dimension {
+fn dimension(facts: &AttemptEndFacts<'_>) -> Dimension {
     match facts.runtime.memory() {
-        Memory::One => Dimension::Native,
-        Memory::HeapAndOverhead => match (facts.dimension, facts.reason) {
+        MemoryQuantities::One => Dimension::Native,
+        MemoryQuantities::HeapAndOverhead => match (facts.dimension, facts.reason) {
             (Some(Dimension::Heap), _) | (None, ExitReason::HeapOom) => Dimension::Heap,
             (Some(Dimension::Overhead), _) => Dimension::Overhead,
             (Some(Dimension::Native) | None, _) if heap_is_full(facts) => Dimension::Heap,
@@ -100,13 +100,13 @@ fn dimension(facts: &Facts<'_>) -> Dimension {
     }
 }
 
-fn heap_is_full(facts: &Facts<'_>) -> bool {
+fn heap_is_full(facts: &AttemptEndFacts<'_>) -> bool {
     let heap = facts.evidence.and_then(|e| e.heap);
     heap.is_some_and(|h| h.used.mul_ratio(100, 95) >= facts.profile.heap)
 }
 
 /// The largest charged memory beyond the committed heap.
-fn off_heap(facts: &Facts<'_>) -> Bytes {
+fn off_heap(facts: &AttemptEndFacts<'_>) -> Bytes {
     let peak = facts.evidence.and_then(|e| e.own.peak).unwrap_or_else(|| facts.profile.memory());
     match facts.evidence.and_then(|e| e.heap) {
         Some(heap) => peak.saturating_sub(heap.committed.min(facts.profile.heap)),
@@ -118,7 +118,7 @@ fn off_heap(facts: &Facts<'_>) -> Bytes {
 /// last sample must show a full limit with a large part of page cache. Cache stays charged after
 /// the kill while the program's own memory is gone, so the reading after the kill must agree.
 /// Failures that a runtime reports of its own heap are unrelated to cache.
-fn spike(facts: &Facts<'_>) -> bool {
+fn spike(facts: &AttemptEndFacts<'_>) -> bool {
     let by_kernel = matches!(facts.reason, ExitReason::TaskOom | ExitReason::OverheadOom);
     let (Some(evidence), Some(last)) = (facts.evidence, facts.timeline.last()) else { return false };
     let limit = evidence.own.limit.unwrap_or_else(|| facts.profile.memory());
@@ -133,7 +133,7 @@ fn spike(facts: &Facts<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headroom_types::exit::{HeapFacts, MemoryEvents, OuterLevel};
+    use headroom_types::exit::{HeapReport, MemoryEvents, OuterLevel};
     use headroom_types::{Cpus, EnforcerKind};
 
     fn profile() -> Profile {
@@ -144,13 +144,13 @@ mod tests {
         (e.own.limit, e.own.peak) = (Some(Bytes::from_mib(100)), Some(Bytes::from_mib(100)));
         e
     }
-    fn class(reason: ExitReason, dimension: Option<Dimension>, runtime: Runtime, e: &Evidence, timeline: &[Sample]) -> Class {
-        classify(&Facts { reason, dimension, evidence: Some(e), timeline, profile: &profile(), runtime })
+    fn class(reason: ExitReason, dimension: Option<Dimension>, runtime: Runtime, e: &Evidence, timeline: &[MemorySample]) -> AttemptEndClass {
+        classify(&AttemptEndFacts { reason, dimension, evidence: Some(e), timeline, profile: &profile(), runtime })
     }
-    fn failed(class: Class) -> MemoryFailure {
+    fn failed(class: AttemptEndClass) -> MemoryFailure {
         match class {
-            Class::Memory(failure) => failure,
-            other @ (Class::Success | Class::Plain | Class::Transient | Class::Taken | Class::Collateral | Class::Bystander) => {
+            AttemptEndClass::Memory(failure) => failure,
+            other @ (AttemptEndClass::Success | AttemptEndClass::Plain | AttemptEndClass::Transient | AttemptEndClass::Taken | AttemptEndClass::Collateral | AttemptEndClass::Bystander) => {
                 panic!("{other:?}")
             }
         }
@@ -174,7 +174,7 @@ mod tests {
     fn a_measured_full_heap_makes_a_kernel_kill_a_matter_of_the_heap() {
         let mut e = evidence();
         let heap = Bytes::from_mib(63);
-        e.heap = Some(HeapFacts { used: heap, committed: heap, max: Bytes::from_mib(64), ..HeapFacts::default() });
+        e.heap = Some(HeapReport { used: heap, committed: heap, max: Bytes::from_mib(64), ..HeapReport::default() });
         let failure = failed(class(ExitReason::TaskOom, None, Runtime::Jvm, &e, &[]));
         assert_eq!((failure.dimension, failure.off_heap), (Dimension::Heap, Bytes::from_mib(37)));
     }
@@ -184,25 +184,25 @@ mod tests {
         let mut e = evidence();
         let hit = MemoryEvents { oom: 1, ..MemoryEvents::default() };
         e.outer = vec![OuterLevel::counted("container", None, hit)];
-        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Bystander);
+        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), AttemptEndClass::Bystander);
         e.outer[0].level = "containers".into();
-        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), Class::Collateral);
-        assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), Class::Collateral);
+        assert_eq!(class(ExitReason::AncestorOom, None, Runtime::Native, &e, &[]), AttemptEndClass::Collateral);
+        assert_eq!(class(ExitReason::NodeOom, None, Runtime::Native, &e, &[]), AttemptEndClass::Collateral);
     }
 
     #[test]
     fn a_program_that_is_not_there_is_the_tasks_own_failure() {
         let mut e = evidence();
-        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), Class::Transient, "no slot, no cgroup");
+        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), AttemptEndClass::Transient, "no slot, no cgroup");
         e.exit_code = Some(127);
-        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), Class::Plain);
+        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), AttemptEndClass::Plain);
     }
 
     #[test]
     fn only_a_kernel_kill_at_a_limit_full_of_cache_is_a_spike() {
         let mut e = evidence();
         e.own.stat.file = Some(Bytes::from_mib(30));
-        let sample = |current, anon, file| Sample {
+        let sample = |current, anon, file| MemorySample {
             at_ms: 0,
             current: Bytes::from_mib(current),
             anon: Some(Bytes::from_mib(anon)),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use headroom_types::{ContainerId, ExitReason, NodeId, UnixMillis};
 
-use super::classify::Class;
-use super::{Case, Elsewhere, Next, backoff};
+use super::classify::AttemptEndClass;
+use super::{DecisionInput, AvoidScope, TaskDecision, backoff};
 
 /// Number of kills after which an executor ends.
 pub const MAX_PER_CONTAINER: u32 = 2;
@@ -51,7 +51,7 @@ impl Kills {
 
 /// The consequences of a kill for its container and node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Consequence {
+pub struct KillConsequence {
     /// The container takes no more tasks and ends.
     pub retire: bool,
     /// The node is excluded from now on.
@@ -60,7 +60,7 @@ pub struct Consequence {
 
 /// Whether the job has an executor on a node that is not excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtherPlace {
+pub enum OtherNodeExists {
     /// It has one.
     There,
     /// It has none.
@@ -69,24 +69,24 @@ pub enum OtherPlace {
 
 /// All such kills of a job. The records reproduce it exactly.
 #[derive(Clone, Debug, Default)]
-pub struct Collateral {
+pub struct CollateralKills {
     nodes: BTreeMap<NodeId, Kills>,
     containers: BTreeMap<ContainerId, Kills>,
-    last: Consequence,
+    last: KillConsequence,
 }
 
-impl Collateral {
+impl CollateralKills {
     /// Counts a killed attempt and returns the consequences.
-    pub fn killed(&mut self, node: &NodeId, container: &ContainerId, at: UnixMillis) -> Consequence {
+    pub fn killed(&mut self, node: &NodeId, container: &ContainerId, at: UnixMillis) -> KillConsequence {
         let none = Kills { count: 0, last: at, full: None };
         let retire = self.containers.entry(container.clone()).or_insert(none).add(at, MAX_PER_CONTAINER);
         let exclude = self.nodes.entry(node.clone()).or_insert(none).add(at, MAX_PER_NODE);
-        self.last = Consequence { retire, exclude };
+        self.last = KillConsequence { retire, exclude };
         self.last
     }
 
     /// The consequences of the last kill.
-    pub fn last_consequence(&self) -> Consequence {
+    pub fn last_consequence(&self) -> KillConsequence {
         self.last
     }
 
@@ -111,16 +111,16 @@ impl Collateral {
     }
 
     /// The class of an attempt's end, from its start time and the earlier kills of its task.
-    pub fn class(&self, node: &NodeId, started: UnixMillis, (elsewhere, kills): (OtherPlace, u32), class: Class) -> Class {
+    pub fn class(&self, node: &NodeId, started: UnixMillis, (elsewhere, kills): (OtherNodeExists, u32), class: AttemptEndClass) -> AttemptEndClass {
         let excluded = self.nodes.get(node).and_then(|kills| kills.full);
-        let forced = elsewhere == OtherPlace::Missing && excluded.is_some_and(|full| started >= full);
-        if class == Class::Collateral && (forced || kills >= MAX_PER_TASK) { Class::Transient } else { class }
+        let forced = elsewhere == OtherNodeExists::Missing && excluded.is_some_and(|full| started >= full);
+        if class == AttemptEndClass::Collateral && (forced || kills >= MAX_PER_TASK) { AttemptEndClass::Transient } else { class }
     }
 }
 
 /// The class of a container's end, for its tasks without reports of their own.
-pub fn class_of_container(reason: ExitReason) -> Class {
-    if is_outer(reason) { Class::Collateral } else { Class::Transient }
+pub fn class_of_container(reason: ExitReason) -> AttemptEndClass {
+    if is_outer(reason) { AttemptEndClass::Collateral } else { AttemptEndClass::Transient }
 }
 
 /// True when memory outside of the container ran out.
@@ -143,11 +143,11 @@ pub fn is_outer(reason: ExitReason) -> bool {
 }
 
 /// The next attempt: after a wait that grows with each kill, and on another node if there is one.
-pub(super) fn again(case: &Case<'_>) -> Next {
+pub(super) fn again(case: &DecisionInput<'_>) -> TaskDecision {
     let wait = backoff(case.spent.collateral.saturating_add(1));
     let why = format!("not its fault ({}): same size on another node in {} s, not charged", case.reason, wait.as_secs());
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    Next::Again { size: case.size.clone(), wait_ms, elsewhere: Elsewhere::Node, why }
+    TaskDecision::Again { size: case.size.clone(), wait_ms, elsewhere: AvoidScope::Node, why }
 }
 
 #[cfg(test)]
@@ -160,8 +160,8 @@ mod tests {
 
     /// Applies kills at these times in seconds, by node and container; returns the consequences of
     /// each.
-    fn play(kills: &[(u64, &str, u32)]) -> (Collateral, Vec<(bool, bool)>) {
-        let mut all = Collateral::default();
+    fn play(kills: &[(u64, &str, u32)]) -> (CollateralKills, Vec<(bool, bool)>) {
+        let mut all = CollateralKills::default();
         let one = |(s, node, container): &(u64, &str, u32)| {
             let (node, container) = ids(node, *container);
             let what = all.killed(&node, &container, UnixMillis(s * 1000));
@@ -199,20 +199,20 @@ mod tests {
     fn only_what_began_on_an_excluded_node_is_charged() {
         let (all, _) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3)]);
         let class = |node: &str, started, elsewhere, kills| {
-            all.class(&ids(node, 1).0, UnixMillis(started), (elsewhere, kills), Class::Collateral)
+            all.class(&ids(node, 1).0, UnixMillis(started), (elsewhere, kills), AttemptEndClass::Collateral)
         };
-        let (there, missing) = (OtherPlace::There, OtherPlace::Missing);
+        let (there, missing) = (OtherNodeExists::There, OtherNodeExists::Missing);
         let table = [
-            ("it was there before", class("n0", 29_999, missing, 1), Class::Collateral),
-            ("there was no other place", class("n0", 30_000, missing, 1), Class::Transient),
-            ("there is another place", class("n0", 30_000, there, 1), Class::Collateral),
-            ("the node is not excluded", class("n1", 60_000, missing, 1), Class::Collateral),
-            ("the most that any task has", class("n1", 60_000, there, MAX_PER_TASK), Class::Transient),
+            ("it was there before", class("n0", 29_999, missing, 1), AttemptEndClass::Collateral),
+            ("there was no other place", class("n0", 30_000, missing, 1), AttemptEndClass::Transient),
+            ("there is another place", class("n0", 30_000, there, 1), AttemptEndClass::Collateral),
+            ("the node is not excluded", class("n1", 60_000, missing, 1), AttemptEndClass::Collateral),
+            ("the most that any task has", class("n1", 60_000, there, MAX_PER_TASK), AttemptEndClass::Transient),
         ];
         for (name, found, wanted) in table {
             assert_eq!(found, wanted, "{name}");
         }
-        assert_eq!(all.class(&ids("n0", 1).0, UnixMillis(60_000), (missing, 1), Class::Plain), Class::Plain);
+        assert_eq!(all.class(&ids("n0", 1).0, UnixMillis(60_000), (missing, 1), AttemptEndClass::Plain), AttemptEndClass::Plain);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use headroom_types::Bytes;
 
 /// Tasks that could be evicted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate<T> {
+pub struct EvictionCandidate<T> {
     /// Identity of the tasks.
     pub who: T,
     /// Sum of the run times that would be lost.
@@ -26,8 +26,8 @@ pub struct Candidate<T> {
 /// The candidate to evict so that `needs` bytes become available. `None` if none may be evicted, or
 /// if all together would free too little. A candidate that frees enough alone is preferred. Of
 /// equal candidates the last one is chosen: list the oldest first.
-pub fn choose<T>(candidates: &[Candidate<T>], needs: Bytes) -> Option<&Candidate<T>> {
-    let able: Vec<&Candidate<T>> = candidates.iter().filter(|c| !c.gave_way && !c.frees.is_zero()).collect();
+pub fn choose<T>(candidates: &[EvictionCandidate<T>], needs: Bytes) -> Option<&EvictionCandidate<T>> {
+    let able: Vec<&EvictionCandidate<T>> = candidates.iter().filter(|c| !c.gave_way && !c.frees.is_zero()).collect();
     let all = able.iter().fold(Bytes::ZERO, |sum, c| sum.saturating_add(c.frees));
     if needs.is_zero() || all < needs {
         return None;
@@ -46,9 +46,9 @@ pub fn cheaper<C>(other: Option<C>, own: Option<C>, lost: impl Fn(&C) -> Duratio
 }
 
 /// Compares two candidates by lost work per useful byte.
-fn by_loss<T>(a: &Candidate<T>, b: &Candidate<T>, needs: Bytes) -> Ordering {
-    let useful = |c: &Candidate<T>| u128::from(c.frees.min(needs).get());
-    let cost = |this: &Candidate<T>, other: &Candidate<T>| this.lost.as_millis().saturating_mul(useful(other));
+fn by_loss<T>(a: &EvictionCandidate<T>, b: &EvictionCandidate<T>, needs: Bytes) -> Ordering {
+    let useful = |c: &EvictionCandidate<T>| u128::from(c.frees.min(needs).get());
+    let cost = |this: &EvictionCandidate<T>, other: &EvictionCandidate<T>| this.lost.as_millis().saturating_mul(useful(other));
     cost(a, b).cmp(&cost(b, a))
 }
 
@@ -56,11 +56,11 @@ fn by_loss<T>(a: &Candidate<T>, b: &Candidate<T>, needs: Bytes) -> Ordering {
 mod tests {
     use super::*;
 
-    fn candidate(who: u32, seconds: u64, mib: u64) -> Candidate<u32> {
-        Candidate { who, lost: Duration::from_secs(seconds), frees: Bytes::from_mib(mib), gave_way: false }
+    fn candidate(who: u32, seconds: u64, mib: u64) -> EvictionCandidate<u32> {
+        EvictionCandidate { who, lost: Duration::from_secs(seconds), frees: Bytes::from_mib(mib), gave_way: false }
     }
 
-    fn chosen(candidates: &[Candidate<u32>], mib: u64) -> Option<u32> {
+    fn chosen(candidates: &[EvictionCandidate<u32>], mib: u64) -> Option<u32> {
         choose(candidates, Bytes::from_mib(mib)).map(|c| c.who)
     }
 

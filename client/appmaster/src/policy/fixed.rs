@@ -1,12 +1,12 @@
 //! Mode `fixed`: the same size again, a fixed number of times. This is Spark's default behaviour,
 //! kept for comparison.
 
-use super::{Case, Growth, tries};
+use super::{DecisionInput, LadderStep, tries};
 
-pub(super) fn grow(case: &Case<'_>) -> Growth {
+pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (tries, most) = (tries(case), case.retry.max_attempts);
     if tries >= most {
-        return Growth::Top(format!("that was attempt {tries} of {most} at the same size, and mode fixed gives no other"));
+        return LadderStep::Top(format!("that was attempt {tries} of {most} at the same size, and mode fixed gives no other"));
     }
-    Growth::To(case.size.clone(), format!("failure {tries} of {most}: the same size again"))
+    LadderStep::To(case.size.clone(), format!("failure {tries} of {most}: the same size again"))
 }

@@ -6,11 +6,11 @@
 //! fixed at its start.
 
 pub use headroom_config::job::grow::is_part_of;
-use headroom_config::{Memory, Runtime};
+use headroom_config::{MemoryQuantities, Runtime};
 use headroom_types::{Bytes, Profile};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{Cap, ladder};
+use super::{TaskSizeCap, ladder};
 
 /// Maximum number of steps of one attempt. From 64 MiB they exceed the memory of any machine.
 const MOST_STEPS: usize = 24;
@@ -19,21 +19,21 @@ const LEAST: Bytes = Bytes::from_mib(8);
 
 /// A running task near its limit.
 #[derive(Clone, Copy, Debug)]
-pub struct Pressed<'a> {
+pub struct GrowthInput<'a> {
     /// The mode of the job.
-    pub mode: Mode,
+    pub mode: MemoryFailureMode,
     /// Current profile of the attempt.
     pub profile: &'a Profile,
     /// The manager of its memory.
     pub runtime: Runtime,
     /// The largest size that a task can get.
-    pub cap: Cap,
+    pub cap: TaskSizeCap,
     /// Number of earlier growth steps.
     pub steps: usize,
 }
 
 /// The next profile, or the reason for no growth, for display.
-pub fn next(pressed: &Pressed<'_>) -> Result<Profile, String> {
+pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
     if !is_part_of(pressed.mode) {
         return Err(format!("mode {} gives nothing more to what runs", pressed.mode.as_str()));
     }
@@ -43,8 +43,8 @@ pub fn next(pressed: &Pressed<'_>) -> Result<Profile, String> {
     let (profile, cap) = (pressed.profile, pressed.cap.task);
     let memory = profile.memory();
     let part = match pressed.runtime.memory() {
-        Memory::One => memory.mul_ratio(1, 2),
-        Memory::HeapAndOverhead => profile.overhead.mul_ratio(1, 2).max(memory.mul_ratio(1, 8)),
+        MemoryQuantities::One => memory.mul_ratio(1, 2),
+        MemoryQuantities::HeapAndOverhead => profile.overhead.mul_ratio(1, 2).max(memory.mul_ratio(1, 8)),
     };
     let wanted = ladder::rounded(memory.saturating_add(part.max(LEAST))).min(cap);
     if wanted <= memory {
@@ -56,8 +56,8 @@ pub fn next(pressed: &Pressed<'_>) -> Result<Profile, String> {
 /// `profile` enlarged to `memory`, with the heap of a managed runtime unchanged.
 pub fn filled(runtime: Runtime, profile: &Profile, memory: Bytes) -> Profile {
     match runtime.memory() {
-        Memory::One => ladder::with_heap_filling(profile, memory),
-        Memory::HeapAndOverhead => ladder::with_overhead_filling(profile, memory),
+        MemoryQuantities::One => ladder::with_heap_filling(profile, memory),
+        MemoryQuantities::HeapAndOverhead => ladder::with_overhead_filling(profile, memory),
     }
 }
 
@@ -66,11 +66,11 @@ mod tests {
     use super::*;
     use headroom_types::Cpus;
 
-    const NO_CAP: Cap = Cap { task: Bytes::MAX, largest: None, by_job: false };
+    const NO_CAP: TaskSizeCap = TaskSizeCap { task: Bytes::MAX, largest: None, by_job: false };
 
-    fn grown(runtime: Runtime, heap: u64, overhead: u64, cap: Cap) -> Result<(u64, u64), String> {
+    fn grown(runtime: Runtime, heap: u64, overhead: u64, cap: TaskSizeCap) -> Result<(u64, u64), String> {
         let profile = Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) };
-        let grown = next(&Pressed { mode: Mode::Headroom, profile: &profile, runtime, cap, steps: 0 })?;
+        let grown = next(&GrowthInput { mode: MemoryFailureMode::Headroom, profile: &profile, runtime, cap, steps: 0 })?;
         Ok((grown.heap.whole_mib(), grown.overhead.whole_mib()))
     }
 
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn the_cap_the_mode_and_the_number_of_steps_bound_it() {
-        let cap = Cap { task: Bytes::from_mib(80), largest: None, by_job: true };
+        let cap = TaskSizeCap { task: Bytes::from_mib(80), largest: None, by_job: true };
         assert_eq!(grown(Runtime::Native, 64, 0, cap), Ok((80, 0)));
         assert!(grown(Runtime::Native, 80, 0, cap).is_err_and(|why| why.contains("retry.cap")));
         let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
         let pressed =
-            Pressed { mode: Mode::Headroom, profile: &profile, runtime: Runtime::Native, cap: NO_CAP, steps: MOST_STEPS };
+            GrowthInput { mode: MemoryFailureMode::Headroom, profile: &profile, runtime: Runtime::Native, cap: NO_CAP, steps: MOST_STEPS };
         assert!(next(&pressed).is_err());
-        assert!(next(&Pressed { mode: Mode::Uber, steps: 0, ..pressed }).is_err_and(|why| why.contains("uber")));
+        assert!(next(&GrowthInput { mode: MemoryFailureMode::Uber, steps: 0, ..pressed }).is_err_and(|why| why.contains("uber")));
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         let mut memory = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
         let mut steps = 0;
         while memory.memory() < Bytes::from_mib(192) {
-            let pressed = Pressed { mode: Mode::Headroom, profile: &memory, runtime: Runtime::Native, cap: NO_CAP, steps };
+            let pressed = GrowthInput { mode: MemoryFailureMode::Headroom, profile: &memory, runtime: Runtime::Native, cap: NO_CAP, steps };
             memory = next(&pressed).expect("grows");
             steps += 1;
         }

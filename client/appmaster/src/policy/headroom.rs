@@ -6,89 +6,89 @@
 //! the cap; a kill there proves a genuine need. Where sizes of the task's kind are known, they
 //! replace the factors: first the size that holds every observed need, then the cap.
 
-use headroom_config::Memory;
+use headroom_config::MemoryQuantities;
 use headroom_types::{Bytes, Dimension, Profile};
 
-use super::blame::Fate;
+use super::blame::AttemptFate;
 use super::classify::MemoryFailure;
-use super::learn::After;
-use super::{Case, Growth, Place, Size, ladder};
+use super::learn::SizeAfterKill;
+use super::{DecisionInput, LadderStep, AttemptPlace, AttemptSize, ladder};
 
-pub(super) fn grow(case: &Case<'_>, failure: MemoryFailure) -> Growth {
+pub(super) fn grow(case: &DecisionInput<'_>, failure: MemoryFailure) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);
     if size.memory() >= cap {
         if let Some(profile) = parted_anew(case, failure) {
             let rung = size.rung + 1;
             let why = format!("rung {rung}: {profile}, as much as before, of which the other quantity did not need its part");
-            return Growth::To(Size { profile, rung, ..size.clone() }, why);
+            return LadderStep::To(AttemptSize { profile, rung, ..size.clone() }, why);
         }
         let place = match size.place {
-            Place::Own => "alone in a container of its own",
-            Place::Shared => "at the limit of its own cgroup",
+            AttemptPlace::Own => "alone in a container of its own",
+            AttemptPlace::Shared => "at the limit of its own cgroup",
         };
-        return Growth::Top(format!("it ran {place} at the largest size, set by {}", case.cap.words()));
+        return LadderStep::Top(format!("it ran {place} at the largest size, set by {}", case.cap.words()));
     }
     let grown = climb(case, failure, cap);
     match grown {
-        Growth::To(size, why) if !case.remote_input.is_zero() => {
-            Growth::To(size, format!("{why}, with its input of {} that comes over the network", case.remote_input))
+        LadderStep::To(size, why) if !case.remote_input.is_zero() => {
+            LadderStep::To(size, format!("{why}, with its input of {} that comes over the network", case.remote_input))
         }
-        Growth::To(..) | Growth::Top(_) => grown,
+        LadderStep::To(..) | LadderStep::Top(_) => grown,
     }
 }
 
 /// The same memory, divided differently, if the quantity that did not run out has much unused
 /// memory. If less than 45 % of that quantity was in use, it keeps 1.5 times its use.
-fn parted_anew(case: &Case<'_>, failure: MemoryFailure) -> Option<Profile> {
+fn parted_anew(case: &DecisionInput<'_>, failure: MemoryFailure) -> Option<Profile> {
     let profile = &case.size.profile;
     let little = |used: Bytes, had: Bytes| used.mul_ratio(100, 45) < had;
     let keeps = |used: Bytes| ladder::rounded(used.mul_ratio(3, 2));
     match (case.runtime.memory(), failure.dimension) {
-        (Memory::One, _) | (Memory::HeapAndOverhead, Dimension::Native) => None,
-        (Memory::HeapAndOverhead, Dimension::Overhead) => {
+        (MemoryQuantities::One, _) | (MemoryQuantities::HeapAndOverhead, Dimension::Native) => None,
+        (MemoryQuantities::HeapAndOverhead, Dimension::Overhead) => {
             let heap = keeps(failure.live.filter(|live| !live.is_zero() && little(*live, profile.heap))?);
             Some(Profile { heap, overhead: profile.memory().saturating_sub(heap), ..profile.clone() })
         }
-        (Memory::HeapAndOverhead, Dimension::Heap) => {
+        (MemoryQuantities::HeapAndOverhead, Dimension::Heap) => {
             let used = Some(failure.off_heap).filter(|used| !used.is_zero() && little(*used, profile.overhead))?;
             Some(ladder::with_heap_filling(&Profile { overhead: keeps(used), ..profile.clone() }, profile.memory()))
         }
     }
 }
 
-fn climb(case: &Case<'_>, failure: MemoryFailure, cap: Bytes) -> Growth {
+fn climb(case: &DecisionInput<'_>, failure: MemoryFailure, cap: Bytes) -> LadderStep {
     let size = case.size;
     let failures = case.spent.memory + 1;
     let last_chance = failures + 1 >= case.retry.memory_attempts;
     // A task that is blamed for the death of an executor does not share one again.
-    let cheap = failures == 1 && size.place == Place::Shared && case.fate != Fate::Blamed;
+    let cheap = failures == 1 && size.place == AttemptPlace::Shared && case.fate != AttemptFate::Blamed;
     if cheap && let Some(grown) = cheap_step(case, failure) {
         return grown;
     }
     let wanted = match case.known {
-        After::Beyond => cap,
-        After::Rung(_) | After::Unknown if last_chance => cap,
-        After::Rung(_) | After::Unknown => wanted(case, failure, failures),
+        SizeAfterKill::Beyond => cap,
+        SizeAfterKill::Rung(_) | SizeAfterKill::Unknown if last_chance => cap,
+        SizeAfterKill::Rung(_) | SizeAfterKill::Unknown => wanted(case, failure, failures),
     };
     let profile = fill(&size.profile, failure.dimension, wanted.min(cap));
     learned(own(case, profile), case.known)
 }
 
 /// Adds to the reason of a size that it is based on observations, if it is.
-fn learned(growth: Growth, known: After) -> Growth {
+fn learned(growth: LadderStep, known: SizeAfterKill) -> LadderStep {
     match (growth, known) {
-        (Growth::To(size, why), After::Rung(_)) => Growth::To(size, format!("{why}, which holds all that was seen of its kind")),
-        (Growth::To(size, why), After::Beyond) => {
-            Growth::To(size, format!("{why}: it needs more than all that was seen of its kind"))
+        (LadderStep::To(size, why), SizeAfterKill::Rung(_)) => LadderStep::To(size, format!("{why}, which holds all that was seen of its kind")),
+        (LadderStep::To(size, why), SizeAfterKill::Beyond) => {
+            LadderStep::To(size, format!("{why}: it needs more than all that was seen of its kind"))
         }
-        (growth @ (Growth::To(..) | Growth::Top(_)), After::Rung(_) | After::Beyond | After::Unknown) => growth,
+        (growth @ (LadderStep::To(..) | LadderStep::Top(_)), SizeAfterKill::Rung(_) | SizeAfterKill::Beyond | SizeAfterKill::Unknown) => growth,
     }
 }
 
 /// Heap and overhead for the next attempt, rounded and not capped. Bytes.
-fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
+fn wanted(case: &DecisionInput<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
     let profile = &case.size.profile;
-    if let After::Rung(rung) = case.known {
+    if let SizeAfterKill::Rung(rung) = case.known {
         return match failure.dimension {
             Dimension::Native => rung.max(more(profile.memory())),
             Dimension::Heap => rung.max(more(profile.heap)).saturating_add(profile.overhead),
@@ -114,7 +114,7 @@ fn wanted(case: &Case<'_>, failure: MemoryFailure, failures: u32) -> Bytes {
 }
 
 /// The previous overhead plus the input that the task fetches from other hosts.
-fn with_input(case: &Case<'_>) -> Bytes {
+fn with_input(case: &DecisionInput<'_>) -> Bytes {
     case.size.profile.overhead.saturating_add(case.remote_input)
 }
 
@@ -132,20 +132,20 @@ fn fill(profile: &Profile, dimension: Dimension, memory: Bytes) -> Profile {
 }
 
 /// More slots of an existing executor, if it has them.
-fn cheap_step(case: &Case<'_>, failure: MemoryFailure) -> Option<Growth> {
+fn cheap_step(case: &DecisionInput<'_>, failure: MemoryFailure) -> Option<LadderStep> {
     let (size, set) = (case.size, case.set);
     let wanted = wanted(case, failure, 1);
     let (slots, memory) = match case.runtime.memory() {
         // With a known need, the step is the number of slots that hold it, not twice the share.
-        Memory::One if case.known != After::Unknown => {
+        MemoryQuantities::One if case.known != SizeAfterKill::Unknown => {
             let slots = set.slots_for(wanted).max(size.slots);
             (slots, wanted.max(set.share().mul_ratio(u64::from(slots), 1)))
         }
-        Memory::One => {
+        MemoryQuantities::One => {
             let slots = size.slots.checked_mul(2)?;
             (slots, wanted.min(set.share().mul_ratio(u64::from(slots), 1)))
         }
-        Memory::HeapAndOverhead => (set.slots_for(wanted).max(size.slots), wanted),
+        MemoryQuantities::HeapAndOverhead => (set.slots_for(wanted).max(size.slots), wanted),
     };
     if slots > set.slots || memory > case.cap.task || memory <= size.memory() {
         return None;
@@ -153,12 +153,12 @@ fn cheap_step(case: &Case<'_>, failure: MemoryFailure) -> Option<Growth> {
     let profile = fill(&size.profile, failure.dimension, memory);
     let rung = size.rung + 1;
     let why = format!("rung {rung}: {profile}, {slots} slots of a shared executor");
-    Some(learned(Growth::To(Size { profile, slots, rung, place: Place::Shared }, why), case.known))
+    Some(learned(LadderStep::To(AttemptSize { profile, slots, rung, place: AttemptPlace::Shared }, why), case.known))
 }
 
 /// A step to the task's own container.
-pub(super) fn own(case: &Case<'_>, profile: Profile) -> Growth {
+pub(super) fn own(case: &DecisionInput<'_>, profile: Profile) -> LadderStep {
     let rung = case.size.rung + 1;
     let why = format!("rung {rung}: {profile} in a container of its own");
-    Growth::To(Size { profile, slots: 1, rung, place: Place::Own }, why)
+    LadderStep::To(AttemptSize { profile, slots: 1, rung, place: AttemptPlace::Own }, why)
 }

@@ -4,9 +4,9 @@
 //! several sizes, the last of them much larger than the first, at the same pace and without a
 //! pause.
 
-use headroom_types::exit::Sample;
+use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, Certainty, Diagnosis, SubCause, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, Growth};
+use headroom_wire::v1::job::{AttemptRow, AttemptGrowth};
 
 /// Minimum ratio of the last size to the first for a leak over several attempts.
 const FACTOR: u64 = 4;
@@ -54,7 +54,7 @@ pub fn grows_like_a_leak(row: &AttemptRow, now: UnixMillis) -> Option<String> {
 
 /// Bytes per second of each growth step, from the time at which it was granted to the time at which
 /// it was full.
-fn pace_of_growth(grown: &[Growth], full: UnixMillis) -> Option<Vec<u64>> {
+fn pace_of_growth(grown: &[AttemptGrowth], full: UnixMillis) -> Option<Vec<u64>> {
     let ends = grown.iter().skip(1).map(|step| step.at).chain([full]);
     let paces: Vec<u64> =
         grown.iter().zip(ends).filter_map(|(step, end)| pace(step.to.saturating_sub(step.from), millis(step, end))).collect();
@@ -62,7 +62,7 @@ fn pace_of_growth(grown: &[Growth], full: UnixMillis) -> Option<Vec<u64>> {
     (paces.len() > MIN_SIZES && all >= 2 * MIN_LIFE_MS).then_some(paces)
 }
 
-fn millis(step: &Growth, end: UnixMillis) -> u64 {
+fn millis(step: &AttemptGrowth, end: UnixMillis) -> u64 {
     u64::try_from(end.since(step.at).as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -71,13 +71,13 @@ fn pace(bytes: Bytes, ms: u64) -> Option<u64> {
 }
 
 /// Bytes per second of an attempt that grew linearly; `None` for any other.
-fn steady(timeline: &[Sample]) -> Option<u64> {
+fn steady(timeline: &[MemorySample]) -> Option<u64> {
     let fullest = timeline.iter().map(|sample| sample.current).max()?;
     let end = timeline.iter().find(|sample| sample.current == fullest)?.at_ms;
     let whole = end.checked_sub(timeline.first()?.at_ms).filter(|life| *life >= MIN_LIFE_MS)?;
     // The memory that a runtime takes to start is not part of the shape.
     let begin = end - whole.saturating_mul(7) / 8;
-    let mut points: Vec<&Sample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
+    let mut points: Vec<&MemorySample> = timeline.iter().filter(|sample| (begin..=end).contains(&sample.at_ms)).collect();
     // A sample between the kill and its detection: the process had already freed a part of its
     // memory.
     if let [.., before, dying, _] = points.as_slice()
@@ -89,7 +89,7 @@ fn steady(timeline: &[Sample]) -> Option<u64> {
     let life = end.checked_sub(begin)?;
     let grown = fullest.checked_sub(base).filter(|grown| *grown >= fullest.mul_ratio(1, 2))?;
     let distance = fullest.mul_ratio(MAX_DISTANCE, 100).get();
-    let straight = |sample: &&Sample| {
+    let straight = |sample: &&MemorySample| {
         let wanted = base.saturating_add(grown.mul_ratio(sample.at_ms - begin, life.max(1)));
         wanted.get().abs_diff(sample.current.get()) <= distance
     };
@@ -107,9 +107,9 @@ mod tests {
     use super::*;
     use headroom_types::{Cpus, Profile};
 
-    fn life(mib_a_second: u64, to: u64, shape: impl Fn(u64) -> u64) -> Vec<Sample> {
+    fn life(mib_a_second: u64, to: u64, shape: impl Fn(u64) -> u64) -> Vec<MemorySample> {
         let ms = to * 1000 / mib_a_second;
-        let point = |at_ms: u64| Sample {
+        let point = |at_ms: u64| MemorySample {
             at_ms,
             current: Bytes::from_mib(shape(at_ms * mib_a_second / 1000)),
             anon: None,
@@ -121,7 +121,7 @@ mod tests {
         (0..=20).map(|n| point(n * ms / 20)).collect()
     }
 
-    fn row(mib: u64, timeline: Vec<Sample>) -> AttemptRow {
+    fn row(mib: u64, timeline: Vec<MemorySample>) -> AttemptRow {
         let profile = Profile { heap: Bytes::from_mib(mib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
         AttemptRow {
             attempt: "map/7@1".parse().expect("id"),
@@ -174,7 +174,7 @@ mod tests {
     /// The sample between the kill and its detection.
     #[test]
     fn what_a_dying_process_has_given_back_does_not_matter() {
-        let dying = |mib: u64| -> Vec<Sample> {
+        let dying = |mib: u64| -> Vec<MemorySample> {
             let mut life = life(16, mib, |mib| mib);
             let last = life.len() - 1;
             life[last - 1].current = Bytes::from_mib(mib / 2);
@@ -203,7 +203,7 @@ mod tests {
         let at = |n: usize| UnixMillis(1 + every_ms * u64::try_from(n).expect("small"));
         let pairs = steps.iter().zip(steps.iter().skip(1)).enumerate();
         let grown = pairs
-            .map(|(n, (from, to))| Growth { at: at(n), from: Bytes::from_mib(*from), to: Bytes::from_mib(*to), held_us: None })
+            .map(|(n, (from, to))| AttemptGrowth { at: at(n), from: Bytes::from_mib(*from), to: Bytes::from_mib(*to), held_us: None })
             .collect();
         AttemptRow { grown, ..row(*steps.last().expect("one"), Vec::new()) }
     }

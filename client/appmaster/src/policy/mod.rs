@@ -29,18 +29,18 @@ use std::time::Duration;
 
 use headroom_config::{ExecutorSpec, Idempotent, RetrySpec, Runtime};
 use headroom_types::{Bytes, Dimension, ExitReason, Profile};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use serde::{Deserialize, Serialize};
 
-use blame::Fate;
-use classify::Class;
-use learn::After;
-use treatment::Treated;
+use blame::AttemptFate;
+use classify::AttemptEndClass;
+use learn::SizeAfterKill;
+use treatment::ChosenTreatment;
 
 /// The place where an attempt runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum AttemptPlace {
     /// In slots of a shared executor.
     Shared,
     /// In a container that was requested for this task alone.
@@ -49,7 +49,7 @@ pub enum Place {
 
 /// The size of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Size {
+pub struct AttemptSize {
     /// Heap, overhead, processors.
     pub profile: Profile,
     /// Occupied slots of the executor; 1 in an own container.
@@ -57,10 +57,10 @@ pub struct Size {
     /// The rung; 1 for the size of the stage.
     pub rung: u32,
     /// The place.
-    pub place: Place,
+    pub place: AttemptPlace,
 }
 
-impl Size {
+impl AttemptSize {
     /// Heap and overhead together.
     pub fn memory(&self) -> Bytes {
         self.profile.memory()
@@ -69,7 +69,7 @@ impl Size {
 
 /// The spent part of a task's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct SpentBudgets {
     /// Attempts that ended with the task's own memory failure.
     pub memory: u32,
     /// Attempts that ended as a plain failure.
@@ -86,7 +86,7 @@ pub struct Spent {
 /// The budget to which an end is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Account {
+pub enum ChargeAccount {
     /// None: the task succeeded.
     Success,
     /// The task's own memory failures.
@@ -108,19 +108,19 @@ pub enum Account {
 
 /// The facts about an end.
 #[derive(Clone, Debug)]
-pub struct Case<'a> {
+pub struct DecisionInput<'a> {
     /// The mode of the job.
-    pub mode: Mode,
+    pub mode: MemoryFailureMode,
     /// The task, for messages.
     pub task: &'a str,
     /// The reason of the end.
     pub reason: ExitReason,
     /// The class of that reason.
-    pub class: Class,
+    pub class: AttemptEndClass,
     /// The part of the task in the death of its executor.
-    pub fate: Fate,
+    pub fate: AttemptFate,
     /// The size of the attempt.
-    pub size: &'a Size,
+    pub size: &'a AttemptSize,
     /// The executors of its stage.
     pub set: &'a ExecutorSpec,
     /// The manager of the task's memory.
@@ -130,25 +130,25 @@ pub struct Case<'a> {
     /// The budgets.
     pub retry: &'a RetrySpec,
     /// The part of the budgets that was spent before this end.
-    pub spent: Spent,
+    pub spent: SpentBudgets,
     /// The largest size that a task can get.
-    pub cap: Cap,
+    pub cap: TaskSizeCap,
     /// Learned data of its kind, for a memory failure in a job that learns.
-    pub known: After,
+    pub known: SizeAfterKill,
     /// Input that came over the network into a managed runtime and that no earlier size included.
     /// Bytes.
     pub remote_input: Bytes,
     /// The reason for no more memory, if its stage is marked badly sized or the job's budget is
     /// spent.
-    pub bound: Option<Bound<'a>>,
+    pub bound: Option<GrowthBound<'a>>,
     /// The treatment that the diagnosis of this end suggests. `None` without a diagnosis, and in
     /// modes other than `headroom`.
-    pub treated: Option<&'a Treated>,
+    pub treated: Option<&'a ChosenTreatment>,
 }
 
 /// The largest size that a task can get, and the origin of this cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cap {
+pub struct TaskSizeCap {
     /// Heap and overhead of one task. Bytes.
     pub task: Bytes,
     /// Memory of the largest container of any node; `None` if unknown. Bytes.
@@ -157,7 +157,7 @@ pub struct Cap {
     pub by_job: bool,
 }
 
-impl Cap {
+impl TaskSizeCap {
     /// The origin of the cap, for messages.
     pub fn words(&self) -> String {
         match (self.by_job, self.largest) {
@@ -171,24 +171,24 @@ impl Cap {
 /// The decision on a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Next {
+pub enum TaskDecision {
     /// The task is done.
     Done,
     /// The task runs again.
     Again {
         /// The size of the next attempt.
-        size: Size,
+        size: AttemptSize,
         /// Minimum wait. Milliseconds.
         wait_ms: u64,
         /// The place to avoid, as long as another one exists.
-        elsewhere: Elsewhere,
+        elsewhere: AvoidScope,
         /// The reason, for display.
         why: String,
     },
     /// The task is given up.
     GiveUp {
         /// The cause.
-        cause: Cause,
+        cause: GiveUpCause,
         /// The message; contains the task, the size and the remedy.
         message: String,
     },
@@ -197,7 +197,7 @@ pub enum Next {
 /// The place that a repeated attempt must avoid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Elsewhere {
+pub enum AvoidScope {
     /// None.
     No,
     /// The executor; another one is used.
@@ -209,7 +209,7 @@ pub enum Elsewhere {
 /// The cause for which a task was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum GiveUpCause {
     /// Killed at the largest possible size, or at the end of the mode's ladder.
     Memory,
     /// Failed too often by itself.
@@ -226,100 +226,100 @@ pub enum Cause {
 
 /// The reason why tasks get no more memory, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound<'a> {
+pub enum GrowthBound<'a> {
     /// Too many tasks of the stage had to get another size.
     Stage(&'a str),
     /// Memory failures have spent the job's budget.
     Budget(&'a str),
 }
 
-impl<'a> Bound<'a> {
+impl<'a> GrowthBound<'a> {
     fn words(self) -> &'a str {
         match self {
-            Bound::Stage(why) | Bound::Budget(why) => why,
+            GrowthBound::Stage(why) | GrowthBound::Budget(why) => why,
         }
     }
     fn remedy(self) -> &'static str {
         match self {
-            Bound::Stage(_) => "give its stage a larger profile, or raise retry.breaker",
-            Bound::Budget(_) => "give its stage a larger profile, or raise retry.budget_gib_h",
+            GrowthBound::Stage(_) => "give its stage a larger profile, or raise retry.breaker",
+            GrowthBound::Budget(_) => "give its stage a larger profile, or raise retry.budget_gib_h",
         }
     }
 }
 
 /// A step of a mode's ladder.
-pub(crate) enum Growth {
-    To(Size, String),
+pub(crate) enum LadderStep {
+    To(AttemptSize, String),
     /// The ladder has no larger size.
     Top(String),
 }
 
 /// Returns the decision, and the account to which the end is charged.
-pub fn decide(case: &Case<'_>) -> (Account, Next) {
+pub fn decide(case: &DecisionInput<'_>) -> (ChargeAccount, TaskDecision) {
     let account = account(case);
-    if account != Account::Success && case.idempotent == Idempotent::No && !case.reason.eq(&ExitReason::LaunchFailed) {
+    if account != ChargeAccount::Success && case.idempotent == Idempotent::No && !case.reason.eq(&ExitReason::LaunchFailed) {
         return (account, not_again(case));
     }
     if let Some(next) = treatment::next(case, account) {
         return (account, next);
     }
     let next = match account {
-        Account::Success => Next::Done,
-        Account::Plain => plain(case),
-        Account::Transient => transient(case),
-        Account::Innocent => innocent(case),
-        Account::Taken => {
+        ChargeAccount::Success => TaskDecision::Done,
+        ChargeAccount::Plain => plain(case),
+        ChargeAccount::Transient => transient(case),
+        ChargeAccount::Innocent => innocent(case),
+        ChargeAccount::Taken => {
             let why = if case.reason == ExitReason::LaunchFailed {
                 "its node could not start it: same size on another node, not charged".to_owned()
             } else {
                 format!("its place was taken ({}): same size on another node, not charged", case.reason)
             };
-            again(case.size.clone(), Elsewhere::Node, why)
+            again(case.size.clone(), AvoidScope::Node, why)
         }
-        Account::Collateral => collateral::again(case),
-        Account::Spike => again(case.size.clone(), Elsewhere::No, "same size once more: page cache filled the limit"),
-        Account::Memory => memory(case),
+        ChargeAccount::Collateral => collateral::again(case),
+        ChargeAccount::Spike => again(case.size.clone(), AvoidScope::No, "same size once more: page cache filled the limit"),
+        ChargeAccount::Memory => memory(case),
     };
     (account, next)
 }
 
-fn account(case: &Case<'_>) -> Account {
+fn account(case: &DecisionInput<'_>) -> ChargeAccount {
     match case.class {
-        Class::Success => Account::Success,
-        Class::Plain => Account::Plain,
-        Class::Transient => Account::Transient,
-        Class::Taken => Account::Taken,
-        Class::Collateral => Account::Collateral,
-        Class::Bystander => Account::Innocent,
-        Class::Memory(failure) => match case.fate {
-            Fate::Innocent => match case.mode {
+        AttemptEndClass::Success => ChargeAccount::Success,
+        AttemptEndClass::Plain => ChargeAccount::Plain,
+        AttemptEndClass::Transient => ChargeAccount::Transient,
+        AttemptEndClass::Taken => ChargeAccount::Taken,
+        AttemptEndClass::Collateral => ChargeAccount::Collateral,
+        AttemptEndClass::Bystander => ChargeAccount::Innocent,
+        AttemptEndClass::Memory(failure) => match case.fate {
+            AttemptFate::Innocent => match case.mode {
                 // Spark counts the loss of an executor by memory as a failure of every task on it.
-                Mode::Fixed => Account::Memory,
-                Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar => Account::Innocent,
+                MemoryFailureMode::Fixed => ChargeAccount::Memory,
+                MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => ChargeAccount::Innocent,
             },
-            Fate::Own | Fate::Blamed | Fate::Unknown { charged: Charged::Yes } => match case.mode {
-                Mode::Headroom if failure.spike && case.spent.spikes == 0 => Account::Spike,
-                Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => Account::Memory,
+            AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Unknown { charged: UnknownCharge::Yes } => match case.mode {
+                MemoryFailureMode::Headroom if failure.spike && case.spent.spikes == 0 => ChargeAccount::Spike,
+                MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed => ChargeAccount::Memory,
             },
-            Fate::Unknown { charged: Charged::No } => Account::Innocent,
+            AttemptFate::Unknown { charged: UnknownCharge::No } => ChargeAccount::Innocent,
         },
     }
 }
 
-pub use blame::Charged;
+pub use blame::UnknownCharge;
 
-fn again(size: Size, elsewhere: Elsewhere, why: impl Into<String>) -> Next {
-    Next::Again { size, wait_ms: 0, elsewhere, why: why.into() }
+fn again(size: AttemptSize, elsewhere: AvoidScope, why: impl Into<String>) -> TaskDecision {
+    TaskDecision::Again { size, wait_ms: 0, elsewhere, why: why.into() }
 }
 
-fn not_again(case: &Case<'_>) -> Next {
+fn not_again(case: &DecisionInput<'_>) -> TaskDecision {
     let message = format!(
         "{} ended ({}) at {} and must not run twice (idempotent = \"no\"); give it more room from the start, or make it repeatable",
         case.task,
         case.reason,
         case.size.memory()
     );
-    Next::GiveUp { cause: Cause::NotIdempotent, message }
+    TaskDecision::GiveUp { cause: GiveUpCause::NotIdempotent, message }
 }
 
 /// The wait after failures: 1 s after the first, doubled after each further one, at most 30 s.
@@ -327,7 +327,7 @@ pub(crate) fn backoff(failures: u32) -> Duration {
     Duration::from_secs(1u64 << failures.saturating_sub(1).min(5)).min(Duration::from_secs(30))
 }
 
-fn plain(case: &Case<'_>) -> Next {
+fn plain(case: &DecisionInput<'_>) -> TaskDecision {
     let failures = case.spent.plain + 1;
     let (task, most) = (case.task, case.retry.max_attempts);
     if tries(case) >= most {
@@ -339,24 +339,24 @@ fn plain(case: &Case<'_>) -> Next {
                 case.reason.sentence()
             )
         };
-        return Next::GiveUp { cause: Cause::Plain, message };
+        return TaskDecision::GiveUp { cause: GiveUpCause::Plain, message };
     }
     let wait = backoff(failures);
     let why = format!("failure {failures} of {most}: again on another executor in {} s", wait.as_secs());
     let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-    Next::Again { size: case.size.clone(), wait_ms, elsewhere: Elsewhere::Executor, why }
+    TaskDecision::Again { size: case.size.clone(), wait_ms, elsewhere: AvoidScope::Executor, why }
 }
 
 /// Attempts that count against `max_attempts`, including this one. Spark's rule counts every
 /// failure of the task.
-fn tries(case: &Case<'_>) -> u32 {
+fn tries(case: &DecisionInput<'_>) -> u32 {
     match case.mode {
-        Mode::Fixed => case.spent.plain + case.spent.memory + 1,
-        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar => case.spent.plain + 1,
+        MemoryFailureMode::Fixed => case.spent.plain + case.spent.memory + 1,
+        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => case.spent.plain + 1,
     }
 }
 
-fn transient(case: &Case<'_>) -> Next {
+fn transient(case: &DecisionInput<'_>) -> TaskDecision {
     let losses = case.spent.transient + 1;
     if losses > case.retry.transient {
         let next = if case.reason == ExitReason::LaunchFailed {
@@ -366,70 +366,70 @@ fn transient(case: &Case<'_>) -> Next {
         };
         let (task, last) = (case.task, case.reason.sentence());
         let message = format!("{task} was lost {losses} times through no fault of its own, last: {last}; {next}");
-        return Next::GiveUp { cause: Cause::Transient, message };
+        return TaskDecision::GiveUp { cause: GiveUpCause::Transient, message };
     }
     let why = format!("not its fault ({}): same size, another node preferred", case.reason);
-    again(case.size.clone(), Elsewhere::Node, why)
+    again(case.size.clone(), AvoidScope::Node, why)
 }
 
-fn innocent(case: &Case<'_>) -> Next {
+fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
     match (case.mode, case.fate) {
-        (Mode::Uber, _) | (_, Fate::Unknown { .. }) => match uber::isolate(case) {
-            Growth::To(size, why) => again(size, Elsewhere::No, why),
-            Growth::Top(_) => again(case.size.clone(), Elsewhere::No, "lost with its executor: same size"),
+        (MemoryFailureMode::Uber, _) | (_, AttemptFate::Unknown { .. }) => match uber::isolate(case) {
+            LadderStep::To(size, why) => again(size, AvoidScope::No, why),
+            LadderStep::Top(_) => again(case.size.clone(), AvoidScope::No, "lost with its executor: same size"),
         },
-        (Mode::Headroom, Fate::Innocent) if case.size.place == Place::Shared => {
-            let size = Size { slots: 1, place: Place::Own, ..case.size.clone() };
+        (MemoryFailureMode::Headroom, AttemptFate::Innocent) if case.size.place == AttemptPlace::Shared => {
+            let size = AttemptSize { slots: 1, place: AttemptPlace::Own, ..case.size.clone() };
             let why = "another task's memory failure took its executor: same size in a container of its own, not charged";
-            again(size, Elsewhere::No, why)
+            again(size, AvoidScope::No, why)
         }
         (
-            Mode::Headroom | Mode::Pinterest | Mode::Databricks | Mode::Tovar | Mode::Fixed,
-            Fate::Own | Fate::Blamed | Fate::Innocent,
-        ) => again(case.size.clone(), Elsewhere::No, "another task's memory failure: same size, not charged"),
+            MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed,
+            AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Innocent,
+        ) => again(case.size.clone(), AvoidScope::No, "another task's memory failure: same size, not charged"),
     }
 }
 
-fn memory(case: &Case<'_>) -> Next {
-    let Class::Memory(failure) = case.class else { return Next::Done };
+fn memory(case: &DecisionInput<'_>) -> TaskDecision {
+    let AttemptEndClass::Memory(failure) = case.class else { return TaskDecision::Done };
     let spent = case.spent.memory + 1 >= case.retry.memory_attempts;
     let growth = match case.mode {
         // Spark's rule has its own budget.
-        Mode::Fixed => fixed::grow(case),
-        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if spent => exhausted(case),
-        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.bound.is_some() => {
-            Growth::Top(case.bound.map(Bound::words).unwrap_or_default().to_owned())
+        MemoryFailureMode::Fixed => fixed::grow(case),
+        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if spent => exhausted(case),
+        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.bound.is_some() => {
+            LadderStep::Top(case.bound.map(GrowthBound::words).unwrap_or_default().to_owned())
         }
-        Mode::Headroom => headroom::grow(case, failure),
-        Mode::Pinterest => pinterest::grow(case),
-        Mode::Uber => uber::isolate(case),
-        Mode::Databricks => databricks::grow(case),
-        Mode::Tovar => tovar::grow(case),
+        MemoryFailureMode::Headroom => headroom::grow(case, failure),
+        MemoryFailureMode::Pinterest => pinterest::grow(case),
+        MemoryFailureMode::Uber => uber::isolate(case),
+        MemoryFailureMode::Databricks => databricks::grow(case),
+        MemoryFailureMode::Tovar => tovar::grow(case),
     };
     match growth {
-        Growth::To(size, why) => again(size, Elsewhere::No, why),
-        Growth::Top(why) => Next::GiveUp { cause: Cause::Memory, message: genuine(case, failure.dimension, &why) },
+        LadderStep::To(size, why) => again(size, AvoidScope::No, why),
+        LadderStep::Top(why) => TaskDecision::GiveUp { cause: GiveUpCause::Memory, message: genuine(case, failure.dimension, &why) },
     }
 }
 
-fn exhausted(case: &Case<'_>) -> Growth {
-    Growth::Top(format!("that was memory failure {} of {}", case.spent.memory + 1, case.retry.memory_attempts))
+fn exhausted(case: &DecisionInput<'_>) -> LadderStep {
+    LadderStep::Top(format!("that was memory failure {} of {}", case.spent.memory + 1, case.retry.memory_attempts))
 }
 
 /// The message of a task that was killed for memory and is not retried.
-fn genuine(case: &Case<'_>, dimension: Dimension, why: &str) -> String {
+fn genuine(case: &DecisionInput<'_>, dimension: Dimension, why: &str) -> String {
     let what = match dimension {
         Dimension::Heap => format!("a heap above {}", case.size.profile.heap),
         Dimension::Overhead => format!("off-heap memory above {}", case.size.profile.overhead),
         Dimension::Native => format!("more than {}", case.size.memory()),
     };
     let remedy = match case.mode {
-        Mode::Headroom | Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar if case.bound.is_some() => {
-            case.bound.map(Bound::remedy).unwrap_or_default()
+        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.bound.is_some() => {
+            case.bound.map(GrowthBound::remedy).unwrap_or_default()
         }
-        Mode::Headroom | Mode::Databricks | Mode::Tovar if case.cap.by_job => "raise retry.cap, or split its input",
-        Mode::Headroom | Mode::Databricks | Mode::Tovar => "split its input, or use a larger node",
-        Mode::Pinterest | Mode::Uber | Mode::Fixed => "give its stage a larger profile, or use mode headroom",
+        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.cap.by_job => "raise retry.cap, or split its input",
+        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => "split its input, or use a larger node",
+        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Fixed => "give its stage a larger profile, or use mode headroom",
     };
     format!("{} was killed at {} and needs {what}; {why}. {remedy}", case.task, case.size.memory())
 }

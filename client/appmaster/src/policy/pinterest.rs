@@ -4,18 +4,18 @@
 
 use headroom_types::Bytes;
 
-use super::{Case, Growth, Place, Size, headroom, ladder};
+use super::{DecisionInput, LadderStep, AttemptPlace, AttemptSize, headroom, ladder};
 
-pub(super) fn grow(case: &Case<'_>) -> Growth {
+pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, set) = (case.size, case.set);
-    if case.spent.memory == 0 && size.place == Place::Shared {
+    if case.spent.memory == 0 && size.place == AttemptPlace::Shared {
         let slots = size.slots.saturating_mul(2);
         let memory = size.memory().mul_ratio(2, 1);
         if slots <= set.slots && memory <= case.cap.task {
             let profile = ladder::in_proportion(&size.profile, memory);
             let rung = size.rung + 1;
             let why = format!("rung {rung}: {profile}, {slots} slots of a shared executor");
-            return Growth::To(Size { profile, slots, rung, place: Place::Shared }, why);
+            return LadderStep::To(AttemptSize { profile, slots, rung, place: AttemptPlace::Shared }, why);
         }
     }
     let sizes = (2..=4).map(|k| set.profile.memory().mul_ratio(k, 1).saturating_sub(set.reserve));
@@ -23,8 +23,8 @@ pub(super) fn grow(case: &Case<'_>) -> Growth {
     match next {
         Some(memory) => headroom::own(case, ladder::in_proportion(&size.profile, memory)),
         None if size.memory() >= case.cap.task => {
-            Growth::Top(format!("it ran alone at the largest size, set by {}", case.cap.words()))
+            LadderStep::Top(format!("it ran alone at the largest size, set by {}", case.cap.words()))
         }
-        None => Growth::Top("it ran alone on an executor of four times the size, the last step of mode pinterest".to_owned()),
+        None => LadderStep::Top("it ran alone on an executor of four times the size, the last step of mode pinterest".to_owned()),
     }
 }

@@ -1,6 +1,6 @@
 //! One table for each mode, and the properties of every decision.
 
-use super::classify::{Class, MemoryFailure};
+use super::classify::{AttemptEndClass, MemoryFailure};
 use super::*;
 use headroom_types::Cpus;
 use proptest::prelude::*;
@@ -11,56 +11,56 @@ fn set() -> ExecutorSpec {
     ExecutorSpec { name, profile, count: 2, min: 0, idle, slots: 4, reserve, program: None, place: Default::default() }
 }
 
-fn size(heap: u64, overhead: u64, slots: u32, place: Place) -> Size {
+fn size(heap: u64, overhead: u64, slots: u32, place: AttemptPlace) -> AttemptSize {
     let profile = Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) };
-    Size { profile, slots, rung: 1, place }
+    AttemptSize { profile, slots, rung: 1, place }
 }
 
 struct Given {
-    size: Size,
+    size: AttemptSize,
     set: ExecutorSpec,
     retry: RetrySpec,
-    spent: Spent,
+    spent: SpentBudgets,
     dimension: Dimension,
     off_heap: u64,
     live: Option<u64>,
-    mode: Mode,
+    mode: MemoryFailureMode,
     runtime: Runtime,
     cap_mib: u64,
-    known: After,
-    bound: Option<Bound<'static>>,
+    known: SizeAfterKill,
+    bound: Option<GrowthBound<'static>>,
     remote_input: u64,
 }
 
 impl Given {
-    fn shared(mode: Mode) -> Self {
+    fn shared(mode: MemoryFailureMode) -> Self {
         Given {
-            size: size(64, 0, 1, Place::Shared),
+            size: size(64, 0, 1, AttemptPlace::Shared),
             set: set(),
             retry: RetrySpec::default(),
-            spent: Spent::default(),
+            spent: SpentBudgets::default(),
             dimension: Dimension::Native,
             off_heap: 0,
             live: None,
             mode,
             runtime: Runtime::Native,
             cap_mib: 4096,
-            known: After::Unknown,
+            known: SizeAfterKill::Unknown,
             bound: None,
             remote_input: 0,
         }
     }
     fn jvm(dimension: Dimension, heap: u64, overhead: u64, off_heap: u64) -> Self {
-        let size = size(heap, overhead, 2, Place::Shared);
-        Given { size, dimension, off_heap, runtime: Runtime::Jvm, ..Given::shared(Mode::Headroom) }
+        let size = size(heap, overhead, 2, AttemptPlace::Shared);
+        Given { size, dimension, off_heap, runtime: Runtime::Jvm, ..Given::shared(MemoryFailureMode::Headroom) }
     }
-    fn after(mut self, memory: u32, mib: u64, place: Place) -> Self {
+    fn after(mut self, memory: u32, mib: u64, place: AttemptPlace) -> Self {
         self.spent.memory = memory;
         self.size = size(mib, 0, 1, place);
         self
     }
-    fn decide_with(&self, class: Class, fate: Fate) -> (Account, Next) {
-        decide(&Case {
+    fn decide_with(&self, class: AttemptEndClass, fate: AttemptFate) -> (ChargeAccount, TaskDecision) {
+        decide(&DecisionInput {
             mode: self.mode,
             task: "map/7",
             reason: ExitReason::TaskOom,
@@ -72,86 +72,86 @@ impl Given {
             idempotent: Idempotent::Yes,
             retry: &self.retry,
             spent: self.spent,
-            cap: Cap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
+            cap: TaskSizeCap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
             known: self.known,
             bound: self.bound,
             remote_input: Bytes::from_mib(self.remote_input),
             treated: None,
         })
     }
-    fn killed(&self) -> Next {
+    fn killed(&self) -> TaskDecision {
         let failure = MemoryFailure {
             dimension: self.dimension,
             off_heap: Bytes::from_mib(self.off_heap),
             live: self.live.map(Bytes::from_mib),
             spike: false,
         };
-        self.decide_with(Class::Memory(failure), Fate::Own).1
+        self.decide_with(AttemptEndClass::Memory(failure), AttemptFate::Own).1
     }
     /// Memory in MiB, slots and place of the next attempt; `None` when there is none.
-    fn next(&self) -> Option<(u64, u32, Place)> {
+    fn next(&self) -> Option<(u64, u32, AttemptPlace)> {
         match self.killed() {
-            Next::Again { size, .. } => Some((size.memory().whole_mib(), size.slots, size.place)),
-            Next::Done | Next::GiveUp { .. } => None,
+            TaskDecision::Again { size, .. } => Some((size.memory().whole_mib(), size.slots, size.place)),
+            TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
         }
     }
 }
 
 #[test]
 fn headroom_climbs_by_its_factors() {
-    let h = || Given::shared(Mode::Headroom);
-    assert_eq!(h().next(), Some((128, 2, Place::Shared)));
-    assert_eq!(h().after(1, 128, Place::Shared).next(), Some((192, 1, Place::Own)));
-    assert_eq!(h().after(2, 192, Place::Own).next(), Some((384, 1, Place::Own)));
-    assert_eq!(h().after(3, 384, Place::Own).next(), Some((1536, 1, Place::Own)));
-    assert_eq!(h().after(4, 1536, Place::Own).next(), Some((4096, 1, Place::Own)), "the last chance is the cap itself");
-    assert_eq!(h().after(5, 4096, Place::Own).next(), None);
-    assert_eq!(h().after(2, 4096, Place::Own).next(), None, "alone at the cap is final whatever is left of the budget");
+    let h = || Given::shared(MemoryFailureMode::Headroom);
+    assert_eq!(h().next(), Some((128, 2, AttemptPlace::Shared)));
+    assert_eq!(h().after(1, 128, AttemptPlace::Shared).next(), Some((192, 1, AttemptPlace::Own)));
+    assert_eq!(h().after(2, 192, AttemptPlace::Own).next(), Some((384, 1, AttemptPlace::Own)));
+    assert_eq!(h().after(3, 384, AttemptPlace::Own).next(), Some((1536, 1, AttemptPlace::Own)));
+    assert_eq!(h().after(4, 1536, AttemptPlace::Own).next(), Some((4096, 1, AttemptPlace::Own)), "the last chance is the cap itself");
+    assert_eq!(h().after(5, 4096, AttemptPlace::Own).next(), None);
+    assert_eq!(h().after(2, 4096, AttemptPlace::Own).next(), None, "alone at the cap is final whatever is left of the budget");
 }
 
 #[test]
 fn headroom_without_slots_to_spare_asks_for_a_container_at_once() {
-    let mut given = Given::shared(Mode::Headroom);
-    given.size = size(192, 0, 3, Place::Shared);
-    assert_eq!(given.next(), Some((384, 1, Place::Own)));
+    let mut given = Given::shared(MemoryFailureMode::Headroom);
+    given.size = size(192, 0, 3, AttemptPlace::Shared);
+    assert_eq!(given.next(), Some((384, 1, AttemptPlace::Own)));
 }
 
 #[test]
 fn headroom_goes_by_what_is_known_of_the_kind() {
-    let known = |known: After| Given { known, ..Given::shared(Mode::Headroom) };
-    let rung = |mib| After::Rung(Bytes::from_mib(mib));
-    assert_eq!(known(rung(96)).next(), Some((128, 2, Place::Shared)), "whole slots, where there are enough");
-    assert_eq!(known(rung(180)).next(), Some((192, 3, Place::Shared)), "not twice the share, which would not do");
-    assert_eq!(known(rung(500)).next(), Some((500, 1, Place::Own)), "straight to a container that holds it");
-    assert_eq!(known(rung(66)).after(0, 64, Place::Own).next(), Some((72, 1, Place::Own)), "never less than a tenth more");
-    assert_eq!(known(After::Beyond).after(1, 500, Place::Own).next(), Some((4096, 1, Place::Own)), "one jump");
-    assert_eq!(known(rung(9000)).next(), Some((4096, 1, Place::Own)), "never above the cap");
+    let known = |known: SizeAfterKill| Given { known, ..Given::shared(MemoryFailureMode::Headroom) };
+    let rung = |mib| SizeAfterKill::Rung(Bytes::from_mib(mib));
+    assert_eq!(known(rung(96)).next(), Some((128, 2, AttemptPlace::Shared)), "whole slots, where there are enough");
+    assert_eq!(known(rung(180)).next(), Some((192, 3, AttemptPlace::Shared)), "not twice the share, which would not do");
+    assert_eq!(known(rung(500)).next(), Some((500, 1, AttemptPlace::Own)), "straight to a container that holds it");
+    assert_eq!(known(rung(66)).after(0, 64, AttemptPlace::Own).next(), Some((72, 1, AttemptPlace::Own)), "never less than a tenth more");
+    assert_eq!(known(SizeAfterKill::Beyond).after(1, 500, AttemptPlace::Own).next(), Some((4096, 1, AttemptPlace::Own)), "one jump");
+    assert_eq!(known(rung(9000)).next(), Some((4096, 1, AttemptPlace::Own)), "never above the cap");
 }
 
 #[test]
 fn what_is_known_of_one_quantity_leaves_the_other_alone() {
     for (dimension, wanted) in [(Dimension::Heap, (300, 32)), (Dimension::Overhead, (64, 300))] {
-        let given = Given { known: After::Rung(Bytes::from_mib(300)), ..Given::jvm(dimension, 64, 32, 40) };
-        let Next::Again { size, .. } = given.killed() else { panic!("again") };
+        let given = Given { known: SizeAfterKill::Rung(Bytes::from_mib(300)), ..Given::jvm(dimension, 64, 32, 40) };
+        let TaskDecision::Again { size, .. } = given.killed() else { panic!("again") };
         assert_eq!((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib()), wanted);
     }
 }
 
 #[test]
 fn nothing_of_a_badly_sized_stage_is_given_more() {
-    let given = Given { bound: Some(Bound::Stage("11 of 20 tasks of stage map were killed")), ..Given::shared(Mode::Headroom) };
-    let Next::GiveUp { cause, message } = given.killed() else { panic!("given up") };
-    assert_eq!(cause, Cause::Memory);
+    let given = Given { bound: Some(GrowthBound::Stage("11 of 20 tasks of stage map were killed")), ..Given::shared(MemoryFailureMode::Headroom) };
+    let TaskDecision::GiveUp { cause, message } = given.killed() else { panic!("given up") };
+    assert_eq!(cause, GiveUpCause::Memory);
     assert!(message.contains("11 of 20") && message.contains("retry.breaker"), "{message}");
-    let fixed = Given { bound: given.bound, ..Given::shared(Mode::Fixed) };
-    assert_eq!(fixed.next(), Some((64, 1, Place::Shared)), "it gives no more anyway");
+    let fixed = Given { bound: given.bound, ..Given::shared(MemoryFailureMode::Fixed) };
+    assert_eq!(fixed.next(), Some((64, 1, AttemptPlace::Shared)), "it gives no more anyway");
 }
 
 #[test]
 fn headroom_grows_only_the_dimension_that_ran_out() {
     let grown = |given: Given| match given.killed() {
-        Next::Again { size, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib()),
-        next @ (Next::Done | Next::GiveUp { .. }) => panic!("{next:?}"),
+        TaskDecision::Again { size, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib()),
+        next @ (TaskDecision::Done | TaskDecision::GiveUp { .. }) => panic!("{next:?}"),
     };
     assert_eq!(grown(Given::jvm(Dimension::Heap, 64, 32, 0)), (128, 32));
     assert_eq!(grown(Given::jvm(Dimension::Overhead, 64, 32, 40)), (64, 80));
@@ -162,86 +162,86 @@ fn headroom_grows_only_the_dimension_that_ran_out() {
 
 #[test]
 fn pinterest_climbs_to_two_three_and_four_times_the_executor() {
-    let p = || Given::shared(Mode::Pinterest);
-    assert_eq!(p().next(), Some((128, 2, Place::Shared)));
-    assert_eq!(p().after(1, 128, Place::Shared).next(), Some((544, 1, Place::Own)));
-    assert_eq!(p().after(2, 544, Place::Own).next(), Some((832, 1, Place::Own)));
-    assert_eq!(p().after(3, 832, Place::Own).next(), Some((1120, 1, Place::Own)));
-    assert_eq!(p().after(4, 1120, Place::Own).next(), None);
+    let p = || Given::shared(MemoryFailureMode::Pinterest);
+    assert_eq!(p().next(), Some((128, 2, AttemptPlace::Shared)));
+    assert_eq!(p().after(1, 128, AttemptPlace::Shared).next(), Some((544, 1, AttemptPlace::Own)));
+    assert_eq!(p().after(2, 544, AttemptPlace::Own).next(), Some((832, 1, AttemptPlace::Own)));
+    assert_eq!(p().after(3, 832, AttemptPlace::Own).next(), Some((1120, 1, AttemptPlace::Own)));
+    assert_eq!(p().after(4, 1120, AttemptPlace::Own).next(), None);
 }
 
 #[test]
 fn uber_gives_a_whole_executor_once() {
-    assert_eq!(Given::shared(Mode::Uber).next(), Some((256, 4, Place::Shared)));
-    let mut whole = Given::shared(Mode::Uber);
-    whole.size = size(256, 0, 4, Place::Shared);
+    assert_eq!(Given::shared(MemoryFailureMode::Uber).next(), Some((256, 4, AttemptPlace::Shared)));
+    let mut whole = Given::shared(MemoryFailureMode::Uber);
+    whole.size = size(256, 0, 4, AttemptPlace::Shared);
     assert_eq!(whole.next(), None);
 }
 
 #[test]
 fn uber_isolates_everyone_who_was_there_without_charging_them() {
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
-    let (account, next) = Given::shared(Mode::Uber).decide_with(Class::Memory(failure), Fate::Innocent);
-    assert_eq!(account, Account::Innocent);
-    assert!(matches!(next, Next::Again { size, .. } if size.slots == 4));
+    let (account, next) = Given::shared(MemoryFailureMode::Uber).decide_with(AttemptEndClass::Memory(failure), AttemptFate::Innocent);
+    assert_eq!(account, ChargeAccount::Innocent);
+    assert!(matches!(next, TaskDecision::Again { size, .. } if size.slots == 4));
 }
 
 #[test]
 fn past_the_budget_of_its_job_nothing_is_given_more() {
     let given =
-        Given { bound: Some(Bound::Budget("memory failures have cost this job 2.600 GiB·h")), ..Given::shared(Mode::Headroom) };
+        Given { bound: Some(GrowthBound::Budget("memory failures have cost this job 2.600 GiB·h")), ..Given::shared(MemoryFailureMode::Headroom) };
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
-    let Next::GiveUp { cause, message } = given.decide_with(Class::Memory(failure), Fate::Own).1 else { panic!("given more") };
-    assert_eq!(cause, Cause::Memory);
+    let TaskDecision::GiveUp { cause, message } = given.decide_with(AttemptEndClass::Memory(failure), AttemptFate::Own).1 else { panic!("given more") };
+    assert_eq!(cause, GiveUpCause::Memory);
     assert!(message.contains("2.600 GiB·h") && message.contains("raise retry.budget_gib_h"), "{message}");
 }
 
 #[test]
 fn headroom_sets_the_innocent_and_the_guilty_apart_after_the_death_of_an_executor() {
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::from_mib(100), live: None, spike: false };
-    let after = |fate| Given::shared(Mode::Headroom).decide_with(Class::Memory(failure), fate);
-    let sized = |next: Next| match next {
-        Next::Again { size, .. } => Some((size.memory().whole_mib(), size.rung, size.place)),
-        Next::Done | Next::GiveUp { .. } => None,
+    let after = |fate| Given::shared(MemoryFailureMode::Headroom).decide_with(AttemptEndClass::Memory(failure), fate);
+    let sized = |next: TaskDecision| match next {
+        TaskDecision::Again { size, .. } => Some((size.memory().whole_mib(), size.rung, size.place)),
+        TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
     };
-    let (account, next) = after(Fate::Innocent);
-    assert_eq!((account, sized(next)), (Account::Innocent, Some((64, 1, Place::Own))), "its own size, beside nobody");
-    let (account, next) = after(Fate::Blamed);
-    assert_eq!((account, sized(next)), (Account::Memory, Some((128, 2, Place::Own))), "not beside others again");
-    let (_, next) = after(Fate::Own);
-    assert_eq!(sized(next), Some((128, 2, Place::Shared)), "its own limit held it, so nobody beside it is in danger");
+    let (account, next) = after(AttemptFate::Innocent);
+    assert_eq!((account, sized(next)), (ChargeAccount::Innocent, Some((64, 1, AttemptPlace::Own))), "its own size, beside nobody");
+    let (account, next) = after(AttemptFate::Blamed);
+    assert_eq!((account, sized(next)), (ChargeAccount::Memory, Some((128, 2, AttemptPlace::Own))), "not beside others again");
+    let (_, next) = after(AttemptFate::Own);
+    assert_eq!(sized(next), Some((128, 2, AttemptPlace::Shared)), "its own limit held it, so nobody beside it is in danger");
 }
 
 #[test]
 fn databricks_doubles_up_to_the_largest_there_is() {
-    let d = || Given::shared(Mode::Databricks);
-    assert_eq!(d().next(), Some((128, 1, Place::Own)));
-    assert_eq!(d().after(1, 128, Place::Own).next(), Some((256, 1, Place::Own)));
-    assert_eq!(d().after(2, 3000, Place::Own).next(), Some((4096, 1, Place::Own)), "the last class is the cap");
-    assert_eq!(d().after(3, 4096, Place::Own).next(), None);
-    assert_eq!(d().after(5, 128, Place::Own).next(), None, "six attempts are all");
+    let d = || Given::shared(MemoryFailureMode::Databricks);
+    assert_eq!(d().next(), Some((128, 1, AttemptPlace::Own)));
+    assert_eq!(d().after(1, 128, AttemptPlace::Own).next(), Some((256, 1, AttemptPlace::Own)));
+    assert_eq!(d().after(2, 3000, AttemptPlace::Own).next(), Some((4096, 1, AttemptPlace::Own)), "the last class is the cap");
+    assert_eq!(d().after(3, 4096, AttemptPlace::Own).next(), None);
+    assert_eq!(d().after(5, 128, AttemptPlace::Own).next(), None, "six attempts are all");
 }
 
 #[test]
 fn tovar_gives_the_largest_there_is_at_once() {
-    let t = || Given::shared(Mode::Tovar);
-    assert_eq!(t().next(), Some((4096, 1, Place::Own)));
-    assert_eq!(t().after(1, 4096, Place::Own).next(), None);
+    let t = || Given::shared(MemoryFailureMode::Tovar);
+    assert_eq!(t().next(), Some((4096, 1, AttemptPlace::Own)));
+    assert_eq!(t().after(1, 4096, AttemptPlace::Own).next(), None);
 }
 
 #[test]
 fn classes_and_largest_sizes_grow_heap_and_overhead_alike() {
-    for mode in [Mode::Databricks, Mode::Tovar] {
+    for mode in [MemoryFailureMode::Databricks, MemoryFailureMode::Tovar] {
         let given = Given { mode, ..Given::jvm(Dimension::Overhead, 96, 32, 40) };
-        let Next::Again { size, .. } = given.killed() else { panic!("again") };
+        let TaskDecision::Again { size, .. } = given.killed() else { panic!("again") };
         assert_eq!(size.profile.heap.get(), 3 * size.profile.overhead.get(), "{mode:?}");
     }
 }
 
 #[test]
 fn fixed_repeats_the_size_and_counts_every_failure() {
-    let mut given = Given::shared(Mode::Fixed);
-    assert_eq!(given.next(), Some((64, 1, Place::Shared)));
+    let mut given = Given::shared(MemoryFailureMode::Fixed);
+    assert_eq!(given.next(), Some((64, 1, AttemptPlace::Shared)));
     (given.spent.memory, given.spent.plain) = (2, 1);
     assert_eq!(given.next(), None);
 }
@@ -249,19 +249,19 @@ fn fixed_repeats_the_size_and_counts_every_failure() {
 #[test]
 fn page_cache_at_the_limit_gets_the_same_size_once() {
     let spike = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: true };
-    let mut given = Given::shared(Mode::Headroom);
-    let (account, next) = given.decide_with(Class::Memory(spike), Fate::Own);
-    assert!(account == Account::Spike && matches!(next, Next::Again { size, .. } if size == given.size));
+    let mut given = Given::shared(MemoryFailureMode::Headroom);
+    let (account, next) = given.decide_with(AttemptEndClass::Memory(spike), AttemptFate::Own);
+    assert!(account == ChargeAccount::Spike && matches!(next, TaskDecision::Again { size, .. } if size == given.size));
     given.spent.spikes = 1;
-    assert_eq!(given.decide_with(Class::Memory(spike), Fate::Own).0, Account::Memory);
+    assert_eq!(given.decide_with(AttemptEndClass::Memory(spike), AttemptFate::Own).0, ChargeAccount::Memory);
 }
 
 #[test]
 fn the_last_message_names_task_size_and_remedy() {
-    let Next::GiveUp { message, cause } = Given::shared(Mode::Headroom).after(3, 4096, Place::Own).killed() else {
+    let TaskDecision::GiveUp { message, cause } = Given::shared(MemoryFailureMode::Headroom).after(3, 4096, AttemptPlace::Own).killed() else {
         panic!("final")
     };
-    assert_eq!(cause, Cause::Memory);
+    assert_eq!(cause, GiveUpCause::Memory);
     for word in ["map/7", "4 GiB", "largest container here", "split its input"] {
         assert!(message.contains(word), "{word}: {message}");
     }
@@ -274,22 +274,22 @@ proptest! {
     fn every_ladder_rises_and_ends(
         heap in 1u64..512, overhead in 0u64..512, cap in 64u64..8192, mode in 0usize..6, heaps in any::<bool>(), jvm in any::<bool>(),
     ) {
-        let mut given = Given::shared(Mode::ALL[mode]);
+        let mut given = Given::shared(MemoryFailureMode::ALL[mode]);
         given.cap_mib = cap;
-        given.size = size(heap, overhead, set().slots_for(Bytes::from_mib(heap + overhead)).min(4), Place::Shared);
+        given.size = size(heap, overhead, set().slots_for(Bytes::from_mib(heap + overhead)).min(4), AttemptPlace::Shared);
         if jvm {
             given.runtime = Runtime::Jvm;
             given.dimension = if heaps { Dimension::Heap } else { Dimension::Overhead };
         }
         let mut tries = 0;
-        while let Next::Again { size, .. } = given.killed() {
+        while let TaskDecision::Again { size, .. } = given.killed() {
             tries += 1;
             prop_assert!(tries <= given.retry.memory_attempts);
             let (old, new) = (&given.size.profile, &size.profile);
             prop_assert!(new.memory() >= old.memory());
             prop_assert!(new.memory() <= Bytes::from_mib(cap) || new.memory() == old.memory());
-            prop_assert!(given.mode == Mode::Fixed || new.memory() > old.memory() || size.slots > given.size.slots);
-            if given.mode == Mode::Headroom && jvm {
+            prop_assert!(given.mode == MemoryFailureMode::Fixed || new.memory() > old.memory() || size.slots > given.size.slots);
+            if given.mode == MemoryFailureMode::Headroom && jvm {
                 let untouched = if heaps { new.overhead == old.overhead } else { new.heap == old.heap };
                 prop_assert!(untouched);
             }
@@ -306,28 +306,28 @@ proptest! {
 fn at_the_largest_size_the_quantity_that_ran_out_gets_what_the_other_does_not_use() {
     let parted = |dimension, live, off_heap| {
         let given = Given {
-            size: size(3072, 1024, 1, Place::Own),
+            size: size(3072, 1024, 1, AttemptPlace::Own),
             live,
-            spent: Spent { memory: 2, ..Spent::default() },
+            spent: SpentBudgets { memory: 2, ..SpentBudgets::default() },
             ..Given::jvm(dimension, 0, 0, off_heap)
         };
         match given.killed() {
-            Next::Again { size, .. } => Some((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), size.place)),
-            Next::Done | Next::GiveUp { .. } => None,
+            TaskDecision::Again { size, .. } => Some((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), size.place)),
+            TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
         }
     };
-    assert_eq!(parted(Dimension::Overhead, Some(400), 1024), Some((600, 3496, Place::Own)));
+    assert_eq!(parted(Dimension::Overhead, Some(400), 1024), Some((600, 3496, AttemptPlace::Own)));
     assert_eq!(parted(Dimension::Overhead, Some(2000), 1024), None, "the heap is used");
     assert_eq!(parted(Dimension::Overhead, None, 1024), None, "nobody knows what the heap holds");
-    assert_eq!(parted(Dimension::Heap, Some(3072), 200), Some((3792, 304, Place::Own)));
+    assert_eq!(parted(Dimension::Heap, Some(3072), 200), Some((3792, 304, AttemptPlace::Own)));
     assert_eq!(parted(Dimension::Heap, Some(3072), 900), None, "what is beside the heap is used");
 }
 
 #[test]
 fn a_remote_input_is_held_by_the_next_overhead_and_by_nothing_else() {
     let next = |dimension, remote_input| match (Given { remote_input, ..Given::jvm(dimension, 64, 32, 40) }).killed() {
-        Next::Again { size, why, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), why),
-        Next::Done | Next::GiveUp { .. } => panic!("given up"),
+        TaskDecision::Again { size, why, .. } => (size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), why),
+        TaskDecision::Done | TaskDecision::GiveUp { .. } => panic!("given up"),
     };
     let (heap, overhead, why) = next(Dimension::Overhead, 0);
     assert_eq!((heap, overhead, why.contains("network")), (64, 80, false));

@@ -5,26 +5,26 @@ use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
-use super::{Case, Growth, headroom, ladder};
+use super::{DecisionInput, LadderStep, headroom, ladder};
 
-pub(super) fn grow(case: &Case<'_>) -> Growth {
+pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);
     if size.memory() >= cap {
-        return Growth::Top(format!("it ran at the largest size, set by {}", case.cap.words()));
+        return LadderStep::Top(format!("it ran at the largest size, set by {}", case.cap.words()));
     }
     headroom::own(case, ladder::in_proportion(&size.profile, cap))
 }
 
 /// The needs of finished tasks of each kind. Grows with the number of tasks of a job.
 #[derive(Clone, Debug, Default)]
-pub struct Needs {
+pub struct ObservedNeeds {
     /// Sorted by need, with run times in seconds.
     kinds: BTreeMap<String, Vec<(Bytes, f64)>>,
     /// Cached first sizes.
     firsts: BTreeMap<String, Bytes>,
 }
 
-impl Needs {
+impl ObservedNeeds {
     /// Adds the need of a task that succeeded.
     pub fn ended(&mut self, kind: &str, peak: Bytes, runtime_s: f64) {
         let needs = self.kinds.entry(kind.to_owned()).or_default();
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn first(needs_mib: &[u64]) -> Option<u64> {
-        let mut needs = Needs::default();
+        let mut needs = ObservedNeeds::default();
         needs_mib.iter().for_each(|mib| needs.ended("sort", Bytes::from_mib(*mib), 10.0));
         needs.first("sort").map(Bytes::whole_mib)
     }
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_seen_later_counts_and_kinds_are_apart() {
-        let mut needs = Needs::default();
+        let mut needs = ObservedNeeds::default();
         needs.ended("sort", Bytes::from_mib(100), 10.0);
         assert_eq!((needs.first("sort"), needs.first("join")), (Some(Bytes::from_mib(100)), None));
         needs.ended("sort", Bytes::from_mib(110), 10.0);

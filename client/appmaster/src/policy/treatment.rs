@@ -9,11 +9,11 @@ use headroom_types::treatment::usual;
 use headroom_types::{AppliedTreatment, Bytes, Dimension, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 
-use super::{Account, Case, Cause, Elsewhere, Next, again};
+use super::{ChargeAccount, DecisionInput, GiveUpCause, AvoidScope, TaskDecision, again};
 
 /// The facts that determine a treatment.
 #[derive(Clone, Copy, Debug)]
-pub struct Finding<'a> {
+pub struct TreatmentInput<'a> {
     /// The first sub-cause of the diagnosis.
     pub cause: SubCause,
     /// The quantity that ran out.
@@ -33,7 +33,7 @@ pub struct Finding<'a> {
 }
 
 /// The treatment of a sub-cause.
-pub fn treatment(finding: &Finding<'_>) -> AppliedTreatment {
+pub fn treatment(finding: &TreatmentInput<'_>) -> AppliedTreatment {
     let row = usual(finding.cause);
     let untried = row.remedy.filter(|remedy| !finding.tried.contains(remedy) && works_for(*remedy, finding.runtime));
     let chosen = match (finding.ordered.unwrap_or(row.first), untried) {
@@ -65,7 +65,7 @@ pub fn treatment(finding: &Finding<'_>) -> AppliedTreatment {
 }
 
 /// True when the host refused an amount that another node has.
-fn some_node_has(finding: &Finding<'_>) -> bool {
+fn some_node_has(finding: &TreatmentInput<'_>) -> bool {
     let fits = |asked: Bytes| finding.largest.is_some_and(|largest| asked <= largest);
     finding.cause == SubCause::ImpossibleRequest && finding.asked.is_some_and(fits)
 }
@@ -84,18 +84,18 @@ fn works_for(remedy: Remedy, runtime: Runtime) -> bool {
 
 /// The treatment of a task's failure, with its description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Treated {
+pub struct ChosenTreatment {
     /// The treatment.
     pub applied: AppliedTreatment,
     /// The cause and the cure, for display.
     pub words: String,
 }
 
-impl Treated {
+impl ChosenTreatment {
     /// The treatment of the first sub-cause in the diagnosis of `row`. `None` without a diagnosis.
-    pub fn of(row: &AttemptRow, finding: impl FnOnce(SubCause) -> AppliedTreatment) -> Option<Treated> {
+    pub fn of(row: &AttemptRow, finding: impl FnOnce(SubCause) -> AppliedTreatment) -> Option<ChosenTreatment> {
         let first = row.diagnosis.first()?;
-        Some(Treated { applied: finding(first.name), words: format!("{}. To cure it: {}", first.cause, first.fix) })
+        Some(ChosenTreatment { applied: finding(first.name), words: format!("{}. To cure it: {}", first.cause, first.fix) })
     }
 }
 
@@ -107,13 +107,13 @@ pub fn asked(row: &AttemptRow) -> Option<Bytes> {
 
 /// The decision that follows from the treatment. `None` if the policy for the account decides, as
 /// for growth and for another node.
-pub(super) fn next(case: &Case<'_>, account: Account) -> Option<Next> {
+pub(super) fn next(case: &DecisionInput<'_>, account: ChargeAccount) -> Option<TaskDecision> {
     let treated = case.treated?;
     let (cause, left) = match account {
-        Account::Memory => (Cause::Memory, case.spent.memory + 1 < case.retry.memory_attempts),
-        Account::Plain => (Cause::Plain, case.spent.plain + 1 < case.retry.max_attempts),
-        Account::Transient => (Cause::Transient, case.spent.transient < case.retry.transient),
-        Account::Success | Account::Spike | Account::Innocent | Account::Taken | Account::Collateral => return None,
+        ChargeAccount::Memory => (GiveUpCause::Memory, case.spent.memory + 1 < case.retry.memory_attempts),
+        ChargeAccount::Plain => (GiveUpCause::Plain, case.spent.plain + 1 < case.retry.max_attempts),
+        ChargeAccount::Transient => (GiveUpCause::Transient, case.spent.transient < case.retry.transient),
+        ChargeAccount::Success | ChargeAccount::Spike | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => return None,
     };
     let AppliedTreatment { cause: name, treatment, remedy, .. } = treated.applied;
     let same = |elsewhere, why: String| left.then(|| again(case.size.clone(), elsewhere, why));
@@ -121,14 +121,14 @@ pub(super) fn next(case: &Case<'_>, account: Account) -> Option<Next> {
         (Treatment::Fail, _) => {
             let override_it = format!("[treatments] {name} = \"grow\" in the job file tries larger sizes all the same");
             let message = format!("{} failed at once ({name}): {}; {override_it}", case.task, treated.words);
-            Some(Next::GiveUp { cause, message })
+            Some(TaskDecision::GiveUp { cause, message })
         }
-        (Treatment::Remedy, Some(remedy)) => same(Elsewhere::No, format!("{name}: same size once more, {}", remedy.sentence())),
-        (Treatment::Retry, _) if account != Account::Plain => {
-            same(Elsewhere::Executor, format!("{name}: same size once more in another container"))
+        (Treatment::Remedy, Some(remedy)) => same(AvoidScope::No, format!("{name}: same size once more, {}", remedy.sentence())),
+        (Treatment::Retry, _) if account != ChargeAccount::Plain => {
+            same(AvoidScope::Executor, format!("{name}: same size once more in another container"))
         }
-        (Treatment::Elsewhere, _) if account != Account::Transient => {
-            same(Elsewhere::Node, format!("{name}: same size on another node"))
+        (Treatment::Elsewhere, _) if account != ChargeAccount::Transient => {
+            same(AvoidScope::Node, format!("{name}: same size on another node"))
         }
         (Treatment::Grow | Treatment::Retry | Treatment::Elsewhere | Treatment::Remedy | Treatment::Unknown, _) => None,
     }
@@ -138,8 +138,8 @@ pub(super) fn next(case: &Case<'_>, account: Account) -> Option<Next> {
 mod tests {
     use super::*;
 
-    fn finding(cause: SubCause) -> Finding<'static> {
-        Finding {
+    fn finding(cause: SubCause) -> TreatmentInput<'static> {
+        TreatmentInput {
             cause,
             quantity: Dimension::Native,
             runtime: Runtime::Native,
@@ -154,37 +154,37 @@ mod tests {
     #[test]
     fn the_table_holds_unless_the_job_says_otherwise() {
         for cause in SubCause::ALL.iter().copied().filter(|cause| *cause != SubCause::PageCache) {
-            let found = treatment(&Finding { runtime: Runtime::Jvm, ..finding(cause) });
+            let found = treatment(&TreatmentInput { runtime: Runtime::Jvm, ..finding(cause) });
             assert_eq!((found.treatment, found.remedy), (usual(cause).first, usual(cause).remedy), "{cause}");
         }
-        let ordered = Finding { ordered: Some(Treatment::Grow), ..finding(SubCause::OwnLimit) };
+        let ordered = TreatmentInput { ordered: Some(Treatment::Grow), ..finding(SubCause::OwnLimit) };
         assert_eq!(treatment(&ordered).to_string(), "grow memory");
-        let ordered = Finding { ordered: Some(Treatment::Fail), ..finding(SubCause::OwnData) };
+        let ordered = TreatmentInput { ordered: Some(Treatment::Fail), ..finding(SubCause::OwnData) };
         assert_eq!(treatment(&ordered).to_string(), "fail");
     }
 
     #[test]
     fn a_remedy_is_tried_once_and_only_where_the_runtime_takes_it() {
         assert_eq!(treatment(&finding(SubCause::NativeArenas)).to_string(), "remedy one_arena");
-        let again = Finding { tried: &[Remedy::OneArena], ..finding(SubCause::NativeArenas) };
+        let again = TreatmentInput { tried: &[Remedy::OneArena], ..finding(SubCause::NativeArenas) };
         assert_eq!(treatment(&again).to_string(), "grow memory");
-        let go = Finding { runtime: Runtime::Go, ..finding(SubCause::NativeArenas) };
+        let go = TreatmentInput { runtime: Runtime::Go, ..finding(SubCause::NativeArenas) };
         assert_eq!(treatment(&go).to_string(), "grow memory");
         assert_eq!(treatment(&finding(SubCause::CodeCache)).to_string(), "grow memory", "only a JVM has the flag");
-        let threads = Finding { tried: &[Remedy::FewerThreads], ..finding(SubCause::ThreadLimit) };
+        let threads = TreatmentInput { tried: &[Remedy::FewerThreads], ..finding(SubCause::ThreadLimit) };
         assert_eq!(treatment(&threads).to_string(), "fail", "more memory makes no more threads");
     }
 
     #[test]
     fn page_cache_alone_is_tried_once_more() {
-        let cache = Finding { cache_alone: true, ..finding(SubCause::PageCache) };
+        let cache = TreatmentInput { cache_alone: true, ..finding(SubCause::PageCache) };
         assert_eq!(treatment(&cache).to_string(), "retry");
         assert_eq!(treatment(&finding(SubCause::PageCache)).to_string(), "grow memory");
     }
 
     #[test]
     fn a_request_is_impossible_only_when_no_node_has_so_much() {
-        let asks = |gib| Finding { asked: Some(Bytes::from_gib(gib)), ..finding(SubCause::ImpossibleRequest) };
+        let asks = |gib| TreatmentInput { asked: Some(Bytes::from_gib(gib)), ..finding(SubCause::ImpossibleRequest) };
         assert_eq!(treatment(&asks(6)).to_string(), "grow memory");
         assert_eq!(treatment(&asks(200)).to_string(), "fail");
         assert_eq!(treatment(&finding(SubCause::ImpossibleRequest)).to_string(), "fail", "nothing says how much");

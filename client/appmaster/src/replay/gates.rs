@@ -1,16 +1,16 @@
 //! Requirements on mode `headroom` for recorded tasks, and whether they are met.
 
 use headroom_types::Bytes;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
 
 use super::load::TraceLoad;
-use super::trace::Task;
-use super::{ClusterShape, Row, Shared, run};
+use super::trace::RecordedTask;
+use super::{ClusterShape, ReplayResultRow, SharedResults, run};
 
 /// One requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Gate {
+pub struct Requirement {
     /// `G1` to `G5`.
     pub name: &'static str,
     /// The requirement, for display.
@@ -23,8 +23,8 @@ pub struct Gate {
 
 /// The requirements that these rows allow to check: those of each dataset, and the totals. A
 /// comparison with another mode is made only if that mode was replayed too.
-pub(super) fn all(rows: &[Row], totals: &[Row]) -> Vec<Gate> {
-    let Some(ours) = totals.iter().find(|row| row.mode == Mode::Headroom) else { return Vec::new() };
+pub(super) fn all(rows: &[ReplayResultRow], totals: &[ReplayResultRow]) -> Vec<Requirement> {
+    let Some(ours) = totals.iter().find(|row| row.mode == MemoryFailureMode::Headroom) else { return Vec::new() };
     let mut gates = vec![none_lost(rows, ours), few_kills(ours)];
     gates.extend(innocents(rows, ours, &SIXTEEN));
     gates.extend(innocents(rows, ours, &TIGHT));
@@ -33,12 +33,12 @@ pub(super) fn all(rows: &[Row], totals: &[Row]) -> Vec<Gate> {
     gates
 }
 
-fn of_ours<'a>(rows: &'a [Row], ours: &Row) -> impl Iterator<Item = &'a Row> {
+fn of_ours<'a>(rows: &'a [ReplayResultRow], ours: &ReplayResultRow) -> impl Iterator<Item = &'a ReplayResultRow> {
     let growth = ours.growth;
-    rows.iter().filter(move |row| row.mode == Mode::Headroom && row.growth == growth)
+    rows.iter().filter(move |row| row.mode == MemoryFailureMode::Headroom && row.growth == growth)
 }
 
-fn none_lost(rows: &[Row], ours: &Row) -> Gate {
+fn none_lost(rows: &[ReplayResultRow], ours: &ReplayResultRow) -> Requirement {
     let where_ = of_ours(rows, ours).filter(|row| row.lost_avoidable > 0).count();
     let says = format!(
         "{} lost, {} of them avoidable, on {where_} of {} traces",
@@ -46,36 +46,36 @@ fn none_lost(rows: &[Row], ours: &Row) -> Gate {
         ours.lost_avoidable,
         of_ours(rows, ours).count()
     );
-    Gate { name: "G1", asks: "no avoidable task lost on any trace", met: where_ == 0, says }
+    Requirement { name: "G1", asks: "no avoidable task lost on any trace", met: where_ == 0, says }
 }
 
-fn few_kills(ours: &Row) -> Gate {
+fn few_kills(ours: &ReplayResultRow) -> Requirement {
     let (asks, kills, maq) = if ours.growth {
         ("with growth at most 12 kills / 1000 and .83 used of what is given", 12.0, 0.83)
     } else {
         ("at most 35 kills / 1000 and .80 used of what is given", 35.0, 0.80)
     };
     let met = ours.kills_per_1000 <= kills && ours.maq >= maq;
-    Gate { name: "G2", asks, met, says: format!("{:.1} kills / 1000, {:.3} used", ours.kills_per_1000, ours.maq) }
+    Requirement { name: "G2", asks, met, says: format!("{:.1} kills / 1000, {:.3} used", ours.kills_per_1000, ours.maq) }
 }
 
 /// Shared executors of one size.
-struct Executors {
+struct ExecutorSizes {
     name: &'static str,
     asks: &'static str,
-    of: fn(&Row) -> &Shared,
+    of: fn(&ReplayResultRow) -> &SharedResults,
     /// True if the first number, of mode headroom, is low enough compared with the second, of mode
     /// uber.
     enough: fn(u64, u64) -> bool,
 }
 
-const SIXTEEN: Executors = Executors {
+const SIXTEEN: ExecutorSizes = ExecutorSizes {
     name: "G3",
     enough: |a, b| a < b || (a, b) == (0, 0),
     asks: "shared executors, 4 slots and 16 GiB: no avoidable loss, innocent kills below mode uber on every trace",
     of: |row| &row.shared,
 };
-const TIGHT: Executors = Executors {
+const TIGHT: ExecutorSizes = ExecutorSizes {
     name: "G3 tight",
     // Tasks that die with the first executor of an unknown kind die in every mode: equal numbers
     // are allowed.
@@ -84,19 +84,19 @@ const TIGHT: Executors = Executors {
     of: |row| &row.tight,
 };
 
-fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
-    let pairs: Vec<(&Row, &Row)> = of_ours(rows, ours)
-        .filter_map(|row| Some((row, rows.iter().find(|other| other.mode == Mode::Uber && other.dataset == row.dataset)?)))
+fn innocents(rows: &[ReplayResultRow], ours: &ReplayResultRow, executors: &ExecutorSizes) -> Option<Requirement> {
+    let pairs: Vec<(&ReplayResultRow, &ReplayResultRow)> = of_ours(rows, ours)
+        .filter_map(|row| Some((row, rows.iter().find(|other| other.mode == MemoryFailureMode::Uber && other.dataset == row.dataset)?)))
         .collect();
     if pairs.is_empty() {
         return None;
     }
-    let of = |row: &Row| (executors.of)(row).innocent_kills;
+    let of = |row: &ReplayResultRow| (executors.of)(row).innocent_kills;
     let worse: Vec<&str> =
         pairs.iter().filter(|(a, b)| !(executors.enough)(of(a), of(b))).map(|(row, _)| row.dataset.as_str()).collect();
     let as_many = pairs.iter().filter(|(a, b)| of(a) == of(b) && of(a) > 0).count();
     let theirs: u64 = pairs.iter().map(|(_, uber)| of(uber)).sum();
-    let Shared { innocent_kills, innocent_charged, lost_avoidable, deaths, .. } = *(executors.of)(ours);
+    let SharedResults { innocent_kills, innocent_charged, lost_avoidable, deaths, .. } = *(executors.of)(ours);
     let on = match (worse.is_empty(), as_many) {
         (false, _) => format!("; too many on {}", worse.join(", ")),
         (true, 0) => String::new(),
@@ -105,7 +105,7 @@ fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
         }
     };
     let nothing = if deaths == 0 && theirs == 0 { "; no executor died in either mode, so these traces say nothing" } else { "" };
-    Some(Gate {
+    Some(Requirement {
         name: executors.name,
         asks: executors.asks,
         met: lost_avoidable == 0 && worse.is_empty() && (innocent_kills < theirs || theirs == 0),
@@ -115,9 +115,9 @@ fn innocents(rows: &[Row], ours: &Row, executors: &Executors) -> Option<Gate> {
     })
 }
 
-fn apart(ours: &Row) -> Option<Gate> {
+fn apart(ours: &ReplayResultRow) -> Option<Requirement> {
     let parts = ours.parts?;
-    Some(Gate {
+    Some(Requirement {
         name: "G4",
         asks: "heap and overhead learned apart take at most half of what one knob (10 % rule, twice after a kill) takes",
         met: parts.apart_gib_h * 2.0 <= parts.one_knob_gib_h && parts.apart_lost_avoidable == 0,
@@ -129,12 +129,12 @@ fn apart(ours: &Row) -> Option<Gate> {
 }
 
 /// A task larger than any node, among many of its kind that are not.
-fn giant() -> Gate {
-    let task = |peak| Task { kind: "part".into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 };
+fn giant() -> Requirement {
+    let task = |peak| RecordedTask { kind: "part".into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 };
     let mut tasks = vec![task(Bytes::from_mib(700)); 500];
     tasks.push(task(Bytes::from_gib(300)));
     let load = TraceLoad::at_once(ClusterShape::default());
-    let kills = run::run(&tasks, (Mode::Headroom, false), &load, 1.0, &mut |_| {}).kills;
+    let kills = run::run(&tasks, (MemoryFailureMode::Headroom, false), &load, 1.0, &mut |_| {}).kills;
     let asks = "a partition larger than any node costs at most 3 attempts";
-    Gate { name: "G5", asks, met: kills <= 3, says: format!("{kills} attempts among 500 others of its kind") }
+    Requirement { name: "G5", asks, met: kills <= 3, says: format!("{kills} attempts among 500 others of its kind") }
 }

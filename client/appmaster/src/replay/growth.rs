@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use headroom_types::Bytes;
 
-use super::run::{Happening, NextSize, Run, Sizes, asks, moment, seconds, ticks};
-use crate::policy::contention::{Candidate, cheaper, choose};
+use super::run::{ReplayEvent, NextSize, ReplayRunState, SizeSource, asks, moment, seconds, ticks};
+use crate::policy::contention::{EvictionCandidate, cheaper, choose};
 
 /// Maximum freeze of an attempt: the default of a stage. Ticks.
 pub(super) const HOLD: u64 = 30_000_000;
@@ -45,7 +45,7 @@ impl ReplayHold {
     }
 }
 
-impl Run<'_> {
+impl ReplayRunState<'_> {
     /// Processes an attempt that has reached its limit.
     pub(super) fn on_limit(&mut self, n: usize, now: u64) {
         let Some((to, steps)) = self.size_to_grow_to(n) else { return self.kill(n, now) };
@@ -56,8 +56,8 @@ impl Run<'_> {
         self.grow_held(node, now);
         if self.nodes.held_on(node).contains(&n) {
             self.sums.held += 1;
-            self.events.push(Reverse((now + CONTENTION_AFTER, n, serial, Happening::Contention)));
-            self.events.push(Reverse((now + HOLD, n, serial, Happening::HoldOver)));
+            self.events.push(Reverse((now + CONTENTION_AFTER, n, serial, ReplayEvent::Contention)));
+            self.events.push(Reverse((now + HOLD, n, serial, ReplayEvent::HoldOver)));
         }
     }
 
@@ -112,7 +112,7 @@ impl Run<'_> {
         (run.resized, run.size, run.at_limit, run.hold) = (now, hold.to, false, None);
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures);
         let rest = task.runtime_s * (1.0 - moment(n, failures));
-        self.events.push(Reverse((now + ticks(rest), n, run.serial, Happening::End)));
+        self.events.push(Reverse((now + ticks(rest), n, run.serial, ReplayEvent::End)));
     }
 
     /// Evicts attempts for a frozen one, one after the other until it grows. False when none may be
@@ -133,9 +133,9 @@ impl Run<'_> {
         let candidate = |id: usize| {
             let run = self.running.get(&id)?;
             let lost = Duration::from_micros(now - run.began);
-            Some((run.began, Candidate { who: id, lost, frees: run.size, gave_way: self.evicted.contains(&id) }))
+            Some((run.began, EvictionCandidate { who: id, lost, frees: run.size, gave_way: self.evicted.contains(&id) }))
         };
-        let mut there: Vec<(u64, Candidate<usize>)> = self.nodes.running_on(node).filter_map(candidate).collect();
+        let mut there: Vec<(u64, EvictionCandidate<usize>)> = self.nodes.running_on(node).filter_map(candidate).collect();
         there.sort_by_key(|(began, one)| (*began, one.who));
         let (own, others): (Vec<_>, Vec<_>) = there.into_iter().map(|(_, one)| one).partition(|one| one.who == n);
         let other = choose(&others, self.missing(n, node)?);
@@ -165,7 +165,7 @@ impl Run<'_> {
     fn size_to_grow_to(&mut self, n: usize) -> Option<(Bytes, u64)> {
         let whole = self.nodes.memory();
         let (task, run) = (self.tasks.get(n)?, self.running.get(&n)?);
-        let Sizes::Mode(giver) = &mut self.sizes else { return None };
+        let SizeSource::Mode(giver) = &mut self.sizes else { return None };
         if !self.growth {
             return None;
         }

@@ -4,7 +4,7 @@ use headroom_types::Bytes;
 
 use super::ClusterShape;
 use super::run::ticks;
-use super::trace::Task;
+use super::trace::RecordedTask;
 
 /// Minimum duration of a trace in multiples of its longest task, so that the utilisation between
 /// its first and last tasks dominates.
@@ -40,7 +40,7 @@ impl TraceLoad {
 
     /// A load that submits tasks at a constant rate, at which their need is this part of the nodes'
     /// memory.
-    pub(super) fn paced(tasks: &[Task], utilization: f64, cluster: ClusterShape, stated: StatedNodes) -> TraceLoad {
+    pub(super) fn paced(tasks: &[RecordedTask], utilization: f64, cluster: ClusterShape, stated: StatedNodes) -> TraceLoad {
         let work: f64 = tasks.iter().map(need_over_time).sum();
         let longest = tasks.iter().map(|task| task.runtime_s).fold(0.0, f64::max);
         let memory = match stated {
@@ -68,12 +68,12 @@ impl TraceLoad {
 }
 
 /// Memory need of a task over its run time. GiB·s.
-fn need_over_time(task: &Task) -> f64 {
+fn need_over_time(task: &RecordedTask) -> f64 {
     task.peak.as_gib_f64() * task.runtime_s
 }
 
 /// The default memory of a node: a power of two, in GiB.
-fn usual_memory(tasks: &[Task]) -> Bytes {
+fn usual_memory(tasks: &[RecordedTask]) -> Bytes {
     let largest = tasks.iter().map(|task| task.peak).max().unwrap_or(Bytes::ZERO).mul_ratio(LARGEST_TASKS, 1);
     let gib = largest.div_ceil(Bytes::from_gib(1)).max(1);
     Bytes::from_gib(gib.next_power_of_two())
@@ -88,9 +88,9 @@ fn whole(count: f64) -> usize {
 mod tests {
     use super::*;
 
-    fn tasks(count: usize, mib: u64, runtime_s: f64) -> Vec<Task> {
+    fn tasks(count: usize, mib: u64, runtime_s: f64) -> Vec<RecordedTask> {
         let peak = Bytes::from_mib(mib);
-        vec![Task { kind: "sort".into(), input: None, peak, runtime_s, request: None, cpus: 1 }; count]
+        vec![RecordedTask { kind: "sort".into(), input: None, peak, runtime_s, request: None, cpus: 1 }; count]
     }
 
     #[test]

@@ -17,19 +17,19 @@ pub mod trace;
 mod ways;
 
 use headroom_types::Bytes;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use load::TraceLoad;
-use parts::Rule;
+use parts::MemorySplitRule;
 use serde::Serialize;
-use sums::Sums;
+use sums::ReplayCounters;
 
 use crate::policy::grow;
 
 pub use crate::policy::grow::is_part_of as grows;
-pub use executors::Shared;
-pub use gates::Gate;
+pub use executors::SharedResults;
+pub use gates::Requirement;
 pub use load::StatedNodes;
-pub use parts::Parted;
+pub use parts::MemorySplitResults;
 
 pub use ways::SHARE;
 
@@ -38,11 +38,11 @@ pub const TOTAL: &str = "total";
 
 /// Results of a replay. Memory over time in GiB·h.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub struct ReplayResultRow {
     /// The dataset; [`TOTAL`] for the sum.
     pub dataset: String,
     /// The mode.
-    pub mode: Mode,
+    pub mode: MemoryFailureMode,
     /// True if sizes grew in place.
     pub growth: bool,
     /// Memory used divided by memory allocated.
@@ -64,16 +64,16 @@ pub struct Row {
     /// Growth steps of running tasks.
     pub grown: u64,
     /// Results with shared executors: four slots share 16 GiB.
-    pub shared: Shared,
+    pub shared: SharedResults,
     /// Results with shared executors that are so small that one task in ten does not fit its share.
-    pub tight: Shared,
+    pub tight: SharedResults,
     /// Results with separate heap and overhead, and with one knob for both; only in rows of mode
     /// `headroom`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parts: Option<Parted>,
+    pub parts: Option<MemorySplitResults>,
     /// Requirements of the project; only in the row of all datasets in mode `headroom`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub gates: Vec<Gate>,
+    pub gates: Vec<Requirement>,
     /// Kills.
     pub kills: u64,
     /// Attempts that did not start directly after their submission or after the end of the previous
@@ -134,7 +134,7 @@ pub enum GrowthChoice {
 
 impl GrowthChoice {
     /// The growth variants of a mode.
-    fn of(self, mode: Mode) -> &'static [bool] {
+    fn of(self, mode: MemoryFailureMode) -> &'static [bool] {
         match self {
             _ if !grow::is_part_of(mode) => &[false],
             GrowthChoice::On => &[true],
@@ -146,9 +146,9 @@ impl GrowthChoice {
 
 /// The parameters of a replay.
 #[derive(Clone, Debug)]
-pub struct Scenario {
+pub struct ReplayScenario {
     /// Modes.
-    pub modes: Vec<Mode>,
+    pub modes: Vec<MemoryFailureMode>,
     /// Growth variants.
     pub growth: GrowthChoice,
     /// Nodes.
@@ -161,9 +161,9 @@ pub struct Scenario {
     pub utilizations: Vec<f64>,
 }
 
-impl Scenario {
+impl ReplayScenario {
     /// The loads of a trace, each with its target utilisation.
-    fn loads(&self, tasks: &[trace::Task]) -> Vec<(Option<f64>, TraceLoad)> {
+    fn loads(&self, tasks: &[trace::RecordedTask]) -> Vec<(Option<f64>, TraceLoad)> {
         if self.utilizations.is_empty() {
             return vec![(None, TraceLoad::at_once(self.cluster))];
         }
@@ -171,14 +171,14 @@ impl Scenario {
         self.utilizations.iter().map(paced).collect()
     }
     /// Each mode with its requested growth variants.
-    fn variants(&self) -> Vec<(Mode, bool)> {
+    fn variants(&self) -> Vec<(MemoryFailureMode, bool)> {
         self.modes.iter().flat_map(|mode| self.growth.of(*mode).iter().map(|growth| (*mode, *growth))).collect()
     }
 }
 
 /// Progress of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct ReplayProgress {
     /// Tasks that have ended, over all modes and the reference runs.
     pub tasks: u64,
     /// Total number of tasks.
@@ -187,7 +187,7 @@ pub struct Done {
 
 /// Replays every dataset in every mode and at every utilisation of the scenario; the last rows are
 /// the totals. `progress` receives the progress.
-pub fn replay(datasets: &[trace::Dataset], scenario: &Scenario, progress: &mut dyn FnMut(Done)) -> Vec<Row> {
+pub fn replay(datasets: &[trace::Dataset], scenario: &ReplayScenario, progress: &mut dyn FnMut(ReplayProgress)) -> Vec<ReplayResultRow> {
     let variants = scenario.variants();
     let loads = scenario.utilizations.len().max(1);
     let each = |dataset: &trace::Dataset| count(dataset.tasks.len() * (variants.len() + 1) * loads);
@@ -198,16 +198,16 @@ pub fn replay(datasets: &[trace::Dataset], scenario: &Scenario, progress: &mut d
     for dataset in datasets {
         let tasks = &dataset.tasks;
         // These runs submit all tasks at the start, independent of the target utilisation.
-        let sides: Vec<Sides> = variants.iter().map(|variant| Sides::of(tasks, *variant, scenario.cluster)).collect();
+        let sides: Vec<SideResults> = variants.iter().map(|variant| SideResults::of(tasks, *variant, scenario.cluster)).collect();
         let mut places = 0..;
         for (target, load) in scenario.loads(tasks) {
-            let ideal = run::ideal(tasks, &load, &mut |n| progress(Done { tasks: before + n, of }));
+            let ideal = run::ideal(tasks, &load, &mut |n| progress(ReplayProgress { tasks: before + n, of }));
             before += count(tasks.len());
             for (variant, side) in variants.iter().zip(&sides) {
-                let sums = run::run(tasks, *variant, &load, ideal, &mut |n| progress(Done { tasks: before + n, of }));
+                let sums = run::run(tasks, *variant, &load, ideal, &mut |n| progress(ReplayProgress { tasks: before + n, of }));
                 before += count(tasks.len());
                 let (mode, growth) = *variant;
-                rows.push(side.on(Row { target_utilization: target, ..sums.row(&dataset.name, mode, growth, load.cluster) }));
+                rows.push(side.on(ReplayResultRow { target_utilization: target, ..sums.row(&dataset.name, mode, growth, load.cluster) }));
                 let total = Total { variant: *variant, target, cluster: load.cluster, sums, sides: *side };
                 let place: usize = places.next().unwrap_or_default();
                 match totals.get_mut(place) {
@@ -217,10 +217,10 @@ pub fn replay(datasets: &[trace::Dataset], scenario: &Scenario, progress: &mut d
             }
         }
     }
-    let all: Vec<Row> = totals.iter().map(Total::row).collect();
+    let all: Vec<ReplayResultRow> = totals.iter().map(Total::row).collect();
     let gates = if scenario.utilizations.is_empty() { gates::all(&rows, &all) } else { Vec::new() };
     rows.extend(all);
-    if let Some(ours) = rows.iter_mut().find(|row| row.mode == Mode::Headroom && row.dataset == TOTAL) {
+    if let Some(ours) = rows.iter_mut().find(|row| row.mode == MemoryFailureMode::Headroom && row.dataset == TOTAL) {
         ours.gates = gates;
     }
     rows
@@ -232,32 +232,32 @@ fn count(tasks: usize) -> u64 {
 
 /// Additional results: shared executors, and separate quantities.
 #[derive(Clone, Copy, Debug)]
-struct Sides {
-    shared: Shared,
-    tight: Shared,
-    parts: Option<Parted>,
+struct SideResults {
+    shared: SharedResults,
+    tight: SharedResults,
+    parts: Option<MemorySplitResults>,
 }
 
-impl Sides {
-    fn of(tasks: &[trace::Task], variant: (Mode, bool), cluster: ClusterShape) -> Sides {
-        Sides {
+impl SideResults {
+    fn of(tasks: &[trace::RecordedTask], variant: (MemoryFailureMode, bool), cluster: ClusterShape) -> SideResults {
+        SideResults {
             shared: executors::run(tasks, variant, cluster, executors::EXECUTOR),
             tight: executors::run(tasks, variant, cluster, executors::tight(tasks)),
-            parts: (variant.0 == Mode::Headroom).then(|| parted(tasks, cluster)),
+            parts: (variant.0 == MemoryFailureMode::Headroom).then(|| parted(tasks, cluster)),
         }
     }
-    fn on(self, row: Row) -> Row {
-        Row { shared: self.shared, tight: self.tight, parts: self.parts, ..row }
+    fn on(self, row: ReplayResultRow) -> ReplayResultRow {
+        ReplayResultRow { shared: self.shared, tight: self.tight, parts: self.parts, ..row }
     }
 }
 
 /// The sum of a mode over all datasets.
 struct Total {
-    variant: (Mode, bool),
+    variant: (MemoryFailureMode, bool),
     target: Option<f64>,
     cluster: ClusterShape,
-    sums: Sums,
-    sides: Sides,
+    sums: ReplayCounters,
+    sides: SideResults,
 }
 
 impl Total {
@@ -275,17 +275,17 @@ impl Total {
             self.cluster.memory = Bytes::ZERO;
         }
     }
-    fn row(&self) -> Row {
+    fn row(&self) -> ReplayResultRow {
         let (mode, growth) = self.variant;
-        self.sides.on(Row { target_utilization: self.target, ..self.sums.row(TOTAL, mode, growth, self.cluster) })
+        self.sides.on(ReplayResultRow { target_utilization: self.target, ..self.sums.row(TOTAL, mode, growth, self.cluster) })
     }
 }
 
-fn parted(tasks: &[trace::Task], cluster: ClusterShape) -> Parted {
+fn parted(tasks: &[trace::RecordedTask], cluster: ClusterShape) -> MemorySplitResults {
     let load = TraceLoad::at_once(cluster);
     let of = |rule| run::parted(tasks, rule, &load);
-    let (knob, learned, apart) = (of(Rule::OneKnob), of(Rule::OneKnobLearned), of(Rule::Apart));
-    Parted {
+    let (knob, learned, apart) = (of(MemorySplitRule::OneKnob), of(MemorySplitRule::OneKnobLearned), of(MemorySplitRule::Apart));
+    MemorySplitResults {
         one_knob_gib_h: knob.gib_h,
         one_knob_learned_gib_h: learned.gib_h,
         apart_gib_h: apart.gib_h,

@@ -21,16 +21,16 @@ struct NodeRoom {
 
 /// All nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Nodes {
+pub(super) struct ReplayNodes {
     all: Vec<NodeRoom>,
     shape: ClusterShape,
 }
 
-impl Nodes {
+impl ReplayNodes {
     /// Nodes without attempts.
-    pub(super) fn new(shape: ClusterShape) -> Nodes {
+    pub(super) fn new(shape: ClusterShape) -> ReplayNodes {
         let node = NodeRoom { cpus: shape.cpus, memory: shape.memory, running: BTreeSet::new(), held: Vec::new() };
-        Nodes { all: vec![node; shape.nodes], shape }
+        ReplayNodes { all: vec![node; shape.nodes], shape }
     }
     /// Processors that an attempt of this task occupies: at most those of a node.
     pub(super) fn cpus_of(&self, cpus: u32) -> u32 {

@@ -10,23 +10,23 @@
 
 use std::collections::BTreeMap;
 
-use headroom_config::{ExecutorSpec, Idempotent, Memory, RetrySpec, Runtime};
+use headroom_config::{ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, Runtime};
 use headroom_types::{Bytes, Cpus, Dimension, ExitReason, Profile};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
 
-use super::trace::Task;
+use super::trace::RecordedTask;
 use super::ways::SHARE;
-use crate::policy::blame::Fate;
-use crate::policy::classify::{Class, MemoryFailure};
-use crate::policy::learn::rungs::Prices;
-use crate::policy::learn::{Asks, Learner};
-use crate::policy::sizing::{Ask, Need, Sizer};
-use crate::policy::{Cap, Case, Next, Place, Size, Spent, decide};
+use crate::policy::blame::AttemptFate;
+use crate::policy::classify::{AttemptEndClass, MemoryFailure};
+use crate::policy::learn::rungs::KillPrices;
+use crate::policy::learn::{SizeRequest, Learner};
+use crate::policy::sizing::{TaskSizeQuery, MeasuredNeed, Sizer};
+use crate::policy::{TaskSizeCap, DecisionInput, TaskDecision, AttemptPlace, AttemptSize, SpentBudgets, decide};
 
 /// Results of one knob and of two quantities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Parted {
+pub struct MemorySplitResults {
     /// One knob, stated and doubled. GiB·h.
     pub one_knob_gib_h: f64,
     /// One knob, learned. GiB·h.
@@ -41,8 +41,8 @@ pub struct Parted {
     pub apart_lost_avoidable: u64,
 }
 
-impl Parted {
-    pub(super) fn add(&mut self, other: &Parted) {
+impl MemorySplitResults {
+    pub(super) fn add(&mut self, other: &MemorySplitResults) {
         self.one_knob_gib_h += other.one_knob_gib_h;
         self.one_knob_learned_gib_h += other.one_knob_learned_gib_h;
         self.apart_gib_h += other.apart_gib_h;
@@ -54,7 +54,7 @@ impl Parted {
 
 /// The rule that sets both quantities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum MemorySplitRule {
     /// The heap is set, a tenth of it is added, and both are doubled after a kill.
     OneKnob,
     /// The same, with a learned value of the knob.
@@ -65,8 +65,8 @@ pub(super) enum Rule {
 
 /// The state of a rule.
 #[derive(Debug)]
-pub(super) struct Parts {
-    rule: Rule,
+pub(super) struct MemorySplitSizes {
+    rule: MemorySplitRule,
     knob: Learner,
     sizer: Sizer,
     set: Option<(ExecutorSpec, RetrySpec)>,
@@ -78,30 +78,30 @@ pub(super) struct Parts {
     stated: BTreeMap<usize, Profile>,
 }
 
-impl Parts {
-    pub(super) fn new(rule: Rule) -> Parts {
+impl MemorySplitSizes {
+    pub(super) fn new(rule: MemorySplitRule) -> MemorySplitSizes {
         let text = "version = 1\nname = \"trace\"\n[profiles.exec]\nmemory = \"4GiB\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\n\
                     reserve = \"0B\"\n[[stage]]\nname = \"work\"\ncommand = [\"work\"]\n";
         let job = headroom_config::job::compile(text, "trace").ok();
         let set = job.and_then(|job| Some((job.executors.first()?.clone(), job.retry)));
-        let (knob, sizer) = (Learner::new(SHARE, Prices::default()), Sizer::new(Mode::Headroom, false));
-        Parts { rule, knob, sizer, set, has: BTreeMap::new(), kills: BTreeMap::new(), stated: BTreeMap::new() }
+        let (knob, sizer) = (Learner::new(SHARE, KillPrices::default()), Sizer::new(MemoryFailureMode::Headroom, false));
+        MemorySplitSizes { rule, knob, sizer, set, has: BTreeMap::new(), kills: BTreeMap::new(), stated: BTreeMap::new() }
     }
 
     /// The first size of both together; `None` if the task may not start now.
-    pub(super) fn first(&mut self, n: usize, task: &Task, running: usize) -> Option<Bytes> {
+    pub(super) fn first(&mut self, n: usize, task: &RecordedTask, running: usize) -> Option<Bytes> {
         let stated = of_knob(task.request.unwrap_or(SHARE).mul_ratio(10, 11));
         let has = match self.rule {
-            Rule::OneKnob => stated.clone(),
-            Rule::OneKnobLearned => {
+            MemorySplitRule::OneKnob => stated.clone(),
+            MemorySplitRule::OneKnobLearned => {
                 let asks = knob_asks(task, &stated);
                 if !self.knob.may_start(&task.kind, running) {
                     return None;
                 }
                 of_knob(self.knob.first(&asks).size)
             }
-            Rule::Apart => {
-                if !self.sizer.may_start(&task.kind, Memory::HeapAndOverhead, running) {
+            MemorySplitRule::Apart => {
+                if !self.sizer.may_start(&task.kind, MemoryQuantities::HeapAndOverhead, running) {
                     return None;
                 }
                 self.sizer.first(&ask(n, task, &stated)).profile
@@ -120,24 +120,24 @@ impl Parts {
         }
     }
 
-    pub(super) fn fits(&self, n: usize, task: &Task) -> bool {
+    pub(super) fn fits(&self, n: usize, task: &RecordedTask) -> bool {
         let (heap, overhead) = parts(n, task);
         self.has.get(&n).is_some_and(|has| heap <= has.heap && overhead <= has.overhead)
     }
 
     /// The size after `failures` kills. `None`: given up.
-    pub(super) fn next(&mut self, n: usize, task: &Task, failures: u32, largest: Bytes) -> Option<Bytes> {
+    pub(super) fn next(&mut self, n: usize, task: &RecordedTask, failures: u32, largest: Bytes) -> Option<Bytes> {
         let (has, stated) = (self.has.get(&n)?.clone(), self.stated.get(&n)?.clone());
         let next = match self.rule {
-            Rule::OneKnob if has.memory() >= largest => None,
-            Rule::OneKnob => Some(of_knob(has.heap.mul_ratio(2, 1))),
-            Rule::OneKnobLearned => {
+            MemorySplitRule::OneKnob if has.memory() >= largest => None,
+            MemorySplitRule::OneKnob => Some(of_knob(has.heap.mul_ratio(2, 1))),
+            MemorySplitRule::OneKnobLearned => {
                 let asks = knob_asks(task, &stated);
                 self.knob.killed(&asks, number(n), has.heap);
                 let most = largest.mul_ratio(10, 11);
                 (has.heap < most).then(|| of_knob(self.knob.next(&asks, has.heap, failures, most)))
             }
-            Rule::Apart => self.apart(n, task, (&has, &stated), failures, largest),
+            MemorySplitRule::Apart => self.apart(n, task, (&has, &stated), failures, largest),
         };
         let next =
             next.map(|next| if next.memory() > largest { crate::policy::ladder::in_proportion(&next, largest) } else { next });
@@ -149,7 +149,7 @@ impl Parts {
     fn apart(
         &mut self,
         n: usize,
-        task: &Task,
+        task: &RecordedTask,
         (has, stated): (&Profile, &Profile),
         failures: u32,
         largest: Bytes,
@@ -162,47 +162,47 @@ impl Parts {
         let known = self.sizer.after_kill(&ask, dimension, has, *alike);
         self.sizer.killed(&ask, dimension, has);
         let (set, retry) = self.set.as_ref()?;
-        let size = Size { profile: has.clone(), slots: 1, rung: failures, place: Place::Own };
+        let size = AttemptSize { profile: has.clone(), slots: 1, rung: failures, place: AttemptPlace::Own };
         // At a kill for one quantity, the use of the other is at most its size.
         let (live, off_heap) = (Some(heap.min(has.heap)), overhead.min(has.overhead));
-        let (_, next) = decide(&Case {
-            mode: Mode::Headroom,
+        let (_, next) = decide(&DecisionInput {
+            mode: MemoryFailureMode::Headroom,
             task: "a task",
             reason: if dimension == Dimension::Heap { ExitReason::HeapOom } else { ExitReason::OverheadOom },
-            class: Class::Memory(MemoryFailure { dimension, off_heap, live, spike: false }),
-            fate: Fate::Own,
+            class: AttemptEndClass::Memory(MemoryFailure { dimension, off_heap, live, spike: false }),
+            fate: AttemptFate::Own,
             size: &size,
             set,
             runtime: Runtime::Jvm,
             idempotent: Idempotent::Yes,
             retry,
-            spent: Spent { memory: failures.saturating_sub(1), ..Spent::default() },
-            cap: Cap { task: largest, largest: Some(largest), by_job: false },
+            spent: SpentBudgets { memory: failures.saturating_sub(1), ..SpentBudgets::default() },
+            cap: TaskSizeCap { task: largest, largest: Some(largest), by_job: false },
             known,
             bound: None,
             remote_input: Bytes::ZERO,
             treated: None,
         });
         match next {
-            Next::Again { size, .. } => Some(size.profile),
-            Next::GiveUp { .. } | Next::Done => {
+            TaskDecision::Again { size, .. } => Some(size.profile),
+            TaskDecision::GiveUp { .. } | TaskDecision::Done => {
                 self.sizer.dropped(&ask);
                 None
             }
         }
     }
 
-    pub(super) fn ended(&mut self, n: usize, task: &Task) {
+    pub(super) fn ended(&mut self, n: usize, task: &RecordedTask) {
         let (heap, overhead) = parts(n, task);
         let Some(stated) = self.stated.get(&n) else { return };
         match self.rule {
-            Rule::OneKnob => {}
-            Rule::OneKnobLearned => {
+            MemorySplitRule::OneKnob => {}
+            MemorySplitRule::OneKnobLearned => {
                 let need = heap.max(overhead.mul_ratio(10, 1));
                 self.knob.ended(&knob_asks(task, stated), number(n), need, task.runtime_s);
             }
-            Rule::Apart => {
-                let need = Need { heap: Some(heap), rest: overhead };
+            MemorySplitRule::Apart => {
+                let need = MeasuredNeed { heap: Some(heap), rest: overhead };
                 self.sizer.ended(&ask(n, task, stated), &need, task.runtime_s);
             }
         }
@@ -214,12 +214,12 @@ fn of_knob(heap: Bytes) -> Profile {
     Profile { heap, overhead: heap.mul_ratio(1, 10), cpus: Cpus::from_cores(1) }
 }
 
-fn knob_asks<'a>(task: &'a Task, stated: &Profile) -> Asks<'a> {
-    Asks { kind: &task.kind, input: task.input, request: Some(stated.heap) }
+fn knob_asks<'a>(task: &'a RecordedTask, stated: &Profile) -> SizeRequest<'a> {
+    SizeRequest { kind: &task.kind, input: task.input, request: Some(stated.heap) }
 }
 
-fn ask<'a>(n: usize, task: &'a Task, stated: &'a Profile) -> Ask<'a> {
-    Ask { kind: &task.kind, memory: Memory::HeapAndOverhead, input: task.input, stated, task: number(n) }
+fn ask<'a>(n: usize, task: &'a RecordedTask, stated: &'a Profile) -> TaskSizeQuery<'a> {
+    TaskSizeQuery { kind: &task.kind, memory: MemoryQuantities::HeapAndOverhead, input: task.input, stated, task: number(n) }
 }
 
 fn number(n: usize) -> u64 {
@@ -227,7 +227,7 @@ fn number(n: usize) -> u64 {
 }
 
 /// A need, divided into heap and overhead.
-pub(super) fn parts(n: usize, task: &Task) -> (Bytes, Bytes) {
+pub(super) fn parts(n: usize, task: &RecordedTask) -> (Bytes, Bytes) {
     let of_kind =
         task.kind.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
     let (sort, place) = (mixed(of_kind) % 100, mixed(of_kind ^ 1) % 1000);
@@ -253,8 +253,8 @@ fn mixed(x: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn task(kind: &str) -> Task {
-        Task { kind: kind.into(), input: None, peak: Bytes::from_gib(3), runtime_s: 1.0, request: None, cpus: 1 }
+    fn task(kind: &str) -> RecordedTask {
+        RecordedTask { kind: kind.into(), input: None, peak: Bytes::from_gib(3), runtime_s: 1.0, request: None, cpus: 1 }
     }
 
     #[test]
@@ -275,14 +275,14 @@ mod tests {
     fn one_knob_has_to_turn_the_heap_for_what_is_beside_it() {
         let native = (0..99).map(|k| task(&format!("kind-{k}"))).find(|t| parts(0, t).1 > parts(0, t).0).expect("a native kind");
         let whole = Bytes::from_gib(128);
-        let mut knob = Parts::new(Rule::OneKnob);
+        let mut knob = MemorySplitSizes::new(MemorySplitRule::OneKnob);
         let mut size = knob.first(0, &native, 0).expect("at once");
         let mut failures = 0;
         while !knob.fits(0, &native) {
             failures += 1;
             size = knob.next(0, &native, failures, whole).expect("fits a host");
         }
-        let mut apart = Parts::new(Rule::Apart);
+        let mut apart = MemorySplitSizes::new(MemorySplitRule::Apart);
         let mut both = apart.first(0, &native, 0).expect("at once");
         failures = 0;
         while !apart.fits(0, &native) {

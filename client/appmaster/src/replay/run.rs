@@ -4,17 +4,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use headroom_types::Bytes;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::growth::ReplayHold;
 use super::load::TraceLoad;
-use super::nodes::Nodes;
-use super::parts::{Parts, Rule};
-use super::sums::Sums;
-use super::trace::Task;
-use super::ways::Giver;
+use super::nodes::ReplayNodes;
+use super::parts::{MemorySplitSizes, MemorySplitRule};
+use super::sums::ReplayCounters;
+use super::trace::RecordedTask;
+use super::ways::ModeSizeSource;
 use crate::policy::grow;
-use crate::policy::learn::Asks;
+use crate::policy::learn::SizeRequest;
 
 /// Ticks per second: one tick is a microsecond.
 const TICKS: f64 = 1e6;
@@ -34,7 +34,7 @@ pub(super) struct NextSize {
 
 /// An attempt.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct ReplayAttempt {
     pub(super) node: usize,
     /// Distinguishes it from other attempts of its task.
     pub(super) serial: u64,
@@ -52,7 +52,7 @@ pub(super) struct Running {
 
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Happening {
+pub(super) enum ReplayEvent {
     /// A task is submitted.
     Submission,
     /// An attempt succeeds or reaches its limit.
@@ -65,21 +65,21 @@ pub(super) enum Happening {
 
 /// The source of sizes.
 #[derive(Debug)]
-pub(super) enum Sizes {
+pub(super) enum SizeSource {
     /// Known needs.
     Oracle,
     /// A mode.
-    Mode(Box<Giver>),
+    Mode(Box<ModeSizeSource>),
     /// A rule for heap and overhead.
-    Parts(Box<Parts>),
+    Parts(Box<MemorySplitSizes>),
 }
 
 /// A replay in progress.
 #[derive(Debug)]
-pub(super) struct Run<'a> {
-    pub(super) tasks: &'a [Task],
-    pub(super) nodes: Nodes,
-    pub(super) sizes: Sizes,
+pub(super) struct ReplayRunState<'a> {
+    pub(super) tasks: &'a [RecordedTask],
+    pub(super) nodes: ReplayNodes,
+    pub(super) sizes: SizeSource,
     pub(super) growth: bool,
     /// First the tasks that run again, then the new tasks of each kind.
     waiting: Vec<BTreeSet<usize>>,
@@ -88,57 +88,57 @@ pub(super) struct Run<'a> {
     /// Start of each task's wait. Ticks.
     waits_since: Vec<u64>,
     pub(super) next_sizes: BTreeMap<usize, NextSize>,
-    pub(super) running: BTreeMap<usize, Running>,
+    pub(super) running: BTreeMap<usize, ReplayAttempt>,
     /// Tasks that were evicted.
     pub(super) evicted: BTreeSet<usize>,
     of_kind: BTreeMap<&'a str, usize>,
-    pub(super) events: BinaryHeap<Reverse<(u64, usize, u64, Happening)>>,
+    pub(super) events: BinaryHeap<Reverse<(u64, usize, u64, ReplayEvent)>>,
     serial: u64,
     /// Number of tasks that have ended or were given up.
     ended: u64,
     /// End of the last attempt. Ticks.
     last_end: u64,
-    pub(super) sums: Sums,
+    pub(super) sums: ReplayCounters,
 }
 
 /// Time until the last task ends if every need is known. Seconds.
-pub(super) fn ideal(tasks: &[Task], load: &TraceLoad, progress: &mut dyn FnMut(u64)) -> f64 {
-    Run::new(tasks, Sizes::Oracle, false, load).go(progress).makespan
+pub(super) fn ideal(tasks: &[RecordedTask], load: &TraceLoad, progress: &mut dyn FnMut(u64)) -> f64 {
+    ReplayRunState::new(tasks, SizeSource::Oracle, false, load).go(progress).makespan
 }
 
 /// A replay in one mode. `ideal` is the result of [`ideal`]. `progress` receives the number of
 /// ended tasks.
 pub(super) fn run(
-    tasks: &[Task],
-    (mode, growth): (Mode, bool),
+    tasks: &[RecordedTask],
+    (mode, growth): (MemoryFailureMode, bool),
     load: &TraceLoad,
     ideal: f64,
     progress: &mut dyn FnMut(u64),
-) -> Sums {
+) -> ReplayCounters {
     let growth = growth && grow::is_part_of(mode);
-    Sums { ideal, ..Run::new(tasks, Sizes::Mode(Box::new(Giver::new(mode, growth))), growth, load).go(progress) }
+    ReplayCounters { ideal, ..ReplayRunState::new(tasks, SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))), growth, load).go(progress) }
 }
 
 /// Memory and kills of a rule for heap and overhead.
-pub(super) fn parted(tasks: &[Task], rule: Rule, load: &TraceLoad) -> Given {
-    let sums = Run::new(tasks, Sizes::Parts(Box::new(Parts::new(rule))), false, load).go(&mut |_| {});
-    Given { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
+pub(super) fn parted(tasks: &[RecordedTask], rule: MemorySplitRule, load: &TraceLoad) -> RuleResults {
+    let sums = ReplayRunState::new(tasks, SizeSource::Parts(Box::new(MemorySplitSizes::new(rule))), false, load).go(&mut |_| {});
+    RuleResults { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
 }
 
 /// Allocated memory and its results.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given {
+pub(super) struct RuleResults {
     pub(super) gib_h: f64,
     pub(super) kills: u64,
     pub(super) lost_avoidable: u64,
 }
 
-impl<'a> Run<'a> {
-    fn new(tasks: &'a [Task], sizes: Sizes, growth: bool, load: &TraceLoad) -> Run<'a> {
+impl<'a> ReplayRunState<'a> {
+    fn new(tasks: &'a [RecordedTask], sizes: SizeSource, growth: bool, load: &TraceLoad) -> ReplayRunState<'a> {
         let kinds: BTreeSet<&str> = tasks.iter().map(|task| task.kind.as_str()).collect();
-        let mut run = Run {
+        let mut run = ReplayRunState {
             tasks,
-            nodes: Nodes::new(load.cluster),
+            nodes: ReplayNodes::new(load.cluster),
             sizes,
             growth,
             waiting: vec![BTreeSet::new(); kinds.len() + 1],
@@ -152,11 +152,11 @@ impl<'a> Run<'a> {
             serial: 0,
             ended: 0,
             last_end: 0,
-            sums: Sums { tasks: u64::try_from(tasks.len()).unwrap_or(u64::MAX), ..Sums::default() },
+            sums: ReplayCounters { tasks: u64::try_from(tasks.len()).unwrap_or(u64::MAX), ..ReplayCounters::default() },
         };
         run.waits_since.resize(tasks.len(), 0);
         for (n, at) in run.waits_since.iter().enumerate().filter(|(_, at)| **at > 0) {
-            run.events.push(Reverse((*at, n, 0, Happening::Submission)));
+            run.events.push(Reverse((*at, n, 0, ReplayEvent::Submission)));
         }
         for n in (0..tasks.len()).filter(|n| load.submitted.get(*n).is_none_or(|at| *at == 0)) {
             run.submit(n);
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         run
     }
 
-    fn go(mut self, progress: &mut dyn FnMut(u64)) -> Sums {
+    fn go(mut self, progress: &mut dyn FnMut(u64)) -> ReplayCounters {
         let (mut now, mut reported) = (0, 0);
         self.place(now);
         while let Some(Reverse((at, n, serial, what))) = self.events.pop() {
@@ -239,14 +239,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn size_of(&mut self, n: usize, task: &Task) -> Option<Bytes> {
+    fn size_of(&mut self, n: usize, task: &RecordedTask) -> Option<Bytes> {
         let whole = self.nodes.memory();
         let running = self.of_kind.get(task.kind.as_str()).copied().unwrap_or(0);
         match (&mut self.sizes, self.next_sizes.get(&n)) {
-            (Sizes::Oracle, _) => Some(task.peak),
-            (Sizes::Mode(_) | Sizes::Parts(_), Some(next)) => Some(next.size),
-            (Sizes::Mode(giver), None) => giver.first(&asks(task), running).map(|size| size.min(whole)),
-            (Sizes::Parts(parts), None) => {
+            (SizeSource::Oracle, _) => Some(task.peak),
+            (SizeSource::Mode(_) | SizeSource::Parts(_), Some(next)) => Some(next.size),
+            (SizeSource::Mode(giver), None) => giver.first(&asks(task), running).map(|size| size.min(whole)),
+            (SizeSource::Parts(parts), None) => {
                 let size = parts.first(n, task, running)?;
                 parts.cut(n, whole);
                 Some(size.min(whole))
@@ -262,8 +262,8 @@ impl<'a> Run<'a> {
         *self.of_kind.entry(task.kind.as_str()).or_default() += 1;
         let failures = self.next_sizes.entry(n).or_insert(NextSize { size, failures: 0 }).failures;
         let fits = match &self.sizes {
-            Sizes::Oracle | Sizes::Mode(_) => task.peak <= size,
-            Sizes::Parts(parts) => parts.fits(n, task),
+            SizeSource::Oracle | SizeSource::Mode(_) => task.peak <= size,
+            SizeSource::Parts(parts) => parts.fits(n, task),
         };
         let waited = now - self.waits_since.get(n).copied().unwrap_or(now).min(now);
         self.sums.attempts += 1;
@@ -272,29 +272,29 @@ impl<'a> Run<'a> {
         }
         let part = if fits { 1.0 } else { moment(n, failures) };
         self.serial += 1;
-        self.events.push(Reverse((now + ticks(task.runtime_s * part), n, self.serial, Happening::End)));
+        self.events.push(Reverse((now + ticks(task.runtime_s * part), n, self.serial, ReplayEvent::End)));
         let serial = self.serial;
-        let attempt = Running { node, serial, began: now, resized: now, size, at_limit: !fits, hold: None, before: 0.0 };
+        let attempt = ReplayAttempt { node, serial, began: now, resized: now, size, at_limit: !fits, hold: None, before: 0.0 };
         self.running.insert(n, attempt);
     }
 
-    fn happens(&mut self, n: usize, serial: u64, what: Happening, now: u64) {
-        if what == Happening::Submission {
+    fn happens(&mut self, n: usize, serial: u64, what: ReplayEvent, now: u64) {
+        if what == ReplayEvent::Submission {
             return self.submit(n);
         }
         // The event belongs to an earlier attempt.
         let Some(run) = self.running.get(&n).filter(|run| run.serial == serial) else { return };
         match what {
-            Happening::Submission => {}
-            Happening::End if run.at_limit => self.on_limit(n, now),
-            Happening::End => self.finish(n, now),
-            Happening::Contention => self.on_contention(n, now),
-            Happening::HoldOver => self.on_hold_over(n, now),
+            ReplayEvent::Submission => {}
+            ReplayEvent::End if run.at_limit => self.on_limit(n, now),
+            ReplayEvent::End => self.finish(n, now),
+            ReplayEvent::Contention => self.on_contention(n, now),
+            ReplayEvent::HoldOver => self.on_hold_over(n, now),
         }
     }
 
     /// Ends the attempt of a task and returns it.
-    pub(super) fn leave(&mut self, n: usize, now: u64) -> Option<Running> {
+    pub(super) fn leave(&mut self, n: usize, now: u64) -> Option<ReplayAttempt> {
         let task = self.tasks.get(n)?;
         let run = self.running.remove(&n)?;
         self.last_end = now;
@@ -312,9 +312,9 @@ impl<'a> Run<'a> {
         self.ended += 1;
         self.sums.used += task.peak.as_gib_f64() * task.runtime_s;
         match &mut self.sizes {
-            Sizes::Oracle => {}
-            Sizes::Mode(giver) => giver.ended(&asks(task), number(n), task.peak, task.runtime_s),
-            Sizes::Parts(parts) => parts.ended(n, task),
+            SizeSource::Oracle => {}
+            SizeSource::Mode(giver) => giver.ended(&asks(task), number(n), task.peak, task.runtime_s),
+            SizeSource::Parts(parts) => parts.ended(n, task),
         }
         self.grow_held(run.node, now);
     }
@@ -326,12 +326,12 @@ impl<'a> Run<'a> {
         let whole = self.nodes.memory();
         let failures = self.next_sizes.get(&n).map_or(0, |next| next.failures) + 1;
         let next = match &mut self.sizes {
-            Sizes::Oracle => None,
-            Sizes::Mode(giver) => {
+            SizeSource::Oracle => None,
+            SizeSource::Mode(giver) => {
                 giver.killed(&asks(task), number(n), run.size);
                 giver.next(&asks(task), run.size, failures, whole)
             }
-            Sizes::Parts(parts) => parts.next(n, task, failures, whole),
+            SizeSource::Parts(parts) => parts.next(n, task, failures, whole),
         };
         match next {
             Some(size) => {
@@ -355,8 +355,8 @@ fn number(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-pub(super) fn asks(task: &Task) -> Asks<'_> {
-    Asks { kind: &task.kind, input: task.input, request: task.request }
+pub(super) fn asks(task: &RecordedTask) -> SizeRequest<'_> {
+    SizeRequest { kind: &task.kind, input: task.input, request: task.request }
 }
 
 /// The fraction of its run after which an attempt reaches its limit. It follows the distribution of

@@ -1,13 +1,13 @@
 //! The counters of one replay, and their sum over datasets.
 
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{ClusterShape, Row, Shared};
+use super::{ClusterShape, ReplayResultRow, SharedResults};
 use crate::policy::grow;
 
 /// Counts and times of one replay.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sums {
+pub(super) struct ReplayCounters {
     pub(super) tasks: u64,
     pub(super) kills: u64,
     pub(super) lost: u64,
@@ -34,8 +34,8 @@ pub(super) struct Sums {
     pub(super) ideal: f64,
 }
 
-impl Sums {
-    pub(super) fn add(&mut self, other: &Sums) {
+impl ReplayCounters {
+    pub(super) fn add(&mut self, other: &ReplayCounters) {
         self.tasks += other.tasks;
         self.kills += other.kills;
         self.lost += other.lost;
@@ -56,9 +56,9 @@ impl Sums {
     /// The row of these counters, without shared executors. The nodes of a total come from the
     /// caller.
     #[allow(clippy::cast_precision_loss)] // counts of tasks
-    pub(super) fn row(&self, dataset: &str, mode: Mode, growth: bool, cluster: ClusterShape) -> Row {
+    pub(super) fn row(&self, dataset: &str, mode: MemoryFailureMode, growth: bool, cluster: ClusterShape) -> ReplayResultRow {
         let ratio = |a: f64, b: f64| if b > 0.0 { thousandths(a / b) } else { 0.0 };
-        Row {
+        ReplayResultRow {
             dataset: dataset.to_owned(),
             mode,
             growth: growth && grow::is_part_of(mode),
@@ -71,8 +71,8 @@ impl Sums {
             wasted_gib_h: thousandths((self.allocated - self.used) / 3600.0),
             tasks: self.tasks,
             grown: self.grown,
-            shared: Shared::default(),
-            tight: Shared::default(),
+            shared: SharedResults::default(),
+            tight: SharedResults::default(),
             parts: None,
             gates: Vec::new(),
             kills: self.kills,
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn the_hundredth_part_of_the_attempts_waits_longer() {
         let waits: Vec<f64> = (1..=10).map(f64::from).collect();
-        let sums = |attempts| Sums { waits: waits.clone(), attempts, ..Sums::default() };
+        let sums = |attempts| ReplayCounters { waits: waits.clone(), attempts, ..ReplayCounters::default() };
         assert!((sums(10).wait_p99() - 10.0).abs() < 1e-9);
         assert!((sums(300).wait_p99() - 7.0).abs() < 1e-9);
         assert!(sums(5000).wait_p99().abs() < 1e-9, "most started at once");

@@ -1,33 +1,33 @@
 use super::*;
-use trace::{Dataset, Task};
+use trace::{Dataset, RecordedTask};
 
-fn task(kind: &str, peak_mib: u64) -> Task {
+fn task(kind: &str, peak_mib: u64) -> RecordedTask {
     let peak = Bytes::from_mib(peak_mib);
-    Task { kind: kind.into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 }
+    RecordedTask { kind: kind.into(), input: None, peak, runtime_s: 60.0, request: None, cpus: 1 }
 }
 
-fn rows(tasks: Vec<Task>, modes: &[Mode], growth: bool) -> Vec<Row> {
+fn rows(tasks: Vec<RecordedTask>, modes: &[MemoryFailureMode], growth: bool) -> Vec<ReplayResultRow> {
     on(tasks, modes, growth, ClusterShape::default())
 }
 
-fn on(tasks: Vec<Task>, modes: &[Mode], growth: bool, cluster: ClusterShape) -> Vec<Row> {
+fn on(tasks: Vec<RecordedTask>, modes: &[MemoryFailureMode], growth: bool, cluster: ClusterShape) -> Vec<ReplayResultRow> {
     replay(&[Dataset { name: "made".into(), tasks }], &scenario(modes, growth, cluster), &mut |_| {})
 }
 
-fn scenario(modes: &[Mode], growth: bool, cluster: ClusterShape) -> Scenario {
+fn scenario(modes: &[MemoryFailureMode], growth: bool, cluster: ClusterShape) -> ReplayScenario {
     let growth = if growth { GrowthChoice::On } else { GrowthChoice::Off };
-    Scenario { modes: modes.to_vec(), growth, cluster, stated: StatedNodes::Nodes, utilizations: Vec::new() }
+    ReplayScenario { modes: modes.to_vec(), growth, cluster, stated: StatedNodes::Nodes, utilizations: Vec::new() }
 }
 
-fn row(rows: &[Row], mode: Mode) -> &Row {
+fn row(rows: &[ReplayResultRow], mode: MemoryFailureMode) -> &ReplayResultRow {
     rows.iter().find(|row| row.mode == mode && row.dataset == TOTAL).expect("a total")
 }
 
 #[test]
 fn what_learns_wastes_less_than_a_share_for_all_and_loses_nobody() {
     let tasks = (0..2000).map(|n| task("sort", 900 + (n * 7919) % 200)).collect();
-    let rows = rows(tasks, &Mode::ALL, false);
-    let (ours, fixed) = (row(&rows, Mode::Headroom), row(&rows, Mode::Fixed));
+    let rows = rows(tasks, &MemoryFailureMode::ALL, false);
+    let (ours, fixed) = (row(&rows, MemoryFailureMode::Headroom), row(&rows, MemoryFailureMode::Fixed));
     assert_eq!((ours.lost, fixed.lost, fixed.kills_per_1000), (0, 0, 0.0));
     assert!(ours.maq > 2.0 * fixed.maq, "{ours:?} {fixed:?}");
     // eight rounds, of which the first two serve to learn
@@ -37,16 +37,16 @@ fn what_learns_wastes_less_than_a_share_for_all_and_loses_nobody() {
 #[test]
 fn heavy_tasks_are_lost_by_those_that_do_not_escalate() {
     let tasks = (0..400).map(|n| task("skew", if n % 20 == 0 { 9000 } else { 1000 })).collect();
-    let rows = rows(tasks, &Mode::ALL, false);
-    assert_eq!(row(&rows, Mode::Headroom).lost, 0);
-    assert_eq!(row(&rows, Mode::Fixed).lost_avoidable, 20);
-    assert!(row(&rows, Mode::Headroom).kills_per_1000 > 0.0);
+    let rows = rows(tasks, &MemoryFailureMode::ALL, false);
+    assert_eq!(row(&rows, MemoryFailureMode::Headroom).lost, 0);
+    assert_eq!(row(&rows, MemoryFailureMode::Fixed).lost_avoidable, 20);
+    assert!(row(&rows, MemoryFailureMode::Headroom).kills_per_1000 > 0.0);
 }
 
 #[test]
 fn growth_in_place_ends_kills_where_there_is_room() {
-    let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 9000 } else { 1000 })).collect();
-    let kills = |growth| row(&rows(tasks.clone(), &[Mode::Headroom], growth), Mode::Headroom).kills_per_1000;
+    let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 9000 } else { 1000 })).collect();
+    let kills = |growth| row(&rows(tasks.clone(), &[MemoryFailureMode::Headroom], growth), MemoryFailureMode::Headroom).kills_per_1000;
     assert!(kills(true) < kills(false) / 10.0 + 0.001);
 }
 
@@ -54,9 +54,9 @@ fn growth_in_place_ends_kills_where_there_is_room() {
 #[test]
 fn a_partition_larger_than_any_node_costs_three_attempts() {
     for others in [0u32, 5, 500] {
-        let mut tasks: Vec<Task> = (0..others).map(|_| task("part", 700)).collect();
+        let mut tasks: Vec<RecordedTask> = (0..others).map(|_| task("part", 700)).collect();
         tasks.push(task("part", 300 * 1024));
-        let ours = row(&rows(tasks, &[Mode::Headroom], false), Mode::Headroom).clone();
+        let ours = row(&rows(tasks, &[MemoryFailureMode::Headroom], false), MemoryFailureMode::Headroom).clone();
         let kills = ours.kills_per_1000 * f64::from(others + 1) / 1000.0;
         assert_eq!((ours.lost, ours.lost_avoidable), (1, 0), "{others}: {ours:?}");
         assert!(kills < 3.01, "{others}: {kills} attempts, {ours:?}");
@@ -65,41 +65,41 @@ fn a_partition_larger_than_any_node_costs_three_attempts() {
 
 #[test]
 fn how_far_it_is_is_told_and_never_beyond_the_end() {
-    let tasks: Vec<Task> = (0..400).map(|n| task("sort", 500 + n)).collect();
-    let mut told: Vec<Done> = Vec::new();
+    let tasks: Vec<RecordedTask> = (0..400).map(|n| task("sort", 500 + n)).collect();
+    let mut told: Vec<ReplayProgress> = Vec::new();
     let data = [Dataset { name: "made".into(), tasks }];
-    replay(&data, &scenario(&Mode::ALL, false, ClusterShape::default()), &mut |done| told.push(done));
+    replay(&data, &scenario(&MemoryFailureMode::ALL, false, ClusterShape::default()), &mut |done| told.push(done));
     assert!(told.len() > 7 && told.iter().all(|done| done.of == 2800 && done.tasks <= done.of));
     assert!(told.windows(2).all(|two| two[0].tasks <= two[1].tasks), "it only goes on");
 }
 
 #[test]
 fn what_no_host_can_hold_is_lost_and_not_avoidable() {
-    let rows = rows(vec![task("giant", 200 * 1024)], &[Mode::Headroom], false);
-    assert_eq!((row(&rows, Mode::Headroom).lost, row(&rows, Mode::Headroom).lost_avoidable), (1, 0));
+    let rows = rows(vec![task("giant", 200 * 1024)], &[MemoryFailureMode::Headroom], false);
+    assert_eq!((row(&rows, MemoryFailureMode::Headroom).lost, row(&rows, MemoryFailureMode::Headroom).lost_avoidable), (1, 0));
 }
 
 /// Gate 3, on a trace made for it: tasks in the executor of a heavy task die with it, once, and are
 /// not charged.
 #[test]
 fn in_shared_executors_the_innocent_die_less_often_than_where_everybody_is_marked() {
-    let tasks: Vec<Task> = (0..800).map(|n| task("skew", if n % 10 == 0 { 13_000 } else { 1500 })).collect();
-    let rows = rows(tasks, &[Mode::Headroom, Mode::Uber], false);
-    let (ours, uber) = (row(&rows, Mode::Headroom).shared, row(&rows, Mode::Uber).shared);
+    let tasks: Vec<RecordedTask> = (0..800).map(|n| task("skew", if n % 10 == 0 { 13_000 } else { 1500 })).collect();
+    let rows = rows(tasks, &[MemoryFailureMode::Headroom, MemoryFailureMode::Uber], false);
+    let (ours, uber) = (row(&rows, MemoryFailureMode::Headroom).shared, row(&rows, MemoryFailureMode::Uber).shared);
     assert_eq!((ours.lost, uber.lost), (0, 0));
     assert!(ours.innocent_kills < uber.innocent_kills, "{ours:?} {uber:?}");
     assert_eq!(ours.innocent_charged, 0, "{ours:?}");
-    let gates = &row(&rows, Mode::Headroom).gates;
+    let gates = &row(&rows, MemoryFailureMode::Headroom).gates;
     let said = |name: &str| gates.iter().find(|gate| gate.name == name).expect("said");
     assert!(said("G3").met, "{}", said("G3").says);
-    assert!(row(&rows, Mode::Uber).gates.is_empty(), "they are about the house's own mode");
+    assert!(row(&rows, MemoryFailureMode::Uber).gates.is_empty(), "they are about the house's own mode");
 }
 
 #[test]
 fn who_fits_a_slot_is_left_alone_in_shared_executors() {
     let tasks = (0..400).map(|_| task("small", 2000)).collect();
-    let rows = rows(tasks, &Mode::ALL, false);
-    for mode in Mode::ALL {
+    let rows = rows(tasks, &MemoryFailureMode::ALL, false);
+    for mode in MemoryFailureMode::ALL {
         let shared = row(&rows, mode).shared;
         assert_eq!((shared.kills, shared.deaths, shared.lost), (0, 0, 0), "{mode:?}: {shared:?}");
     }
@@ -108,12 +108,12 @@ fn who_fits_a_slot_is_left_alone_in_shared_executors() {
 /// Gate 4: a kind with much memory outside its heap makes the one knob raise the heap.
 #[test]
 fn two_quantities_take_less_than_one_knob() {
-    let tasks: Vec<Task> = (0..400).map(|n| task(&format!("kind-{}", n % 10), 1000 + n % 300)).collect();
-    let rows = rows(tasks, &[Mode::Headroom], false);
-    let parts = row(&rows, Mode::Headroom).parts.expect("measured");
+    let tasks: Vec<RecordedTask> = (0..400).map(|n| task(&format!("kind-{}", n % 10), 1000 + n % 300)).collect();
+    let rows = rows(tasks, &[MemoryFailureMode::Headroom], false);
+    let parts = row(&rows, MemoryFailureMode::Headroom).parts.expect("measured");
     assert!(parts.apart_gib_h * 2.0 < parts.one_knob_gib_h, "{parts:?}");
     assert_eq!(parts.apart_lost_avoidable, 0);
-    let gates = &row(&rows, Mode::Headroom).gates;
+    let gates = &row(&rows, MemoryFailureMode::Headroom).gates;
     assert!(gates.iter().any(|gate| gate.name == "G4" && gate.met));
     assert!(!gates.iter().any(|gate| gate.name == "G3"), "there is nobody to compare with");
 }
@@ -131,7 +131,7 @@ fn a_folder_that_is_no_trace_is_refused_with_the_place() {
 }
 
 /// Tasks of 2 GiB, some of which grow to 6 GiB, on nodes that hold four and a half of them.
-fn crowded() -> (Vec<Task>, ClusterShape) {
+fn crowded() -> (Vec<RecordedTask>, ClusterShape) {
     let tasks = (0..400).map(|n| task("skew", if n % 8 == 0 { 6000 } else { 1950 + n % 50 })).collect();
     (tasks, ClusterShape { nodes: 4, cpus: 16, memory: Bytes::from_gib(9) })
 }
@@ -139,7 +139,7 @@ fn crowded() -> (Vec<Task>, ClusterShape) {
 #[test]
 fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
     let (tasks, cluster) = crowded();
-    let of = |growth| row(&on(tasks.clone(), &[Mode::Headroom], growth, cluster), Mode::Headroom).clone();
+    let of = |growth| row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).clone();
     let (with, without) = (of(true), of(false));
     assert_eq!((with.lost, without.lost), (0, 0));
     assert!(with.kills < without.kills, "{with:?} {without:?}");
@@ -152,10 +152,10 @@ fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
 /// Both need more memory at the same time and neither would end: one is evicted at once.
 #[test]
 fn a_node_on_which_all_are_held_does_not_stand_still() {
-    let tasks: Vec<Task> = (0..200).map(|n| task("twins", if n < 100 { 1000 } else { 3500 })).collect();
+    let tasks: Vec<RecordedTask> = (0..200).map(|n| task("twins", if n < 100 { 1000 } else { 3500 })).collect();
     for gib in [4, 5, 6, 8] {
         let cluster = ClusterShape { nodes: 1, cpus: 8, memory: Bytes::from_gib(gib) };
-        let ours = row(&on(tasks.clone(), &[Mode::Headroom], true, cluster), Mode::Headroom).clone();
+        let ours = row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], true, cluster), MemoryFailureMode::Headroom).clone();
         assert_eq!(ours.lost, 0, "{gib} GiB: {ours:?}");
         assert!(ours.evictions <= 200, "never twice the same task: {ours:?}");
     }
@@ -163,13 +163,13 @@ fn a_node_on_which_all_are_held_does_not_stand_still() {
 
 #[test]
 fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
-    let tasks: Vec<Task> = (0..600).map(|n| task("sort", 900 + (n * 7919) % 200)).collect();
+    let tasks: Vec<RecordedTask> = (0..600).map(|n| task("sort", 900 + (n * 7919) % 200)).collect();
     let data = [Dataset { name: "made".into(), tasks }];
     let cluster = ClusterShape { memory: Bytes::from_gib(8), ..ClusterShape::default() };
-    let of_mode = scenario(&[Mode::Headroom], true, cluster);
-    let asked = Scenario { growth: GrowthChoice::Both, stated: StatedNodes::Memory, utilizations: vec![0.5, 0.8], ..of_mode };
+    let of_mode = scenario(&[MemoryFailureMode::Headroom], true, cluster);
+    let asked = ReplayScenario { growth: GrowthChoice::Both, stated: StatedNodes::Memory, utilizations: vec![0.5, 0.8], ..of_mode };
     let rows = replay(&data, &asked, &mut |_| {});
-    let totals: Vec<&Row> = rows.iter().filter(|row| row.dataset == TOTAL).collect();
+    let totals: Vec<&ReplayResultRow> = rows.iter().filter(|row| row.dataset == TOTAL).collect();
     let order: Vec<(Option<f64>, bool)> = totals.iter().map(|row| (row.target_utilization, row.growth)).collect();
     assert_eq!(order, [(Some(0.5), true), (Some(0.5), false), (Some(0.8), true), (Some(0.8), false)]);
     for row in totals {
@@ -183,8 +183,8 @@ fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
 /// and grow.
 #[test]
 fn in_tight_executors_growth_kills_fewer() {
-    let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
-    let of = |growth, cluster| row(&on(tasks.clone(), &[Mode::Headroom], growth, cluster), Mode::Headroom).tight;
+    let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
+    let of = |growth, cluster| row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).tight;
     let (with, without) = (of(true, ClusterShape::default()), of(false, ClusterShape::default()));
     assert_eq!((with.lost, without.lost), (0, 0));
     assert!(with.kills * 10 < without.kills, "{with:?} {without:?}");
@@ -195,10 +195,10 @@ fn in_tight_executors_growth_kills_fewer() {
 /// If executors fill the nodes, no memory is left to enlarge them.
 #[test]
 fn full_nodes_hold_the_growth_of_executors() {
-    let tasks: Vec<Task> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
+    let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
     for gib in [8, 12, 13, 16] {
         let cluster = ClusterShape { nodes: 2, cpus: 64, memory: Bytes::from_gib(gib) };
-        let with = row(&on(tasks.clone(), &[Mode::Headroom], true, cluster), Mode::Headroom).tight;
+        let with = row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], true, cluster), MemoryFailureMode::Headroom).tight;
         assert_eq!((with.lost, with.innocent_kills), (0, 0), "{gib} GiB: {with:?}");
         assert!(with.held == 0 || with.held_s > 0.0, "{gib} GiB: {with:?}");
     }

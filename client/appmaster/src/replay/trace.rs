@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// One recorded task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Task {
+pub struct RecordedTask {
     /// Its kind.
     pub kind: String,
     /// Size of its input; `None` if it was not recorded.
@@ -28,7 +28,7 @@ pub struct Dataset {
     /// Its name.
     pub name: String,
     /// Its tasks.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<RecordedTask>,
 }
 
 /// The reason why a folder cannot be replayed.
@@ -82,7 +82,7 @@ struct Row {
 }
 
 /// Tasks by dataset, each with its sequence number.
-type Found = Vec<(String, Vec<(u64, Task)>)>;
+type Found = Vec<(String, Vec<(u64, RecordedTask)>)>;
 
 /// Maximum number of processors of a task; larger values are reduced.
 const MOST_CPUS: f64 = 1024.0;
@@ -122,7 +122,7 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Dataset>, TraceError> {
 }
 
 fn in_order(found: Found) -> Vec<Dataset> {
-    let whole = |(name, mut rows): (String, Vec<(u64, Task)>)| {
+    let whole = |(name, mut rows): (String, Vec<(u64, RecordedTask)>)| {
         rows.sort_by_key(|(seq, _)| *seq);
         Dataset { name, tasks: rows.into_iter().map(|(_, task)| task).collect() }
     };
@@ -146,7 +146,7 @@ fn read_rows<R: std::io::Read>(mut reader: csv::Reader<R>, path: &Path, found: &
         if !row.runtime_s.is_finite() || row.runtime_s < 0.0 {
             return Err(bad("runtime_s is negative"));
         }
-        let task = Task {
+        let task = RecordedTask {
             kind: row.task_type,
             input: known(row.input_bytes),
             peak: known(row.peak_mem_bytes).unwrap_or(Bytes::new(1)),

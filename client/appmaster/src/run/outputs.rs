@@ -7,15 +7,15 @@ use headroom_config::JobSpec;
 use headroom_types::AppId;
 
 use super::{RunError, answered};
-use crate::output::{self, Beginning, OutputError, Owner, Turn};
+use crate::output::{self, JobStartState, OutputError, OutputOwner, EarlierCommit};
 
 /// The result of claiming the output directories of a job.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct OutputClaim {
     /// The owner; `None` for a job without outputs.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<OutputOwner>,
     /// The commits that may have happened before.
-    pub(super) turn: Turn,
+    pub(super) turn: EarlierCommit,
     /// The reason why the job cannot start.
     pub(super) refused: Option<String>,
 }
@@ -26,13 +26,13 @@ pub(super) async fn claim(
     url: &str,
     job: &JobSpec,
     app: &AppId,
-    beginning: Beginning,
-) -> Result<Claim, RunError> {
+    beginning: JobStartState,
+) -> Result<OutputClaim, RunError> {
     if output::directories(job).is_empty() {
-        return Ok(Claim { owner: None, turn: Turn::First, refused: None });
+        return Ok(OutputClaim { owner: None, turn: EarlierCommit::First, refused: None });
     }
     let submitted = answered(url, || client.app(app)).await?.submitted;
-    let owner = Owner { app: app.clone(), submitted };
+    let owner = OutputOwner { app: app.clone(), submitted };
     let mut tries = output::directories(job).len();
     let claimed = loop {
         let (spec, us) = (job.clone(), owner.clone());
@@ -43,20 +43,20 @@ pub(super) async fn claim(
     };
     let (turn, refused) = match claimed {
         Ok(turn) => (turn, None),
-        Err(error) if beginning == Beginning::New => (Turn::First, Some(error.in_words())),
+        Err(error) if beginning == JobStartState::New => (EarlierCommit::First, Some(error.in_words())),
         // A running job continues: a commit that fails reports its own error.
         Err(error) => {
             tracing::warn!(error = error.in_words(), "the directory of the outputs cannot be looked at, going on");
-            (Turn::First, None)
+            (EarlierCommit::First, None)
         }
     };
-    Ok(Claim { owner: Some(owner), turn, refused })
+    Ok(OutputClaim { owner: Some(owner), turn, refused })
 }
 
 /// True when the resource manager knows the owner and reports it as ended; then its files are
 /// removed.
 async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> bool {
-    let Ok(owner) = owner.parse::<Owner>() else { return false };
+    let Ok(owner) = owner.parse::<OutputOwner>() else { return false };
     let over = client.app(&owner.app).await.is_ok_and(|view| view.submitted == owner.submitted && view.state.is_final());
     if over {
         tracing::info!(dir = %dir.display(), %owner, "the application whose outputs were made there is over");
@@ -67,7 +67,7 @@ async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> boo
 }
 
 /// Releases the output directories.
-pub(super) async fn release(job: JobSpec, owner: Option<Owner>) {
+pub(super) async fn release(job: JobSpec, owner: Option<OutputOwner>) {
     if let Some(owner) = owner {
         beside(move || output::release(&job, &owner)).await;
     }

@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::event::Event;
-use crate::output::{self, Commit, OutputError, Turn};
+use crate::event::MasterEvent;
+use crate::output::{self, Commit, OutputError, EarlierCommit};
 use crate::taskset::TaskKey;
 
 /// Maximum number of concurrent commits.
@@ -29,7 +29,7 @@ const PAUSES: [Duration; 5] = [
 
 /// Commits in progress.
 pub(super) struct Commits {
-    running: JoinSet<Event>,
+    running: JoinSet<MasterEvent>,
     room: Arc<Semaphore>,
 }
 
@@ -51,12 +51,12 @@ impl Commits {
                 Some(error) => tracing::error!(%attempt, error, "an output cannot be put in its place"),
                 None => tracing::debug!(%attempt, "its output is in its place"),
             }
-            Event::Committed { task, attempt, error }
+            MasterEvent::Committed { task, attempt, error }
         });
     }
 
     /// The result of the next completed commit; `None` while there is none.
-    pub(super) async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<MasterEvent> {
         match self.running.join_next().await? {
             Ok(event) => Some(event),
             Err(broken) => std::panic::resume_unwind(broken.into_panic()),
@@ -81,8 +81,8 @@ async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
             done => return done,
         }
         commit.turn = match commit.turn {
-            Turn::First | Turn::Again => Turn::Again,
-            Turn::Anew => Turn::Anew,
+            EarlierCommit::First | EarlierCommit::Again => EarlierCommit::Again,
+            EarlierCommit::Anew => EarlierCommit::Anew,
         };
         sleep(pause).await;
     }

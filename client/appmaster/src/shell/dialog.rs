@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{ClientError, Standing};
+use headroom_client::{ClientError, CallFailureKind};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
-use headroom_wire::v1::am::{Ask, AskVerdict, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, UpdateKind};
+use headroom_wire::v1::am::{PlacementRequest, PlacementVerdict, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdateKind};
 use headroom_wire::v1::job::JobPatch;
 use tokio::time::Instant;
 
-use super::Shell;
-use crate::event::{Ending, Event};
-use crate::rm_link::{Call, From, RmEvent, RmLink};
+use super::MasterDriver;
+use crate::event::{JobEndKind, MasterEvent};
+use crate::rm_link::{ManagerCall, StreamPosition, RmEvent, RmLink};
 use crate::run::RunError;
-use crate::spec::Greeting;
+use crate::spec::ExecutorEnvironment;
 
 /// Interval between two synchronisations.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const LAST_WORDS: Duration = Duration::from_secs(60);
 
 /// The phase of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SessionPhase {
     /// The resource manager does not know this run yet.
     Registering,
     /// This run is registered.
@@ -38,11 +38,11 @@ enum Stage {
 }
 
 /// The session with the resource manager.
-pub(super) struct Dialog {
+pub(super) struct ManagerSession {
     link: RmLink,
-    greeting: Greeting,
+    greeting: ExecutorEnvironment,
     attempt: AttemptId,
-    stage: Stage,
+    stage: SessionPhase,
     /// A call is in progress.
     waiting: bool,
     next: Instant,
@@ -51,9 +51,9 @@ pub(super) struct Dialog {
     silent_since: Instant,
     ever_known: bool,
     /// Requests that the resource manager accepted in this epoch.
-    asked: BTreeMap<RequestId, Ask>,
+    asked: BTreeMap<RequestId, PlacementRequest>,
     /// The requests of the synchronisation in progress.
-    asking: Vec<Ask>,
+    asking: Vec<PlacementRequest>,
     /// Requests that are sent again although they are unchanged, until a synchronisation is
     /// answered that acknowledges this cursor. The resource manager counts an acknowledged end
     /// again until it receives the master's own count. A synchronisation without an answer may or
@@ -65,14 +65,14 @@ pub(super) struct Dialog {
     last_patch: Option<JobPatch>,
 }
 
-impl Dialog {
-    pub(super) fn new(link: RmLink, greeting: Greeting, attempt: AttemptId) -> Self {
+impl ManagerSession {
+    pub(super) fn new(link: RmLink, greeting: ExecutorEnvironment, attempt: AttemptId) -> Self {
         let now = Instant::now();
-        Dialog {
+        ManagerSession {
             link,
             greeting,
             attempt,
-            stage: Stage::Registering,
+            stage: SessionPhase::Registering,
             waiting: false,
             next: now,
             backoff: Backoff::usual(),
@@ -88,19 +88,19 @@ impl Dialog {
     }
 
     pub(super) fn register(&mut self) {
-        self.stage = Stage::Registering;
+        self.stage = SessionPhase::Registering;
         self.waiting = true;
         let body = RegisterMaster { attempt: self.attempt.clone(), master_url: Some(self.greeting.master_url.clone()) };
-        self.link.call(Call::Register(body));
+        self.link.call(ManagerCall::Register(body));
     }
 
     /// Time of the next call; `None` while an answer is pending.
     pub(super) fn due(&self) -> Option<Instant> {
-        (!self.waiting && self.stage != Stage::Over).then_some(self.next)
+        (!self.waiting && self.stage != SessionPhase::Over).then_some(self.next)
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == SessionPhase::Over
     }
 
     /// Makes a call due at once, because requests have changed.
@@ -144,18 +144,18 @@ impl Dialog {
     }
 }
 
-impl Shell {
+impl MasterDriver {
     /// Makes the call that is due.
     pub(super) fn speak(&mut self) {
         match self.dialog.stage {
-            Stage::Registering => self.dialog.register(),
-            Stage::Known(epoch) => {
+            SessionPhase::Registering => self.dialog.register(),
+            SessionPhase::Known(epoch) => {
                 let mut patch = self.core.take_patch();
                 patch.totals.spans_dropped = self.traces.dropped();
                 let last = self.outcome.is_some() && !self.core.has_news();
                 if last { self.say_end(patch) } else { self.say_sync(epoch, patch) }
             }
-            Stage::Over => {}
+            SessionPhase::Over => {}
         }
     }
 
@@ -163,8 +163,8 @@ impl Shell {
         let asks = self.core.asks(&self.dialog.greeting);
         let d = &mut self.dialog;
         d.acking = self.core.acknowledged();
-        let news = |ask: &Ask| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
-        let changed: Vec<Ask> = asks.into_iter().filter(news).collect();
+        let news = |ask: &PlacementRequest| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
+        let changed: Vec<PlacementRequest> = asks.into_iter().filter(news).collect();
         let spent = self.core.spent_requests();
         let drop: Vec<RequestId> = spent.into_iter().filter(|r| d.owed.contains_key(r) || d.asked.contains_key(r)).collect();
         for request in &drop {
@@ -184,7 +184,7 @@ impl Shell {
         d.waiting = true;
         d.last_sync = Some(Instant::now());
         d.next = Instant::now() + HEARTBEAT;
-        d.link.call(Call::Sync(Box::new(body)));
+        d.link.call(ManagerCall::Sync(Box::new(body)));
     }
 
     fn say_end(&mut self, patch: JobPatch) {
@@ -192,9 +192,9 @@ impl Shell {
         let d = &mut self.dialog;
         d.last_patch = Some(patch.clone());
         d.waiting = true;
-        let succeeded = outcome.ending == Ending::Succeeded;
+        let succeeded = outcome.ending == JobEndKind::Succeeded;
         let body = FinishApp { attempt: d.attempt.clone(), succeeded, diagnostics: outcome.diagnostics, job: Some(patch) };
-        d.link.call(Call::Finish(Box::new(body)));
+        d.link.call(ManagerCall::Finish(Box::new(body)));
     }
 
     pub(super) fn hear_rm(&mut self, event: RmEvent, url: &str) -> Result<(), RunError> {
@@ -208,51 +208,51 @@ impl Shell {
                 }
                 self.on_sync_failed(&error);
             }
-            RmEvent::Finished(Ok(())) => self.dialog.stage = Stage::Over,
+            RmEvent::Finished(Ok(())) => self.dialog.stage = SessionPhase::Over,
             RmEvent::Finished(Err(error)) => self.on_finish_failed(&error),
             RmEvent::Update(epoch, update) => {
-                if self.dialog.stage == Stage::Known(epoch) {
+                if self.dialog.stage == SessionPhase::Known(epoch) {
                     let what = update.what;
-                    if let UpdateKind::Exited { request, .. } = &what {
+                    if let ApplicationUpdateKind::Exited { request, .. } = &what {
                         self.dialog.owed.insert(request.clone(), update.cursor);
                     }
-                    if !matches!(what, UpdateKind::Alive) {
+                    if !matches!(what, ApplicationUpdateKind::Alive) {
                         tracing::debug!(cursor = update.cursor, ?what, "update");
                     }
-                    self.step(Event::Update { cursor: update.cursor, what });
+                    self.step(MasterEvent::Update { cursor: update.cursor, what });
                 }
             }
             RmEvent::NotResized(container, refusal) => {
                 tracing::debug!(%container, ?refusal, "the container keeps its size for now");
-                self.step(Event::ResizeRefused { container, refusal });
+                self.step(MasterEvent::ResizeRefused { container, refusal });
             }
             RmEvent::Stale(epoch) => {
-                if self.dialog.stage == Stage::Known(epoch) && !self.dialog.waiting {
+                if self.dialog.stage == SessionPhase::Known(epoch) && !self.dialog.waiting {
                     self.dialog.register();
-                } else if self.dialog.stage == Stage::Known(epoch) {
+                } else if self.dialog.stage == SessionPhase::Known(epoch) {
                     // The answer in progress finds the new phase, and triggers the registration.
-                    self.dialog.stage = Stage::Registering;
+                    self.dialog.stage = SessionPhase::Registering;
                 }
             }
         }
         Ok(())
     }
 
-    fn on_registered(&mut self, registered: Registered) {
-        let Registered { epoch, largest, containers, cursor, known, traces } = registered;
+    fn on_registered(&mut self, registered: MasterRegistered) {
+        let MasterRegistered { epoch, largest, containers, cursor, known, traces } = registered;
         tracing::info!(%epoch, %largest, containers = containers.len(), "registered with the resource manager");
         self.traces.told(traces.as_deref());
         let d = &mut self.dialog;
         d.answered();
-        (d.stage, d.ever_known) = (Stage::Known(epoch), true);
+        (d.stage, d.ever_known) = (SessionPhase::Known(epoch), true);
         d.asked.clear();
         d.owed.values_mut().for_each(|cursor| *cursor = 0); // a new epoch restarts the numbering of updates
         d.next = Instant::now();
-        d.link.listen(From { epoch, cursor });
+        d.link.listen(StreamPosition { epoch, cursor });
         if let Some(family) = known {
-            self.step(Event::Known(family));
+            self.step(MasterEvent::Known(family));
         }
-        self.step(Event::Registered { epoch, largest, containers, cursor });
+        self.step(MasterEvent::Registered { epoch, largest, containers, cursor });
     }
 
     fn on_not_registered(&mut self, error: ClientError, url: &str) -> Result<(), RunError> {
@@ -270,13 +270,13 @@ impl Shell {
 
     fn on_synced(&mut self, reply: MasterSyncReply) {
         self.dialog.answered();
-        if self.dialog.stage == Stage::Registering {
+        if self.dialog.stage == SessionPhase::Registering {
             self.dialog.register();
             return;
         }
         if reply.stop && self.outcome.is_none() {
             tracing::warn!("the application was killed");
-            self.step(Event::Stop);
+            self.step(MasterEvent::Stop);
         }
         let acked = self.dialog.acking;
         self.dialog.owed.retain(|_, cursor| *cursor > acked);
@@ -284,11 +284,11 @@ impl Shell {
         for ask in asking {
             let verdict = reply.verdicts.iter().find(|v| v.request == ask.request).map(|v| v.verdict.clone());
             match verdict {
-                Some(AskVerdict::Never { sentence, largest }) => {
+                Some(PlacementVerdict::Never { sentence, largest }) => {
                     tracing::warn!(request = %ask.request, "refused for ever: {sentence}");
-                    self.step(Event::Refused { request: ask.request, sentence, largest });
+                    self.step(MasterEvent::Refused { request: ask.request, sentence, largest });
                 }
-                Some(AskVerdict::Fits | AskVerdict::Waits { .. }) | None => {
+                Some(PlacementVerdict::Fits | PlacementVerdict::Waits { .. }) | None => {
                     self.dialog.asked.insert(ask.request.clone(), ask);
                 }
             }
@@ -298,30 +298,30 @@ impl Shell {
     fn on_sync_failed(&mut self, error: &ClientError) {
         self.dialog.asking.clear();
         match error.standing() {
-            Standing::Stale => {
+            CallFailureKind::Stale => {
                 tracing::info!("the resource manager has begun another life, registering again");
                 self.dialog.register();
             }
-            Standing::Gone => {
+            CallFailureKind::Gone => {
                 tracing::warn!(%error, "the resource manager does not know this master any more, ending");
-                self.step(Event::Stop);
-                self.dialog.stage = Stage::Over;
+                self.step(MasterEvent::Stop);
+                self.dialog.stage = SessionPhase::Over;
             }
-            Standing::TooOld | Standing::Refused => {
+            CallFailureKind::TooOld | CallFailureKind::Refused => {
                 tracing::warn!(%error, "the resource manager did not take a sync, trying again");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
             }
-            Standing::Silent => {
+            CallFailureKind::Silent => {
                 tracing::debug!(%error, "the resource manager does not answer, trying again");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
                 if self.outcome.is_some() && self.dialog.silent_for() > LAST_WORDS {
-                    self.dialog.stage = Stage::Over;
+                    self.dialog.stage = SessionPhase::Over;
                 }
             }
         }
-        if self.dialog.stage == Stage::Registering && !self.dialog.waiting {
+        if self.dialog.stage == SessionPhase::Registering && !self.dialog.waiting {
             self.dialog.register();
         }
     }
@@ -331,13 +331,13 @@ impl Shell {
             self.core.put_back(patch);
         }
         match error.standing() {
-            Standing::Stale => self.dialog.register(),
-            Standing::Gone => self.dialog.stage = Stage::Over,
-            Standing::TooOld | Standing::Refused | Standing::Silent if self.dialog.silent_for() > LAST_WORDS => {
+            CallFailureKind::Stale => self.dialog.register(),
+            CallFailureKind::Gone => self.dialog.stage = SessionPhase::Over,
+            CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent if self.dialog.silent_for() > LAST_WORDS => {
                 tracing::error!(%error, "the end of the job could not be told");
-                self.dialog.stage = Stage::Over;
+                self.dialog.stage = SessionPhase::Over;
             }
-            Standing::TooOld | Standing::Refused | Standing::Silent => self.dialog.again_later(),
+            CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent => self.dialog.again_later(),
         }
     }
 }

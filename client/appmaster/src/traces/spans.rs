@@ -99,14 +99,14 @@ const UNFINISHED: &str = "unfinished";
 
 /// The identity of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ids {
+pub struct TraceIdentity {
     app: String,
     trace: TraceId,
 }
 
 /// The job as a whole, at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whole<'a> {
+pub struct JobSpanFacts<'a> {
     /// Its name.
     pub name: &'a str,
     /// The mode for memory failures.
@@ -123,11 +123,11 @@ pub struct Whole<'a> {
     pub failure: Option<&'a str>,
 }
 
-impl Ids {
+impl TraceIdentity {
     /// The ids of this application's trace; the secret distinguishes it from one of the same name
     /// in another cluster.
     pub fn new(app: &str, secret: &str) -> Self {
-        Ids { app: app.to_owned(), trace: TraceId::from_bytes(first(&["trace", app, secret])) }
+        TraceIdentity { app: app.to_owned(), trace: TraceId::from_bytes(first(&["trace", app, secret])) }
     }
 
     /// The trace.
@@ -145,7 +145,7 @@ impl Ids {
     }
 
     /// The span of the job.
-    pub fn job(&self, job: &Whole<'_>) -> SpanData {
+    pub fn job(&self, job: &JobSpanFacts<'_>) -> SpanData {
         let attributes = vec![
             KeyValue::new(names::APP, self.app.clone()),
             KeyValue::new(names::MODE, job.mode.to_owned()),
@@ -299,7 +299,7 @@ fn first<const N: usize>(parts: &[&str]) -> [u8; N] {
 mod tests {
     use super::*;
     use headroom_types::{Cpus, Dimension, Profile};
-    use headroom_wire::v1::job::Growth;
+    use headroom_wire::v1::job::AttemptGrowth;
 
     fn row(n: u32, reason: Option<ExitReason>) -> AttemptRow {
         let text = format!(
@@ -318,13 +318,13 @@ mod tests {
         span.attributes.iter().find(|a| a.key.as_str() == name).map(|a| a.value.to_string())
     }
 
-    fn ids() -> Ids {
-        Ids::new("sort.1", "secret")
+    fn ids() -> TraceIdentity {
+        TraceIdentity::new("sort.1", "secret")
     }
 
     #[test]
     fn another_run_continues_the_trace_and_another_cluster_has_its_own() {
-        let (one, again, other) = (ids(), ids(), Ids::new("sort.1", "another secret"));
+        let (one, again, other) = (ids(), ids(), TraceIdentity::new("sort.1", "another secret"));
         let (a, b) = (one.attempt(&row(1, None), None, UnixMillis(5000)), again.attempt(&row(1, None), None, UnixMillis(6000)));
         assert_eq!(a.span_context, b.span_context);
         assert_ne!(one.trace(), other.trace());
@@ -338,7 +338,7 @@ mod tests {
         (killed.peak, killed.dimension) = (Some(Bytes::from_mib(64)), Some(Dimension::Native));
         killed.decision = "twice the memory".into();
         killed.grown =
-            vec![Growth { at: UnixMillis(1500), from: Bytes::from_mib(48), to: Bytes::from_mib(64), held_us: Some(7) }];
+            vec![AttemptGrowth { at: UnixMillis(1500), from: Bytes::from_mib(48), to: Bytes::from_mib(64), held_us: Some(7) }];
         let next = row(2, Some(ExitReason::Exit { code: 0 }));
         let ids = ids();
         let (first, second) = (ids.attempt(&killed, None, UnixMillis(0)), ids.attempt(&next, Some(&killed), UnixMillis(0)));
@@ -373,7 +373,7 @@ mod tests {
         };
         let ids = ids();
         let (began, ended) = (UnixMillis(900), UnixMillis(9000));
-        let whole = Whole { name: "sort", mode: "headroom", tasks: 1, memory_kills: 1, began, ended, failure: None };
+        let whole = JobSpanFacts { name: "sort", mode: "headroom", tasks: 1, memory_kills: 1, began, ended, failure: None };
         let job = ids.job(&whole);
         let task = ids.task(&of, ended).expect("it was tried");
         let attempt = ids.attempt(&of.attempts[1], of.attempts.first(), ended);
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!((value(&task, names::ATTEMPTS).as_deref(), &task.status), (Some("2"), &Status::Ok));
         of.attempts.clear();
         assert_eq!(ids.task(&of, ended), None, "nothing is told of a task that was never tried");
-        let failed = ids.job(&Whole { failure: Some("1 failed"), ..whole });
+        let failed = ids.job(&JobSpanFacts { failure: Some("1 failed"), ..whole });
         assert_eq!(failed.status, Status::error("1 failed"));
     }
 

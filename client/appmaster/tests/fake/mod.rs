@@ -20,10 +20,10 @@ use headroom_types::{
     TaskAttemptId, UnixMillis,
 };
 use headroom_wire::v1::am::{
-    Ask, AskAnswer, AskVerdict, FinishApp, Granted, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update, UpdateKind,
+    PlacementRequest, PlacementResponse, PlacementVerdict, FinishApp, ContainerGrant, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate, ApplicationUpdateKind,
 };
-use headroom_wire::v1::apps::{SubmitApp, Submitted};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::apps::{SubmitApp, SubmissionResult};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -74,11 +74,11 @@ pub struct Seen {
 struct Inner {
     epoch: u32,
     seen: Seen,
-    asks: BTreeMap<RequestId, Ask>,
+    asks: BTreeMap<RequestId, PlacementRequest>,
     granted: BTreeMap<RequestId, u32>,
-    live: BTreeMap<ContainerId, (Granted, Arc<Executor>)>,
+    live: BTreeMap<ContainerId, (ContainerGrant, Arc<Executor>)>,
     exits: Vec<(RequestId, ExitReport)>,
-    updates: Vec<Update>,
+    updates: Vec<ApplicationUpdate>,
     next_container: u64,
     master_url: Option<String>,
     killed: bool,
@@ -180,7 +180,7 @@ impl Cluster {
             i.asks.clear();
             i.updates.clear();
             for (request, report) in i.exits.clone() {
-                push(i, UpdateKind::Exited { request, report: Box::new(report) });
+                push(i, ApplicationUpdateKind::Exited { request, report: Box::new(report) });
             }
         });
     }
@@ -207,7 +207,7 @@ impl Cluster {
     }
 
     fn grant_all(&self, i: &mut Inner) {
-        for ask in i.asks.values().cloned().collect::<Vec<Ask>>() {
+        for ask in i.asks.values().cloned().collect::<Vec<PlacementRequest>>() {
             let granted = i.granted.entry(ask.request.clone()).or_default();
             let missing = ask.count.saturating_sub(*granted);
             *granted += missing;
@@ -217,13 +217,13 @@ impl Cluster {
         }
     }
 
-    fn grant(&self, i: &mut Inner, ask: &Ask) {
+    fn grant(&self, i: &mut Inner, ask: &PlacementRequest) {
         i.next_container += 1;
         let container: ContainerId = format!("fake.1.e{}.c{}", i.epoch, i.next_container).parse().expect("id");
         let near = ask.placement.prefer_nodes.first().cloned();
         let node = near.unwrap_or_else(|| "node-1".parse().expect("node"));
         let (request, resource) = (ask.request.clone(), ask.resource.clone());
-        let granted = Granted { container: container.clone(), request, node, resource, attempt: 0 };
+        let granted = ContainerGrant { container: container.clone(), request, node, resource, attempt: 0 };
         let (say, words) = mpsc::channel(64);
         let executor = Arc::new(Executor {
             container: container.clone(),
@@ -233,7 +233,7 @@ impl Cluster {
             say,
         });
         i.live.insert(container, (granted.clone(), Arc::clone(&executor)));
-        push(i, UpdateKind::Allocated(granted));
+        push(i, ApplicationUpdateKind::Allocated(granted));
         tokio::spawn(run_executor(self.clone(), executor, words));
     }
 
@@ -253,7 +253,7 @@ impl Cluster {
                 tasks: Vec::new(),
             };
             i.exits.push((granted.request.clone(), report.clone()));
-            push(i, UpdateKind::Exited { request: granted.request, report: Box::new(report) });
+            push(i, ApplicationUpdateKind::Exited { request: granted.request, report: Box::new(report) });
         });
     }
 }
@@ -263,27 +263,27 @@ fn now() -> UnixMillis {
     UnixMillis(u64::try_from(since.as_millis()).expect("small"))
 }
 
-fn push(i: &mut Inner, what: UpdateKind) {
+fn push(i: &mut Inner, what: ApplicationUpdateKind) {
     let cursor = i.updates.last().map_or(0, |u| u.cursor) + 1;
-    i.updates.push(Update { cursor, what });
+    i.updates.push(ApplicationUpdate { cursor, what });
 }
 
-fn refuse(code: Code, detail: &str) -> Response {
+fn refuse(code: ErrorCode, detail: &str) -> Response {
     let status = StatusCode::from_u16(code.status()).expect("a status");
-    (status, Json(Problem::new(code, detail))).into_response()
+    (status, Json(ProblemDetails::new(code, detail))).into_response()
 }
 
 async fn submit(State(cluster): State<Cluster>, Json(app): Json<SubmitApp>) -> Response {
     let id = headroom_types::AppId::new(app.name, 1);
     let epoch = Epoch(cluster.with(|i| i.epoch));
-    Json(Submitted { app: id.clone(), attempt: headroom_types::AttemptId { app: id, attempt: 1 }, epoch }).into_response()
+    Json(SubmissionResult { app: id.clone(), attempt: headroom_types::AttemptId { app: id, attempt: 1 }, epoch }).into_response()
 }
 
 async fn register(State(cluster): State<Cluster>, Json(body): Json<RegisterMaster>) -> Response {
     let registered = cluster.with(|i| {
         i.seen.registrations += 1;
         i.master_url = body.master_url;
-        Registered {
+        MasterRegistered {
             epoch: Epoch(i.epoch),
             largest: Resource::new(Bytes::from_gib(4), Cpus::from_cores(8)),
             containers: i.live.values().map(|(g, _)| g.clone()).collect(),
@@ -301,7 +301,7 @@ async fn sync(State(cluster): State<Cluster>, Json(body): Json<MasterSync>) -> R
             return None;
         }
         Cluster::take_patch(i, body.job);
-        let verdicts = body.asks.iter().map(|a| AskAnswer { request: a.request.clone(), verdict: AskVerdict::Fits }).collect();
+        let verdicts = body.asks.iter().map(|a| PlacementResponse { request: a.request.clone(), verdict: PlacementVerdict::Fits }).collect();
         for ask in &body.asks {
             let near = ask.placement.prefer_nodes.iter().map(ToString::to_string).collect();
             i.seen.preferred.insert(ask.request.to_string(), near);
@@ -318,22 +318,22 @@ async fn sync(State(cluster): State<Cluster>, Json(body): Json<MasterSync>) -> R
     for container in &body.release {
         cluster.container_ends(container, ExitReason::Stopped);
     }
-    reply.map_or_else(|| refuse(Code::HR0410, "another life"), |reply| Json(reply).into_response())
+    reply.map_or_else(|| refuse(ErrorCode::HR0410, "another life"), |reply| Json(reply).into_response())
 }
 
-fn ended(update: &Update) -> Option<ContainerId> {
+fn ended(update: &ApplicationUpdate) -> Option<ContainerId> {
     match &update.what {
-        UpdateKind::Exited { report, .. } => Some(report.container.clone()),
-        UpdateKind::Allocated(_)
-        | UpdateKind::Running { .. }
-        | UpdateKind::Resized { .. }
-        | UpdateKind::ResizeFailed { .. }
-        | UpdateKind::PreemptSoon { .. }
-        | UpdateKind::NodeDraining { .. }
-        | UpdateKind::Expired { .. }
-        | UpdateKind::Order(_)
-        | UpdateKind::Scale(_)
-        | UpdateKind::Alive => None,
+        ApplicationUpdateKind::Exited { report, .. } => Some(report.container.clone()),
+        ApplicationUpdateKind::Allocated(_)
+        | ApplicationUpdateKind::Running { .. }
+        | ApplicationUpdateKind::Resized { .. }
+        | ApplicationUpdateKind::ResizeFailed { .. }
+        | ApplicationUpdateKind::PreemptSoon { .. }
+        | ApplicationUpdateKind::NodeDraining { .. }
+        | ApplicationUpdateKind::Expired { .. }
+        | ApplicationUpdateKind::Order(_)
+        | ApplicationUpdateKind::Scale(_)
+        | ApplicationUpdateKind::Alive => None,
     }
 }
 
@@ -359,7 +359,7 @@ async fn updates(
     let mut cursor: u64 = query["cursor"].parse().expect("cursor");
     let mut changes = cluster.changed.subscribe();
     if cluster.inner.lock().expect("not poisoned").epoch != epoch {
-        return refuse(Code::HR0410, "another life");
+        return refuse(ErrorCode::HR0410, "another life");
     }
     let (lines, stream) = mpsc::channel::<Result<String, std::io::Error>>(64);
     tokio::spawn(async move {

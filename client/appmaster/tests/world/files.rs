@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use headroom_appmaster::output::Turn;
+use headroom_appmaster::output::EarlierCommit;
 
 use super::*;
 
@@ -44,23 +44,23 @@ impl Files {
                 self.renamed += 1;
                 None
             }
-            (false, true, Turn::Again | Turn::Anew) => None,
+            (false, true, EarlierCommit::Again | EarlierCommit::Anew) => None,
             (false, _, _) => Some("it is gone".to_owned()),
             (true, true, _) => Some("it was there before".to_owned()),
         }
     }
 }
 
-impl World {
+impl SimulatedCluster {
     pub(super) fn put_in_place(&mut self, task: TaskKey, attempt: TaskAttemptId, commit: &Commit) {
         let error = self.files.rename(commit);
         if self.files.die_after == Some(self.files.renamed) {
             self.files.die_after = None;
             return self.master_dies();
         }
-        let event = Event::Committed { task, attempt, error };
+        let event = MasterEvent::Committed { task, attempt, error };
         if self.twice {
-            self.later(400, Thing::Deliver(event.clone()));
+            self.later(400, SimulatedEvent::Deliver(event.clone()));
         }
         self.step(event);
     }

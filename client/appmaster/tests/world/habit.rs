@@ -7,7 +7,7 @@ use headroom_wire::v1::task::TaskStart;
 
 /// The behaviour of a task.
 #[derive(Clone, Debug)]
-pub struct Habit {
+pub struct TaskBehaviour {
     /// Memory outside a managed heap (for a native task: all of it).
     pub off_heap: Bytes,
     /// Heap it needs, for a task with one.
@@ -22,30 +22,30 @@ pub struct Habit {
     pub starved: bool,
 }
 
-impl Habit {
+impl TaskBehaviour {
     pub fn native(mib: u64, runs_ms: u64) -> Self {
-        Habit { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new(), tells: |_| {}, starved: false }
+        TaskBehaviour { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new(), tells: |_| {}, starved: false }
     }
     pub fn jvm(heap: u64, off_heap: u64) -> Self {
-        Habit { heap: Bytes::from_mib(heap), ..Habit::native(off_heap, 1000) }
+        TaskBehaviour { heap: Bytes::from_mib(heap), ..TaskBehaviour::native(off_heap, 1000) }
     }
     pub fn starved(self) -> Self {
-        Habit { starved: true, ..self }
+        TaskBehaviour { starved: true, ..self }
     }
     pub fn telling(self, tells: fn(&mut TaskReport)) -> Self {
-        Habit { tells, ..self }
+        TaskBehaviour { tells, ..self }
     }
     pub fn ending(ends: &[ExitReason]) -> Self {
-        Habit { ends: ends.to_vec(), ..Habit::native(1, 1000) }
+        TaskBehaviour { ends: ends.to_vec(), ..TaskBehaviour::native(1, 1000) }
     }
 }
 
-pub(super) fn total(habit: &Habit) -> Bytes {
+pub(super) fn total(habit: &TaskBehaviour) -> Bytes {
     habit.off_heap.saturating_add(habit.heap)
 }
 
 /// The end that the kernel, or the runtime, would cause.
-pub(super) fn verdict(habit: &Habit, start: &TaskStart) -> Option<(ExitReason, Option<Dimension>)> {
+pub(super) fn verdict(habit: &TaskBehaviour, start: &TaskStart) -> Option<(ExitReason, Option<Dimension>)> {
     let limit = start.limit?;
     match start.heap {
         Some(budget) if habit.heap > budget => Some((ExitReason::HeapOom, Some(Dimension::Heap))),

@@ -1,15 +1,15 @@
 //! Events of executors and tasks in the simulated cluster.
 
 use headroom_appmaster::event::SizeRefusal;
-use headroom_types::exit::{LeftBy, Unattributed};
+use headroom_types::exit::{LeftoverOwner, Unattributed};
 
 use super::*;
 
-impl World {
+impl SimulatedCluster {
     /// Grants a container on a preferred node with enough memory, else on the one with the most
     /// free memory.
-    pub(super) fn grant(&mut self, ask: &Ask, slots: u32) -> bool {
-        let Ask { request, resource, placement, .. } = ask;
+    pub(super) fn grant(&mut self, ask: &PlacementRequest, slots: u32) -> bool {
+        let PlacementRequest { request, resource, placement, .. } = ask;
         let used = |node: usize| -> Bytes {
             let on = self.boxes.values().filter(|b| b.granted.node.as_str() == format!("n{node}"));
             on.fold(Bytes::ZERO, |sum, b| sum.saturating_add(b.granted.resource.memory))
@@ -24,7 +24,7 @@ impl World {
         };
         self.containers += 1;
         let container = format!("job.1.e{}.c{}", self.epoch, self.containers).parse::<ContainerId>().expect("id");
-        let granted = Granted {
+        let granted = ContainerGrant {
             container: container.clone(),
             request: request.clone(),
             node: format!("n{node}").parse().expect("node"),
@@ -32,7 +32,7 @@ impl World {
             attempt: self.attempt,
         };
         *self.granted.entry(request.clone()).or_default() += 1;
-        let boxed = Box_ {
+        let boxed = SimulatedContainer {
             granted: granted.clone(),
             secret: self.host,
             slots,
@@ -43,36 +43,36 @@ impl World {
             cut: false,
         };
         self.boxes.insert(container.clone(), boxed);
-        self.later(5, Thing::Granted(granted));
+        self.later(5, SimulatedEvent::Granted(granted));
         if self.barren.contains(&node) {
-            self.later(20, Thing::ContainerEnds(container, ExitReason::LaunchFailed));
+            self.later(20, SimulatedEvent::ContainerEnds(container, ExitReason::LaunchFailed));
         } else {
-            self.later(20, Thing::Hello(container));
+            self.later(20, SimulatedEvent::Hello(container));
         }
         true
     }
 
     pub(super) fn hello(&mut self, container: &ContainerId) {
         if !self.master_up {
-            self.later(100, Thing::Hello(container.clone()));
+            self.later(100, SimulatedEvent::Hello(container.clone()));
             return;
         }
         let host = self.host;
         let Some(b) = self.boxes.get_mut(container).filter(|b| !b.cut && b.secret == host) else { return };
         b.connected = true;
         let held: Vec<TaskAttemptId> = b.running.iter().filter(|(_, s)| s.hold_ms.is_some()).map(|(a, _)| a.clone()).collect();
-        let hello = Hello {
+        let hello = ExecutorHello {
             container: container.clone(),
             slots: b.slots,
             task_groups: true,
             running: b.running.keys().cloned().collect(),
             unacked: b.unacked.values().cloned().collect(),
         };
-        self.step(Event::Hello(hello));
+        self.step(MasterEvent::Hello(hello));
         // Frozen tasks are reported again; a running task that is not frozen has its end scheduled
         // already.
         for attempt in held {
-            let over = |thing: &Thing| matches!(thing, Thing::TaskEnds(c, a) if c == container && *a == attempt);
+            let over = |thing: &SimulatedEvent| matches!(thing, SimulatedEvent::TaskEnds(c, a) if c == container && *a == attempt);
             if !self.things.values().any(over) && self.boxes[container].running.contains_key(&attempt) {
                 self.press(container, &attempt);
             }
@@ -98,7 +98,7 @@ impl World {
             }
             ToExecutor::Stop { attempt } => {
                 if b.running.contains_key(&attempt) && self.stopped.insert(attempt.clone()) {
-                    self.later(20, Thing::TaskEnds(container.clone(), attempt));
+                    self.later(20, SimulatedEvent::TaskEnds(container.clone(), attempt));
                 }
             }
             ToExecutor::Ack { attempt } => {
@@ -107,14 +107,14 @@ impl World {
             ToExecutor::Shutdown => {
                 if !b.leaving {
                     b.leaving = true;
-                    self.later(10, Thing::ContainerEnds(container.clone(), ExitReason::Exit { code: 0 }));
+                    self.later(10, SimulatedEvent::ContainerEnds(container.clone(), ExitReason::Exit { code: 0 }));
                 }
             }
             ToExecutor::Resize { attempt, limit } => {
                 let Some(start) = b.running.get_mut(&attempt) else { return };
                 start.limit = Some(limit);
                 let set = Box::new(LimitSet { attempt: attempt.clone(), limit, held_us: Some(1500), error: None });
-                self.later(1, Thing::Deliver(Event::LimitSet { container: container.clone(), set }));
+                self.later(1, SimulatedEvent::Deliver(MasterEvent::LimitSet { container: container.clone(), set }));
                 self.press(container, &attempt);
             }
             ToExecutor::LetGo { attempt } => self.let_go(container, &attempt),
@@ -128,17 +128,17 @@ impl World {
         self.broken.iter().find(|(broken, _)| node.as_str() == format!("n{broken}")).map(|(_, reason)| *reason)
     }
 
-    pub(super) fn habit(&self, id: &TaskId) -> Habit {
+    pub(super) fn habit(&self, id: &TaskId) -> TaskBehaviour {
         self.habits.get(id).unwrap_or(&self.usual).clone()
     }
 
     pub(super) fn start(&mut self, container: &ContainerId, attempt: TaskAttemptId) {
         if self.broken(container) == Some(ExitReason::LaunchFailed) {
-            return self.later(1, Thing::TaskEnds(container.clone(), attempt));
+            return self.later(1, SimulatedEvent::TaskEnds(container.clone(), attempt));
         }
         let habit = self.habit(&attempt.task);
         let start = self.boxes[container].running[&attempt].clone();
-        self.later(1, Thing::Deliver(Event::Started { container: container.clone(), attempt: attempt.clone() }));
+        self.later(1, SimulatedEvent::Deliver(MasterEvent::Started { container: container.clone(), attempt: attempt.clone() }));
         let usage = TaskUsage {
             attempt: attempt.clone(),
             current: total(&habit),
@@ -146,14 +146,14 @@ impl World {
             heap: None,
             starved: habit.starved,
         };
-        self.later(2, Thing::Deliver(Event::Usage { container: container.clone(), tasks: vec![usage] }));
+        self.later(2, SimulatedEvent::Deliver(MasterEvent::Usage { container: container.clone(), tasks: vec![usage] }));
         let whole = self.room(container) < total(&habit) && self.shared_fate;
         if start.hold_ms.is_some() {
             return self.press(container, &attempt);
         }
         let killed = verdict(&habit, &start).is_some() && !self.shared_fate || whole;
         let after = if killed { habit.runs_ms / 2 } else { habit.runs_ms };
-        self.later(after, Thing::TaskEnds(container.clone(), attempt));
+        self.later(after, SimulatedEvent::TaskEnds(container.clone(), attempt));
     }
 
     /// A task that may grow has all the memory it needs, or is frozen.
@@ -161,11 +161,11 @@ impl World {
         let (habit, start) = (self.habit(&attempt.task), self.boxes[container].running[attempt].clone());
         let (limit, container) = (start.limit.expect("a limit"), container.clone());
         if verdict(&habit, &start).is_none() {
-            return self.later(habit.runs_ms, Thing::TaskEnds(container, attempt.clone()));
+            return self.later(habit.runs_ms, SimulatedEvent::TaskEnds(container, attempt.clone()));
         }
-        let over = Thing::HoldOver(container.clone(), attempt.clone(), start.limit);
+        let over = SimulatedEvent::HoldOver(container.clone(), attempt.clone(), start.limit);
         self.later(start.hold_ms.unwrap_or_default(), over);
-        self.later(3, Thing::Deliver(Event::Pressure { container, attempt: attempt.clone(), limit }));
+        self.later(3, SimulatedEvent::Deliver(MasterEvent::Pressure { container, attempt: attempt.clone(), limit }));
     }
 
     /// Lets the kernel decide, unless the limit was raised meanwhile.
@@ -177,7 +177,7 @@ impl World {
     }
 
     pub(super) fn let_go(&mut self, container: &ContainerId, attempt: &TaskAttemptId) {
-        self.later(1, Thing::TaskEnds(container.clone(), attempt.clone()));
+        self.later(1, SimulatedEvent::TaskEnds(container.clone(), attempt.clone()));
     }
 
     pub(super) fn resize(&mut self, container: ContainerId, resource: Resource) {
@@ -188,11 +188,11 @@ impl World {
         let others = used.saturating_sub(b.granted.resource.memory);
         if others.saturating_add(resource.memory) > self.nodes[node] {
             let refusal = SizeRefusal::Manager("the node has no room".to_owned());
-            return self.later(2, Thing::Deliver(Event::ResizeRefused { container, refusal }));
+            return self.later(2, SimulatedEvent::Deliver(MasterEvent::ResizeRefused { container, refusal }));
         }
         self.resizes += 1;
         self.boxes.get_mut(&container).expect("there").granted.resource = resource.clone();
-        self.later(4, Thing::Resized(container, resource));
+        self.later(4, SimulatedEvent::Resized(container, resource));
     }
 
     pub(super) fn room(&self, container: &ContainerId) -> Bytes {
@@ -221,11 +221,11 @@ impl World {
         evidence.own.limit = start.limit;
         evidence.own.peak = Some(start.limit.map_or(total(&habit), |l| l.min(total(&habit))));
         evidence.heap_budget = start.heap;
-        evidence.heap = start.heap.map(|budget| HeapFacts {
+        evidence.heap = start.heap.map(|budget| HeapReport {
             used: habit.heap.min(budget),
             committed: habit.heap.min(budget),
             max: budget,
-            ..HeapFacts::default()
+            ..HeapReport::default()
         });
         let mut report = TaskReport {
             attempt: attempt.clone(),
@@ -245,16 +245,16 @@ impl World {
         b.running.remove(attempt);
         b.unacked.insert(attempt.clone(), report.clone());
         if b.connected && self.master_up {
-            let event = Event::Ended { container: container.clone(), report: Box::new(report) };
+            let event = MasterEvent::Ended { container: container.clone(), report: Box::new(report) };
             if self.twice {
-                self.later(3, Thing::Deliver(event.clone()));
-                self.later(700, Thing::Deliver(event.clone()));
+                self.later(3, SimulatedEvent::Deliver(event.clone()));
+                self.later(700, SimulatedEvent::Deliver(event.clone()));
             }
             self.step(event);
         }
     }
 
-    pub(super) fn container_ends(&mut self, container: &ContainerId, reason: ExitReason, tasks: Vec<TaskGroupFacts>) {
+    pub(super) fn container_ends(&mut self, container: &ContainerId, reason: ExitReason, tasks: Vec<TaskGroupStats>) {
         let Some(b) = self.boxes.remove(container) else { return };
         let report = ExitReport {
             container: container.clone(),
@@ -272,22 +272,22 @@ impl World {
         self.ended.push(self.now_ms);
         let number = self.ends;
         self.exits.insert(number, (b.granted.request.clone(), report, None));
-        self.later(30, Thing::Exited(number));
+        self.later(30, SimulatedEvent::Exited(number));
         if self.twice {
-            self.later(900, Thing::Exited(number));
+            self.later(900, SimulatedEvent::Exited(number));
         }
         if b.connected {
-            self.later(1, Thing::Deliver(Event::LineDown { container: container.clone() }));
+            self.later(1, SimulatedEvent::Deliver(MasterEvent::LineDown { container: container.clone() }));
         }
     }
 }
 
-impl World {
+impl SimulatedCluster {
     /// Sets the memory that ended tasks left in the n-th live container.
     pub(super) fn left_behind(&mut self, nth: usize, mib: u64) {
         let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
         let memory = Bytes::from_mib(mib);
-        let left_by = vec![LeftBy { name: "map-9-1".into(), memory }];
-        self.step(Event::Leftover { container, left: Unattributed { memory, left_by } });
+        let left_by = vec![LeftoverOwner { name: "map-9-1".into(), memory }];
+        self.step(MasterEvent::Leftover { container, left: Unattributed { memory, left_by } });
     }
 }

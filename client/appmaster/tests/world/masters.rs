@@ -2,7 +2,7 @@
 
 use super::*;
 
-impl World {
+impl SimulatedCluster {
     /// A master that has read the journal.
     pub fn successor(&self) -> Core {
         Core::replay(self.job.clone(), setup(self.attempt), &self.records)
@@ -21,19 +21,19 @@ impl World {
         self.things.retain(|_, thing| {
             !matches!(
                 thing,
-                Thing::Commit(..)
-                    | Thing::Deliver(_)
-                    | Thing::Granted(_)
-                    | Thing::Hello(_)
-                    | Thing::Exited(_)
-                    | Thing::Resized(..)
+                SimulatedEvent::Commit(..)
+                    | SimulatedEvent::Deliver(_)
+                    | SimulatedEvent::Granted(_)
+                    | SimulatedEvent::Hello(_)
+                    | SimulatedEvent::Exited(_)
+                    | SimulatedEvent::Resized(..)
             )
         });
-        self.later(200, Thing::Registered(Epoch(self.epoch)));
+        self.later(200, SimulatedEvent::Registered(Epoch(self.epoch)));
         let boxes: Vec<ContainerId> = self.boxes.keys().cloned().collect();
         for (n, container) in boxes.into_iter().enumerate() {
             self.boxes.get_mut(&container).expect("there").connected = false;
-            self.later(250 + 10 * u64::try_from(n).expect("few"), Thing::Hello(container));
+            self.later(250 + 10 * u64::try_from(n).expect("few"), SimulatedEvent::Hello(container));
         }
     }
 

@@ -12,20 +12,20 @@ mod masters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use headroom_appmaster::event::{Effect, Event, Hello, LimitSet, Now, Outcome};
-use headroom_appmaster::{Core, Setup, output::Commit, record::Record, spec::Greeting, taskset::TaskKey};
+use headroom_appmaster::event::{MasterEffect, MasterEvent, ExecutorHello, LimitSet, EventTimestamp, JobOutcome};
+use headroom_appmaster::{Core, MasterSetup, output::Commit, record::Record, spec::ExecutorEnvironment, taskset::TaskKey};
 use headroom_config::JobSpec;
-use headroom_types::exit::{HeapFacts, TaskGroupFacts, TaskReport};
+use headroom_types::exit::{HeapReport, TaskGroupStats, TaskReport};
 use headroom_types::{
     Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, ScaleOrder,
     TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
 };
-use headroom_wire::v1::am::{Ask, Granted, LaunchSpec, Placement, UpdateKind};
-use headroom_wire::v1::job::{JobEvent, JobPatch, Mode, TaskRow};
+use headroom_wire::v1::am::{PlacementRequest, ContainerGrant, LaunchSpec, Placement, ApplicationUpdateKind};
+use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
 pub use files::Files;
-pub use habit::Habit;
+pub use habit::TaskBehaviour;
 use habit::{total, verdict};
 
 /// The start of a job file: its name, and executors `main` with memory, processors, count and
@@ -41,7 +41,7 @@ macro_rules! job_head {
 
 /// A fault that a scenario injects.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum InjectedFault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
     /// At this time the host of the master fails, and another master takes over on host `to`. It
@@ -79,8 +79,8 @@ pub enum Fault {
     OuterKills { node: usize },
 }
 
-struct Box_ {
-    granted: Granted,
+struct SimulatedContainer {
+    granted: ContainerGrant,
     /// The secret that it knows: the host of the journal.
     secret: usize,
     slots: u32,
@@ -92,8 +92,8 @@ struct Box_ {
 }
 
 #[derive(Clone, Debug)]
-enum Thing {
-    Granted(Granted),
+enum SimulatedEvent {
+    Granted(ContainerGrant),
     Hello(ContainerId),
     TaskEnds(ContainerId, TaskAttemptId),
     HoldOver(ContainerId, TaskAttemptId, Option<Bytes>),
@@ -107,19 +107,19 @@ enum Thing {
     Resized(ContainerId, Resource),
     Drained,
     Moved(usize),
-    Ordered(Box<UpdateKind>),
+    Ordered(Box<ApplicationUpdateKind>),
     Registered(Epoch),
     Exited(u64),
-    Deliver(Event),
+    Deliver(MasterEvent),
     Timer,
 }
 
-pub struct Scenario {
+pub struct MasterScenario {
     job: JobSpec,
     nodes: Vec<Bytes>,
-    habits: BTreeMap<TaskId, Habit>,
-    usual: Habit,
-    faults: Vec<Fault>,
+    habits: BTreeMap<TaskId, TaskBehaviour>,
+    usual: TaskBehaviour,
+    faults: Vec<InjectedFault>,
     shared_fate: bool,
     quick: bool,
     files: Files,
@@ -128,7 +128,7 @@ pub struct Scenario {
     run: bool,
 }
 
-impl Drop for Scenario {
+impl Drop for MasterScenario {
     fn drop(&mut self) {
         assert!(self.run || std::thread::panicking(), "a scenario was built and never run");
     }
@@ -138,15 +138,15 @@ pub fn task(text: &str) -> TaskId {
     text.parse().expect("task id")
 }
 
-impl Scenario {
+impl MasterScenario {
     pub fn of(job_file: &str) -> Self {
         let job =
             headroom_config::job::compile(job_file, "job.toml").map_err(|p| headroom_config::render(&p)).expect("a right job");
-        Scenario {
+        MasterScenario {
             job,
             nodes: vec![Bytes::from_gib(8)],
             habits: BTreeMap::new(),
-            usual: Habit::native(1, 1000),
+            usual: TaskBehaviour::native(1, 1000),
             faults: Vec::new(),
             shared_fate: false,
             quick: false,
@@ -156,7 +156,7 @@ impl Scenario {
             run: false,
         }
     }
-    pub fn mode(mut self, mode: Mode) -> Self {
+    pub fn mode(mut self, mode: MemoryFailureMode) -> Self {
         self.job.mode = mode;
         self
     }
@@ -164,15 +164,15 @@ impl Scenario {
         self.nodes = mib.iter().map(|m| Bytes::from_mib(*m)).collect();
         self
     }
-    pub fn usual(mut self, habit: Habit) -> Self {
+    pub fn usual(mut self, habit: TaskBehaviour) -> Self {
         self.usual = habit;
         self
     }
-    pub fn habit(mut self, id: &str, habit: Habit) -> Self {
+    pub fn habit(mut self, id: &str, habit: TaskBehaviour) -> Self {
         self.habits.insert(task(id), habit);
         self
     }
-    pub fn fault(mut self, fault: Fault) -> Self {
+    pub fn fault(mut self, fault: InjectedFault) -> Self {
         self.faults.push(fault);
         self
     }
@@ -201,15 +201,15 @@ impl Scenario {
         self.inputs.insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
         self
     }
-    pub fn run(mut self) -> World {
+    pub fn run(mut self) -> SimulatedCluster {
         self.run = true;
-        let mut world = World::new(&self);
+        let mut world = SimulatedCluster::new(&self);
         world.go();
         world
     }
 }
 
-pub struct World {
+pub struct SimulatedCluster {
     job: JobSpec,
     pub core: Core,
     pub records: Vec<Record>,
@@ -219,7 +219,7 @@ pub struct World {
     attempt: u32,
     /// Requests for which this run of the master has not reported yet how many ends it knows.
     untold: BTreeSet<RequestId>,
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<JobOutcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
     /// All notes of waiting tasks so far.
     pub notes: BTreeSet<String>,
@@ -232,11 +232,11 @@ pub struct World {
     pub now_ms: u64,
     /// Times at which containers ended, in order. Milliseconds.
     pub ended: Vec<u64>,
-    habits: BTreeMap<TaskId, Habit>,
-    usual: Habit,
+    habits: BTreeMap<TaskId, TaskBehaviour>,
+    usual: TaskBehaviour,
     nodes: Vec<Bytes>,
-    boxes: BTreeMap<ContainerId, Box_>,
-    things: BTreeMap<(u64, u64), Thing>,
+    boxes: BTreeMap<ContainerId, SimulatedContainer>,
+    things: BTreeMap<(u64, u64), SimulatedEvent>,
     /// Container ends by number, with their cursor after they were reported.
     exits: BTreeMap<u64, (RequestId, ExitReport, Option<u64>)>,
     seq: u64,
@@ -260,7 +260,7 @@ pub struct World {
     pub resizes: u32,
     /// Files of outputs.
     pub files: Files,
-    orders: Vec<UpdateKind>,
+    orders: Vec<ApplicationUpdateKind>,
     stopped: BTreeSet<TaskAttemptId>,
     /// Launch of the containers of each request.
     pub launches: BTreeMap<RequestId, LaunchSpec>,
@@ -273,17 +273,17 @@ pub struct World {
 /// Working directory of tasks in a real cluster.
 const BASE: &str = "/job";
 
-fn setup(attempt: u32) -> Setup {
-    Setup { base_dir: Some(BASE.to_owned()), attempt, ..Setup::default() }
+fn setup(attempt: u32) -> MasterSetup {
+    MasterSetup { base_dir: Some(BASE.to_owned()), attempt, ..MasterSetup::default() }
 }
 
-fn greeting() -> Greeting {
-    Greeting { master_url: "tcp://127.0.0.1:1".into(), token: "t".into() }
+fn greeting() -> ExecutorEnvironment {
+    ExecutorEnvironment { master_url: "tcp://127.0.0.1:1".into(), token: "t".into() }
 }
 
-impl World {
-    fn new(s: &Scenario) -> Self {
-        let mut world = World {
+impl SimulatedCluster {
+    fn new(s: &MasterScenario) -> Self {
+        let mut world = SimulatedCluster {
             core: Core::new(s.job.clone(), setup(1)),
             job: s.job.clone(),
             records: Vec::new(),
@@ -330,46 +330,46 @@ impl World {
             closed: None,
         };
         world.plan(&s.faults);
-        world.later(0, Thing::Registered(Epoch(1)));
+        world.later(0, SimulatedEvent::Registered(Epoch(1)));
         world
     }
 
-    fn plan(&mut self, faults: &[Fault]) {
+    fn plan(&mut self, faults: &[InjectedFault]) {
         for fault in faults {
             match fault {
-                Fault::MasterDiesAfter(n) => self.die_after = Some(*n),
-                Fault::MasterMoves { at_ms, to } => self.later(*at_ms, Thing::Moved(*to)),
-                Fault::ContainerEnds { at_ms, nth, reason } => self.later(*at_ms, Thing::Nth(*nth, *reason)),
-                Fault::Preempted { at_ms, nth, warning_ms } => self.later(*at_ms, Thing::Warned(*nth, *warning_ms)),
-                Fault::LeftBehind { at_ms, nth, mib } => self.later(*at_ms, Thing::LeftBehind(*nth, *mib)),
-                Fault::Drained { at_ms } => self.later(*at_ms, Thing::Drained),
-                Fault::ManagerRestarts { at_ms } => {
-                    self.later(*at_ms, Thing::Registered(Epoch(2)));
+                InjectedFault::MasterDiesAfter(n) => self.die_after = Some(*n),
+                InjectedFault::MasterMoves { at_ms, to } => self.later(*at_ms, SimulatedEvent::Moved(*to)),
+                InjectedFault::ContainerEnds { at_ms, nth, reason } => self.later(*at_ms, SimulatedEvent::Nth(*nth, *reason)),
+                InjectedFault::Preempted { at_ms, nth, warning_ms } => self.later(*at_ms, SimulatedEvent::Warned(*nth, *warning_ms)),
+                InjectedFault::LeftBehind { at_ms, nth, mib } => self.later(*at_ms, SimulatedEvent::LeftBehind(*nth, *mib)),
+                InjectedFault::Drained { at_ms } => self.later(*at_ms, SimulatedEvent::Drained),
+                InjectedFault::ManagerRestarts { at_ms } => {
+                    self.later(*at_ms, SimulatedEvent::Registered(Epoch(2)));
                 }
-                Fault::Partitioned { at_ms, nth, for_ms } => self.later(*at_ms, Thing::Cut(*nth, *for_ms)),
-                Fault::MasterDiesAfterCommit(n) => self.files.die_after = Some(*n),
-                Fault::Ordered { at_ms, order } => self.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Order(order.clone())))),
-                Fault::Scaled { at_ms, order } => self.later(*at_ms, Thing::Ordered(Box::new(UpdateKind::Scale(order.clone())))),
-                Fault::Twice => self.twice = true,
-                Fault::NothingStarts => self.barren.extend(0..self.nodes.len()),
-                Fault::NoContainers { node } => {
+                InjectedFault::Partitioned { at_ms, nth, for_ms } => self.later(*at_ms, SimulatedEvent::Cut(*nth, *for_ms)),
+                InjectedFault::MasterDiesAfterCommit(n) => self.files.die_after = Some(*n),
+                InjectedFault::Ordered { at_ms, order } => self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Order(order.clone())))),
+                InjectedFault::Scaled { at_ms, order } => self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Scale(order.clone())))),
+                InjectedFault::Twice => self.twice = true,
+                InjectedFault::NothingStarts => self.barren.extend(0..self.nodes.len()),
+                InjectedFault::NoContainers { node } => {
                     self.barren.insert(*node);
                 }
-                Fault::OuterKills { node } => drop(self.broken.insert(*node, ExitReason::AncestorOom)),
-                Fault::NoTasks { node } => {
+                InjectedFault::OuterKills { node } => drop(self.broken.insert(*node, ExitReason::AncestorOom)),
+                InjectedFault::NoTasks { node } => {
                     self.broken.insert(*node, ExitReason::LaunchFailed);
                 }
             }
         }
     }
 
-    fn later(&mut self, after_ms: u64, thing: Thing) {
+    fn later(&mut self, after_ms: u64, thing: SimulatedEvent) {
         self.seq += 1;
         self.things.insert((self.now_ms + after_ms, self.seq), thing);
     }
 
-    fn now(&self) -> Now {
-        Now { tick: Tick(self.now_ms), unix: UnixMillis(1_700_000_000_000 + self.now_ms) }
+    fn now(&self) -> EventTimestamp {
+        EventTimestamp { tick: Tick(self.now_ms), unix: UnixMillis(1_700_000_000_000 + self.now_ms) }
     }
 
     fn go(&mut self) {
@@ -380,8 +380,8 @@ impl World {
             let timer = self.core.next_timer().filter(|_| self.master_up).map(|t| t.0.max(self.now_ms));
             let next = self.things.first_key_value().map(|((at, _), _)| *at);
             let thing = match (timer, next) {
-                (Some(t), Some(n)) if t < n => self.jump(t, Thing::Timer),
-                (Some(t), None) => self.jump(t, Thing::Timer),
+                (Some(t), Some(n)) if t < n => self.jump(t, SimulatedEvent::Timer),
+                (Some(t), None) => self.jump(t, SimulatedEvent::Timer),
                 (_, Some(_)) => {
                     let ((at, _), thing) = self.things.pop_first().expect("there");
                     self.jump(at, thing)
@@ -397,76 +397,76 @@ impl World {
         self.core.assert_invariants();
     }
 
-    fn jump(&mut self, to: u64, thing: Thing) -> Thing {
+    fn jump(&mut self, to: u64, thing: SimulatedEvent) -> SimulatedEvent {
         self.now_ms = self.now_ms.max(to);
         thing
     }
 
-    fn happen(&mut self, thing: Thing) {
+    fn happen(&mut self, thing: SimulatedEvent) {
         match thing {
-            Thing::Timer => self.step(Event::Timer),
-            Thing::Deliver(event) => self.step(event),
-            Thing::Registered(epoch) => self.register(epoch),
-            Thing::Granted(granted) => self.update(UpdateKind::Allocated(granted)),
-            Thing::Hello(container) => self.hello(&container),
-            Thing::TaskEnds(container, attempt) => self.task_ends(&container, &attempt),
-            Thing::HoldOver(container, attempt, limit) => self.hold_over(container, attempt, limit),
-            Thing::ContainerEnds(container, reason) => self.container_ends(&container, reason, Vec::new()),
-            Thing::Nth(nth, reason) => {
+            SimulatedEvent::Timer => self.step(MasterEvent::Timer),
+            SimulatedEvent::Deliver(event) => self.step(event),
+            SimulatedEvent::Registered(epoch) => self.register(epoch),
+            SimulatedEvent::Granted(granted) => self.update(ApplicationUpdateKind::Allocated(granted)),
+            SimulatedEvent::Hello(container) => self.hello(&container),
+            SimulatedEvent::TaskEnds(container, attempt) => self.task_ends(&container, &attempt),
+            SimulatedEvent::HoldOver(container, attempt, limit) => self.hold_over(container, attempt, limit),
+            SimulatedEvent::ContainerEnds(container, reason) => self.container_ends(&container, reason, Vec::new()),
+            SimulatedEvent::Nth(nth, reason) => {
                 if let Some(container) = self.boxes.keys().nth(nth).cloned() {
                     self.container_ends(&container, reason, Vec::new());
                 }
             }
-            Thing::Cut(nth, for_ms) => {
+            SimulatedEvent::Cut(nth, for_ms) => {
                 let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
                 let b = self.boxes.get_mut(&container).expect("there");
                 (b.cut, b.connected) = (true, false);
-                self.later(for_ms, Thing::Healed(container.clone()));
-                self.step(Event::LineDown { container });
+                self.later(for_ms, SimulatedEvent::Healed(container.clone()));
+                self.step(MasterEvent::LineDown { container });
             }
-            Thing::Healed(container) => {
+            SimulatedEvent::Healed(container) => {
                 if let Some(b) = self.boxes.get_mut(&container) {
                     b.cut = false;
                     self.hello(&container);
                 }
             }
-            Thing::Commit(task, attempt, commit) => self.put_in_place(task, attempt, &commit),
-            Thing::Resized(container, resource) => self.update(UpdateKind::Resized { container, resource, version: 2 }),
-            Thing::Warned(nth, warning_ms) => {
+            SimulatedEvent::Commit(task, attempt, commit) => self.put_in_place(task, attempt, &commit),
+            SimulatedEvent::Resized(container, resource) => self.update(ApplicationUpdateKind::Resized { container, resource, version: 2 }),
+            SimulatedEvent::Warned(nth, warning_ms) => {
                 let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
-                self.later(warning_ms, Thing::ContainerEnds(container.clone(), ExitReason::Preempted));
+                self.later(warning_ms, SimulatedEvent::ContainerEnds(container.clone(), ExitReason::Preempted));
                 let at = UnixMillis(self.now().unix.0 + warning_ms);
-                self.update(UpdateKind::PreemptSoon { container, at, why: "queue b is owed its share".into() });
+                self.update(ApplicationUpdateKind::PreemptSoon { container, at, why: "queue b is owed its share".into() });
             }
-            Thing::LeftBehind(nth, mib) => self.left_behind(nth, mib),
-            Thing::Drained => {
+            SimulatedEvent::LeftBehind(nth, mib) => self.left_behind(nth, mib),
+            SimulatedEvent::Drained => {
                 self.closed = Some(0);
-                self.update(UpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
+                self.update(ApplicationUpdateKind::NodeDraining { node: "n0".parse().expect("node"), until: None });
             }
-            Thing::Moved(to) => self.master_moves(to),
-            Thing::Ordered(order) => {
-                self.orders.push(UpdateKind::clone(&order));
+            SimulatedEvent::Moved(to) => self.master_moves(to),
+            SimulatedEvent::Ordered(order) => {
+                self.orders.push(ApplicationUpdateKind::clone(&order));
                 if self.master_up {
                     self.update(*order);
                 }
             }
-            Thing::Exited(cursor) => {
+            SimulatedEvent::Exited(cursor) => {
                 let number = cursor;
                 let next = self.cursor + 1;
                 if let Some((request, report, told)) = self.exits.get_mut(&number) {
                     let cursor = *told.get_or_insert(next);
                     self.cursor = self.cursor.max(cursor);
                     let (request, report) = (request.clone(), report.clone());
-                    self.step(Event::Update { cursor, what: UpdateKind::Exited { request, report: Box::new(report) } });
+                    self.step(MasterEvent::Update { cursor, what: ApplicationUpdateKind::Exited { request, report: Box::new(report) } });
                 }
             }
         }
     }
 
-    fn update(&mut self, what: UpdateKind) {
+    fn update(&mut self, what: ApplicationUpdateKind) {
         self.cursor += 1;
         let cursor = self.cursor;
-        self.step(Event::Update { cursor, what });
+        self.step(MasterEvent::Update { cursor, what });
     }
 
     fn register(&mut self, epoch: Epoch) {
@@ -480,16 +480,16 @@ impl World {
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
         let containers = self.boxes.values().map(|b| b.granted.clone()).collect();
         let cursor = self.acked;
-        self.step(Event::Registered { epoch, largest: Resource::new(largest, Cpus::from_cores(64)), containers, cursor });
+        self.step(MasterEvent::Registered { epoch, largest: Resource::new(largest, Cpus::from_cores(64)), containers, cursor });
         let orders = std::mem::take(&mut self.orders);
-        orders.into_iter().for_each(|order| self.later(1, Thing::Ordered(Box::new(order))));
+        orders.into_iter().for_each(|order| self.later(1, SimulatedEvent::Ordered(Box::new(order))));
         let again: Vec<u64> = self.exits.keys().copied().collect();
         for cursor in again {
-            self.later(1, Thing::Exited(cursor));
+            self.later(1, SimulatedEvent::Exited(cursor));
         }
     }
 
-    fn step(&mut self, event: Event) {
+    fn step(&mut self, event: MasterEvent) {
         if !self.master_up {
             return;
         }
@@ -501,7 +501,7 @@ impl World {
         }
         for effect in effects {
             match effect {
-                Effect::Record(record) => {
+                MasterEffect::Record(record) => {
                     let text = serde_json::to_string(&record).expect("writes");
                     self.records.push(serde_json::from_str(&text).expect("reads what it wrote"));
                     if self.die_after == Some(self.records.len()) {
@@ -509,17 +509,17 @@ impl World {
                         return;
                     }
                 }
-                Effect::Send { container, message } => self.executor_hears(&container, *message),
-                Effect::Commit { task, attempt, commit } => {
-                    self.later(self.files.rename_ms, Thing::Commit(task, attempt, commit));
+                MasterEffect::Send { container, message } => self.executor_hears(&container, *message),
+                MasterEffect::Commit { task, attempt, commit } => {
+                    self.later(self.files.rename_ms, SimulatedEvent::Commit(task, attempt, commit));
                 }
-                Effect::Sync => {}
-                Effect::Measure { stage } => {
+                MasterEffect::Sync => {}
+                MasterEffect::Measure { stage } => {
                     let sizes = self.core.input_files(stage).into_iter().map(|file| self.inputs.get(&file?).copied()).collect();
-                    self.later(2, Thing::Deliver(Event::Inputs { stage, sizes }));
+                    self.later(2, SimulatedEvent::Deliver(MasterEvent::Inputs { stage, sizes }));
                 }
-                Effect::Resize { container, resource } => self.resize(container, resource),
-                Effect::Finish(outcome) => self.outcome = Some(outcome),
+                MasterEffect::Resize { container, resource } => self.resize(container, resource),
+                MasterEffect::Finish(outcome) => self.outcome = Some(outcome),
             }
         }
         if self.mirrored {
@@ -535,7 +535,7 @@ impl World {
     fn compare_with_journal(&mut self) {
         let mut other = self.successor();
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
-        let event = Event::Registered {
+        let event = MasterEvent::Registered {
             epoch: Epoch(self.epoch),
             largest: Resource::new(largest, Cpus::from_cores(64)),
             containers: Vec::new(),
@@ -567,7 +567,7 @@ impl World {
         for container in self.core.releases() {
             if self.boxes.get(&container).is_some_and(|b| !b.leaving && !b.cut) {
                 self.boxes.get_mut(&container).expect("there").leaving = true;
-                self.later(10, Thing::ContainerEnds(container, ExitReason::Stopped));
+                self.later(10, SimulatedEvent::ContainerEnds(container, ExitReason::Stopped));
             }
         }
         for ask in self.core.asks(&greeting()) {

@@ -13,8 +13,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, detect};
-use headroom_node_exec::{Child, Command, Ended, spawn};
+use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, detect};
+use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
 
@@ -24,7 +24,7 @@ pub(crate) const TOKEN: &str = "the-secret";
 
 /// Settings of the container.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
+pub(crate) struct HarnessSetup {
     pub(crate) memory: Bytes,
     pub(crate) slots: u32,
     pub(crate) poll: bool,
@@ -34,25 +34,25 @@ pub(crate) struct Setup {
     pub(crate) program: Option<(PathBuf, Vec<OsString>)>,
 }
 
-impl Default for Setup {
+impl Default for HarnessSetup {
     fn default() -> Self {
-        Setup { memory: Bytes::from_mib(384), slots: 4, poll: false, rm: None, args: Vec::new(), program: None }
+        HarnessSetup { memory: Bytes::from_mib(384), slots: 4, poll: false, rm: None, args: Vec::new(), program: None }
     }
 }
 
 /// The container.
-pub(crate) struct World {
+pub(crate) struct ExecutorHarness {
     pub(crate) listener: TcpListener,
     pub(crate) dir: tempfile::TempDir,
     pub(crate) kind: EnforcerKind,
     pub(crate) group: Option<Group>,
     enforcer: Option<Enforcer>,
-    executor: Option<Child>,
+    executor: Option<ChildProcess>,
 }
 
-impl World {
-    pub(crate) fn new(name: &str) -> World {
-        World::with(name, &Setup::default())
+impl ExecutorHarness {
+    pub(crate) fn new(name: &str) -> ExecutorHarness {
+        ExecutorHarness::with(name, &HarnessSetup::default())
     }
     /// True if files are in memory, so that their pages can be neither reclaimed nor read again.
     pub(crate) fn files_are_memory(&self) -> bool {
@@ -60,27 +60,27 @@ impl World {
         kind.stdout.starts_with(b"tmpfs")
     }
 
-    pub(crate) fn with(name: &str, setup: &Setup) -> World {
+    pub(crate) fn with(name: &str, setup: &HarnessSetup) -> ExecutorHarness {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let dir = tempfile::tempdir().expect("a directory");
         let (enforcer, group) = if setup.poll {
             (None, None)
         } else {
             let wanted =
-                Wanted { kind: None, root: None, name: format!("headroom-test-{}-{name}", std::process::id()), attached: false };
+                EnforcerRequest { kind: None, root: None, name: format!("headroom-test-{}-{name}", std::process::id()), attached: false };
             let found = detect(&wanted).expect("an enforcer");
             assert!(found.enforcer.kind().is_kernel(), "these tests want the kernel's limits: {:?}", found.notes);
-            let limits = Limits { memory: Some(setup.memory), ..Limits::default() };
+            let limits = GroupLimits { memory: Some(setup.memory), ..GroupLimits::default() };
             let group = found.enforcer.create("c1", &limits).expect("a container group");
             (Some(found.enforcer), Some(group))
         };
         let kind = enforcer.as_ref().map_or(EnforcerKind::Poll, Enforcer::kind);
-        let mut world = World { listener, dir, kind, group, enforcer, executor: None };
+        let mut world = ExecutorHarness { listener, dir, kind, group, enforcer, executor: None };
         world.start(setup);
         world
     }
 
-    fn start(&mut self, setup: &Setup) {
+    fn start(&mut self, setup: &HarnessSetup) {
         let work = self.dir.path().join("work");
         std::fs::create_dir_all(&work).expect("a directory");
         let log = File::create(self.dir.path().join("stderr")).expect("a log");
@@ -101,7 +101,7 @@ impl World {
         self.executor = Some(spawn(&command).expect("the executor starts"));
     }
 
-    fn environment(&self, setup: &Setup) -> Vec<(OsString, OsString)> {
+    fn environment(&self, setup: &HarnessSetup) -> Vec<(OsString, OsString)> {
         let port = self.listener.local_addr().expect("an address").port();
         let mut env: BTreeMap<&str, OsString> = BTreeMap::new();
         env.insert("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into()));
@@ -149,7 +149,7 @@ impl World {
     }
 
     /// Waits for the end of the executor.
-    pub(crate) fn ended(&mut self) -> Ended {
+    pub(crate) fn ended(&mut self) -> ProcessEnd {
         let executor = self.executor.take().expect("started");
         let mut ended = None;
         until("the executor ends", || {
@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for ExecutorHarness {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();

@@ -10,9 +10,9 @@ use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::Bytes;
 use headroom_types::Name;
 #[cfg(feature = "dev")]
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{Kill, Rows, Sure, Watched};
+use super::{Kill, Rows, ConfirmOptions, Watched};
 use crate::complete;
 
 /// Verbs about jobs.
@@ -52,7 +52,7 @@ pub(crate) enum JobVerb {
         #[arg(add = Completer::new(complete::jobs))]
         job: String,
         #[command(flatten)]
-        sure: Sure,
+        sure: ConfirmOptions,
     },
     /// Change the maximum number of executors of a running job; with fewer, the newest executors
     /// drain
@@ -160,14 +160,14 @@ pub(crate) struct Replay {
 /// The modes to replay.
 #[cfg(feature = "dev")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Modes(pub(crate) Vec<Mode>);
+pub(crate) struct Modes(pub(crate) Vec<MemoryFailureMode>);
 
 #[cfg(feature = "dev")]
 fn modes(text: &str) -> Result<Modes, String> {
     if text == "all" {
-        return Ok(Modes(Mode::ALL.to_vec()));
+        return Ok(Modes(MemoryFailureMode::ALL.to_vec()));
     }
-    let unknown = |_| format!("use all, or one of: {}", Mode::ALL.map(Mode::as_str).join(", "));
+    let unknown = |_| format!("use all, or one of: {}", MemoryFailureMode::ALL.map(MemoryFailureMode::as_str).join(", "));
     text.parse().map(|mode| Modes(vec![mode])).map_err(unknown)
 }
 

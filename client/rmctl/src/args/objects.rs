@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{Bytes, ContainerId, Cpus, Name, NodeId, QueuePath, RequestId};
-use headroom_wire::v1::queues::Gate;
+use headroom_wire::v1::queues::QueueRunState;
 
 use super::tags::taint;
 use super::{
-    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Ordered, Rows, SetTask, SignalArgs, TaintNode, UncordonNode,
+    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, TaskOrderArgs, Rows, SetTask, SignalArgs, TaintNode, UncordonNode,
     Watched, duration, variable,
 };
 use crate::complete;
@@ -81,12 +81,12 @@ pub(crate) struct Drain {
     #[arg(long)]
     pub(crate) no_wait: bool,
     #[command(flatten)]
-    pub(crate) sure: Sure,
+    pub(crate) sure: ConfirmOptions,
 }
 
 /// Options of verbs that end or delete something.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Sure {
+pub(crate) struct ConfirmOptions {
     /// Only print the affected objects
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -200,7 +200,7 @@ pub(crate) enum QueueVerb {
         queue: QueuePath,
         /// open, paused (no grants), draining (no new applications) or closed (neither)
         #[arg(value_parser = gate)]
-        gate: Gate,
+        gate: QueueRunState,
     },
 }
 
@@ -235,7 +235,7 @@ pub(crate) enum RequestVerb {
         /// The request
         request: String,
         #[command(flatten)]
-        sure: Sure,
+        sure: ConfirmOptions,
     },
     /// Explain why a request waits
     Why {
@@ -280,9 +280,9 @@ pub(crate) enum TaskVerb {
         rows: Rows,
     },
     /// End a task for good; the other tasks of its job continue
-    Kill(Ordered),
+    Kill(TaskOrderArgs),
     /// Replace the running attempt by a new one; not charged
-    Retry(Ordered),
+    Retry(TaskOrderArgs),
     /// Set the size or the priority of a waiting task
     Set(SetTask),
     /// Run a program in the container of the running attempt, as `rmctl container exec`
@@ -388,7 +388,7 @@ pub(crate) enum ContainerVerb {
         #[arg(add = Completer::new(complete::containers))]
         container: ContainerId,
         #[command(flatten)]
-        sure: Sure,
+        sure: ConfirmOptions,
     },
     /// Send a signal to its program
     Signal(SignalArgs),
@@ -458,8 +458,8 @@ pub(crate) struct Resize {
     pub(crate) dry_run: bool,
 }
 
-fn gate(text: &str) -> Result<Gate, String> {
-    Gate::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(|| "use open, paused, draining or closed".to_owned())
+fn gate(text: &str) -> Result<QueueRunState, String> {
+    QueueRunState::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(|| "use open, paused, draining or closed".to_owned())
 }
 
 fn life(text: &str) -> Result<Life, String> {

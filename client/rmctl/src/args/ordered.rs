@@ -4,12 +4,12 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::Bytes;
 
-use super::Sure;
+use super::ConfirmOptions;
 use crate::complete;
 
 /// The task, and options of the order.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Ordered {
+pub(crate) struct TaskOrderArgs {
     /// The task, such as last/map/7
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) task: String,
@@ -20,14 +20,14 @@ pub(crate) struct Ordered {
     #[arg(long)]
     pub(crate) no_wait: bool,
     #[command(flatten)]
-    pub(crate) sure: Sure,
+    pub(crate) sure: ConfirmOptions,
 }
 
 /// Arguments of `rmctl task set`.
 #[derive(Debug, Args)]
 pub(crate) struct SetTask {
     #[command(flatten)]
-    pub(crate) ordered: Ordered,
+    pub(crate) ordered: TaskOrderArgs,
     /// Heap and overhead together, such as 9.5GiB; only of a waiting task
     #[arg(long, value_name = "SIZE", required_unless_present = "priority")]
     pub(crate) memory: Option<Bytes>,

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::duration;
 use crate::render::forms;
-use crate::select::{Order, Wanted, filter::Filter};
+use crate::select::{RowSortOrder, RowSelection, filter::Filter};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ pub(crate) struct Rows {
     pub(crate) filter: Option<Filter>,
     /// Sort by this field; -FIELD for the largest first
     #[arg(long, value_name = "FIELD", allow_hyphen_values = true)]
-    pub(crate) sort_by: Option<Order>,
+    pub(crate) sort_by: Option<RowSortOrder>,
     /// Only objects that began within this time, such as 1h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) since: Option<Duration>,
@@ -128,8 +128,8 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// The selected rows and their order.
-    pub(crate) fn wanted(&self) -> Wanted {
-        Wanted { filter: self.filter.clone(), order: self.sort_by.clone(), since: self.since, limit: self.limit }
+    pub(crate) fn wanted(&self) -> RowSelection {
+        RowSelection { filter: self.filter.clone(), order: self.sort_by.clone(), since: self.since, limit: self.limit }
     }
 }
 

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
 use headroom_types::{ContainerId, Signal};
 
-use super::{Sure, duration};
+use super::{ConfirmOptions, duration};
 use crate::complete;
 
 /// Arguments of `rmctl container signal`.
@@ -26,7 +26,7 @@ pub(crate) struct SignalArgs {
     #[arg(long)]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
-    pub(crate) sure: Sure,
+    pub(crate) sure: ConfirmOptions,
 }
 
 /// Verbs about the files of a container.
@@ -99,7 +99,7 @@ impl ByteRange {
 
 /// Options of a program inside a container.
 #[derive(Debug, Args)]
-pub(crate) struct Beside {
+pub(crate) struct ExecOptions {
     /// Pass standard input to the program, at most 512 KiB
     #[arg(short = 'i', long)]
     pub(crate) stdin: bool,
@@ -118,7 +118,7 @@ pub(crate) struct Exec {
     #[arg(add = Completer::new(complete::containers))]
     pub(crate) container: ContainerId,
     #[command(flatten)]
-    pub(crate) beside: Beside,
+    pub(crate) beside: ExecOptions,
 }
 
 /// Arguments of `rmctl task exec`.
@@ -128,7 +128,7 @@ pub(crate) struct ExecTask {
     #[arg(add = Completer::new(complete::jobs))]
     pub(crate) task: String,
     #[command(flatten)]
-    pub(crate) beside: Beside,
+    pub(crate) beside: ExecOptions,
 }
 
 #[cfg(test)]

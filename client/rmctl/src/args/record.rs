@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
-use headroom_types::reason::{Reason, Topic};
+use headroom_types::reason::{Reason, EventTopic};
 use headroom_wire::v1::events::EventLevel;
 
 use super::Rows;
@@ -19,7 +19,7 @@ pub(crate) struct Events {
     pub(crate) watch: bool,
     /// Only of this topic: cluster, node, queue, job, request, container or task
     #[arg(long)]
-    pub(crate) topic: Option<Topic>,
+    pub(crate) topic: Option<EventTopic>,
     /// Only of this level: normal or warning
     #[arg(long = "type", value_parser = level, value_name = "TYPE")]
     pub(crate) level: Option<EventLevel>,

@@ -53,7 +53,7 @@ pub(crate) struct LabelNode {
     pub(crate) node: NodeId,
     /// gpu (a label), zone=b (an attribute), gpu- or zone- (removed); can be repeated
     #[arg(required = true, value_name = "LABEL", value_parser = word)]
-    pub(crate) words: Vec<Word>,
+    pub(crate) words: Vec<NodeMarkEdit>,
     /// Only print the result
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -67,7 +67,7 @@ pub(crate) struct TaintNode {
     pub(crate) node: NodeId,
     /// etl, team=etl, or etl- (removed); can be repeated
     #[arg(required = true, value_name = "TAINT", value_parser = word)]
-    pub(crate) words: Vec<Word>,
+    pub(crate) words: Vec<NodeMarkEdit>,
     /// Only print the result
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -75,7 +75,7 @@ pub(crate) struct TaintNode {
 
 /// A label, an attribute or a taint, as typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum NodeMarkEdit {
     /// A name without a value.
     Alone(Name),
     /// A name with a value.
@@ -87,20 +87,20 @@ pub(crate) enum Word {
 /// Parses a toleration: the name of a taint, with one value or with any.
 pub(super) fn taint(text: &str) -> Result<(Name, Option<String>), String> {
     match word(text)? {
-        Word::Alone(name) => Ok((name, None)),
-        Word::With(name, value) => Ok((name, Some(value))),
-        Word::Gone(_) => Err("write etl, or team=etl".to_owned()),
+        NodeMarkEdit::Alone(name) => Ok((name, None)),
+        NodeMarkEdit::With(name, value) => Ok((name, Some(value))),
+        NodeMarkEdit::Gone(_) => Err("write etl, or team=etl".to_owned()),
     }
 }
 
-fn word(text: &str) -> Result<Word, String> {
+fn word(text: &str) -> Result<NodeMarkEdit, String> {
     let name = |text: &str| text.parse::<Name>().map_err(|e| e.to_string());
     match text.split_once('=') {
         Some((_, "")) => Err(format!("write {text}VALUE, or the name alone")),
-        Some((key, value)) => Ok(Word::With(name(key)?, value.to_owned())),
+        Some((key, value)) => Ok(NodeMarkEdit::With(name(key)?, value.to_owned())),
         None => match text.strip_suffix('-') {
-            Some(gone) => Ok(Word::Gone(name(gone)?)),
-            None => Ok(Word::Alone(name(text)?)),
+            Some(gone) => Ok(NodeMarkEdit::Gone(name(gone)?)),
+            None => Ok(NodeMarkEdit::Alone(name(text)?)),
         },
     }
 }
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn a_word_is_put_given_a_value_or_taken_back() {
         let name = |text: &str| text.parse::<Name>().expect("a name");
-        assert_eq!(word("gpu"), Ok(Word::Alone(name("gpu"))));
-        assert_eq!(word("zone=b=c"), Ok(Word::With(name("zone"), "b=c".into())));
-        assert_eq!(word("gpu-"), Ok(Word::Gone(name("gpu"))));
+        assert_eq!(word("gpu"), Ok(NodeMarkEdit::Alone(name("gpu"))));
+        assert_eq!(word("zone=b=c"), Ok(NodeMarkEdit::With(name("zone"), "b=c".into())));
+        assert_eq!(word("gpu-"), Ok(NodeMarkEdit::Gone(name("gpu"))));
         assert_eq!(taint("team=etl"), Ok((name("team"), Some("etl".into()))));
         assert!(taint("gpu-").is_err());
         for wrong in ["", "-", "zone=", "=b", "a b"] {

@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use headroom_client::{Client, Other, TokenFrom, Trust};
-use headroom_identity::files::{self, Over, Readers};
+use headroom_client::{Client, ExpectedPeer, TokenSource, ClientCredentials};
+use headroom_identity::files::{self, OverwritePolicy, FileReaders};
 use headroom_identity::{Certificate, authority};
 use headroom_transport::KeyFiles;
 use headroom_types::NodeId;
-use headroom_wire::v1::acl::{Join, MintedToken, NewJoinToken, NewToken, PolicySpec};
+use headroom_wire::v1::acl::{JoinRequest, MintedToken, NewJoinToken, NewToken, PolicySpec};
 
 use crate::args::{AclVerb, CreateJoinToken, CreateToken, JoinNode, JoinTokenVerb, PolicyVerb, TokenVerb};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::acl as screens;
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 
 /// Runs an `acl` verb.
 pub(crate) async fn run(context: &Context, what: AclVerb) -> Result<Exit, Failure> {
@@ -41,7 +41,7 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
         TokenVerb::List(rows) => {
             let context = &context.list(&rows);
             let all = client.tokens().await?;
-            let found = Found { items: &all, list: true };
+            let found = MachineOutput { items: &all, list: true };
             let text = found.text(&context.output, |token| token.accessor.clone());
             context.term.print(&text.unwrap_or_else(|| screens::tokens(&all, now(), context.look())));
             Ok(Exit::Ok)
@@ -53,7 +53,7 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
         }
         TokenVerb::Own => {
             let own = client.who_am_i().await?;
-            let found = Found { items: std::slice::from_ref(&own), list: false };
+            let found = MachineOutput { items: std::slice::from_ref(&own), list: false };
             let text = found.text(&context.output, |own| own.who.clone().unwrap_or_default());
             context.term.print(&text.unwrap_or_else(|| screens::own(&own, now())));
             Ok(Exit::Ok)
@@ -71,7 +71,7 @@ async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Resul
             return Ok(Exit::Ok);
         }
     };
-    let found = Found { items: &all, list: true };
+    let found = MachineOutput { items: &all, list: true };
     let text = found.text(&context.output, |policy| policy.subject.clone());
     context.term.print(&text.unwrap_or_else(|| screens::policies(&all, context.look())));
     Ok(Exit::Ok)
@@ -92,11 +92,11 @@ async fn join_token(context: &Context, client: &Client, args: &CreateJoinToken) 
 /// Prints a token, or writes it to a file without printing its secret.
 fn shown(context: &Context, minted: &MintedToken, out: Option<&Path>) -> Result<Exit, Failure> {
     if let Some(path) = out {
-        files::write(path, &format!("{}\n", minted.token.0), Readers::Owner, Over::Keep)?;
+        files::write(path, &format!("{}\n", minted.token.0), FileReaders::Owner, OverwritePolicy::Keep)?;
         context.term.print(&screens::tokens(std::slice::from_ref(&minted.view), now(), context.look()));
         return Ok(Exit::Ok);
     }
-    let found = Found { items: std::slice::from_ref(minted), list: false };
+    let found = MachineOutput { items: std::slice::from_ref(minted), list: false };
     let text = found.text(&context.output, |minted| minted.token.0.clone());
     context.term.print(&text.unwrap_or_else(|| format!("{}\n", minted.token.0)));
     context.term.say("It is shown this once. Keep it in a file that only you can read, and name that: HEADROOM_TOKEN_FILE");
@@ -115,13 +115,13 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
         return Err(files::FileError::There { path }.into());
     }
     let token = context.settings.trust.token.clone();
-    if token == TokenFrom::Nowhere {
+    if token == TokenSource::Nowhere {
         let failure = Failure::new(Exit::Usage, "a host joins with a token, and none was given");
         return Err(failure.help("--token-file FILE; on the manager's host: rmctl acl join-token create"));
     }
     let ca = vouched(addr, &args.pin).await?;
     std::fs::create_dir_all(&args.out).map_err(|source| files::FileError::Io { path: args.out.clone(), source })?;
-    files::write(&at("ca.pem"), &ca, Readers::All, Over::Keep)?;
+    files::write(&at("ca.pem"), &ca, FileReaders::All, OverwritePolicy::Keep)?;
     let done = certify(context, args, token).await;
     if done.is_err() {
         // Without its certificate the file would block the next attempt.
@@ -132,7 +132,7 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
 
 /// The authority of the cluster, if its fingerprint is the pin.
 async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
-    let stranger = Client::with(addr, Trust { other: Other::Stranger, ..Trust::default() })?;
+    let stranger = Client::with(addr, ClientCredentials { other: ExpectedPeer::Stranger, ..ClientCredentials::default() })?;
     let ca = stranger.ca().await?.ca;
     let read = Certificate::from_pem(&ca).map_err(|error| Failure::new(Exit::Failed, format!("{addr}: {error}")))?;
     if read.fingerprint.to_string() == pin.trim().to_ascii_lowercase() {
@@ -143,18 +143,18 @@ async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
     Err(failure.help("either the pin was mistyped, or this is somebody else; nothing was sent"))
 }
 
-async fn certify(context: &Context, args: &JoinNode, token: TokenFrom) -> Result<Exit, Failure> {
+async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Result<Exit, Failure> {
     let at = |name: &str| args.out.join(name);
     let node = match args.name.clone().or_else(own_name) {
         Some(node) => node,
         None => return Err(Failure::new(Exit::Usage, "this host's name cannot name a node").help("--name NODE")),
     };
     let files = KeyFiles { ca: Some(at("ca.pem")), own: None };
-    let client = Client::with(&context.addr, Trust { files, token, other: Other::Manager })?;
+    let client = Client::with(&context.addr, ClientCredentials { files, token, other: ExpectedPeer::Manager })?;
     let (request, key) = authority::request()?;
-    let joined = client.join(&Join { node: node.clone(), names: args.names.clone(), request }).await?;
-    files::write(&at("key.pem"), &key.0, Readers::Owner, Over::Keep)?;
-    files::write(&at("cert.pem"), &joined.certificate, Readers::All, Over::Keep)?;
+    let joined = client.join(&JoinRequest { node: node.clone(), names: args.names.clone(), request }).await?;
+    files::write(&at("key.pem"), &key.0, FileReaders::Owner, OverwritePolicy::Keep)?;
+    files::write(&at("cert.pem"), &joined.certificate, FileReaders::All, OverwritePolicy::Keep)?;
     context.term.line(&format!("{node} has a certificate in {}", args.out.display()));
     context.term.say(&format!("Next, in nodeagent.toml: rm = \"{}\" and tls = \"{}\"", context.addr, args.out.display()));
     Ok(Exit::Ok)

@@ -7,7 +7,7 @@ use headroom_wire::v1::apps::{AppView, ChangeApp};
 use crate::args::{AppVerb, Life};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{figures::span, json::Found};
+use crate::render::{figures::span, json::MachineOutput};
 
 /// Runs an `app` verb.
 pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failure> {
@@ -26,7 +26,7 @@ pub(crate) async fn run(context: &Context, what: AppVerb) -> Result<Exit, Failur
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, &job).await?;
     let after = client.change_app(&app.id, None, &body).await?;
-    let machine = Found { items: std::slice::from_ref(&after), list: false }.text(&context.output, |a| a.id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&after), list: false }.text(&context.output, |a| a.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&after, now())));
     Ok(Exit::Ok)
 }
@@ -40,7 +40,7 @@ async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) ->
     } else {
         client.app_access(&app.id).await?
     };
-    let machine = Found { items: std::slice::from_ref(&access), list: false }.text(&context.output, |_| app.id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&access), list: false }.text(&context.output, |_| app.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
     Ok(Exit::Ok)
 }

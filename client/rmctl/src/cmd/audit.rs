@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_client::AuditWanted;
+use headroom_client::AuditQuery;
 use headroom_client::retry::Backoff;
 use headroom_wire::v1::audit::AuditLine;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::follow::PATIENCE;
 use crate::render::audit;
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 
 /// Polling interval of `--watch`: the server does not push the audit log.
 const LOOK: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
     let context = &context.list(&args.rows);
     let client = context.client()?;
     let AuditList { who, verb, about, refused, .. } = args;
-    let of = AuditWanted { who, verb, object: about, refused: refused.then_some(true) };
+    let of = AuditQuery { who, verb, object: about, refused: refused.then_some(true) };
     let which = args.rows.wanted();
     let all = client.audit(&of, 0).await?;
     let mut after = all.last().map_or(0, |line| line.index);
@@ -64,6 +64,6 @@ fn print_all(context: &Context, all: &[AuditLine], watch: bool) {
         let lines: String = all.iter().map(|line| audit::line(line, wide, context.term.paint) + "\n").collect();
         if watch { lines } else { lines + &context.look().advice(audit::next(all, context.term.paint)) }
     };
-    let text = Found { items: all, list: true }.rows(&output);
+    let text = MachineOutput { items: all, list: true }.rows(&output);
     context.term.print(&text.unwrap_or_else(people));
 }

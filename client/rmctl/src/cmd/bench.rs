@@ -12,17 +12,17 @@ use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, UnixMillis};
 use headroom_wire::v1::apps::{AppView, ContainerView};
-use headroom_wire::v1::job::{AttemptRow, Mode};
+use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use serde::Serialize;
 
 use super::submit::{Job, refuse_what_never_fits, submit};
 use crate::args::Bench;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::follow::{Sight, follow};
+use crate::follow::{JobObservation, follow};
 use crate::progress::Progress;
 use crate::render::figures::short;
-use crate::render::{Paint, count, json::Found};
+use crate::render::{Paint, count, json::MachineOutput};
 
 /// Memory of each container.
 const SIZE: Bytes = Bytes::from_mib(96);
@@ -35,7 +35,7 @@ const BLOCKS: u64 = 64;
 
 /// The measurements.
 #[derive(Debug, Serialize)]
-struct Figures {
+struct NodeBenchReport {
     node: NodeId,
     job: AppId,
     containers: u32,
@@ -64,7 +64,7 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
     let spec = headroom_config::job::compile(&text, "bench")
         .map_err(|problems| Failure::laid_out(Exit::Failed, headroom_config::render(&problems)))?;
     refuse_what_never_fits(&spec, std::slice::from_ref(&node))?;
-    let job = Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/"), mode: Mode::Fixed };
+    let job = Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/"), mode: MemoryFailureMode::Fixed };
     let id = submit(&client, &job).await?.app;
     context.term.say(&format!("{id} measures {}", args.node));
     let app = tokio::select! {
@@ -75,7 +75,7 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
         }
     };
     let figures = figures(&args, &app, &client.containers(Some(&id)).await?);
-    let machine = Found { items: std::slice::from_ref(&figures), list: false }.text(&context.output, |f| f.node.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&figures), list: false }.text(&context.output, |f| f.node.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
     let told = figures.kill.is_some_and(|reason| reason.charge() == headroom_types::Charge::Memory);
     Ok(if told && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() { Exit::Ok } else { Exit::Failed })
@@ -83,13 +83,13 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
 
 async fn to_its_end(context: &Context, client: &Client, id: &AppId, of: u64) -> Result<AppView, Failure> {
     let progress = Progress::tasks(&context.term);
-    let see = |sight: Sight<'_>| match sight {
-        Sight::View(view) => {
+    let see = |sight: JobObservation<'_>| match sight {
+        JobObservation::View(view) => {
             let over = view.job.as_ref().map_or(0, |job| u64::from(job.totals.done) + u64::from(job.totals.failed));
             progress.at(over, of);
         }
-        Sight::Waits(why) => context.term.say(&format!("{id} waits: {}", why.sentence)),
-        Sight::Event(_) => {}
+        JobObservation::Waits(why) => context.term.say(&format!("{id} waits: {}", why.sentence)),
+        JobObservation::Event(_) => {}
     };
     Ok(follow(client, id, see).await?)
 }
@@ -107,7 +107,7 @@ fn job_file(args: &Bench) -> String {
     )
 }
 
-fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> Figures {
+fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> NodeBenchReport {
     let attempts = |stage: &str| -> Vec<&AttemptRow> {
         let tasks = app.job.iter().flat_map(|job| &job.tasks).filter(|row| row.task.stage.as_str() == stage);
         tasks.flat_map(|row| row.attempts.last()).collect()
@@ -125,7 +125,7 @@ fn figures(args: &Bench, app: &AppView, containers: &[ContainerView]) -> Figures
     let killed = attempts("kill").into_iter().next();
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let filled = BLOCK.get() as f64 * BLOCKS as f64 / Bytes::from_mib(1).get() as f64;
-    Figures {
+    NodeBenchReport {
         node: args.node.clone(),
         job: app.id.clone(),
         containers: u32::try_from(ready.len()).unwrap_or(u32::MAX),
@@ -164,7 +164,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn people(f: &Figures, paint: Paint) -> String {
+fn people(f: &NodeBenchReport, paint: Paint) -> String {
     let ms = |ms: Option<u64>| ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms} ms"));
     let rate = |rate: Option<f64>, unit: &str| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.0} {unit}"));
     let kill = match f.kill {

@@ -4,16 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use headroom_identity::authority::{self, AuthorityError, Wanted};
-use headroom_identity::files::{self, FileError, Over, Readers};
-use headroom_identity::{Authority, Certificate, Issued, Role};
+use headroom_identity::authority::{self, AuthorityError, CertificateRequest};
+use headroom_identity::files::{self, FileError, OverwritePolicy, FileReaders};
+use headroom_identity::{Authority, Certificate, IssuedCertificate, Role};
 use serde::Serialize;
 
 use crate::args::{CaIssue, CaPlace, CaVerb};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::ca as screen;
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -112,7 +112,7 @@ fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
         )
         .help(format!("rmctl ca issue {} --at HOSTNAME --at ADDRESS", args.role)));
     }
-    let wanted = Wanted { role: args.role.clone(), names: &args.names, now: now(), lifetime: args.days * DAY };
+    let wanted = CertificateRequest { role: args.role.clone(), names: &args.names, now: now(), lifetime: args.days * DAY };
     let issued = authority.issue(&wanted)?;
     if let Some(dir) = &args.tls {
         return lay_out(context, &args.place, &issued, dir);
@@ -125,15 +125,15 @@ fn issue(context: &Context, args: &CaIssue) -> Result<Exit, Failure> {
 
 /// Writes the three files of a daemon's directory. Other users must be able to read ca.pem, because
 /// masters and executors use it to verify their peers.
-fn lay_out(context: &Context, place: &CaPlace, issued: &Issued, dir: &Path) -> Result<Exit, Failure> {
+fn lay_out(context: &Context, place: &CaPlace, issued: &IssuedCertificate, dir: &Path) -> Result<Exit, Failure> {
     folder(dir)?;
     let (ca, key, cert) = (dir.join("ca.pem"), dir.join("key.pem"), dir.join("cert.pem"));
     if let Some(path) = [&ca, &key, &cert].into_iter().find(|path| path.exists()) {
         return Err(FileError::There { path: path.clone() }.into());
     }
-    files::write(&ca, &files::read(&place.dir.join("ca.pem"))?, Readers::All, Over::Keep)?;
-    files::write(&key, &issued.key, Readers::Owner, Over::Keep)?;
-    files::write(&cert, &issued.certificate, Readers::All, Over::Keep)?;
+    files::write(&ca, &files::read(&place.dir.join("ca.pem"))?, FileReaders::All, OverwritePolicy::Keep)?;
+    files::write(&key, &issued.key, FileReaders::Owner, OverwritePolicy::Keep)?;
+    files::write(&cert, &issued.certificate, FileReaders::All, OverwritePolicy::Keep)?;
     show(context, &[cert])
 }
 
@@ -153,15 +153,15 @@ fn renew(context: &Context, file: &Path, place: &CaPlace, days: u32) -> Result<E
             .help("rmctl ca issue ROLE makes one"));
     };
     let key = files::read_secret(&key_of(file))?;
-    let wanted = Wanted { role, names: &old.names, now: now(), lifetime: days * DAY };
-    files::write(file, &authority.certify(&key, &wanted)?, Readers::All, Over::Replace)?;
+    let wanted = CertificateRequest { role, names: &old.names, now: now(), lifetime: days * DAY };
+    files::write(file, &authority.certify(&key, &wanted)?, FileReaders::All, OverwritePolicy::Replace)?;
     show(context, &[file.to_owned()])
 }
 
 fn show(context: &Context, files: &[PathBuf]) -> Result<Exit, Failure> {
     let all: Result<Vec<Shown>, Failure> = files.iter().map(|file| Ok(Shown::of(file, &read(file)?))).collect();
     let all = all?;
-    let found = Found { items: &all, list: true };
+    let found = MachineOutput { items: &all, list: true };
     let text = found.text(&context.output, |one| one.fingerprint.clone());
     context.term.print(&text.unwrap_or_else(|| screen::certificates(&all, now())));
     Ok(Exit::Ok)
@@ -186,13 +186,13 @@ fn open(place: &CaPlace) -> Result<Authority, Failure> {
 }
 
 /// Writes the key before the certificate, so that no certificate exists without its key.
-fn put(made: &Issued, folder: &Path, name: &str) -> Result<PathBuf, Failure> {
+fn put(made: &IssuedCertificate, folder: &Path, name: &str) -> Result<PathBuf, Failure> {
     let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
     if certificate.exists() {
         return Err(FileError::There { path: certificate }.into());
     }
-    files::write(&key, &made.key, Readers::Owner, Over::Keep)?;
-    files::write(&certificate, &made.certificate, Readers::All, Over::Keep)?;
+    files::write(&key, &made.key, FileReaders::Owner, OverwritePolicy::Keep)?;
+    files::write(&certificate, &made.certificate, FileReaders::All, OverwritePolicy::Keep)?;
     Ok(certificate)
 }
 

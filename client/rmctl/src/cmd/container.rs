@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_client::How;
+use headroom_client::DryRunMode;
 use headroom_types::{Bytes, Charge, ContainerId};
 use headroom_wire::v1::apps::{ContainerTimeline, ContainerView, ResizeContainer};
 
@@ -11,7 +11,7 @@ use crate::args::{ContainerVerb, Resize};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::timeline::{self, End};
-use crate::render::{Paint, figures::short, json::Found};
+use crate::render::{Paint, figures::short, json::MachineOutput};
 
 /// Longest wait for the confirmation of a node.
 const CONFIRM: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Fa
     let found = client.timeline(container).await?;
     // The node may still have the timeline of a container that the resource manager has deleted.
     let peak = client.container(container).await.ok().and_then(|view| view.peak);
-    let machine = Found { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
     context.term.print(&machine.unwrap_or_else(|| drawn(&found, peak, width, context.term.paint)));
     Ok(Exit::Ok)
@@ -79,7 +79,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
     resource.memory = args.memory.unwrap_or(resource.memory);
     resource.cpus = args.cpus.unwrap_or(resource.cpus);
     let body = ResizeContainer { version: args.version.or(Some(before.version)), resource, heap: args.heap };
-    let how = if args.dry_run { How::DryRun } else { How::Really };
+    let how = if args.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let answer = client.resize(&args.container, how, &body).await?;
     if args.dry_run {
         let to = &body.resource;
@@ -100,7 +100,7 @@ async fn resize(context: &Context, args: Resize) -> Result<Exit, Failure> {
         (_, index) = client.get_after::<Vec<ContainerView>>(&list, index, LOOK).await?;
         view = client.container(&args.container).await?;
     }
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |c| c.id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |c| c.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&view)));
     let refused = !args.no_wait && view.version < answer.version;
     Ok(if refused { Exit::Failed } else { Exit::Ok })
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::render::fixture;
     use headroom_types::ExitReason;
-    use headroom_wire::v1::apps::WantedSize;
+    use headroom_wire::v1::apps::DesiredSize;
 
     #[test]
     fn a_timeline_is_drawn_with_what_it_is_about() {
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(people(&c).lines().next(), Some("wordcount.7.e1.c2  has 10.4G, 1 cpu (version 1)"));
         let mut resource = c.resource.clone();
         resource.memory = Bytes::from_gib(12);
-        c.wanted = Some(WantedSize { resource, version: 2 });
+        c.wanted = Some(DesiredSize { resource, version: 2 });
         assert!(people(&c).contains("12G is on its way (version 2)"), "{}", people(&c));
     }
 }

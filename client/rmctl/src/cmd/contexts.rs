@@ -7,10 +7,10 @@ use headroom_client::Client;
 use crate::args::{ConfigVerb, ContextVerb};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::render::settings as screens;
 use crate::settings::file::{self, Shown, Time, UserFile};
-use crate::settings::{self, Origin};
+use crate::settings::{self, SettingSource};
 
 /// Runs a `context` verb.
 pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Failure> {
@@ -18,7 +18,7 @@ pub(crate) fn contexts(context: &Context, what: ContextVerb) -> Result<Exit, Fai
     let mut user = file::user(&place)?;
     match what {
         ContextVerb::List => {
-            let found = Found { items: std::slice::from_ref(&user), list: false };
+            let found = MachineOutput { items: std::slice::from_ref(&user), list: false };
             let names = || user.contexts.keys().map(|name| format!("{name}\n")).collect::<String>();
             let text = match found.text(&context.output, |_| names().trim_end().to_owned()) {
                 Some(text) => text,
@@ -56,7 +56,7 @@ fn known(user: &UserFile, name: &str) -> Result<(), Failure> {
 
 fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure> {
     let said = &context.settings;
-    let typed = |by: &Origin| matches!(by, Origin::Argument(_));
+    let typed = |by: &SettingSource| matches!(by, SettingSource::Argument(_));
     let settled = user.contexts.entry(name.to_owned()).or_default();
     if typed(&said.addr.by) {
         // Settings that no client can use are refused here, and not at every later call.
@@ -100,7 +100,7 @@ pub(crate) fn config(context: &Context, what: ConfigVerb) -> Result<Exit, Failur
             let settings = settings::load(context.given.clone())?;
             let files = places.map(|p| (p.display().to_string(), p.exists()));
             let doc = settings.json();
-            let found = Found { items: std::slice::from_ref(&doc), list: false };
+            let found = MachineOutput { items: std::slice::from_ref(&doc), list: false };
             let text = found.text(&context.output, |_| settings.addr.value.clone());
             context.term.print(&text.unwrap_or_else(|| screens::settings(&settings, &files, context.term.paint)));
         }

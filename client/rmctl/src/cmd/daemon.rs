@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::{Bytes, LogLevel};
-use headroom_wire::v1::operator::{LogView, Reloaded, SetLog};
+use headroom_wire::v1::operator::{LogLevelView, ReloadResult, SetLogLevel};
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::figures::{short, span};
 use crate::render::metrics::{self, Series};
-use crate::render::{Paint, json::Found};
+use crate::render::{Paint, json::MachineOutput};
 
 /// State of the daemon, from its metrics.
 #[derive(Debug, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ struct DaemonView {
     max_files: u64,
     threads: u64,
     /// Level of its log; absent if the daemon runs inside another program.
-    log: Option<LogView>,
+    log: Option<LogLevelView>,
 }
 
 /// Shows the state of the daemon.
@@ -51,13 +51,13 @@ pub(crate) async fn status(context: &Context) -> Result<Exit, Failure> {
     let cluster = cluster?;
     let all = metrics::series(&page?);
     let view = view((cluster.version, cluster.epoch.0.into(), cluster.up_s), &all, log?);
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.version.clone());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.version.clone());
     context.term.print(&machine.unwrap_or_else(|| people(&view, context.term.paint)));
     Ok(Exit::Ok)
 }
 
 /// The log level, or `None` if the daemon has no adjustable log.
-async fn log(client: &Client) -> Result<Option<LogView>, ClientError> {
+async fn log(client: &Client) -> Result<Option<LogLevelView>, ClientError> {
     match client.log_level().await {
         Ok(view) => Ok(Some(view)),
         Err(ClientError::Problem(problem)) if problem.status == 409 => Ok(None),
@@ -68,7 +68,7 @@ async fn log(client: &Client) -> Result<Option<LogView>, ClientError> {
 /// Reloads the configuration of the resource manager.
 pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
     let reloaded = context.client()?.reload().await?;
-    let machine = Found { items: std::slice::from_ref(&reloaded), list: false }.text(&context.output, |_| String::new());
+    let machine = MachineOutput { items: std::slice::from_ref(&reloaded), list: false }.text(&context.output, |_| String::new());
     context.term.print(&machine.unwrap_or_else(|| changes(&reloaded, context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -77,24 +77,24 @@ pub(crate) async fn reload(context: &Context) -> Result<Exit, Failure> {
 pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = match level {
-        Some(level) => client.set_log_level(SetLog { level }).await?,
+        Some(level) => client.set_log_level(SetLogLevel { level }).await?,
         None => client.log_level().await?,
     };
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.level.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.level.to_string());
     context.term.print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
     Ok(Exit::Ok)
 }
 
-fn in_words(log: &LogView) -> String {
+fn in_words(log: &LogLevelView) -> String {
     match log {
-        LogView { by_environment: true, .. } => "as HEADROOM_LOG in its environment says".to_owned(),
-        LogView { level, configured, .. } if level == configured => level.to_string(),
-        LogView { level, configured, .. } => format!("{level}, and {configured} after the next reload or restart"),
+        LogLevelView { by_environment: true, .. } => "as HEADROOM_LOG in its environment says".to_owned(),
+        LogLevelView { level, configured, .. } if level == configured => level.to_string(),
+        LogLevelView { level, configured, .. } => format!("{level}, and {configured} after the next reload or restart"),
     }
 }
 
-fn changes(reloaded: &Reloaded, paint: Paint) -> String {
-    let Reloaded { holds, waits, notes } = reloaded;
+fn changes(reloaded: &ReloadResult, paint: Paint) -> String {
+    let ReloadResult { holds, waits, notes } = reloaded;
     let mut text: String = holds.iter().map(|key| format!("{} {key}\n", paint.good("✓"))).collect();
     text.extend(waits.iter().map(|key| format!("{} {key}  after a restart\n", paint.warn("…"))));
     text.extend(notes.iter().map(|note| format!("! {note}\n")));
@@ -104,7 +104,7 @@ fn changes(reloaded: &Reloaded, paint: Paint) -> String {
     text + &paint.dim("next: rmctl operator status") + "\n"
 }
 
-fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<LogView>) -> DaemonView {
+fn view((version, epoch, up_s): (String, u64, u64), all: &[Series], log: Option<LogLevelView>) -> DaemonView {
     let spread = |name: &str| (quantile(all, name, 0.5), quantile(all, name, 0.99));
     let (turn, write) = (spread("headroom_rm_scheduler_cycle_seconds"), spread("headroom_rm_state_write_seconds"));
     let fault = |s: &&Series| s.labels.get("code").is_some_and(|code| code.starts_with('5'));
@@ -193,13 +193,13 @@ mod tests {
         headroom_rm_http_requests_total{route=\"/v1/status\",method=\"GET\",code=\"503\"} 2\n\
         process_resident_memory_bytes 41943040\nprocess_cpu_seconds_total 1.5\nprocess_open_fds 17\nprocess_max_fds 1024\nprocess_threads 6\n";
 
-    fn seen(log: Option<LogView>) -> DaemonView {
+    fn seen(log: Option<LogLevelView>) -> DaemonView {
         view(("0.1.0".into(), 4, 3700), &metrics::series(PAGE), log)
     }
 
     #[test]
     fn the_daemon_on_one_screen() {
-        let log = LogView { level: LogLevel::Debug, configured: LogLevel::Info, by_environment: false };
+        let log = LogLevelView { level: LogLevel::Debug, configured: LogLevel::Info, by_environment: false };
         insta::assert_snapshot!(people(&seen(Some(log)), Paint::PLAIN), @r"
         resourcemanager 0.1.0 · life 4 · up 1h01m
         loop    a turn takes at most 1.0 ms (half), 10.0 ms (99 of 100) · 0 wait for it
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn what_came_of_a_reload_is_a_line_for_each_key() {
         let text =
-            changes(&Reloaded { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] }, Paint::PLAIN);
+            changes(&ReloadResult { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] }, Paint::PLAIN);
         assert_eq!(text, "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n");
-        assert!(changes(&Reloaded::default(), Paint::PLAIN).starts_with("no key has another value"));
+        assert!(changes(&ReloadResult::default(), Paint::PLAIN).starts_with("no key has another value"));
     }
 }

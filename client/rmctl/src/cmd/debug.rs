@@ -7,17 +7,17 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use headroom_client::{Client, EventsWanted, Follow};
+use headroom_client::{Client, EventQuery, Follow};
 use headroom_wire::v1::apps::AppView;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::DebugBundle;
-use crate::bundle::{self, Piece};
+use crate::bundle::{self, BundleFile};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::figures::{rfc3339, short};
-use crate::render::json::{self, Found};
+use crate::render::json::{self, MachineOutput};
 
 /// Maximum number of events in a bundle, the latest ones.
 const EVENTS: usize = 20_000;
@@ -48,7 +48,7 @@ struct Written {
 /// The parts gathered so far.
 struct Gathered<'a> {
     context: &'a Context,
-    pieces: Vec<Piece>,
+    pieces: Vec<BundleFile>,
     missing: Vec<String>,
     unreachable: bool,
 }
@@ -68,7 +68,7 @@ impl Gathered<'_> {
             Ok(text) => {
                 let size = headroom_types::Bytes::new(u64::try_from(text.len()).unwrap_or(u64::MAX));
                 self.context.term.say(&format!("✓ {name:<16} {}", short(size)));
-                self.pieces.push(Piece { name: name.to_owned(), text });
+                self.pieces.push(BundleFile { name: name.to_owned(), text });
             }
             Err(failure) => {
                 self.unreachable |= failure.exit() == Exit::Unreachable;
@@ -100,11 +100,11 @@ pub(crate) async fn run(context: &Context, args: DebugBundle) -> Result<Exit, Fa
     #[cfg(feature = "dev")]
     gathered.document("doctor.json", doctor().await);
     let Gathered { mut pieces, missing, unreachable, .. } = gathered;
-    pieces.insert(0, Piece { name: "README.txt".into(), text: about(&pieces, &missing) });
+    pieces.insert(0, BundleFile { name: "README.txt".into(), text: about(&pieces, &missing) });
     bundle::pack(&file, &folder, &pieces, now()).map_err(|e| unwritable(&path, &e))?;
     let bytes = file.metadata().map_or(0, |m| m.len());
     let written = Written { file: path, bytes, files: pieces.into_iter().map(|p| p.name).collect(), missing };
-    let machine = Found { items: std::slice::from_ref(&written), list: false };
+    let machine = MachineOutput { items: std::slice::from_ref(&written), list: false };
     let text = machine.text(&context.output, |w| w.file.display().to_string());
     context.term.print(&text.unwrap_or_else(|| people(&written)));
     Ok(if unreachable { Exit::Unreachable } else { Exit::Ok })
@@ -122,7 +122,7 @@ fn unwritable(path: &Path, e: &std::io::Error) -> Failure {
     Failure::new(exit, format!("{}: {e}", path.display())).help("name another file with --to FILE")
 }
 
-fn about(pieces: &[Piece], missing: &[String]) -> String {
+fn about(pieces: &[BundleFile], missing: &[String]) -> String {
     let files: String = pieces.iter().map(|p| format!("  {}\n", p.name)).collect();
     let lacks: String = missing.iter().map(|m| format!("  {m}\n")).collect();
     let lacks = if lacks.is_empty() { String::new() } else { format!("\nCould not be had:\n{lacks}") };
@@ -158,7 +158,7 @@ async fn waits(client: &Client) -> Result<Value, Failure> {
 }
 
 async fn events(client: &Client) -> Result<String, Failure> {
-    let mut lines = client.events_wanted(&EventsWanted::default(), 0, Follow::No).await?;
+    let mut lines = client.events_wanted(&EventQuery::default(), 0, Follow::No).await?;
     let mut latest = std::collections::VecDeque::new();
     while let Some(event) = lines.next().await {
         latest.push_back(event?);
@@ -174,9 +174,9 @@ async fn events(client: &Client) -> Result<String, Failure> {
 #[cfg(feature = "dev")]
 async fn doctor() -> Result<Value, Failure> {
     use headroom_config::NodeAgentConfig;
-    use headroom_nodeagent::doctor::{Place, examine};
+    use headroom_nodeagent::doctor::{DoctorSettings, examine};
     let config = NodeAgentConfig::default();
-    let place = Place {
+    let place = DoctorSettings {
         state: config.state,
         cgroup_root: config.cgroup_root,
         disk_full: config.health.disk_full,

@@ -8,15 +8,15 @@ use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{Bytes, Cpus};
 use headroom_wire::v1::apps::{AppState, AppView};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::args::{Demo, Format};
-use crate::cluster::{Cluster, Home, Wish};
+use crate::cluster::{LocalCluster, Home, LocalClusterParams};
 use crate::cmd::dev::begin_log;
 use crate::cmd::submit;
 use crate::context::Context;
-use crate::demo::data::{self, Data, Wanted};
-use crate::demo::reference::{Verdict, compare};
+use crate::demo::data::{self, Data, DataSetParams};
+use crate::demo::reference::{ComparisonResult, compare};
 use crate::demo::{DemoError, job};
 use crate::exit::{Exit, Failure};
 use crate::groupby::Done;
@@ -47,7 +47,7 @@ pub(crate) async fn run(context: &Context, args: Demo) -> Result<Exit, Failure> 
         Format::Name => context.term.line(&report.run.app),
         Format::Yaml | Format::Csv | Format::Cols | Format::Template => {
             let whole = report.json();
-            let found = json::Found { items: std::slice::from_ref(&whole), list: false };
+            let found = json::MachineOutput { items: std::slice::from_ref(&whole), list: false };
             context.term.print(&found.text(&context.output, |_| report.run.app.clone()).unwrap_or_default());
         }
     }
@@ -82,7 +82,7 @@ async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt)
             }
         };
     }
-    let wish = Wish {
+    let wish = LocalClusterParams {
         nodes: 1,
         memory: None,
         cpus: Some(Cpus::from_cores(std::thread::available_parallelism().map_or(CPUS, |n| n_cpus(n.get())))),
@@ -91,7 +91,7 @@ async fn play(context: &Context, args: &Demo, dir: &Path, interrupt: &Interrupt)
         keep: Some(dir.join("cluster")),
         log: LOG,
     };
-    let cluster = Cluster::start(&wish).await?;
+    let cluster = LocalCluster::start(&wish).await?;
     for node in cluster.nodes() {
         let label = if node.enforcer.is_kernel() { "" } else { " (not kernel-enforced)" };
         context.term.say(&format!("node   {} offers {} · enforcer {}{label}", node.node, node.offers, node.enforcer));
@@ -115,7 +115,7 @@ fn n_cpus(machine: usize) -> u32 {
 }
 
 async fn prepare(context: &Context, args: &Demo, dir: &Path) -> Result<Data, Failure> {
-    let wanted = Wanted {
+    let wanted = DataSetParams {
         input: args.input.clone(),
         key: args.key.clone(),
         value: args.value.clone(),
@@ -191,13 +191,13 @@ impl Stage<'_> {
             None
         } else {
             self.context.term.say("again  the same job in mode fixed: the same size every time");
-            Some(self.run(Mode::Fixed).await?)
+            Some(self.run(MemoryFailureMode::Fixed).await?)
         };
         let fixed = fixed.map(|f| Fixed { finished: f.finished, kills: f.totals.memory_kills, wall: f.wall });
         Ok(Report { enforcer, generated: self.data.generated, share: self.data.share, run, fixed })
     }
 
-    async fn run(&self, mode: Mode) -> Result<Run, Failure> {
+    async fn run(&self, mode: MemoryFailureMode) -> Result<Run, Failure> {
         let out = self.dir.join(mode.as_str());
         let job = self.job(mode, &out)?;
         submit::refuse_what_never_fits(&job.spec, &self.client.nodes().await?)?;
@@ -221,7 +221,7 @@ impl Stage<'_> {
     }
 
     /// Writes the job file and reads it like a user's file.
-    fn job(&self, mode: Mode, out: &Path) -> Result<submit::Job, Failure> {
+    fn job(&self, mode: MemoryFailureMode, out: &Path) -> Result<submit::Job, Failure> {
         let unwritable = |e: std::io::Error| Failure::new(Exit::Failed, format!("{}: {e}", out.display()));
         std::fs::create_dir_all(out).map_err(unwritable)?;
         let partitions = u32::try_from(self.data.parts.len()).unwrap_or(u32::MAX);
@@ -232,7 +232,7 @@ impl Stage<'_> {
     }
 
     /// Compares the results of a finished run with the reference.
-    async fn judge(&self, app: &AppView, out: &Path) -> Result<Option<Verdict>, Failure> {
+    async fn judge(&self, app: &AppView, out: &Path) -> Result<Option<ComparisonResult>, Failure> {
         if app.state != AppState::Finished {
             return Ok(None);
         }

@@ -5,7 +5,7 @@ use headroom_types::Cpus;
 use headroom_wire::v1::attached::NodeReady;
 
 use crate::args::Dev;
-use crate::cluster::{Cluster, Wish};
+use crate::cluster::{LocalCluster, LocalClusterParams};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -17,7 +17,7 @@ const LOG: &str = "warn";
 /// Runs a cluster until it is interrupted.
 pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
     begin_log(LOG, context.term.live);
-    let wish = Wish {
+    let wish = LocalClusterParams {
         nodes: args.nodes,
         memory: args.memory,
         cpus: None::<Cpus>,
@@ -27,7 +27,7 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
         log: LOG,
     };
     let interrupt = Interrupt::listen()?;
-    let mut cluster = Cluster::start(&wish).await?;
+    let mut cluster = LocalCluster::start(&wish).await?;
     greet(context, &cluster, args.keep.is_some());
     let failed = tokio::select! {
         () = interrupt.asked() => None,
@@ -43,7 +43,7 @@ pub(crate) async fn run(context: &Context, args: Dev) -> Result<Exit, Failure> {
     failed.map_or(Ok(Exit::Ok), Err)
 }
 
-fn greet(context: &Context, cluster: &Cluster, kept: bool) {
+fn greet(context: &Context, cluster: &LocalCluster, kept: bool) {
     if !context.format.is_screen() {
         let nodes: Vec<_> = cluster.nodes().map(node_json).collect();
         let state = cluster.home().display().to_string();

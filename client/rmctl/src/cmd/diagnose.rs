@@ -38,7 +38,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
         }
         Part::Container(id) => {
             let view = client.container(id).await?;
-            let machine = json::Found { items: std::slice::from_ref(&view), list: false };
+            let machine = json::MachineOutput { items: std::slice::from_ref(&view), list: false };
             let text = machine.text(&context.output, |c| c.id.to_string());
             text.unwrap_or_else(|| diagnose::container(&view, context.term.paint))
         }
@@ -49,7 +49,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
 
 fn whole(context: &Context, app: &AppView) -> String {
     let failed: Vec<&AttemptRow> = app.job.as_ref().map(diagnose::failures).unwrap_or_default();
-    let machine = json::Found { items: &failed, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let machine = json::MachineOutput { items: &failed, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     machine.unwrap_or_else(|| diagnose::of_app(app, context.term.paint))
 }
 
@@ -61,14 +61,14 @@ fn of_several(context: &Context, app: &AppView, rows: &[TaskRow]) -> Result<Stri
         return Err(none.help(format!("rmctl why {}", app.id)));
     }
     let all: Vec<&AttemptRow> = started.iter().map(|(_, one)| *one).collect();
-    let machine = json::Found { items: &all, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let machine = json::MachineOutput { items: &all, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     let screens = || started.iter().map(|(row, one)| one_attempt(context, app, row, one)).collect::<Vec<_>>().join("\n");
     Ok(machine.unwrap_or_else(screens))
 }
 
 fn one_attempt(context: &Context, app: &AppView, row: &TaskRow, one: &AttemptRow) -> String {
     let name = |a: &AttemptRow| format!("{}/{}", app.id, a.attempt);
-    let machine = json::Found { items: std::slice::from_ref(one), list: false }.text(&context.output, name);
+    let machine = json::MachineOutput { items: std::slice::from_ref(one), list: false }.text(&context.output, name);
     let width = if context.format == Format::Wide { context.term.width.max(140) } else { context.term.width };
     machine.unwrap_or_else(|| diagnose::attempt(app, row, one, width, context.term.paint))
 }

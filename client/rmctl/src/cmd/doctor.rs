@@ -2,7 +2,7 @@
 //! checks of a node's agent.
 
 use headroom_config::NodeAgentConfig;
-use headroom_nodeagent::doctor::{self, Finding, Place, Standing};
+use headroom_nodeagent::doctor::{self, DoctorFinding, DoctorSettings, CheckResult};
 use headroom_types::NodeId;
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ use crate::args::Doctor;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render;
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 
 /// Prints the findings. The worst finding determines the exit code.
 pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure> {
@@ -18,34 +18,34 @@ pub(crate) async fn run(context: &Context, args: Doctor) -> Result<Exit, Failure
         Some(node) => of_node(context, node).await?,
         None => of_this_host(args).await?,
     };
-    let found = Found { items: &findings, list: true };
+    let found = MachineOutput { items: &findings, list: true };
     let text = found.text(&context.output, |f| f.code.to_string());
     let text = text.unwrap_or_else(|| render::doctor::screen(&findings, context.term.width, context.term.paint));
     context.term.print(&text);
     Ok(match doctor::worst(&findings) {
-        Standing::Ok => Exit::Ok,
-        Standing::Warn => Exit::NotNow,
-        Standing::Fail => Exit::Failed,
+        CheckResult::Ok => Exit::Ok,
+        CheckResult::Warn => Exit::NotNow,
+        CheckResult::Fail => Exit::Failed,
     })
 }
 
 /// Findings of a node agent at its start, from its own interface.
-async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<Finding>, Failure> {
+async fn of_node(context: &Context, node: &NodeId) -> Result<Vec<DoctorFinding>, Failure> {
     #[derive(Deserialize)]
     struct Told {
-        host: Vec<Finding>,
+        host: Vec<DoctorFinding>,
     }
     let url = context.client()?.node(node).await?.url;
     Ok(super::metrics::of_node(context, &url)?.get::<Told>("/v1/doctor").await?.host)
 }
 
-async fn of_this_host(args: Doctor) -> Result<Vec<Finding>, Failure> {
+async fn of_this_host(args: Doctor) -> Result<Vec<DoctorFinding>, Failure> {
     let config = match &args.config {
         None => NodeAgentConfig::default(),
         Some(path) => headroom_config::load_nodeagent(path)
             .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?,
     };
-    let place = Place {
+    let place = DoctorSettings {
         state: args.state.unwrap_or(config.state),
         cgroup_root: args.cgroup_root.or(config.cgroup_root),
         disk_full: config.health.disk_full,

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use headroom_config::JobSpec;
-use headroom_config::job::Where;
+use headroom_config::job::NodeConstraints;
 use headroom_types::{Name, Resource};
 use headroom_wire::v1::nodes::NodeView;
 
@@ -95,7 +95,7 @@ fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
     let ready = nodes.iter().filter(|n| n.state == "ready");
     let mut room: Vec<(Resource, &NodeView)> = ready.filter_map(|n| Some((n.offers.checked_sub(&n.allocated)?, n))).collect();
     let sets = job.executors.iter().map(|set| ((set.profile.resource(), &set.place), set.count));
-    let mut wanted: Vec<(Resource, &Where)> =
+    let mut wanted: Vec<(Resource, &NodeConstraints)> =
         sets.flat_map(|(one, count)| std::iter::repeat_n(one, usize::try_from(count).unwrap_or(0))).collect();
     wanted.sort_by_key(|(size, _)| std::cmp::Reverse(size.memory));
     let mut fit: u32 = 0;

@@ -1,20 +1,20 @@
 //! `rmctl events`: the event log.
 
-use headroom_client::{Client, EventFollower, EventsWanted, Follow};
+use headroom_client::{Client, EventFollower, EventQuery, Follow};
 use headroom_types::ContainerId;
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 
 use crate::args::{Events, Format, Rows};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::follow::PATIENCE;
 use crate::render::events;
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::target;
 
 /// Selection of events.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct EventSelection {
     /// Job of the events.
     pub(crate) job: Option<String>,
     /// Name of a job, a task, an attempt, a container, or another object.
@@ -22,24 +22,24 @@ pub(crate) struct Wanted {
     /// Exact name of the object.
     pub(crate) object: Option<String>,
     /// Filter that the resource manager applies.
-    pub(crate) of: EventsWanted,
+    pub(crate) of: EventQuery,
     pub(crate) watch: bool,
     pub(crate) tail: Option<usize>,
     pub(crate) rows: Rows,
 }
 
-impl Wanted {
+impl EventSelection {
     /// Converts the arguments of the command line.
-    pub(crate) fn of(args: Events) -> Wanted {
+    pub(crate) fn of(args: Events) -> EventSelection {
         let Events { job, watch, topic, level, reason, about, warnings, tail, rows } = args;
         let level = level.or(warnings.then_some(EventLevel::Warning));
-        let of = EventsWanted { topic, level, reason, ..EventsWanted::default() };
-        Wanted { job, about, object: None, of, watch, tail, rows }
+        let of = EventQuery { topic, level, reason, ..EventQuery::default() };
+        EventSelection { job, about, object: None, of, watch, tail, rows }
     }
 }
 
 /// Prints past events, and with `watch` also new ones.
-pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exit, Failure> {
     let context = &context.list(&wanted.rows);
     let client = context.client()?;
     let mut of = wanted.of;
@@ -50,7 +50,7 @@ pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failu
         Some(text) => narrow(context, &client, &mut of, text).await?,
         None => wanted.object,
     };
-    let takes = |event: &Event| object.as_ref().is_none_or(|object| concerns(event, object));
+    let takes = |event: &LoggedEvent| object.as_ref().is_none_or(|object| concerns(event, object));
     let mut before = Vec::new();
     let mut cursor = 0;
     let mut lines = client.events_wanted(&of, 0, Follow::No).await?;
@@ -86,7 +86,7 @@ pub(crate) async fn run(context: &Context, wanted: Wanted) -> Result<Exit, Failu
 
 /// Narrows the filter to the object that a text names: a container, a task, an attempt or a job.
 /// Returns an object name that the caller must still compare.
-async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text: &str) -> Result<Option<String>, Failure> {
+async fn narrow(context: &Context, client: &Client, of: &mut EventQuery, text: &str) -> Result<Option<String>, Failure> {
     if let Ok(id) = text.parse::<ContainerId>() {
         of.app = Some(id.app);
         return Ok(Some(text.to_owned()));
@@ -114,17 +114,17 @@ async fn narrow(context: &Context, client: &Client, of: &mut EventsWanted, text:
 }
 
 /// Whether an event concerns an object, one of its attempts, or happened on that node.
-fn concerns(event: &Event, object: &str) -> bool {
+fn concerns(event: &LoggedEvent, object: &str) -> bool {
     let attempt = event.object.strip_prefix(object).is_some_and(|rest| rest.starts_with('@'));
     event.object == object || attempt || event.node.as_ref().is_some_and(|node| node.as_str() == object)
 }
 
-fn print_all(context: &Context, all: &[Event], watch: bool) {
+fn print_all(context: &Context, all: &[LoggedEvent], watch: bool) {
     let paint = context.term.paint;
     let wide = context.format == Format::Wide;
     let people = || all.iter().map(|e| events::line(e, wide, paint) + "\n").collect();
     let output = if watch { context.output.endless() } else { context.output.clone() };
-    let text = Found { items: all, list: true }.rows(&output);
+    let text = MachineOutput { items: all, list: true }.rows(&output);
     context.term.print(&text.unwrap_or_else(people));
 }
 

@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::explain::{self, Entry};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::render::table::{Table, wrap};
 
 /// Prints the meaning of a word, or all words without one.
@@ -12,7 +12,7 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
     let all = explain::entries();
     let Some(word) = word else {
         let short: Vec<Entry> = all.into_iter().filter(|e| !e.is_detail()).collect();
-        let text = Found { items: &short, list: true }.text(&context.output, |e| e.word.clone());
+        let text = MachineOutput { items: &short, list: true }.text(&context.output, |e| e.word.clone());
         context.term.print(&text.unwrap_or_else(|| list(&short, context.term.width)));
         return Ok(Exit::Ok);
     };
@@ -24,7 +24,7 @@ pub(crate) fn run(context: &Context, word: Option<&str>) -> Result<Exit, Failure
             "rmctl explain lists codes and verdicts; fields are written AppView.until, keys retry.cap or scheduling.preempt_part",
         ));
     }
-    let text = Found { items: &found, list: true }.text(&context.output, |e| e.word.clone());
+    let text = MachineOutput { items: &found, list: true }.text(&context.output, |e| e.word.clone());
     context.term.print(&text.unwrap_or_else(|| found.iter().map(|e| one(e, context)).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
 }

@@ -14,7 +14,7 @@ use headroom_wire::v1::job::TaskRow;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::logs::{Source, WINDOW, ended, print, sources};
+use super::logs::{LogSource, WINDOW, ended, print, sources};
 use crate::args::Logs;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -31,14 +31,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 const PIECES: usize = 64;
 
 /// Some bytes of a log.
-type Piece = (Source, Vec<u8>);
+type Piece = (LogSource, Vec<u8>);
 
 /// How reading a log ended.
 enum End {
     /// All of the log was sent.
     Over,
     /// The log does not exist, or not yet.
-    Missing(Source),
+    Missing(LogSource),
 }
 
 /// Prints logs until all of them have ended, or until Ctrl-C.
@@ -140,7 +140,7 @@ async fn changed(client: Client, id: AppId, index: u64) -> Result<(AppView, u64)
 /// Sends one log, beginning with its last lines.
 async fn follow(
     client: Client,
-    source: Source,
+    source: LogSource,
     tail: Option<usize>,
     tell: mpsc::Sender<Piece>,
     over: watch::Receiver<bool>,
@@ -181,7 +181,7 @@ enum Ended {
     Told,
 }
 
-async fn pieces(client: &Client, source: &Source, position: &mut u64, tell: &mpsc::Sender<Piece>) -> Ended {
+async fn pieces(client: &Client, source: &LogSource, position: &mut u64, tell: &mpsc::Sender<Piece>) -> Ended {
     let Ok(mut log) = client.follow_log(&source.container, &source.file, *position).await else { return Ended::BrokenOff };
     loop {
         match log.next().await {
@@ -201,7 +201,7 @@ async fn pieces(client: &Client, source: &Source, position: &mut u64, tell: &mps
 struct Printer<'a> {
     context: &'a Context,
     stderr: bool,
-    halves: BTreeMap<Source, Vec<u8>>,
+    halves: BTreeMap<LogSource, Vec<u8>>,
 }
 
 impl Printer<'_> {

@@ -1,15 +1,15 @@
 //! `rmctl job history` and `purge`: lists ended jobs, and deletes one.
 
-use headroom_client::{Client, How};
+use headroom_client::{Client, DryRunMode};
 use headroom_types::Charge;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{JobView, TaskState};
 
-use crate::args::{Rows, Sure};
+use crate::args::{Rows, ConfirmOptions};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::past::{self, PastJob};
-use crate::render::{apps, count, figures::gib_seconds, json::Found};
+use crate::render::{apps, count, figures::gib_seconds, json::MachineOutput};
 
 /// Default number of rows.
 const USUAL: usize = 20;
@@ -33,7 +33,7 @@ pub(super) async fn list(context: &Context, rows: &Rows) -> Result<Exit, Failure
     let past = wanted_rows(&client, ended).await?;
     wanted.limit = Some(limit);
     let past = wanted.of(past, at)?;
-    let text = Found { items: &past, list: true }.rows(&context.output);
+    let text = MachineOutput { items: &past, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| past::screen(&past, all, at, context.look(), context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -44,7 +44,7 @@ async fn wanted_rows(client: &Client, ended: Vec<AppView>) -> Result<Vec<PastJob
         match client.app(&app.id).await {
             Ok(whole) => past.push(row(&whole)),
             // The job was purged meanwhile, or it expired.
-            Err(e) if e.code() == Some(headroom_wire::v1::error::Code::HR0404) => {}
+            Err(e) if e.code() == Some(headroom_wire::v1::error::ErrorCode::HR0404) => {}
             Err(e) => return Err(e.into()),
         }
     }
@@ -81,7 +81,7 @@ fn recovered(job: &JobView) -> u32 {
 }
 
 /// Deletes an ended job.
-pub(super) async fn purge(context: &Context, job: &str, sure: Sure) -> Result<Exit, Failure> {
+pub(super) async fn purge(context: &Context, job: &str, sure: ConfirmOptions) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app_figures(&client, job).await?;
     if target.part != crate::target::Part::Whole {
@@ -93,9 +93,9 @@ pub(super) async fn purge(context: &Context, job: &str, sure: Sure) -> Result<Ex
     if !sure.dry_run && app.state.is_final() {
         context.agreed(sure, &format!("{what} is forgotten, with its tasks and containers; what was learned from it stays"))?;
     }
-    let how = if sure.dry_run { How::DryRun } else { How::Really };
+    let how = if sure.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let was = client.purge(&app.id, how).await?;
-    let text = Found { items: std::slice::from_ref(&was), list: false }.text(&context.output, |a| a.id.to_string());
+    let text = MachineOutput { items: std::slice::from_ref(&was), list: false }.text(&context.output, |a| a.id.to_string());
     let goes = if sure.dry_run { "would be forgotten" } else { "is forgotten" };
     let state = apps::state(was.state, context.term.paint);
     context.term.print(&text.unwrap_or_else(|| format!("{}  {state}: {goes}\nnext: rmctl job history\n", was.id)));

@@ -10,7 +10,7 @@ use super::{attach, drafts, history, kill, ps, scale, submit};
 use crate::args::JobVerb;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::render::{families as screens, record};
 
 /// Runs a `job` verb.
@@ -40,7 +40,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
 
 async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure> {
     let rows = context.client()?.families(user).await?;
-    let text = Found { items: &rows, list: true }.rows(&context.output);
+    let text = MachineOutput { items: &rows, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -50,7 +50,7 @@ async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result
     let client = context.client()?;
     let family = client.family(name, user.as_deref()).await?;
     let found = client.suggestions(Some(&family.user), Some(name)).await?;
-    let text = Found { items: &found, list: true }.text(&context.output, |one| one.kind.clone());
+    let text = MachineOutput { items: &found, list: true }.text(&context.output, |one| one.kind.clone());
     context.term.print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));
     Ok(Exit::Ok)
 }

@@ -5,7 +5,7 @@ use headroom_wire::v1::apps::AppView;
 use crate::args::Kill;
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
-use crate::render::{apps, count, figures::short, json::Found};
+use crate::render::{apps, count, figures::short, json::MachineOutput};
 
 /// Ends a job.
 pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> {
@@ -28,7 +28,7 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
     context.agreed(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
-    let found = Found { items: std::slice::from_ref(&after), list: false };
+    let found = MachineOutput { items: std::slice::from_ref(&after), list: false };
     let text = found.text(&context.output, |a| a.id.to_string()).unwrap_or_else(|| {
         let state = apps::state(after.state, context.term.paint);
         format!("{}  {state}: {}\nnext: rmctl ps {}\n", after.id, what_ends(&app), after.id)

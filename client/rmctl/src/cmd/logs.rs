@@ -4,7 +4,7 @@
 use headroom_client::{Client, ClientError};
 use headroom_types::{ContainerId, TaskAttemptId};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
 use super::follow;
@@ -20,7 +20,7 @@ pub(super) const WINDOW: u64 = 1 << 20;
 
 /// One log file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Source {
+pub(super) struct LogSource {
     /// Prefix of each line; empty if it is the only log.
     pub(super) prefix: String,
     pub(super) container: ContainerId,
@@ -70,7 +70,7 @@ pub(crate) async fn run(context: &Context, args: Logs) -> Result<Exit, Failure> 
 }
 
 /// Prints text of a log, with its prefix.
-pub(super) fn print(context: &Context, source: &Source, text: &str, stderr: bool) {
+pub(super) fn print(context: &Context, source: &LogSource, text: &str, stderr: bool) {
     if source.prefix.is_empty() {
         context.term.print(text);
     } else {
@@ -98,9 +98,9 @@ pub(super) fn ended(app: &AppView, part: &Part) -> bool {
 }
 
 /// The log files of a target.
-pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &Logs) -> Result<Vec<Source>, Failure> {
+pub(super) async fn sources(client: &Client, app: &AppView, part: &Part, args: &Logs) -> Result<Vec<LogSource>, Failure> {
     let own = if args.stderr { "stderr" } else { "stdout" };
-    let whole = |container: ContainerId| Source { prefix: String::new(), container, file: own.to_owned() };
+    let whole = |container: ContainerId| LogSource { prefix: String::new(), container, file: own.to_owned() };
     if args.master {
         let all = client.containers(Some(&app.id)).await?;
         let mut masters: Vec<ContainerId> = all.into_iter().filter(|c| c.request.is_none()).map(|c| c.id).collect();
@@ -139,13 +139,13 @@ fn prefix(args: &Logs, attempt: &TaskAttemptId) -> String {
     if args.follow && !args.no_prefix { attempt.to_string() } else { String::new() }
 }
 
-fn of_attempt(a: &AttemptRow, stderr: bool, prefix: &str) -> Source {
+fn of_attempt(a: &AttemptRow, stderr: bool, prefix: &str) -> LogSource {
     let end = if stderr { "err" } else { "out" };
-    Source { prefix: prefix.to_owned(), container: a.container.clone(), file: format!("{}.{end}", a.attempt.file_name()) }
+    LogSource { prefix: prefix.to_owned(), container: a.container.clone(), file: format!("{}.{end}", a.attempt.file_name()) }
 }
 
-fn gone(e: ClientError, source: &Source) -> Failure {
-    if e.code() == Some(Code::HR0404) {
+fn gone(e: ClientError, source: &LogSource) -> Failure {
+    if e.code() == Some(ErrorCode::HR0404) {
         return Failure::new(Exit::NotFound, format!("there is no log {} of container {}", source.file, source.container))
             .help("logs are kept on the node for the last 200 containers that ended");
     }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use headroom_client::{Client, Follow};
 use headroom_types::{ContainerId, NodeId};
 use headroom_wire::v1::apps::ContainerView;
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::events::LoggedEvent;
 
 use super::container::{CHART, MARGIN, drawn};
-use crate::args::{Sure, Watched};
+use crate::args::{ConfirmOptions, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{containers, events, figures::short, json, json::Found, top};
+use crate::render::{containers, events, figures::short, json, json::MachineOutput, top};
 use crate::watch::watch;
 
 /// Polling interval. Nodes measure a container four times per second, but users read more slowly.
@@ -44,7 +44,7 @@ pub(super) async fn list(
         return watch(context, path, rows, async |rows| Ok(screen(&rows))).await;
     }
     let rows = rows(client.get(path).await?)?;
-    let text = Found { items: &rows, list: true }.rows(&context.output);
+    let text = MachineOutput { items: &rows, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&rows)));
     Ok(Exit::Ok)
 }
@@ -52,7 +52,7 @@ pub(super) async fn list(
 /// Shows one container.
 pub(super) async fn show(context: &Context, id: &ContainerId) -> Result<Exit, Failure> {
     let view = context.client()?.container(id).await?;
-    let text = Found { items: std::slice::from_ref(&view), list: false }.rows(&context.output);
+    let text = MachineOutput { items: std::slice::from_ref(&view), list: false }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| containers::one(&view, now(), context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -64,7 +64,7 @@ pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> 
     loop {
         let (view, timeline) = tokio::try_join!(client.container(id), client.timeline(id))?;
         let row = top::Usage::of(&view, &timeline.samples);
-        let text = match (Found { items: std::slice::from_ref(&row), list: false }).rows(&context.output) {
+        let text = match (MachineOutput { items: std::slice::from_ref(&row), list: false }).rows(&context.output) {
             Some(_) if follow => json::line(&row) + "\n",
             Some(text) => text,
             None => top::lines(std::slice::from_ref(&row), headers, context.term.width, context.term.paint),
@@ -83,7 +83,7 @@ pub(super) async fn stats(context: &Context, id: &ContainerId, follow: bool) -> 
 }
 
 /// Ends a container.
-pub(super) async fn kill(context: &Context, id: &ContainerId, sure: Sure) -> Result<Exit, Failure> {
+pub(super) async fn kill(context: &Context, id: &ContainerId, sure: ConfirmOptions) -> Result<Exit, Failure> {
     let client = context.client()?;
     let before = client.container(id).await?;
     let whose = before.request.as_ref().map_or_else(|| format!("the application master of {}", id.app), ToString::to_string);
@@ -94,7 +94,7 @@ pub(super) async fn kill(context: &Context, id: &ContainerId, sure: Sure) -> Res
     }
     context.agreed(sure, &format!("{id} ends: {whose}, {size} on {}", before.node))?;
     let after = client.stop(id).await?;
-    let text = Found { items: std::slice::from_ref(&after), list: false }.rows(&context.output);
+    let text = MachineOutput { items: std::slice::from_ref(&after), list: false }.rows(&context.output);
     let people =
         || format!("{id}  is {}: {whose}, {size} on {}\nnext: rmctl events {} --tail 5\n", after.state, before.node, id.app);
     context.term.print(&text.unwrap_or_else(people));
@@ -106,7 +106,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
     let client = context.client()?;
     let view = client.container(id).await?;
     let happened = happened(&client, id).await?;
-    if let Some(text) = (Found { items: &happened, list: true }).rows(&context.output) {
+    if let Some(text) = (MachineOutput { items: &happened, list: true }).rows(&context.output) {
         context.term.print(&text);
         return Ok(Exit::Ok);
     }
@@ -122,7 +122,7 @@ pub(super) async fn history(context: &Context, id: &ContainerId) -> Result<Exit,
 }
 
 /// Events about a container, or whose message names it.
-async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<Event>, Failure> {
+async fn happened(client: &Client, id: &ContainerId) -> Result<Vec<LoggedEvent>, Failure> {
     let name = id.to_string();
     let mut lines = client.events_of(Some(&id.app), 0, Follow::No).await?;
     let mut found = Vec::new();

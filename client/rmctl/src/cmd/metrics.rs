@@ -1,16 +1,16 @@
 //! `rmctl operator metrics`: a metrics page, or some series of it.
 
-use headroom_client::{Client, Other, TokenFrom, Trust};
+use headroom_client::{Client, ExpectedPeer, TokenSource, ClientCredentials};
 
 use crate::args::Metrics;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::render::metrics::{self, name};
 
 /// A client of a node agent's own interface, with certificates and without a token.
 pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
-    let trust = Trust { other: Other::Node, token: TokenFrom::Nowhere, ..context.settings.trust.clone() };
+    let trust = ClientCredentials { other: ExpectedPeer::Node, token: TokenSource::Nowhere, ..context.settings.trust.clone() };
     Ok(Client::with(url, trust)?.within(context.settings.timeout.value))
 }
 
@@ -31,6 +31,6 @@ pub(crate) async fn run(context: &Context, args: Metrics) -> Result<Exit, Failur
         return Err(failure.near(part, page.lines().map(name)).help("rmctl operator metrics -o name lists them"));
     }
     let series = metrics::series(&shown);
-    context.term.print(&Found { items: &series, list: true }.rows(&context.output).unwrap_or(shown));
+    context.term.print(&MachineOutput { items: &series, list: true }.rows(&context.output).unwrap_or(shown));
     Ok(Exit::Ok)
 }

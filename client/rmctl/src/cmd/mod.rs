@@ -73,7 +73,7 @@ pub(crate) async fn run(verb: Verb, context: &mut Context) -> Result<Exit, Failu
         Verb::Logs(args) => logs::run(context, args).await,
         Verb::Wait { job, timeout } => wait::run(context, &job, timeout).await,
         Verb::Kill(args) => kill::run(context, args).await,
-        Verb::Events(args) => events::run(context, events::Wanted::of(args)).await,
+        Verb::Events(args) => events::run(context, events::EventSelection::of(args)).await,
         Verb::Audit { what: AuditVerb::List(args) } => audit::list(context, args).await,
         Verb::Node { what } => node::run(context, what).await,
         Verb::Operator { what } => operator::run(context, what).await,

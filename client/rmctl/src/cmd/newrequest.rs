@@ -3,14 +3,14 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use headroom_client::{Client, How};
+use headroom_client::{Client, DryRunMode};
 use headroom_types::Resource;
-use headroom_wire::v1::am::{Ask, AskAnswer, AskVerdict, LaunchSpec, Placement};
+use headroom_wire::v1::am::{PlacementRequest, PlacementResponse, PlacementVerdict, LaunchSpec, Placement};
 
 use crate::args::NewRequest;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::{Paint, count, figures::short, json::Found};
+use crate::render::{Paint, count, figures::short, json::MachineOutput};
 
 /// Creates the request, or only validates it.
 pub(super) async fn create(context: &Context, client: &Client, args: NewRequest) -> Result<Exit, Failure> {
@@ -18,33 +18,33 @@ pub(super) async fn create(context: &Context, client: &Client, args: NewRequest)
         Some(file) => read(file)?,
         None => typed(&args)?,
     };
-    let how = if args.dry_run { How::DryRun } else { How::Really };
+    let how = if args.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let (app, _) = context.app_figures(client, &args.job).await?;
     let answer = client.ask(&app.id, how, &ask).await?;
-    let machine = Found { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(match answer.verdict {
-        AskVerdict::Waits { .. } if args.dry_run => Exit::NotNow,
-        AskVerdict::Fits | AskVerdict::Waits { .. } => Exit::Ok,
-        AskVerdict::Never { .. } => Exit::Never,
+        PlacementVerdict::Waits { .. } if args.dry_run => Exit::NotNow,
+        PlacementVerdict::Fits | PlacementVerdict::Waits { .. } => Exit::Ok,
+        PlacementVerdict::Never { .. } => Exit::Never,
     })
 }
 
-fn people(app: &str, ask: &Ask, answer: &AskAnswer, paint: Paint) -> String {
+fn people(app: &str, ask: &PlacementRequest, answer: &PlacementResponse, paint: Paint) -> String {
     let what = format!("{} of {}", count(ask.count, "container"), short(ask.resource.memory));
     let (fate, see) = match &answer.verdict {
-        AskVerdict::Fits => (paint.good("✓ fits now"), format!("rmctl container list {app}")),
-        AskVerdict::Waits { sentence } => {
+        PlacementVerdict::Fits => (paint.good("✓ fits now"), format!("rmctl container list {app}")),
+        PlacementVerdict::Waits { sentence } => {
             (paint.warn(&format!("… waits: {sentence}")), format!("rmctl request why {app} {}", ask.request))
         }
-        AskVerdict::Never { sentence, .. } => (paint.bad(&format!("✗ never: {sentence}")), "rmctl node list".to_owned()),
+        PlacementVerdict::Never { sentence, .. } => (paint.bad(&format!("✗ never: {sentence}")), "rmctl node list".to_owned()),
     };
     format!("{}  {what}  {fate}\n{}\n", answer.request, paint.dim(&format!("next: {see}")))
 }
 
 /// Reads the body of `POST /v1/apps/{app}/requests`, with or without the `ask` around it.
-fn read(file: &Path) -> Result<Ask, Failure> {
+fn read(file: &Path) -> Result<PlacementRequest, Failure> {
     let text = if file == Path::new("-") {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map(|_| text)
@@ -66,7 +66,7 @@ fn read(file: &Path) -> Result<Ask, Failure> {
 }
 
 /// The request from the options.
-fn typed(args: &NewRequest) -> Result<Ask, Failure> {
+fn typed(args: &NewRequest) -> Result<PlacementRequest, Failure> {
     let (Some(request), Some(memory)) = (args.name.clone(), args.memory) else {
         return Err(
             Failure::new(Exit::Usage, "a request has a name and a size").help("add --name NAME --memory SIZE, or --file FILE")
@@ -75,7 +75,7 @@ fn typed(args: &NewRequest) -> Result<Ask, Failure> {
     let env = args.env.iter().filter_map(|e| e.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let launch = LaunchSpec { command: args.command.clone(), env, heap: args.heap, ..LaunchSpec::default() };
     let ms = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    Ok(Ask {
+    Ok(PlacementRequest {
         request,
         resource: Resource::new(memory, args.cpus),
         count: args.count,
@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn each_answer_says_what_to_type_next() {
         let ask = typed(&args(&["--name", "extra", "-m", "2GiB", "--", "true"])).expect("right");
-        let said = |verdict| people("sort.3", &ask, &AskAnswer { request: ask.request.clone(), verdict }, Paint::PLAIN);
-        assert_eq!(said(AskVerdict::Fits), "extra  1 container of 2G  ✓ fits now\nnext: rmctl container list sort.3\n");
-        let waits = said(AskVerdict::Waits { sentence: "needs 2 GiB".into() });
+        let said = |verdict| people("sort.3", &ask, &PlacementResponse { request: ask.request.clone(), verdict }, Paint::PLAIN);
+        assert_eq!(said(PlacementVerdict::Fits), "extra  1 container of 2G  ✓ fits now\nnext: rmctl container list sort.3\n");
+        let waits = said(PlacementVerdict::Waits { sentence: "needs 2 GiB".into() });
         assert!(waits.contains("… waits: needs 2 GiB") && waits.ends_with("next: rmctl request why sort.3 extra\n"), "{waits}");
     }
 }

@@ -12,7 +12,7 @@ use crate::args::{Drain, NodeVerb, Watched};
 use crate::context::{Context, now, user};
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
-use crate::render::{count, figures::span, json::Found, nodes};
+use crate::render::{count, figures::span, json::MachineOutput, nodes};
 use crate::watch::watch;
 
 /// Longest wait of one poll while a node drains.
@@ -45,7 +45,7 @@ async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
         return watch(context, "/v1/nodes", rows, async |all| Ok(screen(&all))).await;
     }
     let all = wanted.of(context.client()?.nodes().await?, now())?;
-    let text = Found { items: &all, list: true }.rows(&context.output);
+    let text = MachineOutput { items: &all, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
     Ok(Exit::Ok)
 }
@@ -54,7 +54,7 @@ async fn list(context: &Context, args: Watched) -> Result<Exit, Failure> {
 async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = client.node(node).await?;
-    if let Some(text) = (Found { items: std::slice::from_ref(&view), list: false }).rows(&context.output) {
+    if let Some(text) = (MachineOutput { items: std::slice::from_ref(&view), list: false }).rows(&context.output) {
         context.term.print(&text);
         return Ok(Exit::Ok);
     }
@@ -65,7 +65,7 @@ async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
 
 async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit, Failure> {
     context.client()?.node(node).await?;
-    events::run(context, events::Wanted { object: Some(node.to_string()), watch, ..events::Wanted::default() }).await
+    events::run(context, events::EventSelection { object: Some(node.to_string()), watch, ..events::EventSelection::default() }).await
 }
 
 async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
@@ -122,6 +122,6 @@ async fn undrain(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
 }
 
 fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = Found { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

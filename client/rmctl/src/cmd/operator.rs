@@ -57,7 +57,7 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
 }
 
 fn print<T: Serialize>(context: &Context, item: &T, name: &std::path::Path, people: impl FnOnce() -> String) {
-    let found = json::Found { items: std::slice::from_ref(item), list: false };
+    let found = json::MachineOutput { items: std::slice::from_ref(item), list: false };
     let text = found.text(&context.output, |_| name.display().to_string()).unwrap_or_else(people);
     context.term.print(&text);
 }

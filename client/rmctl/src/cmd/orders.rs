@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::{AppId, Bytes, TaskId};
-use headroom_wire::v1::apps::{RankTask, ResizeTask};
+use headroom_wire::v1::apps::{PrioritizeTask, ResizeTask};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
-use crate::args::Ordered;
+use crate::args::TaskOrderArgs;
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::target;
 
 /// Timeout of an order. Masters receive it with the next update of the resource manager, and
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// An order about a task as the user typed it. The resource manager, which has the task's state,
 /// selects the attempt.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wish {
+pub(crate) enum TaskCommand {
     /// End the task for good.
     Cancel,
     /// Start another attempt.
@@ -40,7 +40,7 @@ pub(crate) enum Wish {
 }
 
 /// Sends an order about one task and waits until it is carried out.
-pub(crate) async fn run(context: &Context, wish: Wish, ordered: Ordered) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &Context, wish: TaskCommand, ordered: TaskOrderArgs) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, target) = context.app(&client, &ordered.task).await?;
     let Some(task) = target.part.task().cloned() else {
@@ -54,8 +54,8 @@ pub(crate) async fn run(context: &Context, wish: Wish, ordered: Ordered) -> Resu
         return Ok(Exit::Ok);
     }
     match wish {
-        Wish::Cancel | Wish::Retry => context.agreed(ordered.sure, &would)?,
-        Wish::Resize { .. } | Wish::Rank { .. } => {}
+        TaskCommand::Cancel | TaskCommand::Retry => context.agreed(ordered.sure, &would)?,
+        TaskCommand::Resize { .. } | TaskCommand::Rank { .. } => {}
     }
     let reason = ordered.reason.or_else(|| user().map(|user| format!("by {user}")));
     let before = give(&client, &app.id, &task, wish, reason).await?;
@@ -63,24 +63,24 @@ pub(crate) async fn run(context: &Context, wish: Wish, ordered: Ordered) -> Resu
         return Ok(Exit::Ok);
     }
     let after = watch(&client, &app.id, &before, wish).await?;
-    let found = Found { items: std::slice::from_ref(&after), list: false };
+    let found = MachineOutput { items: std::slice::from_ref(&after), list: false };
     let text = found.text(&context.output, |row| format!("{}/{}", app.id, row.task));
     context.term.print(&text.unwrap_or_else(|| people(&app.id, &after, wish)));
     Ok(Exit::Ok)
 }
 
-async fn give(client: &Client, app: &AppId, task: &TaskId, wish: Wish, reason: Option<String>) -> Result<TaskRow, ClientError> {
+async fn give(client: &Client, app: &AppId, task: &TaskId, wish: TaskCommand, reason: Option<String>) -> Result<TaskRow, ClientError> {
     match wish {
-        Wish::Cancel => client.kill_task(app, task, reason).await,
-        Wish::Retry => client.retry_task(app, task, reason).await,
-        Wish::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
-        Wish::Rank { priority } => client.rank_task(app, task, &RankTask { priority, reason }).await,
+        TaskCommand::Cancel => client.kill_task(app, task, reason).await,
+        TaskCommand::Retry => client.retry_task(app, task, reason).await,
+        TaskCommand::Resize { memory } => client.resize_task(app, task, &ResizeTask { memory, reason }).await,
+        TaskCommand::Rank { priority } => client.rank_task(app, task, &PrioritizeTask { priority, reason }).await,
     }
 }
 
 /// Polls until the order has taken effect. A restart of the resource manager can lose an order, so
 /// the wait has a timeout.
-async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: Wish) -> Result<TaskRow, Failure> {
+async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand) -> Result<TaskRow, Failure> {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
         let now = client.task(app, &before.task).await?;
@@ -97,47 +97,47 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: Wish) -> Re
 }
 
 /// True when the task row shows the effect of the order.
-fn is_so(before: &TaskRow, now: &TaskRow, wish: Wish) -> bool {
+fn is_so(before: &TaskRow, now: &TaskRow, wish: TaskCommand) -> bool {
     let over = matches!(now.state, TaskState::Done | TaskState::Failed);
     let ended = |row: &TaskRow| row.attempts.iter().filter(|attempt| attempt.ended.is_some()).count();
     match wish {
-        Wish::Cancel => over,
-        Wish::Retry => over || ended(now) > ended(before),
-        Wish::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
-        Wish::Rank { priority } => over || now.priority == priority,
+        TaskCommand::Cancel => over,
+        TaskCommand::Retry => over || ended(now) > ended(before),
+        TaskCommand::Resize { memory } => over || now.profile != before.profile || now.profile.memory() == memory,
+        TaskCommand::Rank { priority } => over || now.priority == priority,
     }
 }
 
-fn would(row: &TaskRow, wish: Wish) -> String {
+fn would(row: &TaskRow, wish: TaskCommand) -> String {
     let size = row.profile.memory();
     match wish {
-        Wish::Cancel => match row.state {
+        TaskCommand::Cancel => match row.state {
             TaskState::Running => format!("would end, its attempt {} of {size} with it", row.attempts.len()),
             TaskState::Blocked | TaskState::Pending => "would never run".to_owned(),
             TaskState::Done | TaskState::Failed => "is over already".to_owned(),
         },
-        Wish::Retry => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
-        Wish::Resize { memory } => format!("would get {memory} in the place of {size}"),
-        Wish::Rank { priority } => format!("would have priority {priority} in the place of {}", row.priority),
+        TaskCommand::Retry => format!("would begin attempt {} at {size}", row.attempts.len() + 1),
+        TaskCommand::Resize { memory } => format!("would get {memory} in the place of {size}"),
+        TaskCommand::Rank { priority } => format!("would have priority {priority} in the place of {}", row.priority),
     }
 }
 
-fn people(app: &AppId, row: &TaskRow, wish: Wish) -> String {
+fn people(app: &AppId, row: &TaskRow, wish: TaskCommand) -> String {
     let task = &row.task;
     let done = match (wish, row.state) {
         (_, TaskState::Done) => "was done before".to_owned(),
-        (Wish::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
-        (Wish::Retry | Wish::Resize { .. } | Wish::Rank { .. }, TaskState::Failed) => {
+        (TaskCommand::Cancel, TaskState::Failed) => "will not be tried again".to_owned(),
+        (TaskCommand::Retry | TaskCommand::Resize { .. } | TaskCommand::Rank { .. }, TaskState::Failed) => {
             format!("was given up before: {}", row.note)
         }
-        (Wish::Retry, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+        (TaskCommand::Retry, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
             format!("is tried again at {}, charged to no budget", row.profile.memory())
         }
-        (Wish::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
-        (Wish::Rank { priority }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
+        (TaskCommand::Resize { memory }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => resized(row, memory),
+        (TaskCommand::Rank { priority }, TaskState::Blocked | TaskState::Pending | TaskState::Running) => {
             format!("has priority {priority}: it begins before tasks of its job with a lower one")
         }
-        (Wish::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
+        (TaskCommand::Cancel, TaskState::Blocked | TaskState::Pending | TaskState::Running) => "is about to end".to_owned(),
     };
     format!("{app}/{task}  {done}\nnext: rmctl task show {app}/{task}\n")
 }
@@ -161,11 +161,11 @@ mod tests {
     #[test]
     fn an_order_shows_in_the_row() {
         let (runs, failed) = (row(TaskState::Running), row(TaskState::Failed));
-        assert!(!is_so(&runs, &runs, Wish::Cancel) && is_so(&runs, &failed, Wish::Cancel));
+        assert!(!is_so(&runs, &runs, TaskCommand::Cancel) && is_so(&runs, &failed, TaskCommand::Cancel));
         let mut again = runs.clone();
         again.attempts.iter_mut().for_each(|attempt| attempt.ended = None);
-        assert_eq!(is_so(&again, &runs, Wish::Retry), runs.attempts.iter().any(|a| a.ended.is_some()));
-        let asked = Wish::Resize { memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)) };
+        assert_eq!(is_so(&again, &runs, TaskCommand::Retry), runs.attempts.iter().any(|a| a.ended.is_some()));
+        let asked = TaskCommand::Resize { memory: runs.profile.memory().saturating_add(Bytes::from_mib(1)) };
         assert!(!is_so(&runs, &runs, asked));
     }
 
@@ -174,8 +174,8 @@ mod tests {
         let app: AppId = "wordcount.7".parse().expect("id");
         let waits = row(TaskState::Pending);
         let more = waits.profile.memory().saturating_add(Bytes::from_mib(1));
-        assert!(people(&app, &waits, Wish::Resize { memory: more }).contains("no container here is larger"));
-        assert!(people(&app, &row(TaskState::Failed), Wish::Cancel).contains("will not be tried again"));
-        assert!(would(&row(TaskState::Pending), Wish::Cancel).contains("never run"));
+        assert!(people(&app, &waits, TaskCommand::Resize { memory: more }).contains("no container here is larger"));
+        assert!(people(&app, &row(TaskState::Failed), TaskCommand::Cancel).contains("will not be tried again"));
+        assert!(would(&row(TaskState::Pending), TaskCommand::Cancel).contains("never run"));
     }
 }

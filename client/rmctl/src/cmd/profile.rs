@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use headroom_client::{Client, ClientError, How};
+use headroom_client::{Client, ClientError, DryRunMode};
 use headroom_config::job::{ClusterProfiles, profiles as written};
 use headroom_types::{Name, Profile};
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
@@ -11,7 +11,7 @@ use super::queue::read;
 use crate::args::{ProfileVerb, Rows, SetProfile};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{families, json::Found, profiles};
+use crate::render::{families, json::MachineOutput, profiles};
 
 /// Runs a `profile` verb.
 pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Failure> {
@@ -50,14 +50,14 @@ async fn all(client: &Client) -> Result<ClusterProfiles, ClientError> {
     Ok(client.profiles().await?.into_iter().map(|p| (p.name.clone(), p.size())).collect())
 }
 
-fn how(dry_run: bool) -> How {
-    if dry_run { How::DryRun } else { How::Really }
+fn how(dry_run: bool) -> DryRunMode {
+    if dry_run { DryRunMode::DryRun } else { DryRunMode::Really }
 }
 
 async fn list(context: &Context, client: &Client, rows: &Rows) -> Result<Exit, Failure> {
     let context = &context.list(rows);
     let all: Vec<ClusterProfile> = rows.wanted().of(client.profiles().await?, now())?;
-    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
     context.term.print(&machine.unwrap_or_else(|| profiles::screen(&all, now(), context.look(), context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -89,7 +89,7 @@ fn spec(size: Profile, about: String) -> ProfileSpec {
 }
 
 /// Sets the profiles of a file. All of them are compared with the cluster before the first is set.
-async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Result<Exit, Failure> {
+async fn import(context: &Context, client: &Client, file: &Path, how: DryRunMode) -> Result<Exit, Failure> {
     let (text, name) = (read(file)?, file.display().to_string());
     let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
     let before = client.profiles().await?;
@@ -103,8 +103,8 @@ async fn import(context: &Context, client: &Client, file: &Path, how: How) -> Re
         let revision = was(&name).map(|p| p.revision);
         rows.push(client.set_profile(&name, &spec, revision, how).await?);
     }
-    let machine = Found { items: &rows, list: true }.text(&context.output, |p| p.name.to_string());
-    context.term.print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == How::DryRun, context.term.paint)));
+    let machine = MachineOutput { items: &rows, list: true }.text(&context.output, |p| p.name.to_string());
+    context.term.print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == DryRunMode::DryRun, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -125,12 +125,12 @@ async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: 
             return Err(failure.near(name.as_str(), known.iter().map(String::as_str)));
         }
     }
-    let text = Found { items: &found, list: true }.text(&context.output, |one| format!("{}/{}", one.job, one.kind));
+    let text = MachineOutput { items: &found, list: true }.text(&context.output, |one| format!("{}/{}", one.job, one.kind));
     context.term.print(&text.unwrap_or_else(|| families::all_suggestions(&found, context.term.paint)));
     Ok(Exit::Ok)
 }
 
 fn told(context: &Context, profile: &ClusterProfile, people: impl Fn(&ClusterProfile) -> String) {
-    let machine = Found { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(profile)));
 }

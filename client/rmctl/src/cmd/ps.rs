@@ -7,8 +7,8 @@ use headroom_wire::v1::job::TaskRow;
 use crate::args::{Format, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{apps, job, json, json::Found};
-use crate::select::Wanted;
+use crate::render::{apps, job, json, json::MachineOutput};
+use crate::select::RowSelection;
 use crate::watch::watch;
 
 /// Lists jobs, or the tasks of one job.
@@ -21,7 +21,7 @@ pub(crate) async fn run(context: &Context, job: Option<&str>, list: Watched) -> 
 }
 
 /// Newest first, unless the user sets another order.
-fn chosen(wanted: &Wanted, mut all: Vec<AppView>) -> Result<Vec<AppView>, Failure> {
+fn chosen(wanted: &RowSelection, mut all: Vec<AppView>) -> Result<Vec<AppView>, Failure> {
     if wanted.order.is_none() {
         all.sort_by(|a, b| b.id.cmp(&a.id));
     }
@@ -37,7 +37,7 @@ async fn jobs(context: &Context, list: &Watched) -> Result<Exit, Failure> {
     let all = context.client()?.apps().await?;
     // Machine formats keep the order of the interface, which is by submission.
     let all = if context.format.is_screen() { chosen(&wanted, all)? } else { wanted.of(all, now())? };
-    let text = Found { items: &all, list: true }.rows(&context.output);
+    let text = MachineOutput { items: &all, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screen(&all)));
     Ok(Exit::Ok)
 }
@@ -67,7 +67,7 @@ async fn tasks(context: &Context, job: &str, list: &Watched) -> Result<Exit, Fai
         return Ok(Exit::Ok);
     }
     let rows = wanted.of(rows(&app), now())?;
-    let text = Found { items: &rows, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
+    let text = MachineOutput { items: &rows, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
     Ok(Exit::Ok)
 }
@@ -77,7 +77,7 @@ fn rows(app: &AppView) -> Vec<TaskRow> {
 }
 
 /// The screen of a job with the selected tasks.
-fn screen(context: &Context, app: &AppView, wanted: &Wanted) -> Result<String, Failure> {
+fn screen(context: &Context, app: &AppView, wanted: &RowSelection) -> Result<String, Failure> {
     let chosen = if wanted.is_all() { None } else { Some(wanted.of(rows(app), now())?) };
     Ok(job::screen(app, chosen.as_deref(), now(), context.look(), context.term.paint))
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::QueuePath;
-use headroom_wire::v1::queues::{Gate, QueueProblem, QueueView, QueuesView};
+use headroom_wire::v1::queues::{QueueRunState, QueueProblem, QueueView, QueuesView};
 use serde_json::Value;
 
 use super::app;
 use crate::args::{AppVerb, Format, QueueVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{count, json, json::Found, queues};
+use crate::render::{count, json, json::MachineOutput, queues};
 use crate::watch::watch;
 
 /// Runs a `queue` verb.
@@ -23,8 +23,8 @@ pub(crate) async fn run(context: &Context, what: QueueVerb) -> Result<Exit, Fail
         QueueVerb::Show { queue } => show(context, &client, &queue).await,
         QueueVerb::Set { file, generation, dry_run } => set(context, &client, &file, generation, dry_run).await,
         QueueVerb::Gate { queue, gate } => set_gate(context, &client, &queue, gate).await,
-        QueueVerb::Pause { queue } => set_gate(context, &client, &queue, Gate::Paused).await,
-        QueueVerb::Resume { queue } => set_gate(context, &client, &queue, Gate::Open).await,
+        QueueVerb::Pause { queue } => set_gate(context, &client, &queue, QueueRunState::Paused).await,
+        QueueVerb::Resume { queue } => set_gate(context, &client, &queue, QueueRunState::Open).await,
         QueueVerb::Move { job, queue } => app::run(context, AppVerb::Move { job, queue }).await,
     }
 }
@@ -42,7 +42,7 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
         return Ok(Exit::Ok);
     }
     let all: Vec<QueueView> = wanted.of(view.root.walk().into_iter().cloned().collect(), now())?;
-    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
     let people = || match wanted.is_all() {
         true => queues::screen(&view, context.look(), paint),
         false => queues::chosen(&all, context.look(), paint),
@@ -53,7 +53,7 @@ async fn list(context: &Context, client: &Client, args: Watched) -> Result<Exit,
 
 async fn show(context: &Context, client: &Client, queue: &QueuePath) -> Result<Exit, Failure> {
     let view = client.queue(queue).await?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
     context.term.print(&machine.unwrap_or_else(|| queues::one(&view, context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -66,12 +66,12 @@ async fn set(context: &Context, client: &Client, file: &Path, generation: Option
     if dry_run {
         let checked = client.check_queues(&tree, generation).await.map_err(told)?;
         let machine =
-            Found { items: std::slice::from_ref(&checked), list: false }.text(&context.output, |c| c.generation.to_string());
+            MachineOutput { items: std::slice::from_ref(&checked), list: false }.text(&context.output, |c| c.generation.to_string());
         context.term.print(&machine.unwrap_or_else(|| format!("it is right: it would be generation {}\n", checked.generation)));
         return Ok(Exit::Ok);
     }
     let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.generation.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.generation.to_string());
     let people = || {
         let below = u64::try_from(view.root.walk().len().saturating_sub(1)).unwrap_or(u64::MAX);
         format!("generation {} is in force: {}\nnext: rmctl queue list\n", view.generation, count(below, "queue"))
@@ -116,9 +116,9 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     Failure::laid_out(Exit::Usage, headroom_config::render(&places))
 }
 
-async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: Gate) -> Result<Exit, Failure> {
+async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: QueueRunState) -> Result<Exit, Failure> {
     let view = client.set_gate(queue, gate).await?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
     let people = || {
         let (own, held) = (gate.as_str(), view.gate.as_str());
         let note = if gate == view.gate { String::new() } else { format!(", but {held} in effect, by a queue that holds it") };

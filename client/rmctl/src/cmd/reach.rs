@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use headroom_client::{Client, LogStream};
 use headroom_types::ContainerId;
 use headroom_wire::v1::job::TaskState;
-use headroom_wire::v1::reach::{ExecEnd, ExecIn, ExecLine, LONGEST_INPUT, Piece, SignalContainer};
+use headroom_wire::v1::reach::{ExecExitStatus, ExecContainer, ExecLine, LONGEST_INPUT, TextOrBytes, SignalContainer};
 
 use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
-use crate::args::{Beside, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
+use crate::args::{ExecOptions, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
-use crate::render::{files, json::Found};
+use crate::render::{files, json::MachineOutput};
 use crate::target::{self, Part};
 
 /// Sends a signal.
@@ -31,7 +31,7 @@ pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, 
     let reason = args.reason.or_else(|| user().map(|user| format!("by {user}")));
     let body = SignalContainer { signal: args.signal, all: args.all, reason };
     let done = client.signal(id, &body).await?;
-    let machine = Found { items: std::slice::from_ref(&done), list: false }.text(&context.output, |_| id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&done), list: false }.text(&context.output, |_| id.to_string());
     context.term.print(&machine.unwrap_or_else(|| {
         let to = if args.all { processes(done.processes) } else { "its program".to_owned() };
         format!("{id}  {} was sent to {to}\nnext: rmctl container show {id}\n", done.signal)
@@ -49,7 +49,7 @@ pub(crate) async fn files(context: &Context, what: FilesVerb) -> Result<Exit, Fa
     match what {
         FilesVerb::Ls { container, path } => {
             let rows = client.files(&container, &path).await?;
-            let machine = Found { items: &rows, list: true }.text(&context.output, |row| row.path.clone());
+            let machine = MachineOutput { items: &rows, list: true }.text(&context.output, |row| row.path.clone());
             context.term.print(&machine.unwrap_or_else(|| files::table(&rows, context.look())));
         }
         FilesVerb::Cat { container, path, range } => {
@@ -145,10 +145,10 @@ async fn container_of(context: &Context, text: &str) -> Result<ContainerId, Fail
     Ok(attempt.ok_or_else(over)?.container.clone())
 }
 
-async fn stay(context: &Context, container: &ContainerId, beside: &Beside) -> Result<i32, Failure> {
-    let input = if beside.stdin { Some(Piece::of(&standard_input()?)) } else { None };
+async fn stay(context: &Context, container: &ContainerId, beside: &ExecOptions) -> Result<i32, Failure> {
+    let input = if beside.stdin { Some(TextOrBytes::of(&standard_input()?)) } else { None };
     let timeout_ms = Some(u64::try_from(beside.timeout.as_millis()).unwrap_or(u64::MAX));
-    let body = ExecIn { command: beside.command.clone(), input, timeout_ms };
+    let body = ExecContainer { command: beside.command.clone(), input, timeout_ms };
     let client = context.client()?;
     let mut lines = client.exec(container, &body).await?;
     while let Some(line) = lines.next().await {
@@ -162,7 +162,7 @@ async fn stay(context: &Context, container: &ContainerId, beside: &Beside) -> Re
     Err(cut.help(format!("rmctl container show {container}")))
 }
 
-fn bytes(data: &Piece) -> Result<Vec<u8>, Failure> {
+fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, Failure> {
     data.bytes().map_err(|why| Failure::new(Exit::Failed, format!("the answer cannot be read: {why}")))
 }
 
@@ -179,27 +179,27 @@ fn standard_input() -> Result<Vec<u8>, Failure> {
 }
 
 /// The exit code. Prints a sentence if the program did not exit by itself.
-async fn ended(context: &Context, client: &Client, container: &ContainerId, end: &ExecEnd) -> i32 {
+async fn ended(context: &Context, client: &Client, container: &ContainerId, end: &ExecExitStatus) -> i32 {
     let (code, sentence) = code(end);
     if let Some(sentence) = sentence {
         context.term.say(&format!("rmctl: {sentence}"));
     }
     // The program may have reached the container's limit, which ends both.
-    let view = if matches!(end, ExecEnd::Signal { .. }) { client.container(container).await.ok() } else { None };
+    let view = if matches!(end, ExecExitStatus::Signal { .. }) { client.container(container).await.ok() } else { None };
     if let Some(reason) = view.and_then(|view| view.reason) {
         context.term.say(&format!("rmctl: container {container} has ended too: {}", reason.sentence()));
     }
     code
 }
 
-fn code(end: &ExecEnd) -> (i32, Option<String>) {
+fn code(end: &ExecExitStatus) -> (i32, Option<String>) {
     match end {
-        ExecEnd::Exit { code } => (*code, None),
-        ExecEnd::Signal { signal } => (128 + signal, Some(format!("the program was ended by signal {signal}"))),
-        ExecEnd::NotFound { why } => (NO_PROGRAM, Some(why.clone())),
-        ExecEnd::NotStarted { why } => (NOT_STARTED, Some(why.clone())),
-        ExecEnd::Timeout => (OURS, Some("its time was over, and it was ended; --timeout gives it more".to_owned())),
-        ExecEnd::TooMuchOutput => (OURS, Some("it printed more than 64 MiB, and was ended".to_owned())),
+        ExecExitStatus::Exit { code } => (*code, None),
+        ExecExitStatus::Signal { signal } => (128 + signal, Some(format!("the program was ended by signal {signal}"))),
+        ExecExitStatus::NotFound { why } => (NO_PROGRAM, Some(why.clone())),
+        ExecExitStatus::NotStarted { why } => (NOT_STARTED, Some(why.clone())),
+        ExecExitStatus::Timeout => (OURS, Some("its time was over, and it was ended; --timeout gives it more".to_owned())),
+        ExecExitStatus::TooMuchOutput => (OURS, Some("it printed more than 64 MiB, and was ended".to_owned())),
     }
 }
 
@@ -218,10 +218,10 @@ mod tests {
 
     #[test]
     fn the_end_of_the_program_is_the_exit_code() {
-        let of = |end: ExecEnd| code(&end).0;
+        let of = |end: ExecExitStatus| code(&end).0;
         let why = || "no such file".to_owned();
-        assert_eq!((of(ExecEnd::Exit { code: 3 }), of(ExecEnd::Signal { signal: 9 })), (3, 137));
-        assert_eq!((of(ExecEnd::NotFound { why: why() }), of(ExecEnd::NotStarted { why: why() })), (127, 126));
-        assert_eq!((of(ExecEnd::Timeout), of(ExecEnd::TooMuchOutput)), (125, 125));
+        assert_eq!((of(ExecExitStatus::Exit { code: 3 }), of(ExecExitStatus::Signal { signal: 9 })), (3, 137));
+        assert_eq!((of(ExecExitStatus::NotFound { why: why() }), of(ExecExitStatus::NotStarted { why: why() })), (127, 126));
+        assert_eq!((of(ExecExitStatus::Timeout), of(ExecExitStatus::TooMuchOutput)), (125, 125));
     }
 }

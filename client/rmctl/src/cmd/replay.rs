@@ -1,14 +1,14 @@
 //! `rmctl job replay`: recorded tasks under other sizing modes and on other nodes.
 
-use headroom_appmaster::replay::{self, ClusterShape, GrowthChoice, Scenario, StatedNodes, trace};
-use headroom_wire::v1::error::Code;
+use headroom_appmaster::replay::{self, ClusterShape, GrowthChoice, ReplayScenario, StatedNodes, trace};
+use headroom_wire::v1::error::ErrorCode;
 
 use super::job::recorded;
 use crate::args::Replay;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::progress::Progress;
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::render::replay as screen;
 
 /// Runs the replay.
@@ -29,18 +29,18 @@ pub(super) async fn run(context: &Context, args: Replay) -> Result<Exit, Failure
     };
     let rows = tokio::task::spawn_blocking(work).await;
     let rows = rows.map_err(|e| Failure::new(Exit::Failed, format!("the replay ended by a fault: {e}")))?;
-    let found = Found { items: &rows, list: true };
+    let found = MachineOutput { items: &rows, list: true };
     let text = found.text(&context.output, |row| format!("{}/{}", row.dataset, row.mode.as_str()));
     context.term.print(&text.unwrap_or_else(|| screen::screen(&rows, context.term.paint)));
     Ok(Exit::Ok)
 }
 
 /// The scenario that the arguments describe.
-fn scenario(args: &Replay) -> Result<Scenario, Failure> {
+fn scenario(args: &Replay) -> Result<ReplayScenario, Failure> {
     let stated = match (args.nodes, args.node_memory) {
         (Some(nodes), None) => {
             let sentence = format!("--nodes {nodes}: the memory of a node is missing");
-            return Err(Failure::coded(Code::HR0400, sentence)
+            return Err(Failure::coded(ErrorCode::HR0400, sentence)
                 .help(format!("add it: rmctl job replay --nodes {nodes} --node-memory 128GiB …")));
         }
         (Some(_), Some(_)) => StatedNodes::Nodes,
@@ -52,7 +52,7 @@ fn scenario(args: &Replay) -> Result<Scenario, Failure> {
         && !replay::grows(*mode)
     {
         let sentence = format!("--growth: mode {} gives nothing more to a task that runs", mode.as_str());
-        return Err(Failure::coded(Code::HR0400, sentence).help("leave --growth out, or use --mode headroom"));
+        return Err(Failure::coded(ErrorCode::HR0400, sentence).help("leave --growth out, or use --mode headroom"));
     }
     let growth = match (args.growth, args.no_growth) {
         (false, true) => GrowthChoice::Off,
@@ -65,7 +65,7 @@ fn scenario(args: &Replay) -> Result<Scenario, Failure> {
         cpus: args.node_cpus,
         memory: args.node_memory.unwrap_or(usual.memory),
     };
-    Ok(Scenario { modes, growth, cluster, stated, utilizations: args.utilization.clone() })
+    Ok(ReplayScenario { modes, growth, cluster, stated, utilizations: args.utilization.clone() })
 }
 
 /// Refuses nodes that are too small for every task.
@@ -80,7 +80,7 @@ fn check_node_memory(args: &Replay, datasets: &[trace::Dataset]) -> Result<(), F
         smallest.peak, smallest.kind
     );
     let largest = tasks().map(|(_, task)| task.peak).max().unwrap_or(smallest.peak);
-    Err(Failure::coded(Code::HR0400, sentence).help(format!("every task fits a node of {} bytes, {largest}", largest.get())))
+    Err(Failure::coded(ErrorCode::HR0400, sentence).help(format!("every task fits a node of {} bytes, {largest}", largest.get())))
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     use crate::args::{Cli, JobVerb, Verb};
     use clap::Parser;
     use headroom_types::Bytes;
-    use headroom_wire::v1::job::Mode;
+    use headroom_wire::v1::job::MemoryFailureMode;
 
     fn parsed(more: &[&str]) -> Replay {
         let line = ["rmctl", "job", "replay", "--traces", "t"].iter().chain(more);
@@ -134,7 +134,7 @@ mod tests {
             "error[HR0400]: --growth: mode uber gives nothing more to a task that runs\n\
              help: leave --growth out, or use --mode headroom"
         );
-        assert!(replay::grows(Mode::Headroom));
+        assert!(replay::grows(MemoryFailureMode::Headroom));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use headroom_client::Client;
 use headroom_types::AppId;
-use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AppView, WhyPending};
+use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::apps::{AppView, PendingExplanation};
 
 use super::newrequest;
-use crate::args::{RequestVerb, Rows, Sure};
+use crate::args::{RequestVerb, Rows, ConfirmOptions};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{count, figures::short, json::Found, requests, why};
+use crate::render::{count, figures::short, json::MachineOutput, requests, why};
 
 /// Runs a `request` verb.
 pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Failure> {
@@ -19,7 +19,7 @@ pub(crate) async fn run(context: &Context, what: RequestVerb) -> Result<Exit, Fa
         RequestVerb::Show { job, request } => {
             let (app, _) = context.app_figures(&client, &job).await?;
             let ask = one(&client.requests(&app.id).await?, &app.id, &request)?;
-            let shown = Found { items: std::slice::from_ref(&ask), list: false };
+            let shown = MachineOutput { items: std::slice::from_ref(&ask), list: false };
             // A screen also shows every field, as YAML, because the request is the master's own
             // document.
             let yaml = crate::args::Output::plain(crate::args::Format::Yaml);
@@ -37,7 +37,7 @@ async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Res
     let context = &context.list(rows);
     let (app, _) = context.app_figures(client, job).await?;
     let asks = rows.wanted().of(client.requests(&app.id).await?, now())?;
-    if let Some(text) = (Found { items: &asks, list: true }).rows(&context.output) {
+    if let Some(text) = (MachineOutput { items: &asks, list: true }).rows(&context.output) {
         context.term.print(&text);
         return Ok(Exit::Ok);
     }
@@ -47,11 +47,11 @@ async fn list(context: &Context, client: &Client, job: &str, rows: &Rows) -> Res
 }
 
 /// The request of that name, or the only one with that prefix.
-fn one(asks: &[Ask], app: &AppId, name: &str) -> Result<Ask, Failure> {
+fn one(asks: &[PlacementRequest], app: &AppId, name: &str) -> Result<PlacementRequest, Failure> {
     if let Some(ask) = asks.iter().find(|a| a.request.as_str() == name) {
         return Ok(ask.clone());
     }
-    let begin: Vec<&Ask> = asks.iter().filter(|a| a.request.as_str().starts_with(name)).collect();
+    let begin: Vec<&PlacementRequest> = asks.iter().filter(|a| a.request.as_str().starts_with(name)).collect();
     match begin.as_slice() {
         [one] => Ok((*one).clone()),
         [] => {
@@ -63,7 +63,7 @@ fn one(asks: &[Ask], app: &AppId, name: &str) -> Result<Ask, Failure> {
     }
 }
 
-async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure: Sure) -> Result<Exit, Failure> {
+async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure: ConfirmOptions) -> Result<Exit, Failure> {
     let (app, _) = context.app_figures(client, job).await?;
     let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
     let open = ask.count.saturating_sub(ask.settled);
@@ -74,7 +74,7 @@ async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure:
     }
     context.agreed(sure, &format!("{} is withdrawn: {what} still to come", ask.request))?;
     let after: AppView = client.withdraw(&app.id, &ask.request).await?;
-    let text = (Found { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
+    let text = (MachineOutput { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
     let people = || format!("{} withdrawn: {what} still to come\nnext: rmctl request list {}\n", ask.request, app.id);
     context.term.print(&text.unwrap_or_else(people));
     Ok(Exit::Ok)
@@ -82,12 +82,12 @@ async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure:
 
 async fn waits(context: &Context, client: &Client, job: &str, name: Option<&str>) -> Result<Exit, Failure> {
     let (app, _) = context.app_figures(client, job).await?;
-    let mut waits: Vec<WhyPending> = client.why(&app.id).await?;
+    let mut waits: Vec<PendingExplanation> = client.why(&app.id).await?;
     if let Some(name) = name {
         let ask = one(&client.requests(&app.id).await?, &app.id, name)?;
         waits.retain(|w| w.request == ask.request);
     }
-    let machine = Found { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
+    let machine = MachineOutput { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
     context.term.print(&machine.unwrap_or_else(|| why::of_requests(&app, &waits, context.term.paint)));
     Ok(Exit::Ok)
 }
@@ -96,10 +96,10 @@ async fn waits(context: &Context, client: &Client, job: &str, name: Option<&str>
 mod tests {
     use super::*;
 
-    fn asks(names: &[&str]) -> Vec<Ask> {
+    fn asks(names: &[&str]) -> Vec<PlacementRequest> {
         let text = include_str!("../../../wire/golden/v1/ask.json");
-        let ask: Ask = serde_json::from_str(text).expect("an ask");
-        names.iter().map(|n| Ask { request: n.parse().expect("request"), ..ask.clone() }).collect()
+        let ask: PlacementRequest = serde_json::from_str(text).expect("an ask");
+        names.iter().map(|n| PlacementRequest { request: n.parse().expect("request"), ..ask.clone() }).collect()
     }
 
     #[test]

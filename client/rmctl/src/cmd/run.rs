@@ -12,7 +12,7 @@ use headroom_client::Client;
 use headroom_config::job::ClusterProfiles;
 use headroom_types::{AppId, Bytes, Charge, ExitReason, Name, Profile};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::{AttemptRow, Mode};
+use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 
 use super::follow as logs;
 use super::submit::{Job, refuse_what_never_fits, submit};
@@ -20,7 +20,7 @@ use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{Logs, Run};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::follow::{Sight, follow};
+use crate::follow::{JobObservation, follow};
 use crate::render::figures::short;
 use crate::target::Part;
 
@@ -62,7 +62,7 @@ async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
     let spec = headroom_config::job::compile(&text, "the command line")
         .map_err(|problems| Failure::laid_out(Exit::Usage, headroom_config::render(&problems)))?;
     let base = std::env::current_dir().map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
-    let mode = if args.no_escalate { Mode::Fixed } else { spec.mode };
+    let mode = if args.no_escalate { MemoryFailureMode::Fixed } else { spec.mode };
     let job = Job { spec, text, named: ClusterProfiles::new(), base, mode };
     refuse_what_never_fits(&job.spec, &client.nodes().await?)?;
     Ok(submit(client, &job).await?.app)
@@ -90,12 +90,12 @@ async fn watched(context: &Context, client: &Client, id: &AppId) -> Result<AppVi
     let aside = Context { term: context.term.aside(), ..context.clone() };
     let args = |stderr| Logs { target: id.to_string(), follow: true, stderr, tail: None, master: false, no_prefix: true };
     let (out, err) = (args(false), args(true));
-    let see = |sight: Sight<'_>| match sight {
-        Sight::Event(event) if matches!(event.reason.as_str(), "OomKilled" | "Escalated") => {
+    let see = |sight: JobObservation<'_>| match sight {
+        JobObservation::Event(event) if matches!(event.reason.as_str(), "OomKilled" | "Escalated") => {
             context.term.say(&format!("rmctl: {}", event.message));
         }
-        Sight::Waits(why) => context.term.say(&format!("rmctl: {id} waits: {}", why.sentence)),
-        Sight::Event(_) | Sight::View(_) => {}
+        JobObservation::Waits(why) => context.term.say(&format!("rmctl: {id} waits: {}", why.sentence)),
+        JobObservation::Event(_) | JobObservation::View(_) => {}
     };
     let (app, out, err) = tokio::join!(
         follow(client, id, see),

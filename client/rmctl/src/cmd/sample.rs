@@ -16,8 +16,8 @@ pub(crate) fn run(program: Sample, context: &Context) -> Result<Exit, Failure> {
         }
         #[cfg(feature = "dev")]
         Sample::Skewed { dir, share, partitions } => {
-            use crate::demo::data::{Wanted, prepare};
-            let wanted = Wanted { input: None, key: None, value: None, partitions, share: Some(share), dir };
+            use crate::demo::data::{DataSetParams, prepare};
+            let wanted = DataSetParams { input: None, key: None, value: None, partitions, share: Some(share), dir };
             let data = prepare(&wanted, &context.term).map_err(|e| Failure::new(Exit::Failed, e.to_string()))?;
             data.parts.iter().for_each(|p| context.term.line(&p.path.display().to_string()));
             Ok(Exit::Ok)

@@ -6,12 +6,12 @@ use std::time::Duration;
 use headroom_client::Client;
 use headroom_types::{AppId, Name, Reason};
 use headroom_wire::v1::apps::ScaleApp;
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 
 /// Timeout of the master's answer. A master answers an order within one or two heartbeats.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -31,7 +31,7 @@ pub(super) async fn run(
     let (app, _) = context.app_figures(&client, job).await?;
     let before = latest(&client, &app.id).await?.map_or(0, |event| event.index);
     let view = client.scale(&app.id, &ScaleApp { executors, count, reason }).await?;
-    let machine = Found { items: std::slice::from_ref(&view), list: false }.text(&context.output, |a| a.id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |a| a.id.to_string());
     if no_wait {
         let people = || format!("{}: its master is told\nnext: rmctl events {}\n", app.id, app.id);
         context.term.print(&machine.unwrap_or_else(people));
@@ -54,7 +54,7 @@ fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
     Ok((job, Some(set.parse().map_err(wrong)?)))
 }
 
-async fn answered(client: &Client, app: &AppId, after: u64) -> Result<Event, Failure> {
+async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEvent, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(event) = latest(client, app).await?.filter(|event| event.index > after) {
@@ -69,11 +69,11 @@ async fn answered(client: &Client, app: &AppId, after: u64) -> Result<Event, Fai
 }
 
 /// The latest event with a master's answer to such an order.
-async fn latest(client: &Client, app: &AppId) -> Result<Option<Event>, Failure> {
-    let mut last: Option<Event> = None;
+async fn latest(client: &Client, app: &AppId) -> Result<Option<LoggedEvent>, Failure> {
+    let mut last: Option<LoggedEvent> = None;
     for reason in [Reason::JobScaled, Reason::ScaleRefused] {
         let path = format!("/v1/events?app={app}&reason={}", reason.as_str());
-        let mut lines = client.lines::<Event>(&path).await?;
+        let mut lines = client.lines::<LoggedEvent>(&path).await?;
         while let Some(event) = lines.next().await {
             let event = event?;
             last = last.filter(|last| last.index > event.index).or(Some(event));

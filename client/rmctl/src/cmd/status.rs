@@ -4,7 +4,7 @@ use headroom_wire::v1::apps::ClusterView;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::{json::Found, status};
+use crate::render::{json::MachineOutput, status};
 use crate::watch::watch;
 
 /// Shows a summary of the cluster.
@@ -28,7 +28,7 @@ pub(crate) async fn run(context: &Context, watched: bool) -> Result<Exit, Failur
         return Ok(Exit::Ok);
     }
     let cluster = client.status().await?;
-    let found = Found { items: std::slice::from_ref(&cluster), list: false };
+    let found = MachineOutput { items: std::slice::from_ref(&cluster), list: false };
     context.term.print(&found.text(&context.output, |_| client.base().to_owned()).unwrap_or_default());
     Ok(Exit::Ok)
 }

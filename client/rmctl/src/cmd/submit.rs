@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
-use headroom_config::job::{ClusterProfiles, GrowSpec, NeverFits, NoGrowth, grow, profiles};
+use headroom_config::job::{ClusterProfiles, GrowSpec, InfeasibleStage, GrowthRefusal, grow, profiles};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::apps::{AppView, Master, SubmitApp, Submitted};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::apps::{AppView, ApplicationMaster, SubmitApp, SubmissionResult};
+use headroom_wire::v1::job::MemoryFailureMode;
 use headroom_wire::v1::nodes::NodeView;
 
 use crate::args::Submit;
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::follow::{Sight, follow};
+use crate::follow::{JobObservation, follow};
 use crate::progress::Progress;
 use crate::render::figures::{byte_time, clock};
 use crate::render::{Paint, count, events, json, plan};
@@ -34,7 +34,7 @@ pub(crate) struct Job {
     /// Base directory of relative file names.
     pub(crate) base: PathBuf,
     /// The sizing mode.
-    pub(crate) mode: Mode,
+    pub(crate) mode: MemoryFailureMode,
 }
 
 /// Submits a job file.
@@ -85,14 +85,14 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
 /// Prints the last view in a machine format.
 pub(crate) fn print_view(context: &Context, app: &AppView, people: bool) {
     if !people {
-        let found = json::Found { items: std::slice::from_ref(app), list: false };
+        let found = json::MachineOutput { items: std::slice::from_ref(app), list: false };
         context.term.print(&found.text(&context.output, |a| a.id.to_string()).unwrap_or_default());
     }
 }
 
 /// Reads and compiles a job file. All its mistakes are reported together, and nothing is submitted.
 /// Profiles that it names but does not define come from the cluster and are written into its text.
-pub(crate) async fn load(context: &Context, file: &Path, mode: Option<Mode>) -> Result<Job, Failure> {
+pub(crate) async fn load(context: &Context, file: &Path, mode: Option<MemoryFailureMode>) -> Result<Job, Failure> {
     let text = headroom_config::load::read(file).map_err(mistakes)?;
     match super::profile::named_in(context, &text).await {
         Ok(cluster) => compiled(file, text, mode, &cluster),
@@ -111,13 +111,13 @@ fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
     if own.is_empty() { unasked.help(what) } else { mistakes(own).help(what).help(unasked.to_string()) }
 }
 
-fn mistakes(problems: Vec<headroom_config::Problem>) -> Failure {
+fn mistakes(problems: Vec<headroom_config::FileProblem>) -> Failure {
     Failure::laid_out(Exit::Usage, headroom_config::render(&problems))
 }
 
 /// Compiles the text of a job file that may name profiles of the cluster. The submitted text
 /// defines all of them.
-pub(crate) fn compiled(file: &Path, text: String, mode: Option<Mode>, cluster: &ClusterProfiles) -> Result<Job, Failure> {
+pub(crate) fn compiled(file: &Path, text: String, mode: Option<MemoryFailureMode>, cluster: &ClusterProfiles) -> Result<Job, Failure> {
     let name = file.display().to_string();
     headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
     let mut named = cluster.clone();
@@ -155,7 +155,7 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
         let nowhere = suits().all(|n| fails(stage, n).is_some());
         nowhere.then(|| Some((fails(stage, largest)?, largest))).flatten()
     });
-    let never: Vec<(NeverFits, &NodeView)> = never.collect();
+    let never: Vec<(InfeasibleStage, &NodeView)> = never.collect();
     let Some((first, largest)) = never.first() else { return Ok(()) };
     let place = format!("the largest node is {} with {}", largest.id, largest.offers);
     let failure = Failure::new(Exit::Never, format!("{} can never run here: {}", job.name, first.sentence)).help(place);
@@ -166,11 +166,11 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
 /// in the file.
 pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result<(), Failure> {
     let why = |stage: &StageSpec| match stage.grow {
-        GrowSpec::Stated(_) if !grow::is_part_of(job.mode) => Some(NoGrowth::Mode(job.mode)),
-        GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(NoGrowth::PollOnly),
+        GrowSpec::Stated(_) if !grow::is_part_of(job.mode) => Some(GrowthRefusal::Mode(job.mode)),
+        GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
         GrowSpec::Stated(_) | GrowSpec::Usual(_) | GrowSpec::Off => None,
     };
-    let refused: Vec<(&StageSpec, NoGrowth)> = job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
+    let refused: Vec<(&StageSpec, GrowthRefusal)> = job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
     if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::refused(&job.text, file, &refused))) }
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, nodes: &[NodeView]) -> boo
 
 /// Submits a job under a master that the resource manager launches. Safe to repeat: the idempotency
 /// key prevents a second application.
-pub(crate) async fn submit(client: &Client, job: &Job) -> Result<Submitted, Failure> {
+pub(crate) async fn submit(client: &Client, job: &Job) -> Result<SubmissionResult, Failure> {
     let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
     // An authenticated client needs no user name in the request.
     request.user = request.user.filter(|_| !client.names_somebody());
@@ -203,7 +203,7 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
     let command = words.into_iter().map(str::to_owned).chain([job.base.display().to_string()]).collect();
     let files = BTreeMap::from([("job.toml".to_owned(), job.text.clone())]);
     let launch = LaunchSpec { command, files, ..LaunchSpec::default() };
-    let master = Master::Managed { resource: master_size(job.spec.tasks()), launch: Box::new(launch), max_attempts: 2 };
+    let master = ApplicationMaster::Managed { resource: master_size(job.spec.tasks()), launch: Box::new(launch), max_attempts: 2 };
     SubmitApp {
         name: job.spec.name.clone(),
         queue: job.spec.queue.clone(),
@@ -235,20 +235,20 @@ pub(crate) async fn stay(context: &Context, client: &Client, id: &AppId, people:
     let mut submitted: Option<UnixMillis> = None;
     let show = |line: String| progress.above(|| if people { term.line(&line) } else { term.say(&line) });
     let app = follow(client, id, |sight| match sight {
-        Sight::View(view) => {
+        JobObservation::View(view) => {
             submitted = Some(view.submitted);
             if let Some(job) = &view.job {
                 tasks = job.totals.tasks;
                 progress.show(&job.totals);
             }
         }
-        Sight::Event(event) => {
+        JobObservation::Event(event) => {
             let from = *submitted.get_or_insert(event.time);
             if events::worth_following(event, tasks) {
                 show(events::followed(event, from, paint));
             }
         }
-        Sight::Waits(why) => show(events::waits(why, paint)),
+        JobObservation::Waits(why) => show(events::waits(why, paint)),
     })
     .await?;
     show(summary(&app, paint));
@@ -285,14 +285,14 @@ fn summary(app: &AppView, paint: Paint) -> String {
     format!("{took:>5}  {state}{}{why}", figures.unwrap_or_default())
 }
 
-fn print_submitted(context: &Context, submitted: &Submitted, people: bool) {
+fn print_submitted(context: &Context, submitted: &SubmissionResult, people: bool) {
     let id = &submitted.app;
     if people {
         let name = context.term.paint.strong(&id.to_string());
         context.term.line(&format!("job   {name} accepted\nnext: rmctl ps {id} · rmctl wait {id}"));
         return;
     }
-    let found = json::Found { items: std::slice::from_ref(submitted), list: false };
+    let found = json::MachineOutput { items: std::slice::from_ref(submitted), list: false };
     context.term.print(&found.text(&context.output, |s| s.app.to_string()).unwrap_or_default());
 }
 
@@ -307,9 +307,9 @@ async fn unmanaged(_context: &Context, args: &Submit, _job: &Job) -> Result<Exit
 /// job has ended. Ctrl-C ends the job.
 #[cfg(feature = "dev")]
 async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, Failure> {
-    use headroom_appmaster::run::{self, Wish};
-    let (wish, leave) = tokio::sync::watch::channel(Wish::GoOn);
-    let mut options = run::Options {
+    use headroom_appmaster::run::{self, StopRequest};
+    let (wish, leave) = tokio::sync::watch::channel(StopRequest::GoOn);
+    let mut options = run::MasterOptions {
         job: args.file.clone(),
         app: None,
         attempt: 1,
@@ -336,7 +336,7 @@ async fn unmanaged(context: &Context, args: &Submit, job: &Job) -> Result<Exit, 
     let app = tokio::select! {
         app = &mut stay => app?,
         _ = tokio::signal::ctrl_c() => {
-            wish.send_replace(Wish::Stop);
+            wish.send_replace(StopRequest::Stop);
             stay.await?
         }
     };
@@ -377,7 +377,7 @@ mod tests {
             "version = 1\nname = \"big\"\n[profiles.exec]\nheap = \"{memory}\"\ncpus = 1\n[executors.main]\nprofile = \"exec\"\ncount = 1\nslots = 2\n[[stage]]\nname = \"map\"\ncommand = [\"true\"]\n"
         );
         let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
-        Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/work"), mode: Mode::Uber }
+        Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/work"), mode: MemoryFailureMode::Uber }
     }
 
     #[test]
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn growth_that_is_asked_for_and_cannot_be_served_is_refused_with_its_place() {
-        let asked = |mode: Mode| {
+        let asked = |mode: MemoryFailureMode| {
             let text = job("1GiB").text + "grow = true\n";
             let spec = headroom_config::job::compile(&text, "job.toml").expect("compiles");
             Job { spec, text, mode, ..job("1GiB") }
@@ -413,10 +413,10 @@ mod tests {
         let kernel = fixture::nodes();
         let mut poll = fixture::nodes();
         poll.iter_mut().for_each(|n| n.enforcer = EnforcerKind::Poll);
-        assert_eq!(refuse_growth(&asked(Mode::Headroom), "job.toml", &kernel), Ok(()));
-        assert_eq!(refuse_growth(&asked(Mode::Headroom), "job.toml", &[]), Ok(()), "a node may still come");
+        assert_eq!(refuse_growth(&asked(MemoryFailureMode::Headroom), "job.toml", &kernel), Ok(()));
+        assert_eq!(refuse_growth(&asked(MemoryFailureMode::Headroom), "job.toml", &[]), Ok(()), "a node may still come");
         assert_eq!(refuse_growth(&job("1GiB"), "job.toml", &poll), Ok(()), "the default is silently off");
-        for (mode, nodes, word) in [(Mode::Headroom, &poll, "poll"), (Mode::Uber, &kernel, "mode uber")] {
+        for (mode, nodes, word) in [(MemoryFailureMode::Headroom, &poll, "poll"), (MemoryFailureMode::Uber, &kernel, "mode uber")] {
             let refused = refuse_growth(&asked(mode), "job.toml", nodes).expect_err(word).to_string();
             assert!(refused.contains("job.toml:13:") && refused.contains(word) && refused.contains("remove grow"), "{refused}");
         }
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn the_file_travels_with_the_submission() {
         let request = request(&job("1GiB"), "k");
-        let Master::Managed { resource, launch, .. } = request.master else { panic!("managed") };
+        let ApplicationMaster::Managed { resource, launch, .. } = request.master else { panic!("managed") };
         assert_eq!(launch.command, ["appmaster", "--job", "job.toml", "--mode", "uber", "--base-dir", "/work"]);
         assert!(launch.files["job.toml"].contains("name = \"big\""));
         assert_eq!((resource.memory, resource.cpus), (Bytes::from_mib(72), Cpus::ZERO));

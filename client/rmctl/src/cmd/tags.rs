@@ -1,13 +1,13 @@
 //! Operators' marks on nodes: cordon, labels, attributes, taints.
 
-use headroom_client::How;
+use headroom_client::DryRunMode;
 use headroom_types::NodeId;
 use headroom_wire::v1::nodes::{NodeView, TagNode};
 
-use crate::args::{CordonNode, LabelNode, TaintNode, UncordonNode, Word};
+use crate::args::{CordonNode, LabelNode, TaintNode, UncordonNode, NodeMarkEdit};
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
-use crate::render::{json::Found, tags};
+use crate::render::{json::MachineOutput, tags};
 
 /// Cordons a node: it gets no new containers; running ones continue.
 pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, Failure> {
@@ -41,17 +41,17 @@ pub(super) async fn taint(context: &Context, args: TaintNode) -> Result<Exit, Fa
 }
 
 async fn send(context: &Context, node: &NodeId, dry_run: bool, body: &TagNode) -> Result<NodeView, Failure> {
-    let how = if dry_run { How::DryRun } else { How::Really };
+    let how = if dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     Ok(context.client()?.tag_node(node, how, body).await?)
 }
 
-fn labels(words: &[Word]) -> TagNode {
+fn labels(words: &[NodeMarkEdit]) -> TagNode {
     let mut body = TagNode::default();
     for word in words {
         match word {
-            Word::Alone(label) => drop(body.labels.insert(label.clone(), true)),
-            Word::With(name, value) => drop(body.attributes.insert(name.clone(), Some(value.clone()))),
-            Word::Gone(name) => {
+            NodeMarkEdit::Alone(label) => drop(body.labels.insert(label.clone(), true)),
+            NodeMarkEdit::With(name, value) => drop(body.attributes.insert(name.clone(), Some(value.clone()))),
+            NodeMarkEdit::Gone(name) => {
                 // The name may be a label or an attribute.
                 body.labels.insert(name.clone(), false);
                 body.attributes.insert(name.clone(), None);
@@ -61,25 +61,25 @@ fn labels(words: &[Word]) -> TagNode {
     body
 }
 
-fn taints(words: &[Word]) -> TagNode {
-    let one = |word: &Word| match word {
-        Word::Alone(name) => (name.clone(), Some(String::new())),
-        Word::With(name, value) => (name.clone(), Some(value.clone())),
-        Word::Gone(name) => (name.clone(), None),
+fn taints(words: &[NodeMarkEdit]) -> TagNode {
+    let one = |word: &NodeMarkEdit| match word {
+        NodeMarkEdit::Alone(name) => (name.clone(), Some(String::new())),
+        NodeMarkEdit::With(name, value) => (name.clone(), Some(value.clone())),
+        NodeMarkEdit::Gone(name) => (name.clone(), None),
     };
     TagNode { taints: words.iter().map(one).collect(), ..TagNode::default() }
 }
 
-fn gone(words: &[Word]) -> Vec<headroom_types::Name> {
+fn gone(words: &[NodeMarkEdit]) -> Vec<headroom_types::Name> {
     let gone = words.iter().filter_map(|word| match word {
-        Word::Gone(name) => Some(name.clone()),
-        Word::Alone(_) | Word::With(..) => None,
+        NodeMarkEdit::Gone(name) => Some(name.clone()),
+        NodeMarkEdit::Alone(_) | NodeMarkEdit::With(..) => None,
     });
     gone.collect()
 }
 
 fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
-    let machine = Found { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }
 
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn words_become_what_is_sent() {
         let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
-        let words = [Word::Alone(name("gpu")), Word::With(name("zone"), "b".into()), Word::Gone(name("old"))];
+        let words = [NodeMarkEdit::Alone(name("gpu")), NodeMarkEdit::With(name("zone"), "b".into()), NodeMarkEdit::Gone(name("old"))];
         let body = serde_json::to_value(labels(&words)).expect("writes");
         let wanted = serde_json::json!({"labels": {"gpu": true, "old": false}, "attributes": {"zone": "b", "old": null}});
         assert_eq!(body, wanted);

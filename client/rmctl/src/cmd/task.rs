@@ -3,12 +3,12 @@
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 
-use super::orders::Wish;
+use super::orders::TaskCommand;
 use super::{orders, ps, reach};
 use crate::args::{Rows, SetTask, TaskVerb, Watched};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{json::Found, tasks};
+use crate::render::{json::MachineOutput, tasks};
 use crate::selector;
 use crate::target::{self, Part};
 
@@ -19,8 +19,8 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
         TaskVerb::Show { task } => show(context, &task).await,
         TaskVerb::Ladder { task } => ladder(context, &task).await,
         TaskVerb::Attempts { task, rows } => attempts(context, &task, &rows).await,
-        TaskVerb::Kill(ordered) => orders::run(context, Wish::Cancel, ordered).await,
-        TaskVerb::Retry(ordered) => orders::run(context, Wish::Retry, ordered).await,
+        TaskVerb::Kill(ordered) => orders::run(context, TaskCommand::Cancel, ordered).await,
+        TaskVerb::Retry(ordered) => orders::run(context, TaskCommand::Retry, ordered).await,
         TaskVerb::Exec(args) => reach::exec_task(context, args).await,
         TaskVerb::Set(set) => set_both(context, set).await,
     }
@@ -30,11 +30,11 @@ pub(crate) async fn run(context: &Context, what: TaskVerb) -> Result<Exit, Failu
 async fn set_both(context: &Context, set: SetTask) -> Result<Exit, Failure> {
     let SetTask { ordered, memory, priority } = set;
     let ranked = match priority {
-        Some(priority) => orders::run(context, Wish::Rank { priority }, ordered.clone()).await?,
+        Some(priority) => orders::run(context, TaskCommand::Rank { priority }, ordered.clone()).await?,
         None => Exit::Ok,
     };
     match memory {
-        Some(memory) => orders::run(context, Wish::Resize { memory }, ordered).await,
+        Some(memory) => orders::run(context, TaskCommand::Resize { memory }, ordered).await,
         None => Ok(ranked),
     }
 }
@@ -46,7 +46,7 @@ async fn list(context: &Context, job: &str, rows: Rows) -> Result<Exit, Failure>
     let context = &context.list(&rows);
     let (app, _) = context.app(&context.client()?, job).await?;
     let all = rows.wanted().of(app.job.map(|j| j.tasks).unwrap_or_default(), now())?;
-    let text = Found { items: &all, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
+    let text = MachineOutput { items: &all, list: true }.rows_named(&context.output, |t| format!("{}/{}", app.id, t.task));
     context.term.print(&text.unwrap_or_default());
     Ok(Exit::Ok)
 }
@@ -74,7 +74,7 @@ async fn find_all(context: &Context, text: &str) -> Result<(AppView, Vec<TaskRow
 
 async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
     let (app, rows) = find_all(context, text).await?;
-    let machine = Found { items: &rows, list: rows.len() > 1 }.rows(&context.output);
+    let machine = MachineOutput { items: &rows, list: rows.len() > 1 }.rows(&context.output);
     let one = |row| tasks::one(&app, row, now(), context.look(), context.term.paint);
     context.term.print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
@@ -83,7 +83,7 @@ async fn show(context: &Context, text: &str) -> Result<Exit, Failure> {
 async fn ladder(context: &Context, text: &str) -> Result<Exit, Failure> {
     let (app, rows) = find_all(context, text).await?;
     let all: Vec<AttemptRow> = rows.iter().flat_map(|row| row.attempts.clone()).collect();
-    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
     let one = |row| tasks::ladder(&app, row, context.term.paint);
     context.term.print(&machine.unwrap_or_else(|| rows.iter().map(one).collect::<Vec<_>>().join("\n")));
     Ok(Exit::Ok)
@@ -112,7 +112,7 @@ async fn attempts(context: &Context, text: &str, rows: &Rows) -> Result<Exit, Fa
 
 fn print_attempts(context: &Context, app: &AppView, all: Vec<AttemptRow>, rows: &Rows) -> Result<Exit, Failure> {
     let all = rows.wanted().of(all, now())?;
-    let machine = Found { items: &all, list: true }.rows(&context.output);
+    let machine = MachineOutput { items: &all, list: true }.rows(&context.output);
     let people = || tasks::attempts(app, &all, now(), context.look(), context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(Exit::Ok)

@@ -9,9 +9,9 @@ use headroom_wire::v1::apps::ContainerView;
 use crate::args::Top;
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 use crate::render::top::{self, Usage};
-use crate::select::Wanted;
+use crate::select::RowSelection;
 
 /// Maximum number of concurrent calls.
 const AT_ONCE: usize = 16;
@@ -33,7 +33,7 @@ pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
         return super::topscreen::run(context, &client, &path, &wanted).await;
     }
     let all = look(&client, &path, &wanted).await?;
-    let text = Found { items: &all, list: true }.rows(&context.output);
+    let text = MachineOutput { items: &all, list: true }.rows(&context.output);
     let people = || top::screen(&all, context.output.headers, context.term.width, context.term.paint);
     context.term.print(&text.unwrap_or_else(people));
     Ok(Exit::Ok)
@@ -41,7 +41,7 @@ pub(crate) async fn run(context: &Context, args: Top) -> Result<Exit, Failure> {
 
 /// The running containers with the measurements of their nodes, the fullest first unless the user
 /// sets another order.
-pub(super) async fn look(client: &Client, path: &str, wanted: &Wanted) -> Result<Vec<Usage>, Failure> {
+pub(super) async fn look(client: &Client, path: &str, wanted: &RowSelection) -> Result<Vec<Usage>, Failure> {
     let mut all: Vec<ContainerView> = client.get(path).await?;
     all.sort_by_key(|c| std::cmp::Reverse(c.used.unwrap_or_default().mul_ratio(1000, c.resource.memory.get())));
     all.truncate(MOST);

@@ -19,7 +19,7 @@ use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::top::{HEADERS, Usage, cells, share, spark, warning};
 use crate::render::{Paint, containers, count};
-use crate::select::Wanted;
+use crate::select::RowSelection;
 
 /// Polling interval.
 const LOOK: Duration = Duration::from_secs(1);
@@ -198,7 +198,7 @@ impl Screen {
 }
 
 /// Runs until the user quits. The terminal is restored afterwards, also after a failure.
-pub(super) async fn run(context: &Context, client: &Client, path: &str, wanted: &Wanted) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &Context, client: &Client, path: &str, wanted: &RowSelection) -> Result<Exit, Failure> {
     let broken =
         |e: std::io::Error| Failure::new(Exit::Failed, format!("the terminal cannot be drawn on: {e}")).help("rmctl top --once");
     let mut terminal = ratatui::try_init().map_err(broken)?;
@@ -211,7 +211,7 @@ async fn live(
     context: &Context,
     client: &Client,
     path: &str,
-    wanted: &Wanted,
+    wanted: &RowSelection,
     terminal: &mut DefaultTerminal,
 ) -> Result<Exit, Failure> {
     let mut screen = Screen::new();
@@ -287,16 +287,16 @@ mod tests {
     use super::*;
     use crate::render::fixture;
     use headroom_types::Bytes;
-    use headroom_types::exit::Sample;
+    use headroom_types::exit::MemorySample;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     fn usage(at: usize, mib: u64, grows: u64) -> Usage {
         let sample = |i: u64| {
             let current = Bytes::from_mib(mib + i * grows);
-            Sample { at_ms: i * 250, current, anon: Some(current), file: None, heap: None, limit: None, mark: None }
+            MemorySample { at_ms: i * 250, current, anon: Some(current), file: None, heap: None, limit: None, mark: None }
         };
-        let samples: Vec<Sample> = (0..80).map(sample).collect();
+        let samples: Vec<MemorySample> = (0..80).map(sample).collect();
         Usage::of(&fixture::containers()[at], &samples)
     }
 

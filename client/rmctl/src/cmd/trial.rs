@@ -10,7 +10,7 @@ use crate::args::{Run, TestProfile};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::figures::{percent, short};
-use crate::render::{Paint, json::Found};
+use crate::render::{Paint, json::MachineOutput};
 
 /// Runs the command and prints its memory use.
 pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, Failure> {
@@ -37,7 +37,7 @@ pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, F
             Failure::new(Exit::Failed, format!("it never ran: {}", app.diagnostics)).help(format!("rmctl why {}", app.id))
         );
     };
-    let machine = Found { items: std::slice::from_ref(attempt), list: false }.text(&context.output, |a| a.attempt.to_string());
+    let machine = MachineOutput { items: std::slice::from_ref(attempt), list: false }.text(&context.output, |a| a.attempt.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&name, &app, attempt, context.term.paint)));
     Ok(exit(attempt))
 }

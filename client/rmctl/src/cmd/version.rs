@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::render::json::Found;
+use crate::render::json::MachineOutput;
 
 /// Both versions.
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ struct Versions {
 pub(crate) async fn run(context: &Context, check: bool) -> Result<Exit, Failure> {
     let server = context.client()?.status().await.ok().map(|s| s.version);
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server, addr: context.addr.clone() };
-    let found = Found { items: std::slice::from_ref(&versions), list: false };
+    let found = MachineOutput { items: std::slice::from_ref(&versions), list: false };
     let text = found.text(&context.output, |v| v.client.to_owned()).unwrap_or_else(|| {
         let server = versions.server.as_deref().unwrap_or("no answer");
         format!("rmctl            {}\nresourcemanager  {server} ({})\n", versions.client, versions.addr)

@@ -6,17 +6,17 @@ use headroom_wire::v1::apps::AppView;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::follow::{Sight, follow};
+use crate::follow::{JobObservation, follow};
 use crate::progress::Progress;
-use crate::render::{apps, figures::span, json::Found};
+use crate::render::{apps, figures::span, json::MachineOutput};
 
 /// Waits for the end of a job.
 pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>) -> Result<Exit, Failure> {
     let client = context.client()?;
     let (app, _) = context.app_figures(&client, job).await?;
     let progress = Progress::tasks(&context.term);
-    let show = |sight: Sight<'_>| {
-        if let Sight::View(AppView { job: Some(job), .. }) = sight {
+    let show = |sight: JobObservation<'_>| {
+        if let JobObservation::View(AppView { job: Some(job), .. }) = sight {
             progress.show(&job.totals);
         }
     };
@@ -32,7 +32,7 @@ pub(crate) async fn run(context: &Context, job: &str, timeout: Option<Duration>)
         },
     };
     drop(progress);
-    let found = Found { items: std::slice::from_ref(&app), list: false };
+    let found = MachineOutput { items: std::slice::from_ref(&app), list: false };
     let text = found.text(&context.output, |a| a.id.to_string()).unwrap_or_else(|| {
         let took = app.ended.map(|end| format!(" after {}", span(end.since(app.submitted)))).unwrap_or_default();
         let why = if app.diagnostics.is_empty() { String::new() } else { format!(": {}", app.diagnostics) };

@@ -2,7 +2,7 @@
 
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::render::{json::Found, why};
+use crate::render::{json::MachineOutput, why};
 use crate::target::{self, Part};
 
 /// Prints the reasons why a job or a task waits.
@@ -11,7 +11,7 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
     let (app, target) = context.app(&client, text).await?;
     let waits = if app.state.is_final() { Vec::new() } else { client.why(&app.id).await? };
     let paint = context.term.paint;
-    let machine = Found { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
+    let machine = MachineOutput { items: &waits, list: true }.text(&context.output, |w| w.request.to_string());
     let shown = match (machine, &target.part) {
         (Some(text), _) => text,
         (None, Part::Whole | Part::Several(_)) => why::of_app(&app, &waits, now(), paint),

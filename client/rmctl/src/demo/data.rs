@@ -22,7 +22,7 @@ const STEP: Bytes = Bytes::from_mib(8);
 
 /// Parameters of the data set.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct DataSetParams {
     /// The user's own file.
     pub(crate) input: Option<PathBuf>,
     /// The columns, if the user names them.
@@ -52,7 +52,7 @@ pub(crate) struct Data {
 }
 
 /// Generates or opens the data set and splits it. Blocks the thread.
-pub(crate) fn prepare(wanted: &Wanted, term: &Term) -> Result<Data, DemoError> {
+pub(crate) fn prepare(wanted: &DataSetParams, term: &Term) -> Result<Data, DemoError> {
     let share = wanted.share.unwrap_or(SHARE);
     let generated = wanted.input.is_none();
     let input = match &wanted.input {

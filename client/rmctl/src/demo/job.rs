@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use headroom_types::Bytes;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 /// Number of executors.
 pub(crate) const EXECUTORS: u32 = 2;
@@ -13,7 +13,7 @@ pub(crate) const SLOTS: u32 = 4;
 pub(crate) const RESERVE: Bytes = Bytes::from_mib(32);
 
 /// The text of the job file: `program` groups `DIR/part-N.csv` into `DIR/out-N.csv`.
-pub(crate) fn text(name: &str, mode: Mode, share: Bytes, partitions: u32, program: &Path, dir: &Path, out: &Path) -> String {
+pub(crate) fn text(name: &str, mode: MemoryFailureMode, share: Bytes, partitions: u32, program: &Path, dir: &Path, out: &Path) -> String {
     let heap = share.get().saturating_mul(u64::from(SLOTS));
     let reserve = RESERVE.get();
     let last = partitions.saturating_sub(1);
@@ -64,7 +64,7 @@ mod tests {
 
     fn job(dir: &str) -> String {
         let (program, dir) = (Path::new("/opt/headroom/rmctl"), Path::new(dir));
-        text("group-by", Mode::Headroom, Bytes::from_mib(32), 20, program, dir, dir)
+        text("group-by", MemoryFailureMode::Headroom, Bytes::from_mib(32), 20, program, dir, dir)
     }
 
     #[test]

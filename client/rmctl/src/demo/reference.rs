@@ -14,7 +14,7 @@ use crate::groupby::{HEADER, line};
 
 /// Result of the comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ComparisonResult {
     /// The results are equal, byte for byte.
     Equal {
         /// Lines without the header.
@@ -110,7 +110,7 @@ impl Merged {
 
 /// Compares the results of the tasks with the reference. Writes the merged result to `result`, if
 /// it is given.
-pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: Option<&Path>) -> Result<Verdict, DemoError> {
+pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: Option<&Path>) -> Result<ComparisonResult, DemoError> {
     let table = Table::read(input, columns)?;
     let mut reference = table.lines();
     let mut merged = Merged::open(outputs)?;
@@ -120,8 +120,8 @@ pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], resu
         let (ours, theirs) = (merged.line()?, reference.next());
         match ours {
             Some(line) if theirs.as_ref() == Some(&line) => keep.line(&line)?,
-            None if theirs.is_none() => return keep.done().map(|()| Verdict::Equal { lines: number }),
-            tasks => return Ok(Verdict::Differ { at: number + 1, tasks, reference: theirs }),
+            None if theirs.is_none() => return keep.done().map(|()| ComparisonResult::Equal { lines: number }),
+            tasks => return Ok(ComparisonResult::Differ { at: number + 1, tasks, reference: theirs }),
         }
         number += 1;
     }
@@ -175,7 +175,7 @@ mod tests {
         Set { dir, columns, outputs }
     }
 
-    fn verdict(set: &Set) -> Verdict {
+    fn verdict(set: &Set) -> ComparisonResult {
         let dir = set.dir.path();
         compare(&dir.join("data.csv"), &set.columns, &set.outputs, Some(&dir.join("result.csv"))).expect("compares")
     }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn both_ways_give_the_same_bytes() {
         let set = grouped();
-        assert_eq!(verdict(&set), Verdict::Equal { lines: 150 });
+        assert_eq!(verdict(&set), ComparisonResult::Equal { lines: 150 });
         let result = std::fs::read_to_string(set.dir.path().join("result.csv")).expect("reads");
         assert_eq!(result.lines().count(), 151);
         let keys: Vec<&str> = result.lines().skip(1).filter_map(|l| l.split(',').next()).collect();
@@ -196,7 +196,7 @@ mod tests {
         let text = std::fs::read_to_string(&set.outputs[3]).expect("reads");
         let at = text.rfind(',').expect("a comma") + 1;
         std::fs::write(&set.outputs[3], format!("{}9{}", &text[..at], &text[at..])).expect("writes");
-        let Verdict::Differ { tasks, reference, .. } = verdict(&set) else { panic!("must differ") };
+        let ComparisonResult::Differ { tasks, reference, .. } = verdict(&set) else { panic!("must differ") };
         assert_ne!(tasks, reference);
     }
 
@@ -206,6 +206,6 @@ mod tests {
         let text = std::fs::read_to_string(&set.outputs[0]).expect("reads");
         let cut = text.trim_end().rfind('\n').expect("lines") + 1;
         std::fs::write(&set.outputs[0], &text[..cut]).expect("writes");
-        assert!(matches!(verdict(&set), Verdict::Differ { .. }));
+        assert!(matches!(verdict(&set), ComparisonResult::Differ { .. }));
     }
 }

@@ -3,12 +3,12 @@
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{PolicyView, TokenView, WhoAmI};
 
-use super::Look;
+use super::ListStyle;
 use super::figures::span;
 use super::table::Table;
 
 /// Tokens without their secrets.
-pub(crate) fn tokens(all: &[TokenView], now: UnixMillis, look: Look) -> String {
+pub(crate) fn tokens(all: &[TokenView], now: UnixMillis, look: ListStyle) -> String {
     if all.is_empty() {
         return "no tokens\nnext: rmctl acl token create --right job:submit,job:read\n".to_owned();
     }
@@ -33,7 +33,7 @@ fn ends(expires: Option<UnixMillis>, now: UnixMillis) -> String {
 }
 
 /// Policies of users and groups.
-pub(crate) fn policies(all: &[PolicyView], look: Look) -> String {
+pub(crate) fn policies(all: &[PolicyView], look: ListStyle) -> String {
     if all.is_empty() {
         return "no policies: everybody may the usual\nnext: rmctl acl policy set alice --right job:read\n".to_owned();
     }
@@ -81,7 +81,7 @@ mod tests {
             expires: None,
             ..alice.clone()
         };
-        let look = Look::USUAL;
+        let look = ListStyle::USUAL;
         insta::assert_snapshot!("acl_tokens", tokens(&[alice.clone(), join], now, look));
         let policy = PolicyView { subject: "@etl".into(), rights: vec!["job:submit".into(), "queue:root.etl".into()] };
         insta::assert_snapshot!("acl_policies", policies(&[policy], look));

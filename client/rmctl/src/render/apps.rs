@@ -5,13 +5,13 @@ use headroom_wire::v1::apps::{AppState, AppView};
 
 use super::figures::{short, span};
 use super::table::{Table, cut};
-use super::{Look, Paint};
+use super::{ListStyle, Paint};
 
 /// Maximum number of jobs unless the screen is wide.
 const MOST: usize = 30;
 
 /// The whole screen, in the given order of jobs.
-pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn screen(apps: &[AppView], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if apps.is_empty() {
         return look.advice("no jobs\nnext: rmctl submit FILE · rmctl demo\n".to_owned());
     }
@@ -67,8 +67,8 @@ mod tests {
         let states = [AppState::Accepted, AppState::Running, AppState::Finished, AppState::Failed, AppState::Killed];
         let mut apps: Vec<AppView> = (1u32..).zip(states).map(|(seq, state)| in_state(seq, state)).collect();
         apps.reverse();
-        insta::assert_snapshot!(screen(&apps, fixture::NOW, Look::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&apps, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("wide", screen(&apps, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
     }
 
     fn in_state(seq: u32, state: AppState) -> AppView {
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn no_jobs_says_how_to_get_one() {
-        let bare = Look { headers: false, ..Look::USUAL };
+        let bare = ListStyle { headers: false, ..ListStyle::USUAL };
         assert_eq!(screen(&[], fixture::NOW, bare, Paint::PLAIN), "");
-        assert!(screen(&[], fixture::NOW, Look::USUAL, Paint::PLAIN).contains("rmctl submit"));
+        assert!(screen(&[], fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl submit"));
     }
 }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use crate::render::fixture;
     use headroom_types::UnixMillis;
-    use headroom_wire::v1::error::Code;
+    use headroom_wire::v1::error::ErrorCode;
 
     fn call(index: u64, verb: &str, object: &str, outcome: u16) -> AuditLine {
         AuditLine {
@@ -68,7 +68,7 @@ mod tests {
         let mut moved = call(2, "PATCH", "apps/sort.3", 200);
         (moved.before, moved.after) = (Some("queue default".into()), Some("queue etl".into()));
         let mut refused = call(3, "POST kill", "apps/sort.2", 409);
-        (refused.code, refused.who) = (Some(Code::HR0409), "ada".into());
+        (refused.code, refused.who) = (Some(ErrorCode::HR0409), "ada".into());
         let all = [call(1, "POST drain", "nodes/worker-04", 200), moved, refused];
         let lines: String = all.iter().map(|a| line(a, false, Paint::PLAIN) + "\n").collect();
         insta::assert_snapshot!(lines + &next(&all, Paint::PLAIN));

@@ -5,10 +5,10 @@ use headroom_wire::v1::apps::ContainerView;
 
 use super::figures::{percent, short, short_or_dash, span};
 use super::table::Table;
-use super::{Look, Paint};
+use super::{ListStyle, Paint};
 
 /// The whole screen, in the given order of containers.
-pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if all.is_empty() {
         return look.advice("no containers\nnext: rmctl ps\n".to_owned());
     }
@@ -19,7 +19,7 @@ pub(crate) fn screen(all: &[ContainerView], now: UnixMillis, look: Look, paint: 
 }
 
 /// The table alone.
-pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn table(rows: &[&ContainerView], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     let mut headers = vec!["CONTAINER", "STATE", ">LIMIT", ">USED", ">PEAK", ">%LIM", "NODE", ">AGE"];
     if look.wide {
         headers.extend([">CPUS", ">VERSION", ">EXIT"]);
@@ -97,8 +97,8 @@ mod tests {
         all[2].peak = Some(all[2].resource.memory);
         all[2].ended = Some(fixture::NOW);
         all[2].exit_code = Some(137);
-        insta::assert_snapshot!("containers", screen(&all, fixture::NOW, Look::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!("containers_wide", screen(&all, fixture::NOW, Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!("containers", screen(&all, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("containers_wide", screen(&all, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
         let texts: Vec<String> = all.iter().map(|c| one(c, fixture::NOW, Paint::PLAIN)).collect();
         insta::assert_snapshot!("one_container", texts.join("---\n"));
     }

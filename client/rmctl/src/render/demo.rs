@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Charge};
 use headroom_wire::v1::apps::{AppState, AppView};
-use headroom_wire::v1::job::{JobTotals, Mode};
+use headroom_wire::v1::job::{JobTotals, MemoryFailureMode};
 use serde::Serialize;
 
 use super::figures::{byte_time, fine_span, gib_seconds};
 use super::table::{Table, cut};
 use super::{Paint, count};
-use crate::demo::reference::Verdict;
+use crate::demo::reference::ComparisonResult;
 use crate::exit::Exit;
 
 /// One run of the job.
@@ -20,13 +20,13 @@ pub(crate) struct Run {
     /// Id of the application.
     pub(crate) app: String,
     /// Sizing mode.
-    pub(crate) mode: Mode,
+    pub(crate) mode: MemoryFailureMode,
     /// Whether the job finished.
     pub(crate) finished: bool,
     /// Reason of a failure.
     pub(crate) diagnostics: String,
     /// The comparison with the reference, or `None` without a result.
-    pub(crate) result: Option<Verdict>,
+    pub(crate) result: Option<ComparisonResult>,
     /// Totals over all tasks.
     pub(crate) totals: JobTotals,
     /// Failed attempts by verdict, with their tasks.
@@ -37,7 +37,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Collects the values from the last view of the application.
-    pub(crate) fn of(app: &AppView, mode: Mode, wall: Duration, result: Option<Verdict>) -> Run {
+    pub(crate) fn of(app: &AppView, mode: MemoryFailureMode, wall: Duration, result: Option<ComparisonResult>) -> Run {
         let job = app.job.clone().unwrap_or_default();
         let mut verdicts: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for attempt in job.tasks.iter().flat_map(|t| &t.attempts) {
@@ -50,7 +50,7 @@ impl Run {
     }
     /// True if the result equals the reference, byte for byte.
     pub(crate) fn equal(&self) -> bool {
-        matches!(self.result, Some(Verdict::Equal { .. }))
+        matches!(self.result, Some(ComparisonResult::Equal { .. }))
     }
 }
 
@@ -161,8 +161,8 @@ pub(crate) fn outcome(report: &Report, paint: Paint) -> String {
 
 fn result(run: &Run, paint: Paint) -> String {
     match &run.result {
-        Some(Verdict::Equal { lines }) => paint.good(&format!("✓ {lines} lines equal to the reference, byte for byte")),
-        Some(Verdict::Differ { at, tasks, reference }) => {
+        Some(ComparisonResult::Equal { lines }) => paint.good(&format!("✓ {lines} lines equal to the reference, byte for byte")),
+        Some(ComparisonResult::Differ { at, tasks, reference }) => {
             let shown = |t: &Option<String>| t.as_deref().map_or("nothing".to_owned(), |t| cut(t.trim_end(), 40));
             paint.bad(&format!("✗ line {at} is {} and should be {}", shown(tasks), shown(reference)))
         }
@@ -195,8 +195,8 @@ mod tests {
     fn report() -> Report {
         let mut app = fixture::app();
         app.state = AppState::Finished;
-        let result = Some(Verdict::Equal { lines: 5_560_432 });
-        let run = Run::of(&app, Mode::Headroom, Duration::from_millis(14_300), result);
+        let result = Some(ComparisonResult::Equal { lines: 5_560_432 });
+        let run = Run::of(&app, MemoryFailureMode::Headroom, Duration::from_millis(14_300), result);
         let fixed = Some(Fixed { finished: false, kills: 20, wall: Duration::from_millis(8_250) });
         Report { enforcer: "cgroup1".into(), generated: true, share: Bytes::from_mib(32), run, fixed }
     }
@@ -217,7 +217,7 @@ mod tests {
         let mut r = report();
         r.fixed = Some(Fixed { finished: true, kills: 0, wall: Duration::from_secs(5) });
         r.enforcer = "poll".into();
-        r.run.result = Some(Verdict::Differ { at: 7, tasks: Some("a,1,2,2\n".into()), reference: None });
+        r.run.result = Some(ComparisonResult::Differ { at: 7, tasks: Some("a,1,2,2\n".into()), reference: None });
         r.run.verdicts.clear();
         insta::assert_snapshot!(outcome(&r, Paint::PLAIN));
         assert_eq!(r.exit(), Exit::Failed);

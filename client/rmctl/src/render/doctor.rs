@@ -1,6 +1,6 @@
 //! Screen of the checks of a host: a row for each check, and remedies below it.
 
-use headroom_nodeagent::doctor::{Finding, Standing};
+use headroom_nodeagent::doctor::{DoctorFinding, CheckResult};
 
 use super::table::{Table, cut, wrap};
 use super::{Paint, count};
@@ -11,13 +11,13 @@ const FOUND: usize = 56;
 const INDENT: usize = 4;
 
 /// The whole screen.
-pub(crate) fn screen(findings: &[Finding], width: usize, paint: Paint) -> String {
+pub(crate) fn screen(findings: &[DoctorFinding], width: usize, paint: Paint) -> String {
     let mut table = Table::new(&["", "CHECK", "FOUND"]);
     for finding in findings {
         table.row([mark(finding.state, paint), finding.code.to_string(), cut(&finding.found, FOUND)]);
     }
     let mut text = table.text();
-    for finding in findings.iter().filter(|f| f.state != Standing::Ok) {
+    for finding in findings.iter().filter(|f| f.state != CheckResult::Ok) {
         text += &format!("\n{} {}: {}\n", mark(finding.state, paint), paint.strong(&finding.code), finding.what);
         let fix = finding.fix.iter().map(|fix| format!("fix: {fix}"));
         for line in std::iter::once(format!("found: {}", finding.found)).chain(fix) {
@@ -29,20 +29,20 @@ pub(crate) fn screen(findings: &[Finding], width: usize, paint: Paint) -> String
     text + "\n" + &last_line(findings, paint)
 }
 
-fn mark(state: Standing, paint: Paint) -> String {
+fn mark(state: CheckResult, paint: Paint) -> String {
     match state {
-        Standing::Ok => paint.good("✓"),
-        Standing::Warn => paint.warn("!"),
-        Standing::Fail => paint.bad("✗"),
+        CheckResult::Ok => paint.good("✓"),
+        CheckResult::Warn => paint.warn("!"),
+        CheckResult::Fail => paint.bad("✗"),
     }
 }
 
-fn last_line(findings: &[Finding], paint: Paint) -> String {
-    let number = |state: Standing| findings.iter().filter(|f| f.state == state).count() as u64;
-    match (number(Standing::Fail), number(Standing::Warn)) {
-        (0, 0) => format!("{} nothing is missing\n", mark(Standing::Ok, paint)),
-        (0, less) => format!("{} a node works here; {} could be better\n", mark(Standing::Warn, paint), count(less, "thing")),
-        (ills, _) => format!("{} a node does not work here for {}\n", mark(Standing::Fail, paint), count(ills, "reason")),
+fn last_line(findings: &[DoctorFinding], paint: Paint) -> String {
+    let number = |state: CheckResult| findings.iter().filter(|f| f.state == state).count() as u64;
+    match (number(CheckResult::Fail), number(CheckResult::Warn)) {
+        (0, 0) => format!("{} nothing is missing\n", mark(CheckResult::Ok, paint)),
+        (0, less) => format!("{} a node works here; {} could be better\n", mark(CheckResult::Warn, paint), count(less, "thing")),
+        (ills, _) => format!("{} a node does not work here for {}\n", mark(CheckResult::Fail, paint), count(ills, "reason")),
     }
 }
 
@@ -50,17 +50,17 @@ fn last_line(findings: &[Finding], paint: Paint) -> String {
 mod tests {
     use super::*;
 
-    fn finding(code: &'static str, state: Standing, found: &str, fix: Option<&str>) -> Finding {
-        Finding { code: code.into(), state, what: "what it is for".into(), found: found.into(), fix: fix.map(str::to_owned) }
+    fn finding(code: &'static str, state: CheckResult, found: &str, fix: Option<&str>) -> DoctorFinding {
+        DoctorFinding { code: code.into(), state, what: "what it is for".into(), found: found.into(), fix: fix.map(str::to_owned) }
     }
 
     #[test]
     fn what_is_wrong_is_told_below_with_its_cure() {
         let long = "no CAP_SYS_ADMIN (user namespaces: 31000); the host's /tmp is seen by all; only TMPDIR points elsewhere";
         let findings = [
-            finding("cgroup", Standing::Ok, "v2 with the memory controller", None),
-            finding("private_tmp", Standing::Warn, long, Some("give the agent CAP_SYS_ADMIN, as its unit does")),
-            finding("disk", Standing::Fail, "/var: 97 % in use, 1GiB free (limit 90 %)", Some("make room")),
+            finding("cgroup", CheckResult::Ok, "v2 with the memory controller", None),
+            finding("private_tmp", CheckResult::Warn, long, Some("give the agent CAP_SYS_ADMIN, as its unit does")),
+            finding("disk", CheckResult::Fail, "/var: 97 % in use, 1GiB free (limit 90 %)", Some("make room")),
         ];
         insta::assert_snapshot!(screen(&findings, 80, Paint::PLAIN));
         assert!(screen(&findings[..1], 80, Paint::PLAIN).ends_with("✓ nothing is missing\n"));

@@ -1,8 +1,8 @@
 //! Events as lines.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::apps::WhyPending;
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::apps::PendingExplanation;
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 
 use super::Paint;
 use super::figures::{clock, rfc3339, time_of_day};
@@ -14,7 +14,7 @@ const COLUMNS: usize = 100;
 const LEAST: usize = 30;
 
 /// The glyph of an event.
-fn glyph(e: &Event, paint: Paint) -> String {
+fn glyph(e: &LoggedEvent, paint: Paint) -> String {
     let warning = e.level == EventLevel::Warning;
     match e.reason.as_str() {
         "OomKilled" | "TaskFailed" | "EscalationExhausted" | "NodeLost" | "AppFailed" | "AppKilled" | "MasterFailed" => {
@@ -31,7 +31,7 @@ fn glyph(e: &Event, paint: Paint) -> String {
 }
 
 /// A line of the log: time of day in UTC, number, reason, object, message.
-pub(crate) fn line(e: &Event, wide: bool, paint: Paint) -> String {
+pub(crate) fn line(e: &LoggedEvent, wide: bool, paint: Paint) -> String {
     let time = if wide { rfc3339(e.time) } else { time_of_day(e.time) };
     let node = e.node.as_ref().filter(|n| wide && n.as_str() != e.object).map(|n| format!("  on {n}")).unwrap_or_default();
     let object = match &e.app {
@@ -54,7 +54,7 @@ pub(crate) fn number(index: u64) -> String {
 }
 
 /// The command to type after these events.
-pub(crate) fn next(all: &[Event], paint: Paint) -> String {
+pub(crate) fn next(all: &[LoggedEvent], paint: Paint) -> String {
     let killed = all.iter().rev().find(|e| e.reason == "OomKilled");
     let about = killed.and_then(|e| e.app.as_ref().map(|app| (app, &e.object)));
     let see = match about {
@@ -66,26 +66,26 @@ pub(crate) fn next(all: &[Event], paint: Paint) -> String {
 }
 
 /// A line for a followed job: time since submission, object, message.
-pub(crate) fn followed(e: &Event, submitted: UnixMillis, paint: Paint) -> String {
+pub(crate) fn followed(e: &LoggedEvent, submitted: UnixMillis, paint: Paint) -> String {
     let since = clock(e.time.since(submitted));
     format!("{since:>5}  {:<10} {} {}", e.object, glyph(e, paint), said(e)).trim_end().to_owned()
 }
 
 /// A line for a followed job without events: the waiting request and the reason.
-pub(crate) fn waits(why: &WhyPending, paint: Paint) -> String {
+pub(crate) fn waits(why: &PendingExplanation, paint: Paint) -> String {
     let request = why.request.as_str();
     format!("{:>5}  {request:<10} {} waits: {}", "", paint.warn("…"), why.sentence)
 }
 
 /// The message without the object at its beginning, or the reason if the message is empty.
-fn said(e: &Event) -> &str {
+fn said(e: &LoggedEvent) -> &str {
     let message = e.message.strip_prefix(&e.object).map_or(e.message.as_str(), |rest| rest.trim_start_matches([':', ' ']));
     if message.is_empty() { &e.reason } else { message }
 }
 
 /// Whether a followed job shows this event. Of finished tasks it shows only those with a second
 /// attempt, or all tasks of a small job. Other lines show the state of the job.
-pub(crate) fn worth_following(e: &Event, tasks: u32) -> bool {
+pub(crate) fn worth_following(e: &LoggedEvent, tasks: u32) -> bool {
     let again = e.object.rsplit_once('@').is_some_and(|(_, n)| n != "1");
     match e.reason.as_str() {
         "JobSubmitted" | "MasterLaunched" | "AppRunning" | "ContainerStarted" => false,

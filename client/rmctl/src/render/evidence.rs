@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel, Sample};
+use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel, MemorySample};
 use headroom_types::{Bytes, StopCause};
 
 use super::figures::{fine_span, percent};
 
 /// One line for each kind of evidence.
-pub(crate) fn lines(e: &Evidence, timeline: &[Sample]) -> Vec<String> {
+pub(crate) fn lines(e: &Evidence, timeline: &[MemorySample]) -> Vec<String> {
     let mut lines = vec![own(e)];
     let outer: Vec<String> = e.outer.iter().map(level).collect();
     if !outer.is_empty() {
@@ -71,7 +71,7 @@ fn level(level: &OuterLevel) -> String {
 
 /// The kinds of memory. A killed process has returned its memory before the counters are read, so
 /// the largest sample is shown then.
-fn kinds(e: &Evidence, timeline: &[Sample]) -> Option<String> {
+fn kinds(e: &Evidence, timeline: &[MemorySample]) -> Option<String> {
     let s = &e.own.stat;
     let at_end = [("anon", s.anon), ("file", s.file), ("tmpfs", s.shmem), ("kernel", s.kernel), ("sockets", s.sock)];
     let largest = timeline.iter().max_by_key(|p| p.current);
@@ -156,12 +156,12 @@ mod tests {
 
     #[test]
     fn parts_and_collections_are_told_where_they_are_known() {
-        use headroom_types::exit::{Collector, GcFacts, ProcessFacts};
+        use headroom_types::exit::{GarbageCollector, CollectionReport, ProcessMemory};
         let mut e = fixture::evidence();
-        let gc = GcFacts { collector: Some(Collector::G1), collections: 56, full: 8, spent_ms: 2100, ..GcFacts::default() };
-        e.heap = e.heap.map(|h| headroom_types::exit::HeapFacts { gc: Some(GcFacts { recent_percent: Some(91), ..gc }), ..h });
+        let gc = CollectionReport { collector: Some(GarbageCollector::G1), collections: 56, full: 8, spent_ms: 2100, ..CollectionReport::default() };
+        e.heap = e.heap.map(|h| headroom_types::exit::HeapReport { gc: Some(CollectionReport { recent_percent: Some(91), ..gc }), ..h });
         let other = Bytes::from_gib(4);
-        e.inside = Some(ProcessFacts { other, stacks: Bytes::from_mib(100), stack_count: 41, ..ProcessFacts::default() });
+        e.inside = Some(ProcessMemory { other, stacks: Bytes::from_mib(100), stack_count: 41, ..ProcessMemory::default() });
         insta::assert_snapshot!(lines(&e, &[]).join("\n"));
     }
 

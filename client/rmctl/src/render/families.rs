@@ -1,7 +1,7 @@
 //! Screens of the job history, and of the sizes that follow from it.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::families::{Family, FamilyRow};
+use headroom_wire::v1::families::{JobHistory, JobHistoryRow};
 use headroom_wire::v1::suggestions::Suggestion;
 
 use super::Paint;
@@ -12,7 +12,7 @@ use super::table::{Table, wrap};
 const COLUMNS: usize = 100;
 
 /// All jobs with a history.
-pub(crate) fn list(rows: &[FamilyRow], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn list(rows: &[JobHistoryRow], now: UnixMillis, paint: Paint) -> String {
     if rows.is_empty() {
         return "no job has ended yet that taught something\nnext: rmctl submit FILE\n".to_owned();
     }
@@ -25,7 +25,7 @@ pub(crate) fn list(rows: &[FamilyRow], now: UnixMillis, paint: Paint) -> String 
 }
 
 /// A row for each stage, and the reasons as sentences.
-pub(crate) fn suggestions(family: &Family, found: &[Suggestion], paint: Paint) -> String {
+pub(crate) fn suggestions(family: &JobHistory, found: &[Suggestion], paint: Paint) -> String {
     let runs = super::count(family.runs, "run");
     let head = format!("{} of {}, {runs}\n\n", paint.strong(family.name.as_str()), family.user);
     let note = "next: rmctl explain sizes · rmctl profile suggest\n";
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn families_are_listed_with_their_age() {
-        let row = |name: &str, user: &str, runs| FamilyRow {
+        let row = |name: &str, user: &str, runs| JobHistoryRow {
             user: user.to_owned(),
             name: name.parse().expect("a name"),
             runs,
@@ -114,7 +114,7 @@ mod tests {
             ),
             one("reduce", None, "3 tasks that ended well are too few, 8 are needed"),
         ];
-        let family = Family { user: "ann".into(), name: name.clone(), runs: 3, last: UnixMillis(0), kinds: Vec::new() };
+        let family = JobHistory { user: "ann".into(), name: name.clone(), runs: 3, last: UnixMillis(0), kinds: Vec::new() };
         let text = suggestions(&family, &found, Paint::PLAIN);
         assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
         insta::assert_snapshot!(text);

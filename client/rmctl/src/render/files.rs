@@ -1,13 +1,13 @@
 //! Screen of a directory in a container.
 
-use headroom_wire::v1::reach::FileRow;
+use headroom_wire::v1::reach::ContainerFileEntry;
 
-use super::Look;
+use super::ListStyle;
 use super::figures::rfc3339;
 use super::table::Table;
 
 /// The whole screen.
-pub(crate) fn table(rows: &[FileRow], look: Look) -> String {
+pub(crate) fn table(rows: &[ContainerFileEntry], look: ListStyle) -> String {
     if rows.is_empty() {
         return look.advice("there is nothing in it\n".to_owned());
     }
@@ -28,21 +28,21 @@ pub(crate) fn table(rows: &[FileRow], look: Look) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
-    use headroom_wire::v1::reach::EntryKind;
+    use headroom_wire::v1::reach::FileEntryKind;
 
     #[test]
     fn each_entry_has_a_line() {
-        let row = |path: &str, kind, target: Option<&str>| FileRow {
+        let row = |path: &str, kind, target: Option<&str>| ContainerFileEntry {
             path: path.to_owned(),
             kind,
             bytes: 12,
             modified: fixture::NOW,
             target: target.map(str::to_owned),
         };
-        let rows = [row("work/a\u{1b}[2J", EntryKind::File, None), row("work/last", EntryKind::Link, Some("a"))];
-        let text = table(&rows, Look::USUAL);
+        let rows = [row("work/a\u{1b}[2J", FileEntryKind::File, None), row("work/last", FileEntryKind::Link, Some("a"))];
+        let text = table(&rows, ListStyle::USUAL);
         assert!(text.starts_with("KIND") && text.contains("work/last → a"), "{text}");
         assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}"), "{text}");
-        assert_eq!(table(&[], Look::USUAL), "there is nothing in it\n");
+        assert_eq!(table(&[], ListStyle::USUAL), "there is nothing in it\n");
     }
 }

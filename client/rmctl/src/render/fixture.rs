@@ -1,12 +1,12 @@
 //! Fixed states for tests of screens.
 
-use headroom_types::exit::{GroupFacts, HeapFacts, MemoryEvents, MemoryStat, OuterLevel, Sample, SubCause, Victim};
+use headroom_types::exit::{CgroupStats, HeapReport, MemoryEvents, MemoryStat, OuterLevel, MemorySample, SubCause, VictimProcess};
 use headroom_types::{
     Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, Profile, Resource, UnixMillis,
 };
-use headroom_wire::v1::apps::{AppState, AppView, ClusterView, ContainerView, MemoryHour, WhyNode, WhyPending};
-use headroom_wire::v1::events::{Event, EventLevel};
-use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, Mode, TaskRow, TaskState};
+use headroom_wire::v1::apps::{AppState, AppView, ClusterView, ContainerView, MemoryFailureStats, NodeFitExplanation, PendingExplanation};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, MemoryFailureMode, TaskRow, TaskState};
 use headroom_wire::v1::nodes::NodeView;
 
 /// 2026-11-21T10:40:00Z, the submission of the job.
@@ -27,7 +27,7 @@ fn room(memory: u64, cpus: u32) -> Resource {
 /// A running job.
 pub(crate) fn app() -> AppView {
     let totals = JobTotals {
-        mode: Mode::Headroom,
+        mode: MemoryFailureMode::Headroom,
         tasks: 24,
         done: 20,
         failed: 0,
@@ -161,7 +161,7 @@ pub(crate) fn killed() -> AttemptRow {
         Diagnosis::new(SubCause::BesideHeap, Certainty::Possible, "many fetches at once", "-XX:MaxDirectMemorySize=1g")
             .at_the_price_of("slower fetches"),
     ];
-    let point = |i: u64| Sample {
+    let point = |i: u64| MemorySample {
         at_ms: i * 1000,
         current: gib(4 + i * 40 / 24),
         anon: Some(gib(3 + i * 39 / 24)),
@@ -185,18 +185,18 @@ pub(crate) fn evidence() -> Evidence {
         kernel: Some(gib(1)),
         ..MemoryStat::default()
     };
-    let heap = HeapFacts { used: gib(27), committed: gib(28), max: gib(40), threads: Some(41), ..HeapFacts::default() };
+    let heap = HeapReport { used: gib(27), committed: gib(28), max: gib(40), threads: Some(41), ..HeapReport::default() };
     Evidence {
         exit_code: None,
         signal: Some(9),
-        own: GroupFacts { limit: Some(gib(44)), current: gib(44), peak: Some(gib(44)), stat, events, local: events },
+        own: CgroupStats { limit: Some(gib(44)), current: gib(44), peak: Some(gib(44)), stat, events, local: events },
         outer: vec![
             OuterLevel::counted("container", Some(gib(104)), MemoryEvents::default()),
             OuterLevel::counted("host", None, MemoryEvents::default()),
         ],
         heap_budget: Some(gib(40)),
         heap: Some(heap),
-        victims: vec![Victim { pid: 4711, name: "java".into(), rss: gib(43) }],
+        victims: vec![VictimProcess { pid: 4711, name: "java".into(), rss: gib(43) }],
         ..Evidence::empty(EnforcerKind::Cgroup2)
     }
 }
@@ -233,7 +233,7 @@ pub(crate) fn cluster() -> ClusterView {
         containers: 12,
         pending: 3,
         oom_1h: 6,
-        memory_1h: Some(MemoryHour {
+        memory_1h: Some(MemoryFailureStats {
             kills: 6,
             escalated: 6,
             recovered: 5,
@@ -296,15 +296,15 @@ pub(crate) fn tagged() -> NodeView {
 }
 
 /// Waiting requests.
-pub(crate) fn why() -> Vec<WhyPending> {
-    let node = |id: &str, free: u64, offers: u64, verdict: &str| WhyNode {
+pub(crate) fn why() -> Vec<PendingExplanation> {
+    let node = |id: &str, free: u64, offers: u64, verdict: &str| NodeFitExplanation {
         node: id.parse().expect("node"),
         free: room(free, 2),
         offers: room(offers, 8),
         verdict: verdict.into(),
         out: verdict.contains("unhealthy"),
     };
-    vec![WhyPending {
+    vec![PendingExplanation {
         request: "own-map-9-r2".parse().expect("request"),
         asks: room(100, 2),
         missing: 1,
@@ -346,8 +346,8 @@ pub(crate) fn containers() -> Vec<ContainerView> {
 }
 
 /// The end of an event log.
-pub(crate) fn events() -> Vec<Event> {
-    let event = |index, s: u64, level, reason: &str, object: &str, message: &str| Event {
+pub(crate) fn events() -> Vec<LoggedEvent> {
+    let event = |index, s: u64, level, reason: &str, object: &str, message: &str| LoggedEvent {
         index,
         time: UnixMillis(START + s * 1000),
         level,

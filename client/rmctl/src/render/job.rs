@@ -2,11 +2,11 @@
 
 use headroom_types::{Charge, UnixMillis};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::{HeldTask, JobTotals, ShadowTotals, TaskRow, TaskState};
+use headroom_wire::v1::job::{FrozenTaskView, JobTotals, ShadowTotals, TaskRow, TaskState};
 
 use super::figures::{byte_time, byte_time_of, short, short_or_dash, span};
 use super::table::{Table, cut};
-use super::{Look, Paint, apps, count, inputs};
+use super::{ListStyle, Paint, apps, count, inputs};
 use crate::render::ladder::{ladder, rung};
 
 /// Maximum number of tasks unless the screen is wide.
@@ -17,7 +17,7 @@ const FIRST: usize = 100;
 
 /// The whole screen. `chosen` are the selected rows in their order. Without a selection, all tasks
 /// are shown, the most important first.
-pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     let mut text = look.advice(head(app, now, paint) + "\n");
     if !app.diagnostics.is_empty() {
         text.push_str(&look.advice(format!("{}\n", app.diagnostics)));
@@ -48,7 +48,7 @@ pub(crate) fn screen(app: &AppView, chosen: Option<&[TaskRow]>, now: UnixMillis,
 }
 
 /// The table of tasks.
-pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn tasks(rows: &[&TaskRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     let mut headers = vec!["TASK", "STATE", ">RUNG", ">LIMIT", ">USED", ">PEAK", "NODE", ">AGE"];
     if look.wide {
         headers.extend([">TRIES", ">SLOTS", "CONTAINER", "VERDICT", "TREATMENT"]);
@@ -154,7 +154,7 @@ fn note(t: &TaskRow, now: UnixMillis, wide: bool) -> String {
 }
 
 /// `held 12s for 300 MiB`.
-pub(crate) fn held(held: &HeldTask, now: UnixMillis) -> String {
+pub(crate) fn held(held: &FrozenTaskView, now: UnixMillis) -> String {
     format!("held {} for {}", span(now.since(held.since)), held.more)
 }
 
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn a_job_in_the_middle() {
-        insta::assert_snapshot!(screen(&fixture::app(), None, fixture::NOW, Look::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!("job_wide", screen(&fixture::app(), None, fixture::NOW, Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&fixture::app(), None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("job_wide", screen(&fixture::app(), None, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
     }
 
     #[test]
@@ -200,8 +200,8 @@ mod tests {
         let job = app.job.as_mut().expect("job");
         let running = job.tasks.iter_mut().find(|t| t.state == TaskState::Running).expect("one runs");
         let since = UnixMillis(fixture::NOW.0 - 12_000);
-        running.held = Some(HeldTask { since, more: headroom_types::Bytes::from_mib(300) });
-        let shown = screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN);
+        running.held = Some(FrozenTaskView { since, more: headroom_types::Bytes::from_mib(300) });
+        let shown = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
         assert!(shown.contains("held 12s for 300 MiB"), "{shown}");
     }
 
@@ -214,7 +214,7 @@ mod tests {
         let job = app.job.as_mut().expect("job");
         job.totals.failed = 1;
         job.tasks.push(fixture::task_given_up());
-        insta::assert_snapshot!(screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn before_the_master_has_spoken() {
         let app = AppView { job: None, pending: 0, ..fixture::app() };
-        assert!(screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN).contains("has not told of any task"));
+        assert!(screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("has not told of any task"));
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             row.task.index = i;
             job.tasks.push(row);
         }
-        let text = screen(&app, None, fixture::NOW, Look::USUAL, Paint::PLAIN);
+        let text = screen(&app, None, fixture::NOW, ListStyle::USUAL, Paint::PLAIN);
         assert!(text.contains("… 64 more: rmctl ps wordcount.7 -o wide"), "{text}");
         assert!(text.lines().nth(4).is_some_and(|l| l.starts_with("map/7")), "{text}");
     }

@@ -5,18 +5,18 @@ use serde_json::Value;
 
 use super::forms;
 use crate::args::{Format, Output};
-use crate::select::field::{Doc, Row};
+use crate::select::field::{Doc, ListRow};
 
 /// The result of a verb, for all formats.
 #[derive(Debug)]
-pub(crate) struct Found<'a, T> {
+pub(crate) struct MachineOutput<'a, T> {
     /// The views, as the REST interface returned them.
     pub(crate) items: &'a [T],
     /// True if the document for `-o json` is a list, also with one item only.
     pub(crate) list: bool,
 }
 
-impl<T: Serialize> Found<'_, T> {
+impl<T: Serialize> MachineOutput<'_, T> {
     /// The text in a machine format, or `None` for the formats for users.
     pub(crate) fn text(&self, output: &Output, name: impl Fn(&T) -> String) -> Option<String> {
         self.shown(output, name, Doc::bare)
@@ -41,10 +41,10 @@ impl<T: Serialize> Found<'_, T> {
     }
 }
 
-impl<T: Row> Found<'_, T> {
+impl<T: ListRow> MachineOutput<'_, T> {
     /// The text for rows of a list: columns and templates can also name the columns of its table.
     pub(crate) fn rows(&self, output: &Output) -> Option<String> {
-        self.rows_named(output, Row::id)
+        self.rows_named(output, ListRow::id)
     }
 
     /// The text for rows whose ids do not contain their owner.
@@ -74,20 +74,20 @@ mod tests {
 
     #[test]
     fn each_format_has_its_form() {
-        let found = Found { items: &[1, 2], list: true };
+        let found = MachineOutput { items: &[1, 2], list: true };
         assert_eq!(found.text(&as_("jsonl"), ToString::to_string).as_deref(), Some("1\n2\n"));
         assert_eq!(found.text(&as_("name"), |n| format!("n{n}")).as_deref(), Some("n1\nn2\n"));
         assert_eq!(found.text(&as_("json"), ToString::to_string).as_deref(), Some("[\n  1,\n  2\n]\n"));
         assert_eq!(found.text(&as_("yaml"), ToString::to_string).as_deref(), Some("- 1\n- 2\n"));
         assert_eq!(found.text(&as_("table"), ToString::to_string), None);
-        let one = Found { items: &[7], list: false };
+        let one = MachineOutput { items: &[7], list: false };
         assert_eq!(one.text(&as_("json"), ToString::to_string).as_deref(), Some("7\n"));
     }
 
     #[test]
     fn rows_have_their_figures() {
         let nodes = fixture::nodes();
-        let found = Found { items: &nodes[..1], list: true };
+        let found = MachineOutput { items: &nodes[..1], list: true };
         assert_eq!(
             found.rows(&as_("tmpl={{.id}} {{free|size}} {{offers.memory}}")).as_deref(),
             Some("worker-01 4.2G 16106127360\n")

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::select::field::Row;
+use crate::select::field::ListRow;
 
 /// One series with its value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,7 +19,7 @@ pub(crate) struct Series {
     pub(crate) value: Option<f64>,
 }
 
-impl Row for Series {
+impl ListRow for Series {
     fn id(&self) -> String {
         self.name.clone()
     }

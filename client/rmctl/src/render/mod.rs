@@ -47,20 +47,20 @@ pub(crate) mod why;
 
 /// Appearance of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct ListStyle {
     /// With more columns, and every row.
     pub(crate) wide: bool,
     /// With headers and advice.
     pub(crate) headers: bool,
 }
 
-impl Look {
+impl ListStyle {
     /// The default appearance.
     #[cfg(test)]
-    pub(crate) const USUAL: Look = Look { wide: false, headers: true };
+    pub(crate) const USUAL: ListStyle = ListStyle { wide: false, headers: true };
     /// With more columns.
     #[cfg(test)]
-    pub(crate) const WIDE: Look = Look { wide: true, headers: true };
+    pub(crate) const WIDE: ListStyle = ListStyle { wide: true, headers: true };
 
     /// A text for users only; empty without headers.
     pub(crate) fn advice(self, text: String) -> String {

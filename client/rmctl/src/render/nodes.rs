@@ -9,13 +9,13 @@ use headroom_wire::v1::nodes::NodeView;
 
 use super::figures::{percent, short, span};
 use super::table::Table;
-use super::{Look, Paint, bars, containers, count, tags};
+use super::{ListStyle, Paint, bars, containers, count, tags};
 
 /// Width of the largest node's bar. Characters.
 const WIDTH: usize = 24;
 
 /// The whole screen.
-pub(crate) fn screen(nodes: &[NodeView], look: Look, paint: Paint) -> String {
+pub(crate) fn screen(nodes: &[NodeView], look: ListStyle, paint: Paint) -> String {
     if nodes.is_empty() {
         let next = "no node has registered\nnext: nodeagent --rm URL, or rmctl dev for a cluster on this machine\n";
         return look.advice(next.to_owned());
@@ -77,7 +77,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
 pub(crate) fn on_it(all: &[ContainerView], now: UnixMillis, paint: Paint) -> String {
     let mut alive: Vec<&ContainerView> = all.iter().filter(|c| c.ended.is_none() && c.state != "exited").collect();
     alive.sort_by(|a, b| b.resource.memory.cmp(&a.resource.memory).then_with(|| a.id.cmp(&b.id)));
-    containers::table(&alive, now, Look { wide: false, headers: true }, paint)
+    containers::table(&alive, now, ListStyle { wide: false, headers: true }, paint)
 }
 
 /// The result of a drain.
@@ -136,11 +136,11 @@ fn bar(n: &NodeView, largest: Bytes) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
-    use headroom_wire::v1::nodes::NodeMark;
+    use headroom_wire::v1::nodes::NodeDrainMark;
 
     #[test]
     fn nodes_of_two_sizes() {
-        insta::assert_snapshot!(screen(&fixture::nodes(), Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::USUAL, Paint::PLAIN));
     }
 
     #[test]
@@ -152,43 +152,43 @@ mod tests {
     fn a_node_with_an_operators_words() {
         let node = fixture::tagged();
         insta::assert_snapshot!(one(&node, &[], fixture::NOW, Paint::PLAIN));
-        insta::assert_snapshot!(screen(&[node], Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&[node], ListStyle::WIDE, Paint::PLAIN));
     }
 
     #[test]
     fn memory_of_ended_containers_is_not_free_and_is_named() {
         let mut node = fixture::nodes().remove(3);
         node.unattributed = Bytes::from_gib(5);
-        let owner = headroom_types::exit::LeftBy { name: "etl.4.e1.c2".into(), memory: Bytes::from_gib(4) };
+        let owner = headroom_types::exit::LeftoverOwner { name: "etl.4.e1.c2".into(), memory: Bytes::from_gib(4) };
         node.left_by = vec![owner];
-        let text = screen(&[node.clone()], Look::USUAL, Paint::PLAIN);
+        let text = screen(&[node.clone()], ListStyle::USUAL, Paint::PLAIN);
         let row = text.lines().nth(1).expect("a row");
         assert!(row.contains("  10G  ") && row.ends_with("5 GiB left behind by ended containers"), "{text}");
         let text = one(&node, &[], fixture::NOW, Paint::PLAIN);
         assert!(text.contains("left       5 GiB left behind by ended containers; left by etl.4.e1.c2 (4 GiB)"), "{text}");
-        assert!(screen(&[node], Look::WIDE, Paint::PLAIN).lines().next().is_some_and(|head| head.contains("LEFT")));
+        assert!(screen(&[node], ListStyle::WIDE, Paint::PLAIN).lines().next().is_some_and(|head| head.contains("LEFT")));
     }
 
     #[test]
     fn a_drained_node_says_why() {
         let mut node = fixture::nodes().remove(0);
         node.state = "draining".into();
-        node.mark = Some(NodeMark { reason: "kernel upgrade".into(), until: None, decommission: false, drained: false });
-        let text = screen(&[node], Look::USUAL, Paint::PLAIN);
+        node.mark = Some(NodeDrainMark { reason: "kernel upgrade".into(), until: None, decommission: false, drained: false });
+        let text = screen(&[node], ListStyle::USUAL, Paint::PLAIN);
         assert!(text.lines().nth(1).is_some_and(|line| line.ends_with("  kernel upgrade")), "{text}");
     }
 
     #[test]
     fn wide_tells_where_they_are() {
-        insta::assert_snapshot!(screen(&fixture::nodes(), Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&fixture::nodes(), ListStyle::WIDE, Paint::PLAIN));
     }
 
     #[test]
     fn a_node_on_its_way_to_be_empty() {
         let mut node = fixture::nodes().remove(0);
         let until = Some(UnixMillis(fixture::NOW.0 + 600_000));
-        let mut mark = NodeMark { reason: "kernel".into(), until, decommission: false, drained: false };
-        let told = |mark: &NodeMark, node: &mut NodeView| {
+        let mut mark = NodeDrainMark { reason: "kernel".into(), until, decommission: false, drained: false };
+        let told = |mark: &NodeDrainMark, node: &mut NodeView| {
             node.mark = Some(mark.clone());
             drained(node, fixture::NOW)
         };
@@ -202,6 +202,6 @@ mod tests {
 
     #[test]
     fn no_node_says_how_to_get_one() {
-        assert!(screen(&[], Look::USUAL, Paint::PLAIN).contains("rmctl dev"));
+        assert!(screen(&[], ListStyle::USUAL, Paint::PLAIN).contains("rmctl dev"));
     }
 }

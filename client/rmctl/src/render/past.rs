@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::figures::span;
 use super::table::{Table, cut};
-use super::{Look, Paint, apps};
-use crate::select::field::Row;
+use super::{ListStyle, Paint, apps};
+use crate::select::field::ListRow;
 
 /// An ended job. Numbers are absent if its master reported no tasks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,7 +33,7 @@ pub(crate) struct PastJob {
     pub(crate) diagnostics: String,
 }
 
-impl Row for PastJob {
+impl ListRow for PastJob {
     fn id(&self) -> String {
         self.id.to_string()
     }
@@ -53,7 +53,7 @@ impl Row for PastJob {
 }
 
 /// The whole screen; `all` is the total number of ended jobs.
-pub(crate) fn screen(past: &[PastJob], all: usize, now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn screen(past: &[PastJob], all: usize, now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if past.is_empty() {
         return look.advice("no job has ended\nnext: rmctl ps\n".to_owned());
     }
@@ -117,12 +117,12 @@ mod tests {
 
     #[test]
     fn jobs_that_have_ended() {
-        insta::assert_snapshot!(screen(&past(), 5, NOW, Look::USUAL, Paint::PLAIN));
-        insta::assert_snapshot!(screen(&past(), 2, NOW, Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&past(), 5, NOW, ListStyle::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&past(), 2, NOW, ListStyle::WIDE, Paint::PLAIN));
     }
 
     #[test]
     fn none_says_so() {
-        assert!(screen(&[], 0, NOW, Look::USUAL, Paint::PLAIN).starts_with("no job has ended\n"));
+        assert!(screen(&[], 0, NOW, ListStyle::USUAL, Paint::PLAIN).starts_with("no job has ended\n"));
     }
 }

@@ -2,9 +2,9 @@
 
 use headroom_config::job::ClusterProfiles;
 use headroom_config::job::{GrowSpec, grow};
-use headroom_config::{InputLocality, JobSpec, Memory, StageSpec, TaskLimit};
+use headroom_config::{InputLocality, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
 use headroom_types::Bytes;
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::figures::short;
 use super::table::wrap;
@@ -14,7 +14,7 @@ const COLUMNS: usize = 100;
 
 /// The plan of a job: its executors, its stages, and its reaction to memory failures. `polls`
 /// returns true for a stage whose nodes have no kernel enforcer.
-pub(crate) fn plan(job: &JobSpec, mode: Mode, largest: Option<Bytes>, polls: impl Fn(&StageSpec) -> bool) -> String {
+pub(crate) fn plan(job: &JobSpec, mode: MemoryFailureMode, largest: Option<Bytes>, polls: impl Fn(&StageSpec) -> bool) -> String {
     let executors = job.executors.iter().map(|e| {
         let slots = if e.slots == 1 { "slot" } else { "slots" };
         let name = &e.name;
@@ -45,7 +45,7 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
 }
 
 /// Whether tasks of a stage grow before they are killed.
-fn growth(s: &StageSpec, mode: Mode, polls: bool) -> String {
+fn growth(s: &StageSpec, mode: MemoryFailureMode, polls: bool) -> String {
     let off = match s.grow {
         _ if !grow::is_part_of(mode) => format!("mode {} kills", mode.as_str()),
         GrowSpec::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
@@ -67,30 +67,30 @@ fn input(s: &StageSpec) -> String {
     match (s.input_locality, s.runtime.memory()) {
         (None, _) => String::new(),
         (Some(InputLocality::Local), _) => format!("      {}: containers wait 3 s for nodes that hold its input\n", s.name),
-        (Some(InputLocality::Remote), Memory::HeapAndOverhead) if s.input.is_some() => {
+        (Some(InputLocality::Remote), MemoryQuantities::HeapAndOverhead) if s.input.is_some() => {
             format!("      {}: each task gets as much overhead more as it fetches from other hosts\n", s.name)
         }
-        (Some(InputLocality::Remote), Memory::HeapAndOverhead) => {
+        (Some(InputLocality::Remote), MemoryQuantities::HeapAndOverhead) => {
             format!("      {}: its input is fetched from other hosts, and nothing says how large it is; add input = …\n", s.name)
         }
-        (Some(InputLocality::Remote), Memory::One) => format!("      {}: its input is fetched from other hosts\n", s.name),
+        (Some(InputLocality::Remote), MemoryQuantities::One) => format!("      {}: its input is fetched from other hosts\n", s.name),
     }
 }
 
 /// The ladder in words, because its sizes are decided only after a kill.
-fn ladder(job: &JobSpec, mode: Mode, largest: Option<Bytes>) -> String {
+fn ladder(job: &JobSpec, mode: MemoryFailureMode, largest: Option<Bytes>) -> String {
     let cap = job.retry.cap.into_iter().chain(largest).min();
     let cap = cap.map(|c| format!("up to {}", short(c))).unwrap_or_else(|| "up to the largest node".to_owned());
     match mode {
-        Mode::Headroom => format!(
+        MemoryFailureMode::Headroom => format!(
             "a task killed for memory takes two slots, then a container of its own, {cap}; {} tries",
             job.retry.memory_attempts
         ),
-        Mode::Pinterest => format!("a task killed for memory takes two slots, then an executor of 2, 3, 4 times the size, {cap}"),
-        Mode::Uber => "a task killed for memory gets a whole executor; killed alone on one is final".to_owned(),
-        Mode::Databricks => format!("a task killed for memory gets twice the size, {cap}; {} tries", job.retry.memory_attempts),
-        Mode::Tovar => format!("a task killed for memory gets the largest size there is, {cap}"),
-        Mode::Fixed => format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts),
+        MemoryFailureMode::Pinterest => format!("a task killed for memory takes two slots, then an executor of 2, 3, 4 times the size, {cap}"),
+        MemoryFailureMode::Uber => "a task killed for memory gets a whole executor; killed alone on one is final".to_owned(),
+        MemoryFailureMode::Databricks => format!("a task killed for memory gets twice the size, {cap}; {} tries", job.retry.memory_attempts),
+        MemoryFailureMode::Tovar => format!("a task killed for memory gets the largest size there is, {cap}"),
+        MemoryFailureMode::Fixed => format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts),
     }
 }
 
@@ -128,7 +128,7 @@ command = ["prog", "all"]
                 "[[stage]]\nname = \"group\"",
                 "[profiles.task]\nheap = \"16MiB\"\noverhead = \"8MiB\"\n[[stage]]\nname = \"group\"",
             );
-            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), Mode::Headroom, None, |_| false)
+            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), MemoryFailureMode::Headroom, None, |_| false)
         };
         assert!(plan_of("input_hosts = [\"w{index}\"]").contains("group: containers wait 3 s"));
         let jvm = "profile = \"task\"\nruntime = \"jvm\"\ninput_locality = \"remote\"";
@@ -140,7 +140,7 @@ command = ["prog", "all"]
     #[test]
     fn a_job_in_each_mode() {
         let job = headroom_config::job::compile(JOB, "job.toml").expect("compiles");
-        let plans = Mode::ALL.map(|mode| plan(&job, mode, Some(Bytes::from_gib(3)), |_| false));
+        let plans = MemoryFailureMode::ALL.map(|mode| plan(&job, mode, Some(Bytes::from_gib(3)), |_| false));
         insta::assert_snapshot!(plans.join("---\n"));
     }
 }

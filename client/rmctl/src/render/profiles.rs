@@ -5,10 +5,10 @@ use headroom_wire::v1::profiles::ClusterProfile;
 
 use super::figures::{short, span};
 use super::table::Table;
-use super::{Look, Paint, count};
+use super::{ListStyle, Paint, count};
 
 /// All profiles.
-pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn screen(all: &[ClusterProfile], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if all.is_empty() && look.headers {
         return "the cluster has no profiles\nnext: rmctl profile set NAME --memory 1GiB · rmctl profile import FILE\n"
             .to_owned();
@@ -90,9 +90,9 @@ mod tests {
     #[test]
     fn profiles_stand_below_each_other_and_by_themselves() {
         let all = [profile("jvm-medium", 4096, 512), profile("small", 1024, 0)];
-        insta::assert_snapshot!(screen(&all, NOW, Look::WIDE, Paint::PLAIN));
+        insta::assert_snapshot!(screen(&all, NOW, ListStyle::WIDE, Paint::PLAIN));
         insta::assert_snapshot!(one(&all[0], NOW, Paint::PLAIN));
-        assert!(screen(&[], NOW, Look::USUAL, Paint::PLAIN).contains("rmctl profile set NAME"));
+        assert!(screen(&[], NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl profile set NAME"));
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Screens of queues: the tree as a table, and one queue in detail.
 
 use headroom_types::Resource;
-use headroom_wire::v1::queues::{Gate, Order, Preemptable, QueueView, QueuesView};
+use headroom_wire::v1::queues::{QueueRunState, ApplicationOrder, Preemptable, QueueView, QueuesView};
 use serde_json::Value;
 
 use super::figures::short;
 use super::table::Table;
-use super::{Look, Paint};
+use super::{ListStyle, Paint};
 
 /// The whole tree.
-pub(crate) fn screen(view: &QueuesView, look: Look, paint: Paint) -> String {
+pub(crate) fn screen(view: &QueuesView, look: ListStyle, paint: Paint) -> String {
     let mut table = Table::new(&headers(look.wide));
     rows(&view.root, 0, look.wide, paint, &mut table);
     let next = paint.dim("next: rmctl queue show QUEUE · rmctl ps");
@@ -17,7 +17,7 @@ pub(crate) fn screen(view: &QueuesView, look: Look, paint: Paint) -> String {
 }
 
 /// Selected queues, each with its full path.
-pub(crate) fn chosen(queues: &[QueueView], look: Look, paint: Paint) -> String {
+pub(crate) fn chosen(queues: &[QueueView], look: ListStyle, paint: Paint) -> String {
     let mut table = Table::new(&headers(look.wide));
     for queue in queues {
         row(queue, queue.path.short().to_owned(), look.wide, paint, &mut table);
@@ -58,17 +58,17 @@ fn share(q: &QueueView, paint: Paint) -> String {
     if q.share > 1000 { paint.warn(&text) } else { text }
 }
 
-fn gate(gate: Gate, paint: Paint) -> String {
+fn gate(gate: QueueRunState, paint: Paint) -> String {
     match gate {
-        Gate::Open => gate.as_str().to_owned(),
-        Gate::Paused | Gate::Draining | Gate::Closed => paint.warn(gate.as_str()),
+        QueueRunState::Open => gate.as_str().to_owned(),
+        QueueRunState::Paused | QueueRunState::Draining | QueueRunState::Closed => paint.warn(gate.as_str()),
     }
 }
 
-fn order(order: Order) -> &'static str {
+fn order(order: ApplicationOrder) -> &'static str {
     match order {
-        Order::Fifo => "fifo",
-        Order::Fair => "fair",
+        ApplicationOrder::Fifo => "fifo",
+        ApplicationOrder::Fair => "fair",
     }
 }
 
@@ -131,12 +131,12 @@ mod tests {
 
     #[test]
     fn queues_stand_below_those_that_hold_them() {
-        let text = screen(&view(), Look::USUAL, Paint::PLAIN);
+        let text = screen(&view(), ListStyle::USUAL, Paint::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("QUEUE") && lines[1].starts_with("root ") && lines[2].starts_with("  etl "), "{text}");
         assert!(lines[2].contains("paused") && lines[2].contains("125%"), "{text}");
         assert!(text.contains("generation 7\n"), "{text}");
-        assert!(screen(&view(), Look::WIDE, Paint::PLAIN).contains("fair"));
+        assert!(screen(&view(), ListStyle::WIDE, Paint::PLAIN).contains("fair"));
     }
 
     #[test]

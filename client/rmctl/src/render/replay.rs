@@ -1,12 +1,12 @@
 //! Screen of a replay: a row for each dataset and mode, the totals last.
 
-use headroom_appmaster::replay::{Gate, Row, Shared, TOTAL};
+use headroom_appmaster::replay::{Requirement, ReplayResultRow, SharedResults, TOTAL};
 
 use super::Paint;
 use super::table::Table;
 
 /// The whole screen.
-pub(crate) fn screen(rows: &[Row], paint: Paint) -> String {
+pub(crate) fn screen(rows: &[ReplayResultRow], paint: Paint) -> String {
     if rows.iter().any(|row| row.target_utilization.is_some()) {
         return utilizations(rows, paint);
     }
@@ -56,16 +56,16 @@ pub(crate) fn screen(rows: &[Row], paint: Paint) -> String {
         + &paint.dim(&(note.to_owned() + &nodes + "\n"))
 }
 
-fn name_of(row: &Row, paint: Paint) -> String {
+fn name_of(row: &ReplayResultRow, paint: Paint) -> String {
     if row.dataset == TOTAL { paint.strong(TOTAL) } else { row.dataset.clone() }
 }
 
-fn lost(row: &Row, paint: Paint) -> String {
+fn lost(row: &ReplayResultRow, paint: Paint) -> String {
     if row.lost == 0 { paint.good("0") } else { paint.bad(&row.lost.to_string()) }
 }
 
 /// Utilization of the nodes, and tasks that waited for memory.
-fn on_nodes(rows: &[Row], paint: Paint) -> String {
+fn on_nodes(rows: &[ReplayResultRow], paint: Paint) -> String {
     let headers = ["NODES", "MODE", ">UTILIZED", ">KILLS", ">WAITED", ">HOURS", ">P99 s", ">HELD", ">HELD s", ">EVICTED"];
     let mut table = Table::new(&headers);
     for row in rows {
@@ -86,7 +86,7 @@ fn on_nodes(rows: &[Row], paint: Paint) -> String {
 }
 
 /// All datasets together, for each requested utilization.
-fn utilizations(rows: &[Row], paint: Paint) -> String {
+fn utilizations(rows: &[ReplayResultRow], paint: Paint) -> String {
     let headers = [
         ">UTILIZATION",
         "MODE",
@@ -127,7 +127,7 @@ fn utilizations(rows: &[Row], paint: Paint) -> String {
 }
 
 /// The same tasks in shared executors.
-fn shared(name: &str, rows: &[Row], of: fn(&Row) -> &Shared, paint: Paint) -> String {
+fn shared(name: &str, rows: &[ReplayResultRow], of: fn(&ReplayResultRow) -> &SharedResults, paint: Paint) -> String {
     let mut table = Table::new(&[name, "MODE", ">KILLS", ">INNOCENT", ">CHARGED", ">DIED", ">LOST", ">USED/GIVEN"]);
     for row in rows {
         let name = name_of(row, paint);
@@ -139,8 +139,8 @@ fn shared(name: &str, rows: &[Row], of: fn(&Row) -> &Shared, paint: Paint) -> St
 }
 
 /// The requirements for mode `headroom`, and whether they are met.
-fn gates(rows: &[Row], paint: Paint) -> String {
-    let one = |gate: &Gate| {
+fn gates(rows: &[ReplayResultRow], paint: Paint) -> String {
+    let one = |gate: &Requirement| {
         let met = if gate.met { paint.good("met") } else { paint.bad("missed") };
         format!("{}  {met}: {}\n      {}\n", gate.name, gate.asks, gate.says)
     };
@@ -152,10 +152,10 @@ fn gates(rows: &[Row], paint: Paint) -> String {
 mod tests {
     use super::*;
     use headroom_types::Bytes;
-    use headroom_wire::v1::job::Mode;
+    use headroom_wire::v1::job::MemoryFailureMode;
 
-    fn row(dataset: &str, mode: Mode, growth: bool, lost: u64) -> Row {
-        Row {
+    fn row(dataset: &str, mode: MemoryFailureMode, growth: bool, lost: u64) -> ReplayResultRow {
+        ReplayResultRow {
             dataset: dataset.to_owned(),
             mode,
             growth,
@@ -168,8 +168,8 @@ mod tests {
             wasted_gib_h: 18.77,
             tasks: 7658,
             grown: 7,
-            shared: Shared { kills: 12, innocent_kills: 3, innocent_charged: 1, deaths: 5, ..Shared::default() },
-            tight: Shared::default(),
+            shared: SharedResults { kills: 12, innocent_kills: 3, innocent_charged: 1, deaths: 5, ..SharedResults::default() },
+            tight: SharedResults::default(),
             parts: None,
             gates: Vec::new(),
             kills: 95,
@@ -191,20 +191,20 @@ mod tests {
     #[test]
     fn a_row_for_each_mode_and_the_totals() {
         let mut rows = [
-            row("nd", Mode::Headroom, true, 0),
-            row("nd", Mode::Fixed, false, 3),
-            row(TOTAL, Mode::Headroom, true, 0),
-            row(TOTAL, Mode::Fixed, false, 3),
+            row("nd", MemoryFailureMode::Headroom, true, 0),
+            row("nd", MemoryFailureMode::Fixed, false, 3),
+            row(TOTAL, MemoryFailureMode::Headroom, true, 0),
+            row(TOTAL, MemoryFailureMode::Fixed, false, 3),
         ];
-        let gate = |name, met| Gate { name, asks: "no task lost", met, says: "none, of 7658".into() };
+        let gate = |name, met| Requirement { name, asks: "no task lost", met, says: "none, of 7658".into() };
         rows[2].gates = vec![gate("G1", true), gate("G3", false)];
         insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
     }
 
     #[test]
     fn each_utilization_with_growth_and_without() {
-        let at = |target, growth| Row { target_utilization: Some(target), ..row(TOTAL, Mode::Headroom, growth, 0) };
-        let one = Row { target_utilization: Some(0.5), ..row("nd", Mode::Headroom, true, 0) };
+        let at = |target, growth| ReplayResultRow { target_utilization: Some(target), ..row(TOTAL, MemoryFailureMode::Headroom, growth, 0) };
+        let one = ReplayResultRow { target_utilization: Some(0.5), ..row("nd", MemoryFailureMode::Headroom, true, 0) };
         let rows = [one, at(0.5, true), at(0.5, false), at(0.95, true), at(0.95, false)];
         insta::assert_snapshot!(screen(&rows, Paint::PLAIN));
     }

@@ -1,14 +1,14 @@
 //! Screen of the container requests of a master.
 
-use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::WhyPending;
+use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::apps::PendingExplanation;
 
 use super::figures::{short, span};
 use super::table::{Table, cut};
-use super::{Look, Paint};
+use super::{ListStyle, Paint};
 
 /// The whole screen. `waits` are the waiting requests with their reasons.
-pub(crate) fn screen(app: &str, asks: &[Ask], waits: &[WhyPending], look: Look, paint: Paint) -> String {
+pub(crate) fn screen(app: &str, asks: &[PlacementRequest], waits: &[PendingExplanation], look: ListStyle, paint: Paint) -> String {
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));
     }
@@ -26,7 +26,7 @@ pub(crate) fn screen(app: &str, asks: &[Ask], waits: &[WhyPending], look: Look, 
         if look.wide {
             cells.push(ask.launch.command.join(" "));
         }
-        let waited = |w: &WhyPending| span(std::time::Duration::from_millis(w.waiting_ms));
+        let waited = |w: &PendingExplanation| span(std::time::Duration::from_millis(w.waiting_ms));
         let why = wait.map(|w| format!("{} · {}", waited(w), w.sentence)).unwrap_or_default();
         cells.push(if look.wide { why } else { cut(&why, 36) });
         table.row(cells);
@@ -40,18 +40,18 @@ mod tests {
     use super::*;
     use crate::render::fixture;
 
-    fn ask(request: &str, gib: u64) -> Ask {
+    fn ask(request: &str, gib: u64) -> PlacementRequest {
         let text = include_str!("../../../wire/golden/v1/ask.json");
-        let ask: Ask = serde_json::from_str(text).expect("an ask");
+        let ask: PlacementRequest = serde_json::from_str(text).expect("an ask");
         let mut resource = ask.resource.clone();
         resource.memory = headroom_types::Bytes::from_gib(gib);
-        Ask { request: request.parse().expect("request"), resource, ..ask }
+        PlacementRequest { request: request.parse().expect("request"), resource, ..ask }
     }
 
     #[test]
     fn what_waits_says_why() {
         let asks = [ask("executor-main", 4), ask("own-map-9-r2", 10)];
-        insta::assert_snapshot!("requests", screen("wordcount.7", &asks, &fixture::why(), Look::USUAL, Paint::PLAIN));
-        assert!(screen("a.1", &[], &[], Look::USUAL, Paint::PLAIN).contains("no open request"));
+        insta::assert_snapshot!("requests", screen("wordcount.7", &asks, &fixture::why(), ListStyle::USUAL, Paint::PLAIN));
+        assert!(screen("a.1", &[], &[], ListStyle::USUAL, Paint::PLAIN).contains("no open request"));
     }
 }

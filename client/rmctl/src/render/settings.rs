@@ -49,14 +49,14 @@ pub(crate) fn contexts(file: &UserFile, paint: Paint) -> String {
 mod tests {
     use super::*;
     use crate::settings::file::read_user;
-    use crate::settings::{Given, Origin, weigh};
+    use crate::settings::{Given, SettingSource, weigh};
 
     #[test]
     fn contexts_and_settings() {
         let text = "current = \"prod\"\n[contexts.lab]\naddr = \"http://lab:7070\"\n[contexts.prod]\naddr = \"http://rm.example:7070\"\noutput = \"wide\"\ntimeout = \"30s\"\n";
         let file = read_user(text, "c").expect("reads");
         insta::assert_snapshot!("contexts", contexts(&file, Paint::PLAIN));
-        let given = Given { addr: Some(("http://h:1".into(), Origin::Variable("HEADROOM_ADDR"))), ..Given::default() };
+        let given = Given { addr: Some(("http://h:1".into(), SettingSource::Variable("HEADROOM_ADDR"))), ..Given::default() };
         let weighed = weigh(given, &file, None).expect("weighs");
         let files = [("~/.config/rmctl/config.toml".to_owned(), true), ("/etc/headroom/client.toml".to_owned(), false)];
         insta::assert_snapshot!("settings", settings(&weighed, &files, Paint::PLAIN));

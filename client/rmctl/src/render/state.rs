@@ -1,7 +1,7 @@
 //! Screens of state directories: contents, backup, restore.
 
-use headroom_rm_store::backup::{Filled, Kept};
-use headroom_rm_store::check::Report;
+use headroom_rm_store::backup::{RestoreSummary, BackupSummary};
+use headroom_rm_store::check::StateReport;
 use headroom_types::Bytes;
 
 use super::figures::short;
@@ -9,7 +9,7 @@ use super::table::Table;
 use super::{Paint, count};
 
 /// Screen of `rmctl operator state check`.
-pub(crate) fn report(report: &Report, paint: Paint) -> String {
+pub(crate) fn report(report: &StateReport, paint: Paint) -> String {
     let mut text = facts(report);
     if !report.records.is_empty() {
         let mut table = Table::new(&["RECORDS", ">COUNT"]);
@@ -38,7 +38,7 @@ pub(crate) fn report(report: &Report, paint: Paint) -> String {
     text
 }
 
-fn facts(report: &Report) -> String {
+fn facts(report: &StateReport) -> String {
     let or_dash = |n: Option<String>| n.unwrap_or_else(|| "–".to_owned());
     let mut lines = vec![("state", report.dir.display().to_string()), ("store", or_dash(report.backend.map(|b| b.to_string())))];
     let acknowledged = report.acknowledged.map(|n| format!(" ({n} acknowledged)")).unwrap_or_default();
@@ -50,7 +50,7 @@ fn facts(report: &Report) -> String {
 }
 
 /// Screen of `rmctl operator state backup`.
-pub(crate) fn kept(kept: &Kept) -> String {
+pub(crate) fn kept(kept: &BackupSummary) -> String {
     format!(
         "{} ({}): {} of {}, up to commit {}\nnext: rmctl operator state restore --state DIR --from {}\n",
         kept.file.display(),
@@ -63,7 +63,7 @@ pub(crate) fn kept(kept: &Kept) -> String {
 }
 
 /// Screen of `rmctl operator state restore`.
-pub(crate) fn filled(filled: &Filled) -> String {
+pub(crate) fn filled(filled: &RestoreSummary) -> String {
     let mut text = format!(
         "{} holds {}, up to commit {}, in {}\nnumbers jump ahead: the next life is {}, the next application {}\n",
         filled.dir.display(),
@@ -88,17 +88,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use headroom_rm_store::check::{Copy, Problem};
+    use headroom_rm_store::check::{SnapshotReport, StateProblem};
     use headroom_types::{Epoch, StoreBackend};
 
-    fn whole() -> Report {
-        let copy = |n: u64| Copy {
+    fn whole() -> StateReport {
+        let copy = |n: u64| SnapshotReport {
             file: format!("/var/lib/rm/snapshot-{n}.jsonl").into(),
             commit: Some(n),
             records: Some(7),
             wrong: None,
         };
-        Report {
+        StateReport {
             dir: "/var/lib/rm".into(),
             backend: Some(StoreBackend::Sled),
             epoch: Some(Epoch(4)),
@@ -123,16 +123,16 @@ mod tests {
         (damaged.epoch, damaged.last_app, damaged.commit) = (None, None, None);
         (damaged.records, damaged.document_bytes) = (BTreeMap::new(), 0);
         let file = "/var/lib/rm/snapshot-88.jsonl".into();
-        damaged.snapshots[1] = Copy { file, commit: None, records: None, wrong: Some("it is cut off".into()) };
+        damaged.snapshots[1] = SnapshotReport { file, commit: None, records: None, wrong: Some("it is cut off".into()) };
         let (what, advice) = ("/var/lib/rm/store: it holds 3 records instead of 24".into(), "Restore a backup".into());
-        damaged.problems.push(Problem { what, advice });
+        damaged.problems.push(StateProblem { what, advice });
         insta::assert_snapshot!(report(&damaged, Paint::PLAIN));
     }
 
     #[test]
     fn what_was_kept_and_put_back() {
-        let kept_ = Kept { file: "/b/rm".into(), backend: StoreBackend::Sled, commit: 90, records: 24, bytes: 3 << 20 };
-        let filled_ = Filled {
+        let kept_ = BackupSummary { file: "/b/rm".into(), backend: StoreBackend::Sled, commit: 90, records: 24, bytes: 3 << 20 };
+        let filled_ = RestoreSummary {
             dir: "/var/lib/rm".into(),
             backend: StoreBackend::Redb,
             commit: 90,

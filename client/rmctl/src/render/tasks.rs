@@ -7,13 +7,13 @@ use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use super::figures::{short, short_or_dash, span};
 use super::ladder;
 use super::table::{Table, cut};
-use super::{Look, Paint, bars, job};
+use super::{ListStyle, Paint, bars, job};
 
 /// Width of the bar of the largest size. Columns.
 const WIDTH: usize = 40;
 
 /// One task with its attempts.
-pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     let id = format!("{}/{}", app.id, t.task);
     let mut text = format!("{}  {}\n", paint.strong(&id), job::state(t.state, paint));
     text.push_str(&format!("size    {} · rung {}  {}\n", t.profile, ladder::rung(t), ladder::ladder(t)));
@@ -33,7 +33,7 @@ pub(crate) fn one(app: &AppView, t: &TaskRow, now: UnixMillis, look: Look, paint
 }
 
 /// Attempts of one or several tasks as a table.
-pub(crate) fn attempts(app: &AppView, all: &[AttemptRow], now: UnixMillis, look: Look, paint: Paint) -> String {
+pub(crate) fn attempts(app: &AppView, all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if all.is_empty() {
         return look.advice(format!("nothing has been started\nnext: rmctl why {}\n", app.id));
     }
@@ -43,7 +43,7 @@ pub(crate) fn attempts(app: &AppView, all: &[AttemptRow], now: UnixMillis, look:
     table(all, now, look, paint) + &look.advice(next.unwrap_or_default())
 }
 
-fn table(all: &[AttemptRow], now: UnixMillis, look: Look, paint: Paint) -> String {
+fn table(all: &[AttemptRow], now: UnixMillis, look: ListStyle, paint: Paint) -> String {
     if all.is_empty() {
         return String::new();
     }
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn a_task_that_climbed() {
         let (app, row) = (fixture::app(), fixture::escalated());
-        insta::assert_snapshot!("task", one(&app, &row, fixture::NOW, Look::USUAL, Paint::PLAIN));
+        insta::assert_snapshot!("task", one(&app, &row, fixture::NOW, ListStyle::USUAL, Paint::PLAIN));
         insta::assert_snapshot!("task_ladder", ladder(&app, &row, Paint::PLAIN));
-        insta::assert_snapshot!("attempts_wide", attempts(&app, &row.attempts, fixture::NOW, Look::WIDE, Paint::PLAIN));
-        assert!(attempts(&app, &[], fixture::NOW, Look::USUAL, Paint::PLAIN).contains("rmctl why"));
+        insta::assert_snapshot!("attempts_wide", attempts(&app, &row.attempts, fixture::NOW, ListStyle::WIDE, Paint::PLAIN));
+        assert!(attempts(&app, &[], fixture::NOW, ListStyle::USUAL, Paint::PLAIN).contains("rmctl why"));
     }
 }

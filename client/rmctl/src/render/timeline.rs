@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use headroom_types::exit::{Mark, Sample};
+use headroom_types::exit::{TimelineMark, MemorySample};
 
 use super::Paint;
 use super::figures::{fine_span, short};
@@ -34,11 +34,11 @@ struct Column {
     used: Bytes,
     heap: Option<Bytes>,
     limit: Option<Bytes>,
-    mark: Option<Mark>,
+    mark: Option<TimelineMark>,
 }
 
 /// The chart, `width` columns wide without its axis. Empty with fewer than two points.
-pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) -> Vec<String> {
+pub(crate) fn chart(samples: &[MemorySample], end: End, width: usize, paint: Paint) -> Vec<String> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
         return Vec::new();
     };
@@ -62,7 +62,7 @@ pub(crate) fn chart(samples: &[Sample], end: End, width: usize, paint: Paint) ->
 }
 
 /// The shape of a timeline as a sentence, such as a leak or a jump. `None` with too few samples.
-pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
+pub(crate) fn shape(samples: &[MemorySample]) -> Option<String> {
     let (first, last) = (samples.first()?, samples.last()?);
     let length = last.at_ms.saturating_sub(first.at_ms);
     let top = samples.iter().map(|s| s.current).max()?;
@@ -92,7 +92,7 @@ pub(crate) fn shape(samples: &[Sample]) -> Option<String> {
 }
 
 /// True if the use fell by a tenth of its maximum before the last tenth of the time.
-fn fell(samples: &[Sample], length: u64) -> bool {
+fn fell(samples: &[MemorySample], length: u64) -> bool {
     let Some(first) = samples.first() else { return false };
     let (mut high, mut drop) = (Bytes::ZERO, Bytes::ZERO);
     for sample in samples.iter().filter(|s| s.at_ms - first.at_ms <= length * 9 / 10) {
@@ -114,29 +114,29 @@ fn axis(columns: &[Column]) -> String {
     columns.iter().map(|c| c.mark.map_or('─', sign)).collect()
 }
 
-fn sign(mark: Mark) -> char {
+fn sign(mark: TimelineMark) -> char {
     match mark {
-        Mark::HeapStarved => '!',
-        Mark::LimitLowered => '▼',
-        Mark::LimitRaised => '▲',
-        Mark::Ended => '■',
-        Mark::Stopped => '◆',
-        Mark::Killed => '✗',
+        TimelineMark::HeapStarved => '!',
+        TimelineMark::LimitLowered => '▼',
+        TimelineMark::LimitRaised => '▲',
+        TimelineMark::Ended => '■',
+        TimelineMark::Stopped => '◆',
+        TimelineMark::Killed => '✗',
     }
 }
 
 /// The legend: each mark once with its first time, and the two shades if the heap is known.
-fn legend(samples: &[Sample]) -> Option<String> {
+fn legend(samples: &[MemorySample]) -> Option<String> {
     let mut words = Vec::new();
     if samples.iter().any(|s| s.heap.is_some()) {
         words.push(format!("█ heap {BESIDE} beside it"));
     }
     let begun = samples.first().map_or(0, |s| s.at_ms);
-    for mark in [Mark::HeapStarved, Mark::LimitLowered, Mark::LimitRaised, Mark::Ended, Mark::Stopped, Mark::Killed] {
+    for mark in [TimelineMark::HeapStarved, TimelineMark::LimitLowered, TimelineMark::LimitRaised, TimelineMark::Ended, TimelineMark::Stopped, TimelineMark::Killed] {
         let Some(at) = samples.iter().find(|s| s.mark == Some(mark)) else { continue };
         let to = match mark {
-            Mark::LimitLowered | Mark::LimitRaised => at.limit.map(|l| format!(" to {}", short(l))).unwrap_or_default(),
-            Mark::HeapStarved | Mark::Ended | Mark::Stopped | Mark::Killed => String::new(),
+            TimelineMark::LimitLowered | TimelineMark::LimitRaised => at.limit.map(|l| format!(" to {}", short(l))).unwrap_or_default(),
+            TimelineMark::HeapStarved | TimelineMark::Ended | TimelineMark::Stopped | TimelineMark::Killed => String::new(),
         };
         let when = fine_span(Duration::from_millis(at.at_ms.saturating_sub(begun)));
         words.push(format!("{} {mark}{to} at {when}", sign(mark)));
@@ -146,7 +146,7 @@ fn legend(samples: &[Sample]) -> Option<String> {
 
 /// Each column contains the samples of its interval. An interval without samples repeats the column
 /// before.
-fn columns(samples: &[Sample], width: usize) -> Vec<Column> {
+fn columns(samples: &[MemorySample], width: usize) -> Vec<Column> {
     let first = samples.first().map_or(0, |s| s.at_ms);
     let length = samples.last().map_or(0, |s| s.at_ms).saturating_sub(first).max(1);
     let cells = u64::try_from(width).unwrap_or(1).max(1);
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_limit_that_was_raised_is_a_step() {
-        let sample = |at_ms, mib, limit| Sample {
+        let sample = |at_ms, mib, limit| MemorySample {
             at_ms,
             current: Bytes::from_mib(mib),
             anon: None,
@@ -223,13 +223,13 @@ mod tests {
             limit: Some(Bytes::from_mib(limit)),
             mark: None,
         };
-        let samples: Vec<Sample> = (0..20).map(|i| sample(i * 250, 10 + i * 5, if i < 10 { 64 } else { 128 })).collect();
+        let samples: Vec<MemorySample> = (0..20).map(|i| sample(i * 250, 10 + i * 5, if i < 10 { 64 } else { 128 })).collect();
         insta::assert_snapshot!(chart(&samples, End::Other, 40, Paint::PLAIN).join("\n"));
     }
 
     #[test]
     fn marks_stand_where_they_happened() {
-        let sample = |i: u64| Sample {
+        let sample = |i: u64| MemorySample {
             at_ms: i * 250,
             current: Bytes::from_mib(10 + i * 6),
             anon: None,
@@ -237,20 +237,20 @@ mod tests {
             heap: Some(Bytes::from_mib(8 + i * 2)),
             limit: Some(Bytes::from_mib(if i < 10 { 64 } else { 128 })),
             mark: match i {
-                6 => Some(Mark::HeapStarved),
-                10 => Some(Mark::LimitRaised),
-                19 => Some(Mark::Killed),
+                6 => Some(TimelineMark::HeapStarved),
+                10 => Some(TimelineMark::LimitRaised),
+                19 => Some(TimelineMark::Killed),
                 _ => None,
             },
         };
-        let samples: Vec<Sample> = (0..20).map(sample).collect();
+        let samples: Vec<MemorySample> = (0..20).map(sample).collect();
         insta::assert_snapshot!(chart(&samples, End::Killed, 40, Paint::PLAIN).join("\n"));
     }
 
     #[test]
     fn a_leak_and_a_jump_are_told_apart() {
-        let life = |of: fn(u64) -> u64| -> Vec<Sample> {
-            let point = |i| Sample {
+        let life = |of: fn(u64) -> u64| -> Vec<MemorySample> {
+            let point = |i| MemorySample {
                 at_ms: i * 250,
                 current: Bytes::from_mib(of(i)),
                 anon: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_types::exit::Sample;
+use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, ContainerId, NodeId, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::Paint;
 use super::figures::{percent, short, short_or_dash, span};
 use super::table::Table;
-use crate::select::field::Row;
+use crate::select::field::ListRow;
 
 /// Length of the drawn timeline. Milliseconds.
 const PAST_MS: u64 = 60_000;
@@ -59,7 +59,7 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// The memory of a container, with the samples of its node.
-    pub(crate) fn of(c: &ContainerView, samples: &[Sample]) -> Usage {
+    pub(crate) fn of(c: &ContainerView, samples: &[MemorySample]) -> Usage {
         let last = samples.last();
         let used = last.map(|s| s.current).or(c.used);
         let limit = last.and_then(|s| s.limit).unwrap_or(c.resource.memory);
@@ -86,7 +86,7 @@ impl Usage {
 }
 
 /// Growth over the last seconds; 0 with too few samples.
-fn rate(samples: &[Sample]) -> i64 {
+fn rate(samples: &[MemorySample]) -> i64 {
     let Some(last) = samples.last() else { return 0 };
     let Some(first) = samples.iter().find(|s| s.at_ms + RATE_MS >= last.at_ms) else { return 0 };
     let time = i128::from(last.at_ms - first.at_ms);
@@ -99,7 +99,7 @@ fn rate(samples: &[Sample]) -> i64 {
 
 /// The largest use in each interval of the last minute. An interval without samples repeats the one
 /// before.
-fn past(samples: &[Sample]) -> Vec<Option<Bytes>> {
+fn past(samples: &[MemorySample]) -> Vec<Option<Bytes>> {
     let mut points = vec![None::<Bytes>; POINTS];
     let Some(end) = samples.last().map(|s| s.at_ms) else { return points };
     let points_in_all = u64::try_from(POINTS).unwrap_or(1);
@@ -118,7 +118,7 @@ fn past(samples: &[Sample]) -> Vec<Option<Bytes>> {
     points
 }
 
-impl Row for Usage {
+impl ListRow for Usage {
     fn id(&self) -> String {
         self.container.to_string()
     }
@@ -209,15 +209,15 @@ mod tests {
     use super::*;
     use crate::render::fixture;
 
-    fn sample(at_ms: u64, mib: u64) -> Sample {
+    fn sample(at_ms: u64, mib: u64) -> MemorySample {
         let current = Bytes::from_mib(mib);
-        Sample { at_ms, current, anon: Some(current), file: Some(Bytes::from_mib(5)), heap: None, limit: None, mark: None }
+        MemorySample { at_ms, current, anon: Some(current), file: Some(Bytes::from_mib(5)), heap: None, limit: None, mark: None }
     }
 
     fn usages() -> Vec<Usage> {
         let all = fixture::containers();
-        let grows: Vec<Sample> = (0..240).map(|i| sample(i * 250, 2000 + i * 30)).collect();
-        let flat: Vec<Sample> = (0..80).map(|i| sample(i * 250, 40)).collect();
+        let grows: Vec<MemorySample> = (0..240).map(|i| sample(i * 250, 2000 + i * 30)).collect();
+        let flat: Vec<MemorySample> = (0..80).map(|i| sample(i * 250, 40)).collect();
         vec![Usage::of(&all[1], &grows), Usage::of(&all[0], &flat), Usage::of(&all[2], &[])]
     }
 
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn what_shrinks_has_no_end() {
-        let falls: Vec<Sample> = (0..40).map(|i| sample(i * 250, 900 - i * 10)).collect();
+        let falls: Vec<MemorySample> = (0..40).map(|i| sample(i * 250, 900 - i * 10)).collect();
         let u = Usage::of(&fixture::containers()[1], &falls);
         assert!(u.rate < 0 && u.limit_in_s.is_none() && warning(&u).is_none(), "{u:?}");
         assert_eq!(u.past.iter().flatten().count(), 2, "it lived for ten seconds of sixty");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::apps::{AppView, WhyPending};
+use headroom_wire::v1::apps::{AppView, PendingExplanation};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::figures::{short, span};
@@ -12,7 +12,7 @@ use super::table::Table;
 use super::{Paint, apps, count, job};
 
 /// The reasons why a job waits.
-pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn of_app(app: &AppView, waits: &[PendingExplanation], now: UnixMillis, paint: Paint) -> String {
     let mut text = format!("{}  {}\n", paint.strong(&app.id.to_string()), apps::state(app.state, paint));
     if app.state.is_final() {
         let why = if app.diagnostics.is_empty() { "it has ended" } else { app.diagnostics.as_str() };
@@ -33,7 +33,7 @@ pub(crate) fn of_app(app: &AppView, waits: &[WhyPending], now: UnixMillis, paint
 }
 
 /// The reasons why requests wait.
-pub(crate) fn of_requests(app: &AppView, waits: &[WhyPending], paint: Paint) -> String {
+pub(crate) fn of_requests(app: &AppView, waits: &[PendingExplanation], paint: Paint) -> String {
     let mut text: String = waits.iter().map(|w| request(w, paint)).collect();
     if waits.is_empty() {
         text.push_str("it does not wait: all that was asked for has been granted\n");
@@ -42,7 +42,7 @@ pub(crate) fn of_requests(app: &AppView, waits: &[WhyPending], paint: Paint) -> 
 }
 
 /// The reasons why a task waits, or its present state.
-pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[WhyPending], now: UnixMillis, paint: Paint) -> String {
+pub(crate) fn of_task(app: &AppView, t: &TaskRow, waits: &[PendingExplanation], now: UnixMillis, paint: Paint) -> String {
     let head = format!("{}/{}  {}", app.id, t.task, job::state(t.state, paint));
     let mut text = format!("{}  {} · rung {}  {}\n", head, t.profile, rung(t), ladder(t));
     let usual = match t.state {
@@ -89,7 +89,7 @@ fn next(see: &str, paint: Paint) -> String {
     paint.dim(&format!("next: {see}")) + "\n"
 }
 
-fn request(w: &WhyPending, paint: Paint) -> String {
+fn request(w: &PendingExplanation, paint: Paint) -> String {
     let waited = span(Duration::from_millis(w.waiting_ms));
     let asks = count(w.missing, "container");
     let mut text = format!(
@@ -116,7 +116,7 @@ fn request(w: &WhyPending, paint: Paint) -> String {
 }
 
 /// Possible commands: undrain or uncordon a node that has enough free resources.
-fn ways(w: &WhyPending) -> String {
+fn ways(w: &PendingExplanation) -> String {
     let verb = |verdict: &str| match verdict.split(':').next() {
         Some("draining" | "drained") => Some("undrain"),
         Some("cordoned") => Some("uncordon"),
@@ -132,7 +132,7 @@ fn ways(w: &WhyPending) -> String {
 mod tests {
     use super::*;
     use crate::render::fixture;
-    use headroom_wire::v1::apps::Reserved;
+    use headroom_wire::v1::apps::NodeReservation;
 
     #[test]
     fn a_drained_node_with_room_is_a_way() {
@@ -157,7 +157,7 @@ mod tests {
     fn a_request_with_a_node_kept_for_it() {
         let mut waits = fixture::why();
         let free = waits[0].nodes[0].free.clone();
-        waits[0].reserved = Some(Reserved { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
+        waits[0].reserved = Some(NodeReservation { node: waits[0].nodes[0].node.clone(), free, for_ms: 90_000 });
         let text = of_app(&fixture::app(), &waits, fixture::NOW, Paint::PLAIN);
         assert!(
             text.contains("worker-03 is kept free for it since 1m30s: 9.5 GiB, 2 cpus of 10 GiB, 2 cpus there now"),

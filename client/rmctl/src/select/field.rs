@@ -2,11 +2,11 @@
 //! key there.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::am::Ask;
+use headroom_wire::v1::am::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, ClusterView, ContainerView};
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::events::Event;
-use headroom_wire::v1::families::FamilyRow;
+use headroom_wire::v1::events::LoggedEvent;
+use headroom_wire::v1::families::JobHistoryRow;
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::profiles::ClusterProfile;
@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// One row of a list.
-pub(crate) trait Row: Serialize {
+pub(crate) trait ListRow: Serialize {
     /// Its id, as users type it.
     fn id(&self) -> String;
     /// Columns that are not a single key of the document.
@@ -35,7 +35,7 @@ pub(crate) struct Doc {
 
 impl Doc {
     /// Creates the document of a row.
-    pub(crate) fn of<T: Row>(row: &T) -> Doc {
+    pub(crate) fn of<T: ListRow>(row: &T) -> Doc {
         // A row that cannot be serialized has no fields; the lookup reports them as unknown.
         Doc { figures: row.figures(), ..Doc::bare(row) }
     }
@@ -114,7 +114,7 @@ pub(crate) fn number(value: &Value) -> Option<f64> {
     value.as_f64()
 }
 
-impl Row for AppView {
+impl ListRow for AppView {
     fn id(&self) -> String {
         self.id.to_string()
     }
@@ -133,7 +133,7 @@ impl Row for AppView {
     }
 }
 
-impl Row for NodeView {
+impl ListRow for NodeView {
     fn id(&self) -> String {
         self.id.to_string()
     }
@@ -152,7 +152,7 @@ impl Row for NodeView {
     }
 }
 
-impl Row for ContainerView {
+impl ListRow for ContainerView {
     fn id(&self) -> String {
         self.id.to_string()
     }
@@ -173,7 +173,7 @@ impl Row for ContainerView {
     }
 }
 
-impl Row for TaskRow {
+impl ListRow for TaskRow {
     fn id(&self) -> String {
         self.task.to_string()
     }
@@ -199,7 +199,7 @@ impl Row for TaskRow {
     }
 }
 
-impl Row for AttemptRow {
+impl ListRow for AttemptRow {
     fn id(&self) -> String {
         self.attempt.to_string()
     }
@@ -217,7 +217,7 @@ impl Row for AttemptRow {
     }
 }
 
-impl Row for QueueView {
+impl ListRow for QueueView {
     fn id(&self) -> String {
         self.path.to_string()
     }
@@ -232,7 +232,7 @@ impl Row for QueueView {
     }
 }
 
-impl Row for Event {
+impl ListRow for LoggedEvent {
     fn id(&self) -> String {
         self.index.to_string()
     }
@@ -244,7 +244,7 @@ impl Row for Event {
     }
 }
 
-impl Row for AuditLine {
+impl ListRow for AuditLine {
     fn id(&self) -> String {
         self.index.to_string()
     }
@@ -256,7 +256,7 @@ impl Row for AuditLine {
     }
 }
 
-impl Row for Ask {
+impl ListRow for PlacementRequest {
     fn id(&self) -> String {
         self.request.to_string()
     }
@@ -269,7 +269,7 @@ impl Row for Ask {
     }
 }
 
-impl Row for ClusterView {
+impl ListRow for ClusterView {
     fn id(&self) -> String {
         self.epoch.to_string()
     }
@@ -278,7 +278,7 @@ impl Row for ClusterView {
     }
 }
 
-impl Row for FamilyRow {
+impl ListRow for JobHistoryRow {
     fn id(&self) -> String {
         self.name.to_string()
     }
@@ -290,7 +290,7 @@ impl Row for FamilyRow {
     }
 }
 
-impl Row for ClusterProfile {
+impl ListRow for ClusterProfile {
     fn id(&self) -> String {
         self.name.to_string()
     }

@@ -11,16 +11,16 @@ use headroom_types::UnixMillis;
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
-use field::{Doc, Row, number};
+use field::{Doc, ListRow, number};
 use filter::Filter;
 
 /// The options of a list.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct RowSelection {
     /// Filter expression.
     pub(crate) filter: Option<Filter>,
     /// Sort order.
-    pub(crate) order: Option<Order>,
+    pub(crate) order: Option<RowSortOrder>,
     /// Only rows that began within this time.
     pub(crate) since: Option<Duration>,
     /// Maximum number of rows.
@@ -29,35 +29,35 @@ pub(crate) struct Wanted {
 
 /// A sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct RowSortOrder {
     /// The field.
     pub(crate) field: String,
     /// Descending order.
     pub(crate) falling: bool,
 }
 
-impl std::str::FromStr for Order {
+impl std::str::FromStr for RowSortOrder {
     type Err = String;
     /// Parses `memory`, or `-memory` for descending order.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (field, falling) = text.strip_prefix('-').map_or((text, false), |rest| (rest, true));
-        if field.is_empty() { Err("name a field".to_owned()) } else { Ok(Order { field: field.to_owned(), falling }) }
+        if field.is_empty() { Err("name a field".to_owned()) } else { Ok(RowSortOrder { field: field.to_owned(), falling }) }
     }
 }
 
-impl Wanted {
+impl RowSelection {
     /// True if all rows are shown in their original order.
     pub(crate) fn is_all(&self) -> bool {
         self.filter.is_none() && self.order.is_none() && self.since.is_none() && self.limit.is_none()
     }
 
     /// Whether a new row of a watched list matches the filter.
-    pub(crate) fn takes<T: Row>(&self, row: &T) -> bool {
+    pub(crate) fn takes<T: ListRow>(&self, row: &T) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.holds(&Doc::of(row)))
     }
 
     /// The selected rows in the selected order.
-    pub(crate) fn of<T: Row>(&self, rows: Vec<T>, now: UnixMillis) -> Result<Vec<T>, Failure> {
+    pub(crate) fn of<T: ListRow>(&self, rows: Vec<T>, now: UnixMillis) -> Result<Vec<T>, Failure> {
         if self.is_all() {
             return Ok(rows);
         }
@@ -115,24 +115,24 @@ mod tests {
     use super::*;
     use crate::render::fixture;
 
-    fn ids(wanted: &Wanted) -> Vec<String> {
+    fn ids(wanted: &RowSelection) -> Vec<String> {
         let rows = fixture::nodes();
-        wanted.of(rows, fixture::NOW).expect("rows").iter().map(Row::id).collect()
+        wanted.of(rows, fixture::NOW).expect("rows").iter().map(ListRow::id).collect()
     }
 
     #[test]
     fn rows_are_filtered_sorted_and_cut() {
-        let filter = |text: &str| Wanted { filter: Some(text.parse().expect(text)), ..Wanted::default() };
+        let filter = |text: &str| RowSelection { filter: Some(text.parse().expect(text)), ..RowSelection::default() };
         assert_eq!(ids(&filter("state == ready && free > 5GiB")), ["worker-03", "worker-05"]);
         assert_eq!(ids(&filter("offers.memory >= 30GiB || state != ready")), ["worker-03", "worker-04"]);
-        let by = |text: &str, limit| Wanted { order: Some(text.parse().expect(text)), limit, ..Wanted::default() };
+        let by = |text: &str, limit| RowSelection { order: Some(text.parse().expect(text)), limit, ..RowSelection::default() };
         assert_eq!(ids(&by("-used", Some(2))), ["worker-03", "worker-01"]);
         assert_eq!(ids(&by("free", None)), ["worker-01", "worker-03", "worker-04", "worker-05"]);
     }
 
     #[test]
     fn a_field_that_no_row_has_is_a_mistake() {
-        let wanted = Wanted { filter: Some("stat == ready".parse().expect("reads")), ..Wanted::default() };
+        let wanted = RowSelection { filter: Some("stat == ready".parse().expect("reads")), ..RowSelection::default() };
         let wrong = wanted.of(fixture::nodes(), fixture::NOW).expect_err("no such field");
         assert_eq!(wrong.exit(), Exit::Usage);
         assert!(wrong.to_string().contains("did you mean \"state\"?"), "{wrong}");
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_has_no_time_has_no_since() {
-        let wanted = Wanted { since: Some(Duration::from_secs(60)), ..Wanted::default() };
+        let wanted = RowSelection { since: Some(Duration::from_secs(60)), ..RowSelection::default() };
         assert!(wanted.of(fixture::nodes(), fixture::NOW).is_err());
         let events = wanted.of(fixture::events(), UnixMillis(fixture::START + 120_000)).expect("events have times");
         assert_eq!(events.len(), 4, "one is older");

@@ -11,7 +11,7 @@ use crate::args::Output;
 use crate::exit::{Exit, Failure};
 
 /// Path of a settings file.
-pub(crate) type Place = PathBuf;
+pub(crate) type SettingsPath = PathBuf;
 
 /// The user's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,13 +22,13 @@ pub(crate) struct UserFile {
     pub(crate) current: Option<String>,
     /// All contexts by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) contexts: BTreeMap<String, Settled>,
+    pub(crate) contexts: BTreeMap<String, ContextSettings>,
 }
 
 /// The settings of a context, or of the machine's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Settled {
+pub(crate) struct ContextSettings {
     /// Address of the resource manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) addr: Option<String>,
@@ -52,16 +52,16 @@ pub(crate) struct Settled {
     pub(crate) timeout: Option<Time>,
 }
 
-impl Settled {
+impl ContextSettings {
     /// The certificate and token files of these settings.
-    pub(crate) fn trusted(&self) -> Proofs {
-        Proofs { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), token_file: self.token_file.clone() }
+    pub(crate) fn trusted(&self) -> CredentialFiles {
+        CredentialFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), token_file: self.token_file.clone() }
     }
 }
 
 /// Certificate and token files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Proofs {
+pub(crate) struct CredentialFiles {
     pub(crate) ca: Option<PathBuf>,
     pub(crate) cert: Option<PathBuf>,
     pub(crate) key: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub(crate) struct Proofs {
 }
 
 /// The machine's file.
-pub(crate) type Machine = Settled;
+pub(crate) type Machine = ContextSettings;
 
 /// An output format as written in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl<'de> Deserialize<'de> for Time {
 }
 
 /// Path of the user's file: `HEADROOM_CONFIG`, else below the configuration directory.
-pub(crate) fn user_place() -> Place {
+pub(crate) fn user_place() -> SettingsPath {
     let named = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let usual = || {
         let home = named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
@@ -125,7 +125,7 @@ pub(crate) fn user_place() -> Place {
 }
 
 /// Path of the machine's file.
-pub(crate) fn machine_place() -> Place {
+pub(crate) fn machine_place() -> SettingsPath {
     PathBuf::from("/etc/headroom/client.toml")
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn user(place: &Path) -> Result<UserFile, Failure> {
 }
 
 /// Reads the machine's file; a missing file has no settings.
-pub(crate) fn machine(place: &Path) -> Result<Option<(Place, Machine)>, Failure> {
+pub(crate) fn machine(place: &Path) -> Result<Option<(SettingsPath, Machine)>, Failure> {
     let text = text(place)?;
     let read = text.map(|text| read_machine(&text, &place.display().to_string())).transpose()?;
     Ok(read.map(|read| (place.to_owned(), read)))
@@ -161,7 +161,7 @@ pub(crate) fn read_machine(text: &str, name: &str) -> Result<Machine, Failure> {
 
 /// A parse error with its place, in the format of all other files.
 fn mistake(e: &toml::de::Error, text: &str, name: &str) -> Failure {
-    let mut problem = headroom_config::Problem::of_file(name, e.message().trim(), "", "");
+    let mut problem = headroom_config::FileProblem::of_file(name, e.message().trim(), "", "");
     if let Some(span) = e.span() {
         let before = &text[..span.start.min(text.len())];
         let start = before.rfind('\n').map_or(0, |n| n + 1);
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn each_key_is_in_the_reference_with_the_default_that_holds() {
-        let file = Settled {
+        let file = ContextSettings {
             addr: Some("http://h:1".into()),
             ca: Some("/c.pem".into()),
             cert: Some("/m.pem".into()),
@@ -219,7 +219,7 @@ mod tests {
         let defaults: String = with_default.map(|key| format!("{} = {}\n", key.name, key.default)).collect();
         let usual = read_machine(&defaults, "client.toml").expect("reads");
         assert_eq!(usual.addr.as_deref(), Some(crate::args::DEFAULT_ADDR));
-        assert_eq!(usual.trusted(), Proofs::default());
+        assert_eq!(usual.trusted(), CredentialFiles::default());
         assert_eq!((usual.output, usual.timeout), (file.output, file.timeout));
     }
 

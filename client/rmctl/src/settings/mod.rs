@@ -9,19 +9,19 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headroom_client::{TokenFrom, Trust};
+use headroom_client::{TokenSource, ClientCredentials};
 use headroom_transport::KeyFiles;
 
 use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output, TrustArgs};
 use crate::exit::{Exit, Failure};
-use file::{Machine, Place, Proofs, UserFile};
+use file::{Machine, SettingsPath, CredentialFiles, UserFile};
 
 /// Default timeout of a call.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
 
 /// Source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum SettingSource {
     /// An argument.
     Argument(&'static str),
     /// An environment variable.
@@ -36,47 +36,47 @@ pub(crate) enum Origin {
     Usual,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Argument(name) => write!(f, "argument {name}"),
-            Origin::Variable(name) => write!(f, "environment {name}"),
-            Origin::Context(name) => write!(f, "context {name}"),
-            Origin::Machine(path) => write!(f, "{}", path.display()),
-            Origin::Socket => f.write_str("socket of this host"),
-            Origin::Usual => f.write_str("default"),
+            SettingSource::Argument(name) => write!(f, "argument {name}"),
+            SettingSource::Variable(name) => write!(f, "environment {name}"),
+            SettingSource::Context(name) => write!(f, "context {name}"),
+            SettingSource::Machine(path) => write!(f, "{}", path.display()),
+            SettingSource::Socket => f.write_str("socket of this host"),
+            SettingSource::Usual => f.write_str("default"),
         }
     }
 }
 
 /// A value with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said<T> {
+pub(crate) struct SettingValue<T> {
     /// The value.
     pub(crate) value: T,
     /// The source.
-    pub(crate) by: Origin,
+    pub(crate) by: SettingSource,
 }
 
 /// All settings of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// Address of the resource manager.
-    pub(crate) addr: Said<String>,
+    pub(crate) addr: SettingValue<String>,
     /// Certificates and token.
-    pub(crate) trust: Trust,
+    pub(crate) trust: ClientCredentials,
     /// Output format.
-    pub(crate) output: Said<Output>,
+    pub(crate) output: SettingValue<Output>,
     /// Timeout of a call.
-    pub(crate) timeout: Said<Duration>,
+    pub(crate) timeout: SettingValue<Duration>,
     /// The current context.
-    pub(crate) context: Option<Said<String>>,
+    pub(crate) context: Option<SettingValue<String>>,
 }
 
 impl Settings {
     /// All settings as a JSON document.
     pub(crate) fn json(&self) -> serde_json::Value {
-        let said = |value: serde_json::Value, by: &Origin| serde_json::json!({ "value": value, "by": by.to_string() });
+        let said = |value: serde_json::Value, by: &SettingSource| serde_json::json!({ "value": value, "by": by.to_string() });
         serde_json::json!({
             "addr": said(self.addr.value.as_str().into(), &self.addr.by),
             "ca": self.trust.files.ca,
@@ -90,18 +90,18 @@ impl Settings {
 }
 
 /// The source of a token, never the token itself.
-pub(crate) fn token_words(token: &TokenFrom) -> Option<String> {
+pub(crate) fn token_words(token: &TokenSource) -> Option<String> {
     match token {
-        TokenFrom::Nowhere => None,
-        TokenFrom::Text(_) => Some("environment HEADROOM_TOKEN".to_owned()),
-        TokenFrom::File(path) => Some(path.display().to_string()),
+        TokenSource::Nowhere => None,
+        TokenSource::Text(_) => Some("environment HEADROOM_TOKEN".to_owned()),
+        TokenSource::File(path) => Some(path.display().to_string()),
     }
 }
 
 /// Takes each certificate and token from its first source. A certificate and its key come from the
 /// same source.
-fn trust(token: Option<String>, said: [Proofs; 3]) -> Result<Trust, Failure> {
-    let first = |get: fn(&Proofs) -> Option<PathBuf>| said.iter().find_map(get);
+fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCredentials, Failure> {
+    let first = |get: fn(&CredentialFiles) -> Option<PathBuf>| said.iter().find_map(get);
     let own = said.iter().find(|proofs| proofs.cert.is_some() || proofs.key.is_some());
     let own = match own.map(|proofs| (proofs.cert.clone(), proofs.key.clone())) {
         None => None,
@@ -111,11 +111,11 @@ fn trust(token: Option<String>, said: [Proofs; 3]) -> Result<Trust, Failure> {
         Some((None, None)) => None,
     };
     let token = match (token, first(|proofs| proofs.token_file.clone())) {
-        (Some(text), _) => TokenFrom::Text(text),
-        (None, Some(file)) => TokenFrom::File(file),
-        (None, None) => TokenFrom::Nowhere,
+        (Some(text), _) => TokenSource::Text(text),
+        (None, Some(file)) => TokenSource::File(file),
+        (None, None) => TokenSource::Nowhere,
     };
-    Ok(Trust { files: KeyFiles { ca: first(|proofs| proofs.ca.clone()), own }, token, ..Trust::default() })
+    Ok(ClientCredentials { files: KeyFiles { ca: first(|proofs| proofs.ca.clone()), own }, token, ..ClientCredentials::default() })
 }
 
 fn half(there: &std::path::Path, lacks: &str) -> Failure {
@@ -124,34 +124,34 @@ fn half(there: &std::path::Path, lacks: &str) -> Failure {
 }
 
 /// The first given value of one setting, else the default.
-fn strongest<T>(given: impl IntoIterator<Item = Option<(T, Origin)>>, usual: T) -> Said<T> {
-    let (value, by) = given.into_iter().flatten().next().unwrap_or((usual, Origin::Usual));
-    Said { value, by }
+fn strongest<T>(given: impl IntoIterator<Item = Option<(T, SettingSource)>>, usual: T) -> SettingValue<T> {
+    let (value, by) = given.into_iter().flatten().next().unwrap_or((usual, SettingSource::Usual));
+    SettingValue { value, by }
 }
 
 /// Settings from arguments and environment variables; an empty variable is ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Given {
-    pub(crate) addr: Option<(String, Origin)>,
-    pub(crate) context: Option<(String, Origin)>,
-    pub(crate) output: Option<(Output, Origin)>,
-    pub(crate) timeout: Option<(Duration, Origin)>,
+    pub(crate) addr: Option<(String, SettingSource)>,
+    pub(crate) context: Option<(String, SettingSource)>,
+    pub(crate) output: Option<(Output, SettingSource)>,
+    pub(crate) timeout: Option<(Duration, SettingSource)>,
     /// Certificate and token files.
-    pub(crate) proofs: Proofs,
+    pub(crate) proofs: CredentialFiles,
     /// The token itself.
     pub(crate) token: Option<String>,
     /// The socket of a resource manager of this host.
-    pub(crate) socket: Option<(String, Origin)>,
+    pub(crate) socket: Option<(String, SettingSource)>,
 }
 
 impl Given {
     /// Collects parsed arguments. `typed` returns whether an argument was typed or comes from the
     /// environment.
     pub(crate) fn of(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
-        let by = |id: &str, argument, variable| if typed(id) { Origin::Argument(argument) } else { Origin::Variable(variable) };
-        let named = |value: &Option<String>, by: Origin| value.clone().filter(|v| !v.is_empty()).map(|v| (v, by));
+        let by = |id: &str, argument, variable| if typed(id) { SettingSource::Argument(argument) } else { SettingSource::Variable(variable) };
+        let named = |value: &Option<String>, by: SettingSource| value.clone().filter(|v| !v.is_empty()).map(|v| (v, by));
         let output = global.output.clone().map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
-        let quiet = global.quiet.then(|| (Output::plain(Format::Name), Origin::Argument("-q")));
+        let quiet = global.quiet.then(|| (Output::plain(Format::Name), SettingSource::Argument("-q")));
         Given {
             addr: named(&global.addr, by("addr", "--addr", "HEADROOM_ADDR")),
             context: named(&global.context, by("context", "--context", "HEADROOM_CONTEXT")),
@@ -165,9 +165,9 @@ impl Given {
 }
 
 /// An empty variable is ignored.
-fn proofs(args: &TrustArgs) -> Proofs {
+fn proofs(args: &TrustArgs) -> CredentialFiles {
     let said = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
-    Proofs {
+    CredentialFiles {
         ca: said(&args.cacert),
         cert: said(&args.client_cert),
         key: said(&args.client_key),
@@ -176,23 +176,23 @@ fn proofs(args: &TrustArgs) -> Proofs {
 }
 
 /// Determines the effective settings.
-pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machine)>) -> Result<Settings, Failure> {
-    let current = user.current.clone().map(|name| (name, Origin::Usual));
+pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(SettingsPath, Machine)>) -> Result<Settings, Failure> {
+    let current = user.current.clone().map(|name| (name, SettingSource::Usual));
     let chosen = given.context.clone().or(current);
     let context = match &chosen {
         None => None,
         Some((name, _)) => Some((name.clone(), user.contexts.get(name).ok_or_else(|| no_such_context(name, user))?.clone())),
     };
-    let of_context = |name: &String| Origin::Context(name.clone());
+    let of_context = |name: &String| SettingSource::Context(name.clone());
     let (place, machine) = machine.unwrap_or_default();
     let of_this_context = context.as_ref().map(|(_, c)| c.trusted()).unwrap_or_default();
     let trust = trust(given.token.clone(), [given.proofs.clone(), of_this_context, machine.trusted()])?;
-    let of_machine = || Origin::Machine(place.clone());
+    let of_machine = || SettingSource::Machine(place.clone());
     // A context argument has precedence over the address of an environment variable, as every
     // argument has.
-    let typed = given.context.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Argument(_)));
+    let typed = given.context.as_ref().is_some_and(|(_, by)| matches!(by, SettingSource::Argument(_)));
     let from_context = context.as_ref().and_then(|(name, c)| Some((c.addr.clone()?, of_context(name))));
-    let variable = given.addr.as_ref().is_some_and(|(_, by)| matches!(by, Origin::Variable(_)));
+    let variable = given.addr.as_ref().is_some_and(|(_, by)| matches!(by, SettingSource::Variable(_)));
     let stronger = if typed && variable { from_context.clone() } else { None };
     let addr = [stronger, given.addr, from_context, machine.addr.map(|a| (a, of_machine())), given.socket];
     let output = [
@@ -210,7 +210,7 @@ pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(Place, Machi
         trust,
         output: strongest(output, Output::plain(Format::Table)),
         timeout: strongest(timeout, CALL),
-        context: chosen.map(|(value, by)| Said { value, by }),
+        context: chosen.map(|(value, by)| SettingValue { value, by }),
     })
 }
 
@@ -221,8 +221,8 @@ fn no_such_context(name: &str, user: &UserFile) -> Failure {
 }
 
 /// The address of the socket of a resource manager on this host, if the socket exists.
-fn socket() -> Option<(String, Origin)> {
-    std::path::Path::new(DEFAULT_SOCKET).exists().then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), Origin::Socket))
+fn socket() -> Option<(String, SettingSource)> {
+    std::path::Path::new(DEFAULT_SOCKET).exists().then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), SettingSource::Socket))
 }
 
 /// Reads both files and determines the effective settings.
@@ -248,19 +248,19 @@ mod tests {
         )
         .expect("reads")
     }
-    fn machine() -> Option<(Place, Machine)> {
+    fn machine() -> Option<(SettingsPath, Machine)> {
         let text = "addr = \"http://machine:1\"\noutput = \"json\"\ntimeout = \"3s\"\n";
         Some((PathBuf::from("/etc/c.toml"), file::read_machine(text, "c.toml").expect("reads")))
     }
-    fn addr(given: Given, user: &UserFile, machine: Option<(Place, Machine)>) -> (String, String) {
+    fn addr(given: Given, user: &UserFile, machine: Option<(SettingsPath, Machine)>) -> (String, String) {
         let settings = weigh(given, user, machine).expect("weighs");
         (settings.addr.value, settings.addr.by.to_string())
     }
 
     #[test]
     fn the_strongest_word_counts() {
-        let argument = |a: &str| Some((a.to_owned(), Origin::Argument("--addr")));
-        let variable = |a: &str| Some((a.to_owned(), Origin::Variable("HEADROOM_ADDR")));
+        let argument = |a: &str| Some((a.to_owned(), SettingSource::Argument("--addr")));
+        let variable = |a: &str| Some((a.to_owned(), SettingSource::Variable("HEADROOM_ADDR")));
         let context = |name: &str, by| Some((name.to_owned(), by));
         let none = UserFile::default();
         assert_eq!(addr(Given::default(), &none, None), (DEFAULT_ADDR.into(), "default".into()));
@@ -268,17 +268,17 @@ mod tests {
         assert_eq!(addr(Given::default(), &user(), machine()), ("http://prod:7070".into(), "context prod".into()));
         let given = Given { addr: variable("http://env:1"), ..Given::default() };
         assert_eq!(addr(given.clone(), &user(), machine()).0, "http://env:1");
-        let typed = Given { context: context("lab", Origin::Argument("--context")), ..given.clone() };
+        let typed = Given { context: context("lab", SettingSource::Argument("--context")), ..given.clone() };
         assert_eq!(addr(typed.clone(), &user(), machine()).0, "http://lab:1", "an argument goes before the environment");
         let both = Given { addr: argument("http://arg:1"), ..typed };
         assert_eq!(addr(both, &user(), machine()).0, "http://arg:1");
-        let quietly = Given { context: context("lab", Origin::Variable("HEADROOM_CONTEXT")), ..given };
+        let quietly = Given { context: context("lab", SettingSource::Variable("HEADROOM_CONTEXT")), ..given };
         assert_eq!(addr(quietly, &user(), machine()).0, "http://env:1");
     }
 
     #[test]
     fn a_socket_goes_before_the_usual_address_only() {
-        let socket = Some(("unix:/run/x".to_owned(), Origin::Socket));
+        let socket = Some(("unix:/run/x".to_owned(), SettingSource::Socket));
         let given = Given { socket, ..Given::default() };
         assert_eq!(addr(given.clone(), &UserFile::default(), None), ("unix:/run/x".into(), "socket of this host".into()));
         assert_eq!(addr(given, &UserFile::default(), machine()).0, "http://machine:1");
@@ -287,14 +287,14 @@ mod tests {
     #[test]
     fn each_setting_is_weighed_by_itself() {
         let settings = weigh(Given::default(), &user(), machine()).expect("weighs");
-        assert_eq!((settings.output.value.format, settings.output.by), (Format::Wide, Origin::Context("prod".into())));
+        assert_eq!((settings.output.value.format, settings.output.by), (Format::Wide, SettingSource::Context("prod".into())));
         assert_eq!(settings.timeout.value, Duration::from_secs(3));
         assert_eq!(settings.context.map(|c| c.value), Some("prod".into()));
     }
 
     #[test]
     fn a_context_that_is_not_there_is_a_mistake() {
-        let given = Given { context: Some(("prd".into(), Origin::Argument("--context"))), ..Given::default() };
+        let given = Given { context: Some(("prd".into(), SettingSource::Argument("--context"))), ..Given::default() };
         let wrong = weigh(given, &user(), None).expect_err("no such context");
         assert_eq!(wrong.exit(), Exit::Usage);
         assert!(wrong.to_string().contains("did you mean \"prod\"?"), "{wrong}");

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::misses::{Miss, Misses, Order};
-use super::predict::{History, Point, WAYS, Way};
-use super::rungs::{self, Prices, Rungs, Seen};
+use super::misses::{PredictionError, PredictionErrors, ErrorOrder};
+use super::predict::{History, Observation, WAYS, PredictionMethod};
+use super::rungs::{self, KillPrices, CheapestLadder, ObservedTask};
 use super::{AGREE, REMEMBERED, count, count_u64};
 
 /// Number of later tasks after which an observation has half its weight.
@@ -19,10 +19,10 @@ const UNSEEN: f64 = 1.5;
 
 /// The state of one kind.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kind {
+pub(super) struct KindObservations {
     pub(super) history: History,
     /// Prediction errors of each method.
-    pub(super) misses: BTreeMap<Way, Misses>,
+    pub(super) misses: BTreeMap<PredictionMethod, PredictionErrors>,
     /// Total number of observations.
     pub(super) count: u64,
     /// Killed tasks that have not ended: input, and the size that was too small. Bytes.
@@ -30,14 +30,14 @@ pub(super) struct Kind {
     /// Number of kills since the last success, and the largest size that was too small. Bytes.
     pub(super) wave: (usize, f64),
     /// The ladder of each method, cached until the next observation.
-    pub(super) ladders: Option<Vec<Priced>>,
+    pub(super) ladders: Option<Vec<PricedLadder>>,
 }
 
 /// The ladder of one method.
 #[derive(Clone, Debug)]
-pub(super) struct Priced {
-    way: Way,
-    pub(super) rungs: Rungs,
+pub(super) struct PricedLadder {
+    way: PredictionMethod,
+    pub(super) rungs: CheapestLadder,
     /// Cost for a task with the mean prediction, so that ladders of different methods are
     /// comparable. Bytes × mean runs.
     cost: f64,
@@ -46,7 +46,7 @@ pub(super) struct Priced {
 /// A ladder for one task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ladder<'a> {
-    pub(super) way: Way,
+    pub(super) way: PredictionMethod,
     /// Bytes.
     predicted: f64,
     ratios: &'a [f64],
@@ -65,7 +65,7 @@ impl<'a> Ladder<'a> {
     }
 }
 
-impl Kind {
+impl KindObservations {
     /// Records a kill of a task at a size. Bytes.
     pub(super) fn killed(&mut self, task: u64, input: f64, size: f64) {
         self.open.insert(task, (input, size));
@@ -90,17 +90,17 @@ impl Kind {
     }
 
     /// Adds the need of a successful task.
-    pub(super) fn learn(&mut self, point: Point) {
+    pub(super) fn learn(&mut self, point: Observation) {
         for way in WAYS {
             let ratio = if self.history.points().is_empty() {
-                (way == Way::Median).then_some(1.0)
+                (way == PredictionMethod::Median).then_some(1.0)
             } else {
                 self.history.predict(way, point.input).map(|predicted| point.need / predicted)
             };
             let Some(ratio) = ratio else { continue };
-            let order = if way == Way::Median { Order::Need } else { Order::Ratio };
-            let misses = self.misses.entry(way).or_insert_with(|| Misses::new(order));
-            misses.push(Miss { ratio, need: point.need, runtime: point.runtime, at: self.count });
+            let order = if way == PredictionMethod::Median { ErrorOrder::Need } else { ErrorOrder::Ratio };
+            let misses = self.misses.entry(way).or_insert_with(|| PredictionErrors::new(order));
+            misses.push(PredictionError { ratio, need: point.need, runtime: point.runtime, at: self.count });
         }
         self.history.push(point);
         self.count += 1;
@@ -113,7 +113,7 @@ impl Kind {
     }
 
     /// The ladder with the lowest cost for a task with this input.
-    pub(super) fn ladder(&mut self, input: f64, prices: Prices) -> Option<Ladder<'_>> {
+    pub(super) fn ladder(&mut self, input: f64, prices: KillPrices) -> Option<Ladder<'_>> {
         if self.ladders.is_none() {
             self.ladders = Some(self.all_ladders(prices));
         }
@@ -123,38 +123,38 @@ impl Kind {
         Some(Ladder { way: one.way, predicted, ratios: &one.rungs.sizes })
     }
 
-    fn all_ladders(&self, prices: Prices) -> Vec<Priced> {
+    fn all_ladders(&self, prices: KillPrices) -> Vec<PricedLadder> {
         WAYS.into_iter().filter_map(|way| self.priced(way, prices)).collect()
     }
 
-    fn priced(&self, way: Way, prices: Prices) -> Option<Priced> {
+    fn priced(&self, way: PredictionMethod, prices: KillPrices) -> Option<PricedLadder> {
         let misses = self.misses.get(&way).filter(|misses| misses.len() >= enough(way))?;
         let mean = misses.runtime_s();
         // The median is the same for all tasks, so their needs are compared with its current value,
         // not with its value at their time.
-        let median = (way == Way::Median).then(|| self.history.predict(way, 0.0)).flatten();
-        let seen = |miss: &Miss| {
+        let median = (way == PredictionMethod::Median).then(|| self.history.predict(way, 0.0)).flatten();
+        let seen = |miss: &PredictionError| {
             let weight = weight(self.count - miss.at);
             let need = median.map_or(miss.ratio, |median| miss.need / median);
-            Seen { need, weight, time: weight * miss.runtime / mean }
+            ObservedTask { need, weight, time: weight * miss.runtime / mean }
         };
-        let mut seen: Vec<Seen> = misses.sorted().map(seen).collect();
+        let mut seen: Vec<ObservedTask> = misses.sorted().map(seen).collect();
         if !self.open.is_empty() {
             let had = |(input, size): &(f64, f64)| Some(size / self.history.predict(way, *input)?);
             count_killed(&mut seen, self.open.values().filter_map(had));
         }
         let rungs = rungs::cheapest(&mut seen, prices);
-        Some(Priced { way, cost: rungs.cost * self.history.mean(way), rungs })
+        Some(PricedLadder { way, cost: rungs.cost * self.history.mean(way), rungs })
     }
 }
 
 #[cfg(test)]
-impl Kind {
+impl KindObservations {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        let ladder = |one: &Priced| size_of::<Priced>() + one.rungs.sizes.capacity() * size_of::<f64>();
+        let ladder = |one: &PricedLadder| size_of::<PricedLadder>() + one.rungs.sizes.capacity() * size_of::<f64>();
         let ladders: usize = self.ladders.iter().flatten().map(ladder).sum();
-        let misses: usize = self.misses.values().map(Misses::bytes).sum();
+        let misses: usize = self.misses.values().map(PredictionErrors::bytes).sum();
         self.history.bytes() + misses + ladders + self.open.len() * 2 * size_of::<(u64, (f64, f64))>()
     }
 }
@@ -173,14 +173,14 @@ fn half_lives(age: f64) -> f64 {
 }
 
 /// Minimum number of predictions of a method before it is used; the median is used at once.
-fn enough(way: Way) -> usize {
-    if way == Way::Median { 1 } else { 3 }
+fn enough(way: PredictionMethod) -> usize {
+    if way == PredictionMethod::Median { 1 } else { 3 }
 }
 
 /// Counts a killed task with the observed tasks that needed more than its size, because its need is
 /// distributed like theirs. With hardly any such task, it counts by itself. `seen` is in ascending
 /// order.
-fn count_killed(seen: &mut Vec<Seen>, had: impl Iterator<Item = f64>) {
+fn count_killed(seen: &mut Vec<ObservedTask>, had: impl Iterator<Item = f64>) {
     let mut above = vec![0.0; seen.len() + 1];
     for (n, one) in seen.iter().enumerate().rev() {
         above[n] = above[n + 1] + one.weight;
@@ -190,7 +190,7 @@ fn count_killed(seen: &mut Vec<Seen>, had: impl Iterator<Item = f64>) {
     for had in had {
         let from = seen.partition_point(|s| s.need <= had);
         if above[from] < AGREE {
-            alone.push(Seen { need: had * UNSEEN, weight: 1.0, time: 1.0 });
+            alone.push(ObservedTask { need: had * UNSEEN, weight: 1.0, time: 1.0 });
         } else {
             share[from] += 1.0 / above[from];
         }

@@ -5,7 +5,7 @@ use super::REMEMBERED;
 
 /// A prediction and the observed need.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Miss {
+pub(super) struct PredictionError {
     /// Ratio of the need to the prediction.
     pub(super) ratio: f64,
     /// Need. Bytes.
@@ -18,7 +18,7 @@ pub(super) struct Miss {
 
 /// The sort order of prediction errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum ErrorOrder {
     /// By ratio of need to prediction.
     #[default]
     Ratio,
@@ -28,21 +28,21 @@ pub(super) enum Order {
 
 /// The last prediction errors of a predictor.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Misses {
-    order: Order,
+pub(super) struct PredictionErrors {
+    order: ErrorOrder,
     /// Entries by slot. The oldest is replaced once [`REMEMBERED`] are kept.
-    kept: Vec<Miss>,
+    kept: Vec<PredictionError>,
     oldest: usize,
     /// Slots in ascending [`Order`], then by age, the oldest first.
     sorted: Vec<u16>,
 }
 
-impl Misses {
-    pub(super) fn new(order: Order) -> Misses {
-        Misses { order, ..Misses::default() }
+impl PredictionErrors {
+    pub(super) fn new(order: ErrorOrder) -> PredictionErrors {
+        PredictionErrors { order, ..PredictionErrors::default() }
     }
 
-    pub(super) fn push(&mut self, miss: Miss) {
+    pub(super) fn push(&mut self, miss: PredictionError) {
         let slot = if self.kept.len() < REMEMBERED {
             self.kept.push(miss);
             self.kept.len() - 1
@@ -73,24 +73,24 @@ impl Misses {
     }
 
     /// Entries in sort order.
-    pub(super) fn sorted(&self) -> impl Iterator<Item = &Miss> {
+    pub(super) fn sorted(&self) -> impl Iterator<Item = &PredictionError> {
         self.sorted.iter().filter_map(|slot| self.kept.get(usize::from(*slot)))
     }
 
-    fn place(&self, miss: &Miss) -> usize {
-        let key = |miss: &Miss| match self.order {
-            Order::Ratio => miss.ratio,
-            Order::Need => miss.need,
+    fn place(&self, miss: &PredictionError) -> usize {
+        let key = |miss: &PredictionError| match self.order {
+            ErrorOrder::Ratio => miss.ratio,
+            ErrorOrder::Need => miss.need,
         };
-        let before = |other: &Miss| key(other).total_cmp(&key(miss)).then(other.at.cmp(&miss.at)).is_lt();
+        let before = |other: &PredictionError| key(other).total_cmp(&key(miss)).then(other.at.cmp(&miss.at)).is_lt();
         self.sorted.partition_point(|slot| self.kept.get(usize::from(*slot)).is_some_and(before))
     }
 }
 
 #[cfg(test)]
-impl Misses {
+impl PredictionErrors {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.kept.capacity() * size_of::<Miss>() + self.sorted.capacity() * size_of::<u16>()
+        self.kept.capacity() * size_of::<PredictionError>() + self.sorted.capacity() * size_of::<u16>()
     }
 }

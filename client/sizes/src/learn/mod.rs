@@ -17,9 +17,9 @@ use std::collections::BTreeMap;
 
 use headroom_types::Bytes;
 
-use kind::Kind;
-use predict::{Point, Way};
-use rungs::{Prices, Seen};
+use kind::KindObservations;
+use predict::{Observation, PredictionMethod};
+use rungs::{KillPrices, ObservedTask};
 
 /// Maximum number of observations per kind.
 const REMEMBERED: usize = 250;
@@ -46,9 +46,9 @@ const DOUBT: u64 = 2;
 
 /// The origin of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum SizeOrigin {
     /// Tasks of the same kind.
-    Kind(Way),
+    Kind(PredictionMethod),
     /// Other kinds.
     Pool,
     /// The requested size.
@@ -61,7 +61,7 @@ pub enum Source {
 
 /// The known need of a killed task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum After {
+pub enum SizeAfterKill {
     /// The size that holds all observations of its kind.
     Rung(Bytes),
     /// Above all observations of its kind.
@@ -72,16 +72,16 @@ pub enum After {
 
 /// The first size of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct First {
+pub struct FirstSize {
     /// Memory.
     pub size: Bytes,
     /// Origin of the size.
-    pub source: Source,
+    pub source: SizeOrigin,
 }
 
 /// A task that requests a size.
 #[derive(Clone, Copy, Debug)]
-pub struct Asks<'a> {
+pub struct SizeRequest<'a> {
     /// Its kind.
     pub kind: &'a str,
     /// Size of its input. `None` if unknown.
@@ -93,24 +93,24 @@ pub struct Asks<'a> {
 /// The learner for all kinds of a job.
 #[derive(Clone, Debug)]
 pub struct Learner {
-    kinds: BTreeMap<String, Kind>,
+    kinds: BTreeMap<String, KindObservations>,
     /// Per kind: ratio of the largest observed need to the first size.
     pool: BTreeMap<String, f64>,
     /// Cached result of [`Learner::pooled`], valid until the pool changes.
     pooled: Option<Option<f64>>,
     share: Bytes,
-    prices: Prices,
+    prices: KillPrices,
 }
 
 impl Learner {
     /// Creates a learner without observations. `share` is the size of a task about which nothing is
     /// known.
-    pub fn new(share: Bytes, prices: Prices) -> Learner {
+    pub fn new(share: Bytes, prices: KillPrices) -> Learner {
         Learner { kinds: BTreeMap::new(), pool: BTreeMap::new(), pooled: None, share, prices }
     }
 
     /// Sets the prices of kills relative to memory.
-    pub fn set_prices(&mut self, prices: Prices) {
+    pub fn set_prices(&mut self, prices: KillPrices) {
         if self.prices != prices {
             self.prices = prices;
             self.pooled = None;
@@ -130,28 +130,28 @@ impl Learner {
     }
 
     /// The first size of a task.
-    pub fn first(&mut self, asks: &Asks<'_>) -> First {
+    pub fn first(&mut self, asks: &SizeRequest<'_>) -> FirstSize {
         if let Some((size, way)) = self.ladder(asks).and_then(|ladder| Some((ladder.first()?, ladder.way))) {
             let herd = self.kinds.get(asks.kind).filter(|kind| kind.wave.0 >= HERD).map_or(0.0, |kind| kind.wave.1 * AFTER);
-            return First { size: step_to(size.max(herd), asks.request), source: Source::Kind(way) };
+            return FirstSize { size: step_to(size.max(herd), asks.request), source: SizeOrigin::Kind(way) };
         }
         let (known, source) = match asks.request {
-            Some(request) => (request, Source::Request),
-            None => (self.share, Source::Share),
+            Some(request) => (request, SizeOrigin::Request),
+            None => (self.share, SizeOrigin::Share),
         };
         let floor = self.killed_at(asks.kind).map_or(0.0, |size| size * AFTER);
         let pooled = self.pooled().map(|ratio| ratio * float(known)).filter(|size| *size > floor);
         match pooled {
-            Some(size) => First { size: step_up(size), source: Source::Pool },
-            None if floor > float(known) => First { size: step_up(floor), source: Source::Killed },
-            None => First { size: step_up(float(known)), source },
+            Some(size) => FirstSize { size: step_up(size), source: SizeOrigin::Pool },
+            None if floor > float(known) => FirstSize { size: step_up(floor), source: SizeOrigin::Killed },
+            None => FirstSize { size: step_up(float(known)), source },
         }
     }
 
     /// The size after the kill number `failures` of a task at `size`; `largest` is the largest
     /// available size. The second attempt is above all observations of its kind, the third has
     /// `largest`. A task that is larger than any node therefore fails after three attempts.
-    pub fn next(&mut self, asks: &Asks<'_>, size: Bytes, failures: u32, largest: Bytes) -> Bytes {
+    pub fn next(&mut self, asks: &SizeRequest<'_>, size: Bytes, failures: u32, largest: Bytes) -> Bytes {
         if failures > 1 {
             return largest;
         }
@@ -162,25 +162,25 @@ impl Learner {
 
     /// The known need after the kill number `failures` of a task at `size`. Like [`Learner::next`],
     /// for callers with their own rule for an unknown need.
-    pub fn after_kill(&mut self, asks: &Asks<'_>, size: Bytes, failures: u32) -> After {
-        let Some(ladder) = self.ladder(asks) else { return After::Unknown };
+    pub fn after_kill(&mut self, asks: &SizeRequest<'_>, size: Bytes, failures: u32) -> SizeAfterKill {
+        let Some(ladder) = self.ladder(asks) else { return SizeAfterKill::Unknown };
         if failures <= 1 {
             let top = ladder.last().filter(|top| *top >= float(size) * BEYOND);
-            return top.map_or(After::Unknown, |top| After::Rung(step_up(top)));
+            return top.map_or(SizeAfterKill::Unknown, |top| SizeAfterKill::Rung(step_up(top)));
         }
         let known = self.kinds.get(asks.kind).is_some_and(|kind| count_u64(kind.count) >= AGREE);
-        if known { After::Beyond } else { After::Unknown }
+        if known { SizeAfterKill::Beyond } else { SizeAfterKill::Unknown }
     }
 
     /// The size of a task that grows at its limit: the next rung, or one and a half times the size.
-    pub fn grown(&mut self, asks: &Asks<'_>, size: Bytes) -> Bytes {
+    pub fn grown(&mut self, asks: &SizeRequest<'_>, size: Bytes) -> Bytes {
         let least = float(size) * BEYOND;
         let rung = self.ladder(asks).and_then(|ladder| ladder.sizes().find(|rung| *rung >= least));
         step_up(rung.unwrap_or(float(size) * 1.5))
     }
 
     /// Records a kill of a task at this size.
-    pub fn killed(&mut self, asks: &Asks<'_>, task: u64, size: Bytes) {
+    pub fn killed(&mut self, asks: &SizeRequest<'_>, task: u64, size: Bytes) {
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
         kind.killed(task, asks.input.map_or(0.0, float), float(size));
     }
@@ -193,7 +193,7 @@ impl Learner {
     }
 
     /// Records a success.
-    pub fn ended(&mut self, asks: &Asks<'_>, task: u64, peak: Bytes, runtime_s: f64) {
+    pub fn ended(&mut self, asks: &SizeRequest<'_>, task: u64, peak: Bytes, runtime_s: f64) {
         let known = asks.request.unwrap_or(self.share);
         if !known.is_zero() {
             let ratio = float(peak) / float(known);
@@ -208,12 +208,12 @@ impl Learner {
         }
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
         kind.ended(task);
-        kind.learn(Point { input: asks.input.map_or(0.0, float), need: float(peak).max(1.0), runtime: runtime_s.max(0.001) });
+        kind.learn(Observation { input: asks.input.map_or(0.0, float), need: float(peak).max(1.0), runtime: runtime_s.max(0.001) });
     }
 
     /// Mean run time of tasks of a kind. Seconds; 0 without a success.
     pub fn runtime_s(&self, kind: &str) -> f64 {
-        self.kinds.get(kind).map_or(0.0, Kind::runtime_s)
+        self.kinds.get(kind).map_or(0.0, KindObservations::runtime_s)
     }
 
     fn killed_at(&self, kind: &str) -> Option<f64> {
@@ -227,13 +227,13 @@ impl Learner {
         }
         let (pool, prices) = (&self.pool, self.prices);
         *self.pooled.get_or_insert_with(|| {
-            let mut seen: Vec<Seen> = pool.values().map(|need| Seen { need: *need, weight: 1.0, time: 1.0 }).collect();
+            let mut seen: Vec<ObservedTask> = pool.values().map(|need| ObservedTask { need: *need, weight: 1.0, time: 1.0 }).collect();
             rungs::cheapest(&mut seen, prices).sizes.first().copied()
         })
     }
 
     /// The ladder with the lowest cost for this task.
-    fn ladder(&mut self, asks: &Asks<'_>) -> Option<kind::Ladder<'_>> {
+    fn ladder(&mut self, asks: &SizeRequest<'_>) -> Option<kind::Ladder<'_>> {
         self.kinds.get_mut(asks.kind)?.ladder(asks.input.map_or(0.0, float), self.prices)
     }
 }

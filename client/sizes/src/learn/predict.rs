@@ -8,7 +8,7 @@ use super::REMEMBERED;
 
 /// A successful task.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct Observation {
     /// Size of its input; 0 if unknown. Bytes.
     pub input: f64,
     /// Memory need. Bytes.
@@ -19,7 +19,7 @@ pub struct Point {
 
 /// A prediction method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum PredictionMethod {
     /// The median need, regardless of the input.
     Median,
     /// A linear fit of need over input.
@@ -31,20 +31,20 @@ pub enum Way {
 }
 
 /// All methods.
-pub const WAYS: [Way; 4] = [Way::Median, Way::Linear, Way::LogLog, Way::Nearest];
+pub const WAYS: [PredictionMethod; 4] = [PredictionMethod::Median, PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest];
 /// Number of neighbours of [`Way::Nearest`].
 const NEIGHBOURS: usize = 5;
 /// The mean of a predictor uses one of this number of tasks.
 const SAMPLED: usize = 8;
 
 /// A straight line: its value at 0, and its slope.
-type Line = (f64, f64);
+type LinearFit = (f64, f64);
 
 /// The last tasks of a kind, with the predictors fitted to them.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     /// Tasks by slot. The oldest is replaced once all slots are taken.
-    points: Vec<Point>,
+    points: Vec<Observation>,
     oldest: usize,
     /// Logarithms of input and need, by slot.
     logs: Vec<(f64, f64)>,
@@ -52,15 +52,15 @@ pub struct History {
     by_input: Vec<(f64, usize)>,
     /// Needs, ascending. Bytes.
     needs: Vec<f64>,
-    linear: Option<Line>,
-    loglog: Option<Line>,
+    linear: Option<LinearFit>,
+    loglog: Option<LinearFit>,
     /// Mean run time. Seconds.
     runtime: f64,
 }
 
 impl History {
     /// Adds a task and fits all predictors. Replaces the oldest task once 250 are kept.
-    pub fn push(&mut self, point: Point) {
+    pub fn push(&mut self, point: Observation) {
         let slot = if self.points.len() < REMEMBERED {
             self.points.push(point);
             self.logs.push((0.0, 0.0));
@@ -86,7 +86,7 @@ impl History {
     }
 
     /// The kept tasks, by slot.
-    pub fn points(&self) -> &[Point] {
+    pub fn points(&self) -> &[Observation] {
         &self.points
     }
 
@@ -96,13 +96,13 @@ impl History {
     }
 
     /// Predicted need of a task with this input. Bytes; `None` if the method has no prediction.
-    pub fn predict(&self, way: Way, input: f64) -> Option<f64> {
+    pub fn predict(&self, way: PredictionMethod, input: f64) -> Option<f64> {
         let (least, most) = (*self.needs.first()?, *self.needs.last()?);
         let raw = match way {
-            Way::Median => *self.needs.get(self.needs.len() / 2)?,
-            Way::Linear => self.linear.filter(|_| input > 0.0).map(|(a, b)| a + b * input)?,
-            Way::LogLog => self.loglog.filter(|_| input > 0.0).map(|(a, b)| (a + b * input.ln()).exp())?,
-            Way::Nearest => self.nearest(input)?,
+            PredictionMethod::Median => *self.needs.get(self.needs.len() / 2)?,
+            PredictionMethod::Linear => self.linear.filter(|_| input > 0.0).map(|(a, b)| a + b * input)?,
+            PredictionMethod::LogLog => self.loglog.filter(|_| input > 0.0).map(|(a, b)| (a + b * input.ln()).exp())?,
+            PredictionMethod::Nearest => self.nearest(input)?,
         };
         // Predictions far beyond the observed needs are not credible.
         Some(raw.clamp(least * 0.5, most * 8.0)).filter(|need| *need > 0.0)
@@ -110,8 +110,8 @@ impl History {
 
     /// Mean prediction of a method, so that costs of methods are comparable. Bytes; infinite
     /// without predictions.
-    pub fn mean(&self, way: Way) -> f64 {
-        if way == Way::Median {
+    pub fn mean(&self, way: PredictionMethod) -> f64 {
+        if way == PredictionMethod::Median {
             return self.predict(way, 0.0).unwrap_or(f64::INFINITY);
         }
         let sampled = self.points.iter().step_by(SAMPLED).filter_map(|point| self.predict(way, point.input));
@@ -119,7 +119,7 @@ impl History {
         if count > 0.0 { sum / count } else { f64::INFINITY }
     }
 
-    fn forget(&mut self, slot: usize, gone: Point) {
+    fn forget(&mut self, slot: usize, gone: Observation) {
         let at = self.needs.partition_point(|need| *need < gone.need);
         if at < self.needs.len() {
             self.needs.remove(at);
@@ -181,7 +181,7 @@ impl History {
 impl History {
     /// Allocated memory. Bytes.
     pub(super) fn bytes(&self) -> usize {
-        let points = self.points.capacity() * size_of::<Point>() + self.logs.capacity() * size_of::<(f64, f64)>();
+        let points = self.points.capacity() * size_of::<Observation>() + self.logs.capacity() * size_of::<(f64, f64)>();
         points + self.by_input.capacity() * size_of::<(f64, usize)>() + self.needs.capacity() * size_of::<f64>()
     }
 }
@@ -200,7 +200,7 @@ fn before(one: (f64, usize), other: (f64, usize)) -> bool {
 }
 
 /// Least-squares fit: intercept and slope. Requires two different x values.
-fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Line> {
+fn line(points: impl Iterator<Item = (f64, f64)> + Clone) -> Option<LinearFit> {
     let (n, sx, sy) = points.clone().fold((0.0, 0.0, 0.0), |(n, sx, sy), (x, y)| (n + 1.0, sx + x, sy + y));
     if n < 3.0 {
         return None;
@@ -220,7 +220,7 @@ mod tests {
 
     fn history(of: impl Fn(f64) -> f64) -> History {
         let mut history = History::default();
-        (1..50).for_each(|n| history.push(Point { input: f64::from(n) * 1e6, need: of(f64::from(n) * 1e6), runtime: 1.0 }));
+        (1..50).for_each(|n| history.push(Observation { input: f64::from(n) * 1e6, need: of(f64::from(n) * 1e6), runtime: 1.0 }));
         history
     }
     fn near(a: Option<f64>, b: f64) -> bool {
@@ -229,24 +229,24 @@ mod tests {
 
     #[test]
     fn a_line_is_found() {
-        assert!(near(history(|x| 5e7 + 3.0 * x).predict(Way::Linear, 7e7), 5e7 + 21e7));
+        assert!(near(history(|x| 5e7 + 3.0 * x).predict(PredictionMethod::Linear, 7e7), 5e7 + 21e7));
     }
 
     #[test]
     fn a_power_is_found() {
-        assert!(near(history(|x| 2.0 * x.powf(1.2)).predict(Way::LogLog, 6e7), 2.0 * 6e7_f64.powf(1.2)));
+        assert!(near(history(|x| 2.0 * x.powf(1.2)).predict(PredictionMethod::LogLog, 6e7), 2.0 * 6e7_f64.powf(1.2)));
     }
 
     #[test]
     fn the_nearest_give_their_largest() {
-        assert!(near(history(|x| x).predict(Way::Nearest, 20.2e6), 22e6));
+        assert!(near(history(|x| x).predict(PredictionMethod::Nearest, 20.2e6), 22e6));
     }
 
     #[test]
     fn without_an_input_only_the_median_speaks() {
         let history = history(|x| x);
-        assert!(history.predict(Way::Median, 0.0).is_some());
-        for way in [Way::Linear, Way::LogLog, Way::Nearest] {
+        assert!(history.predict(PredictionMethod::Median, 0.0).is_some());
+        for way in [PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest] {
             assert_eq!(history.predict(way, 0.0), None);
         }
     }
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn one_place_makes_no_line() {
         let mut history = History::default();
-        assert_eq!(history.predict(Way::Median, 1.0), None);
-        (0..10).for_each(|_| history.push(Point { input: 5.0, need: 7.0, runtime: 1.0 }));
-        assert_eq!(history.predict(Way::Linear, 9.0), None);
+        assert_eq!(history.predict(PredictionMethod::Median, 1.0), None);
+        (0..10).for_each(|_| history.push(Observation { input: 5.0, need: 7.0, runtime: 1.0 }));
+        assert_eq!(history.predict(PredictionMethod::Linear, 9.0), None);
     }
 }

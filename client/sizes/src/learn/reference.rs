@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use headroom_types::Bytes;
 use proptest::prelude::*;
 
-use super::predict::{Point, WAYS, Way};
-use super::rungs::{self, Prices, Seen};
-use super::{Asks, Learner, REMEMBERED, count, count_u64, float};
+use super::predict::{Observation, WAYS, PredictionMethod};
+use super::rungs::{self, KillPrices, ObservedTask};
+use super::{SizeRequest, Learner, REMEMBERED, count, count_u64, float};
 
 #[derive(Clone, Copy)]
 struct Miss {
@@ -20,15 +20,15 @@ struct Miss {
 }
 
 #[derive(Default)]
-struct Plain {
-    points: Vec<Point>,
+struct ReferenceLearner {
+    points: Vec<Observation>,
     oldest: usize,
-    misses: BTreeMap<Way, Vec<Miss>>,
+    misses: BTreeMap<PredictionMethod, Vec<Miss>>,
     count: u64,
     open: BTreeMap<u64, (f64, f64)>,
 }
 
-impl Plain {
+impl ReferenceLearner {
     fn killed(&mut self, task: u64, input: f64, size: f64) {
         self.open.insert(task, (input, size));
         if self.open.len() > REMEMBERED {
@@ -36,11 +36,11 @@ impl Plain {
         }
     }
 
-    fn ended(&mut self, task: u64, point: Point) {
+    fn ended(&mut self, task: u64, point: Observation) {
         self.open.remove(&task);
         for way in WAYS {
             let ratio = match self.points.is_empty() {
-                true => (way == Way::Median).then_some(1.0),
+                true => (way == PredictionMethod::Median).then_some(1.0),
                 false => self.predict(way, point.input).map(|predicted| point.need / predicted),
             };
             let Some(ratio) = ratio else { continue };
@@ -59,22 +59,22 @@ impl Plain {
         self.count += 1;
     }
 
-    fn predict(&self, way: Way, input: f64) -> Option<f64> {
+    fn predict(&self, way: PredictionMethod, input: f64) -> Option<f64> {
         let mut needs: Vec<f64> = self.points.iter().map(|p| p.need).collect();
         needs.sort_by(f64::total_cmp);
         let (least, most) = (*needs.first()?, *needs.last()?);
         let known = || self.points.iter().filter(|p| p.input > 0.0);
         let raw = match way {
-            Way::Median => needs[needs.len() / 2],
-            Way::Linear => {
+            PredictionMethod::Median => needs[needs.len() / 2],
+            PredictionMethod::Linear => {
                 let (a, b) = line(known().map(|p| (p.input, p.need)).collect()).filter(|_| input > 0.0)?;
                 a + b * input
             }
-            Way::LogLog => {
+            PredictionMethod::LogLog => {
                 let (a, b) = line(known().map(|p| (p.input.ln(), p.need.ln())).collect()).filter(|_| input > 0.0)?;
                 (a + b * input.ln()).exp()
             }
-            Way::Nearest => {
+            PredictionMethod::Nearest => {
                 let mut near: Vec<(f64, f64)> = known().map(|p| ((p.input - input).abs(), p.need)).collect();
                 near.sort_by(|a, b| a.0.total_cmp(&b.0));
                 near.iter().take(5).map(|(_, need)| *need).reduce(f64::max).filter(|_| input > 0.0)?
@@ -83,14 +83,14 @@ impl Plain {
         Some(raw.clamp(least * 0.5, most * 8.0)).filter(|need| *need > 0.0)
     }
 
-    fn seen(&self, way: Way, misses: &[Miss]) -> Vec<Seen> {
+    fn seen(&self, way: PredictionMethod, misses: &[Miss]) -> Vec<ObservedTask> {
         let mean = misses.iter().map(|m| m.runtime).sum::<f64>() / count(misses.len());
-        let median = (way == Way::Median).then(|| self.predict(way, 0.0)).flatten();
-        let mut seen: Vec<Seen> = Vec::new();
+        let median = (way == PredictionMethod::Median).then(|| self.predict(way, 0.0)).flatten();
+        let mut seen: Vec<ObservedTask> = Vec::new();
         for miss in misses {
             let weight = 0.5_f64.powf(count_u64(self.count - miss.at) / 125.0);
             let need = median.map_or(miss.ratio, |median| miss.need / median);
-            seen.push(Seen { need, weight, time: weight * miss.runtime / mean });
+            seen.push(ObservedTask { need, weight, time: weight * miss.runtime / mean });
         }
         seen.sort_by(|a, b| a.need.total_cmp(&b.need));
         let above = |from: usize| seen[from..].iter().rev().fold(0.0, |sum, s| sum + s.weight);
@@ -99,7 +99,7 @@ impl Plain {
             let Some(had) = self.predict(way, *input).map(|predicted| size / predicted) else { continue };
             let from = seen.partition_point(|s| s.need <= had);
             if above(from) < 3.0 {
-                alone.push(Seen { need: had * 1.5, weight: 1.0, time: 1.0 });
+                alone.push(ObservedTask { need: had * 1.5, weight: 1.0, time: 1.0 });
             } else {
                 share[from] += 1.0 / above(from);
             }
@@ -114,18 +114,18 @@ impl Plain {
         seen
     }
 
-    fn mean(&self, way: Way) -> f64 {
-        if way == Way::Median {
+    fn mean(&self, way: PredictionMethod) -> f64 {
+        if way == PredictionMethod::Median {
             return self.predict(way, 0.0).unwrap_or(f64::INFINITY);
         }
         let of: Vec<f64> = self.points.iter().step_by(8).filter_map(|p| self.predict(way, p.input)).collect();
         if of.is_empty() { f64::INFINITY } else { of.iter().sum::<f64>() / count(of.len()) }
     }
 
-    fn ladder(&self, input: f64, prices: Prices) -> Option<(Way, Vec<f64>)> {
-        let mut best: Option<(f64, Way, Vec<f64>)> = None;
+    fn ladder(&self, input: f64, prices: KillPrices) -> Option<(PredictionMethod, Vec<f64>)> {
+        let mut best: Option<(f64, PredictionMethod, Vec<f64>)> = None;
         for way in WAYS {
-            let enough = if way == Way::Median { 1 } else { 3 };
+            let enough = if way == PredictionMethod::Median { 1 } else { 3 };
             let Some(misses) = self.misses.get(&way).filter(|misses| misses.len() >= enough) else { continue };
             let Some(predicted) = self.predict(way, input) else { continue };
             let rungs = rungs::cheapest(&mut self.seen(way, misses), prices);
@@ -149,15 +149,15 @@ fn line(points: Vec<(f64, f64)>) -> Option<(f64, f64)> {
 
 /// An event of a task of the kind.
 #[derive(Clone, Copy, Debug)]
-enum Happens {
+enum TaskHappening {
     Ended,
     Killed,
     Dropped,
 }
 
 /// Tasks: number, input and need (from few values, so that many are equal), and run time.
-fn history() -> impl Strategy<Value = Vec<(Happens, u64, u64, u64, u32)>> {
-    let happens = prop_oneof![10 => Just(Happens::Ended), 2 => Just(Happens::Killed), 1 => Just(Happens::Dropped)];
+fn history() -> impl Strategy<Value = Vec<(TaskHappening, u64, u64, u64, u32)>> {
+    let happens = prop_oneof![10 => Just(TaskHappening::Ended), 2 => Just(TaskHappening::Killed), 1 => Just(TaskHappening::Dropped)];
     let input = prop_oneof![1 => Just(0u64), 4 => (1u64..20).prop_map(|n| n << 20), 4 => 1u64..1 << 34];
     let need = prop_oneof![2 => (1u64..12).prop_map(|n| n << 26), 3 => 1u64 << 20..1 << 36];
     prop::collection::vec((happens, 0u64..40, input, need, 1u32..5000), 1..400)
@@ -168,22 +168,22 @@ proptest! {
 
     #[test]
     fn the_learner_gives_the_sizes_of_the_plain_one(history in history(), asked in prop::collection::vec(0u64..1 << 33, 3)) {
-        let prices = Prices::default();
-        let (mut fast, mut plain) = (Learner::new(Bytes::from_gib(4), prices), Plain::default());
+        let prices = KillPrices::default();
+        let (mut fast, mut plain) = (Learner::new(Bytes::from_gib(4), prices), ReferenceLearner::default());
         for (n, (happens, task, input, size, millis)) in history.iter().copied().enumerate() {
-            let asks = Asks { kind: "k", input: (input > 0).then_some(Bytes::new(input)), request: None };
+            let asks = SizeRequest { kind: "k", input: (input > 0).then_some(Bytes::new(input)), request: None };
             let (input, size) = (float(Bytes::new(input)), Bytes::new(size));
             match happens {
-                Happens::Ended => {
+                TaskHappening::Ended => {
                     let runtime = f64::from(millis) / 1000.0;
                     fast.ended(&asks, task, size, runtime);
-                    plain.ended(task, Point { input, need: float(size), runtime });
+                    plain.ended(task, Observation { input, need: float(size), runtime });
                 }
-                Happens::Killed => {
+                TaskHappening::Killed => {
                     fast.killed(&asks, task, size);
                     plain.killed(task, input, float(size));
                 }
-                Happens::Dropped => {
+                TaskHappening::Dropped => {
                     fast.dropped("k", task);
                     plain.open.remove(&task);
                 }
@@ -192,7 +192,7 @@ proptest! {
                 continue;
             }
             for input in asked.iter().copied().chain([0, 3 << 20]) {
-                let asks = Asks { input: Some(Bytes::new(input)), ..asks };
+                let asks = SizeRequest { input: Some(Bytes::new(input)), ..asks };
                 let found = fast.ladder(&asks).map(|ladder| (ladder.way, ladder.sizes().collect::<Vec<f64>>()));
                 let expected = plain.ladder(float(Bytes::new(input)), prices).filter(|_| !plain.points.is_empty());
                 prop_assert_eq!(found, expected, "after {} observations, input {}", n + 1, input);

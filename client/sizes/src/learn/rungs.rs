@@ -9,29 +9,29 @@ const CANDIDATES: usize = 24;
 
 /// The price of a kill.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prices {
+pub struct KillPrices {
     /// Part of its run that a killed attempt wastes, from 0 to 1.
     pub burnt: f64,
     /// Price of one kill, in mean runs at the mean need.
     pub kill: f64,
 }
 
-impl Default for Prices {
+impl Default for KillPrices {
     fn default() -> Self {
-        Prices { burnt: 0.55, kill: 4.0 }
+        KillPrices { burnt: 0.55, kill: 4.0 }
     }
 }
 
-impl Prices {
+impl KillPrices {
     /// Prices with growth: a size that is too small wastes no work and costs little time.
-    pub fn of_growth() -> Prices {
-        Prices { burnt: 0.0, kill: 0.3 }
+    pub fn of_growth() -> KillPrices {
+        KillPrices { burnt: 0.0, kill: 0.3 }
     }
 }
 
 /// An observed task.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct ObservedTask {
     /// Ratio of the need to the prediction.
     pub need: f64,
     /// Weight.
@@ -42,7 +42,7 @@ pub struct Seen {
 
 /// A ladder with its cost.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rungs {
+pub struct CheapestLadder {
     /// Ratios to the prediction, ascending; never empty if there are observations.
     pub sizes: Vec<f64>,
     /// Expected cost of a task, in mean runs at the predicted size.
@@ -51,18 +51,18 @@ pub struct Rungs {
 
 /// Computes the cheapest ladder; sorts `seen`. A fictitious task of weight 0.5 with a need above
 /// the largest observation is added.
-pub fn cheapest(seen: &mut Vec<Seen>, prices: Prices) -> Rungs {
+pub fn cheapest(seen: &mut Vec<ObservedTask>, prices: KillPrices) -> CheapestLadder {
     seen.retain(|s| s.need.is_finite() && s.need > 0.0);
     seen.sort_by(|a, b| a.need.total_cmp(&b.need));
-    let Some(most) = seen.last().map(|s| s.need) else { return Rungs::default() };
+    let Some(most) = seen.last().map(|s| s.need) else { return CheapestLadder::default() };
     let (weight, time) = seen.iter().fold((0.0, 0.0), |(w, t), s| (w + s.weight, t + s.time));
     let each = if weight > 0.0 { time / weight } else { 1.0 };
-    let top = Seen { need: most * (1.0 + 1.0 / weight.max(1.0).sqrt()), weight: 0.5, time: 0.5 * each };
+    let top = ObservedTask { need: most * (1.0 + 1.0 / weight.max(1.0).sqrt()), weight: 0.5, time: 0.5 * each };
     seen.push(top);
     let stairs = stairs(seen);
     // A kill costs time of users regardless of the prediction, so its price is scaled by the needs.
     let mean = seen.iter().map(|s| s.need * s.time).sum::<f64>() / (time + top.time).max(f64::MIN_POSITIVE);
-    let (next, cost) = solve(&stairs, Prices { kill: prices.kill * mean, ..prices });
+    let (next, cost) = solve(&stairs, KillPrices { kill: prices.kill * mean, ..prices });
     let mut sizes = Vec::new();
     let mut at = next.first().copied().unwrap_or(0);
     while let Some(stair) = at.checked_sub(1).and_then(|k| stairs.get(k)) {
@@ -72,23 +72,23 @@ pub fn cheapest(seen: &mut Vec<Seen>, prices: Prices) -> Rungs {
         }
         at = next.get(at).copied().unwrap_or(0);
     }
-    Rungs { sizes, cost: cost / (weight + 0.5).max(f64::MIN_POSITIVE) }
+    CheapestLadder { sizes, cost: cost / (weight + 0.5).max(f64::MIN_POSITIVE) }
 }
 
 /// A considered size, with the observations that fit it.
 #[derive(Clone, Copy, Debug)]
-struct Stair {
+struct CandidateSize {
     size: f64,
     weight: f64,
     time: f64,
 }
 
 /// Selects few sizes that represent all, denser near the top.
-fn stairs(seen: &[Seen]) -> Vec<Stair> {
+fn stairs(seen: &[ObservedTask]) -> Vec<CandidateSize> {
     let all: f64 = seen.iter().map(|s| s.weight).sum();
     let shares: [f64; CANDIDATES + 1] = std::array::from_fn(share);
     let reached = |weight: f64, wanted: usize| shares.get(wanted).is_some_and(|share| weight >= all * share);
-    let mut stairs: Vec<Stair> = Vec::with_capacity(CANDIDATES);
+    let mut stairs: Vec<CandidateSize> = Vec::with_capacity(CANDIDATES);
     let (mut weight, mut time) = (0.0, 0.0);
     let mut wanted = 0usize;
     for (n, one) in seen.iter().enumerate() {
@@ -96,7 +96,7 @@ fn stairs(seen: &[Seen]) -> Vec<Stair> {
         time += one.time;
         let last = n + 2 >= seen.len();
         if last || reached(weight, wanted) {
-            stairs.push(Stair { size: one.need, weight, time });
+            stairs.push(CandidateSize { size: one.need, weight, time });
             while wanted < CANDIDATES && reached(weight, wanted) {
                 wanted += 1;
             }
@@ -115,8 +115,8 @@ fn share(n: usize) -> f64 {
 
 /// For each size, and for the start before them, the next size of the ladder, counted from 1; and
 /// the cost from the start.
-fn solve(stairs: &[Stair], prices: Prices) -> (Vec<usize>, f64) {
-    let end = stairs.last().copied().unwrap_or(Stair { size: 0.0, weight: 0.0, time: 0.0 });
+fn solve(stairs: &[CandidateSize], prices: KillPrices) -> (Vec<usize>, f64) {
+    let end = stairs.last().copied().unwrap_or(CandidateSize { size: 0.0, weight: 0.0, time: 0.0 });
     let mut cost = vec![0.0; stairs.len() + 1];
     let mut next = vec![0usize; stairs.len() + 1];
     for from in (0..stairs.len()).rev() {
@@ -142,18 +142,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn seen(needs: &[f64]) -> Vec<Seen> {
-        needs.iter().map(|need| Seen { need: *need, weight: 1.0, time: 1.0 }).collect()
+    fn seen(needs: &[f64]) -> Vec<ObservedTask> {
+        needs.iter().map(|need| ObservedTask { need: *need, weight: 1.0, time: 1.0 }).collect()
     }
 
     #[test]
     fn of_nothing_there_is_no_ladder() {
-        assert_eq!(cheapest(&mut Vec::new(), Prices::default()), Rungs::default());
+        assert_eq!(cheapest(&mut Vec::new(), KillPrices::default()), CheapestLadder::default());
     }
 
     #[test]
     fn alike_tasks_get_one_size_that_fits_all_that_were_seen() {
-        let rungs = cheapest(&mut seen(&[1.0; 50]), Prices::default());
+        let rungs = cheapest(&mut seen(&[1.0; 50]), KillPrices::default());
         assert!(rungs.sizes.first().is_some_and(|size| (1.0..1.2).contains(size)), "{rungs:?}");
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn one_giant_among_many_does_not_set_the_first_size() {
         let mut needs = vec![1.0; 99];
         needs.push(40.0);
-        let rungs = cheapest(&mut seen(&needs), Prices::default());
+        let rungs = cheapest(&mut seen(&needs), KillPrices::default());
         assert!(rungs.sizes.first().is_some_and(|size| *size < 1.5), "{rungs:?}");
         assert!(rungs.sizes.last().is_some_and(|size| *size >= 40.0), "{rungs:?}");
     }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn where_kills_are_dear_the_first_size_is_larger() {
         let needs: Vec<f64> = (0..100).map(|n| if n % 10 == 0 { 6.0 } else { 1.0 }).collect();
-        let first = |kill| cheapest(&mut seen(&needs), Prices { kill, ..Prices::default() }).sizes.first().copied();
+        let first = |kill| cheapest(&mut seen(&needs), KillPrices { kill, ..KillPrices::default() }).sizes.first().copied();
         assert_eq!(first(0.6), Some(1.0));
         assert!(first(50.0) >= Some(6.0));
     }
@@ -178,7 +178,7 @@ mod tests {
         #[test]
         fn a_ladder_grows_and_reaches_beyond_all_that_was_seen(needs in prop::collection::vec(0.01f64..100.0, 1..250)) {
             let most = needs.iter().copied().fold(0.0, f64::max);
-            let rungs = cheapest(&mut seen(&needs), Prices::default());
+            let rungs = cheapest(&mut seen(&needs), KillPrices::default());
             prop_assert!(rungs.sizes.windows(2).all(|pair| pair[0] < pair[1]));
             prop_assert!(rungs.sizes.len() <= CANDIDATES + 2);
             prop_assert!(rungs.sizes.last().is_some_and(|top| *top > most));
@@ -186,7 +186,7 @@ mod tests {
 
         #[test]
         fn no_single_size_is_cheaper(needs in prop::collection::vec(0.1f64..10.0, 2..60)) {
-            let prices = Prices::default();
+            let prices = KillPrices::default();
             let mut all = seen(&needs);
             let rungs = cheapest(&mut all, prices);
             let top = all.last().map_or(0.0, |s| s.need);

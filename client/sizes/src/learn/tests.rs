@@ -2,12 +2,12 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-fn asks(kind: &str) -> Asks<'_> {
-    Asks { kind, input: None, request: None }
+fn asks(kind: &str) -> SizeRequest<'_> {
+    SizeRequest { kind, input: None, request: None }
 }
 
 fn taught(needs_mib: impl IntoIterator<Item = u64>) -> Learner {
-    let mut learner = Learner::new(Bytes::from_gib(4), Prices::default());
+    let mut learner = Learner::new(Bytes::from_gib(4), KillPrices::default());
     for (n, mib) in needs_mib.into_iter().enumerate() {
         learner.ended(&asks("sort"), n as u64, Bytes::new(mib * MIB), 10.0);
     }
@@ -17,15 +17,15 @@ fn taught(needs_mib: impl IntoIterator<Item = u64>) -> Learner {
 #[test]
 fn of_a_new_kind_the_request_counts_and_then_the_share() {
     let mut learner = taught([]);
-    assert_eq!(learner.first(&asks("sort")), First { size: step_up(float(Bytes::from_gib(4))), source: Source::Share });
-    let asked = Asks { request: Some(Bytes::from_mib(512)), ..asks("sort") };
-    assert_eq!(learner.first(&asked), First { size: Bytes::from_mib(512), source: Source::Request });
+    assert_eq!(learner.first(&asks("sort")), FirstSize { size: step_up(float(Bytes::from_gib(4))), source: SizeOrigin::Share });
+    let asked = SizeRequest { request: Some(Bytes::from_mib(512)), ..asks("sort") };
+    assert_eq!(learner.first(&asked), FirstSize { size: Bytes::from_mib(512), source: SizeOrigin::Request });
 }
 
 #[test]
 fn tasks_alike_get_what_they_need_and_little_more() {
     let first = taught([900; 60]).first(&asks("sort"));
-    assert!(matches!(first.source, Source::Kind(_)));
+    assert!(matches!(first.source, SizeOrigin::Kind(_)));
     assert!((Bytes::from_mib(900)..Bytes::from_mib(1100)).contains(&first.size), "{first:?}");
 }
 
@@ -39,10 +39,10 @@ fn one_outlier_does_not_move_the_first_size() {
 fn the_size_of_the_input_tells_where_it_does() {
     let mut learner = taught([]);
     for n in 1..60u64 {
-        let asks = Asks { input: Some(Bytes::from_mib(n * 10)), ..asks("join") };
+        let asks = SizeRequest { input: Some(Bytes::from_mib(n * 10)), ..asks("join") };
         learner.ended(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
     }
-    let first = |mib| Asks { input: Some(Bytes::from_mib(mib)), ..asks("join") };
+    let first = |mib| SizeRequest { input: Some(Bytes::from_mib(mib)), ..asks("join") };
     let (small, large) = (learner.first(&first(50)).size, learner.first(&first(550)).size);
     assert!(small < Bytes::from_mib(600) && large > Bytes::from_mib(1500), "{small} {large}");
 }
@@ -121,12 +121,12 @@ fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait(
 fn an_unknown_input_and_an_empty_one_are_sized_as_their_kind() {
     let mut learner = taught([]);
     for n in 1..60u64 {
-        let asks = Asks { input: Some(Bytes::from_mib(n * 10)), ..asks("sort") };
+        let asks = SizeRequest { input: Some(Bytes::from_mib(n * 10)), ..asks("sort") };
         learner.ended(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
     }
     for input in [None, Some(Bytes::ZERO)] {
-        let first = learner.first(&Asks { input, ..asks("sort") });
-        assert_eq!(first.source, Source::Kind(Way::Median));
+        let first = learner.first(&SizeRequest { input, ..asks("sort") });
+        assert_eq!(first.source, SizeOrigin::Kind(PredictionMethod::Median));
         assert!((Bytes::from_mib(900)..Bytes::from_gib(4)).contains(&first.size), "{first:?}");
     }
 }
@@ -180,7 +180,7 @@ fn three_kills_of_one_task_are_the_most() {
 fn a_kind_takes_less_than_64_kib() {
     let mut learner = taught([]);
     for n in 0..600u64 {
-        let asks = Asks { input: Some(Bytes::from_mib(1 + n * 7 % 500)), ..asks("sort") };
+        let asks = SizeRequest { input: Some(Bytes::from_mib(1 + n * 7 % 500)), ..asks("sort") };
         learner.first(&asks);
         learner.ended(&asks, n, Bytes::from_mib(100 + n % 700), 10.0);
         learner.killed(&asks, 10_000 + n, Bytes::from_mib(100));

@@ -10,9 +10,9 @@ pub const LONGEST_ABOUT: usize = 200;
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
-pub struct Secret(pub String);
+pub struct SecretText(pub String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -109,7 +109,7 @@ impl TokenKind {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MintedToken {
     /// The complete token.
-    pub token: Secret,
+    pub token: SecretText,
     /// The stored part.
     pub view: TokenView,
 }
@@ -172,7 +172,7 @@ pub struct WhoAmI {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Join {
+pub struct JoinRequest {
     /// Name of the new node.
     pub node: NodeId,
     /// Host names and addresses of the host.
@@ -185,7 +185,7 @@ pub struct Join {
 /// The response to a join.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Joined {
+pub struct JoinResponse {
     /// Its certificate, PEM.
     pub certificate: String,
     /// Certificate of the cluster's authority, PEM.

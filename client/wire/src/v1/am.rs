@@ -64,18 +64,18 @@ pub struct RegisterMaster {
 /// The response to a registration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Registered {
+pub struct MasterRegistered {
     /// Epoch that every later message must carry.
     pub epoch: Epoch,
     /// The largest container that any node and the queue could ever grant.
     pub largest: Resource,
     /// Live containers of the application, without the master's own.
-    pub containers: Vec<Granted>,
+    pub containers: Vec<ContainerGrant>,
     /// Current cursor of the update stream.
     pub cursor: u64,
     /// Usage history of earlier jobs with its user and name; `None` without earlier jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub known: Option<Box<super::families::Family>>,
+    pub known: Option<Box<super::families::JobHistory>>,
     /// OTLP/HTTP address for traces of jobs, to which `/v1/traces` is appended. `None` without a
     /// collector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ pub struct Registered {
 /// A granted container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Granted {
+pub struct ContainerGrant {
     /// Its id.
     pub container: ContainerId,
     /// Its request.
@@ -103,7 +103,7 @@ pub struct Granted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
+pub struct PlacementRequest {
     /// Request id, chosen by the application.
     pub request: RequestId,
     /// Size of each container.
@@ -160,22 +160,22 @@ pub struct Placement {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub prefer_racks: Vec<Name>,
     /// Relaxation of the preference when the preferred nodes and racks are full.
-    pub relax: Relax,
+    pub relax: RelaxationPolicy,
     /// Labels that the node must have.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<Name>,
     /// Conditions on attributes of the node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: BTreeMap<Name, Match>,
+    pub attributes: BTreeMap<Name, AttributeMatch>,
     /// Tolerated taints by name: with this value, or with any value if null.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tolerate: BTreeMap<Name, Option<String>>,
     /// Anti-affinity to other requests.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub apart: Option<Apart>,
+    pub apart: Option<AntiAffinityRule>,
     /// Spread evenly over nodes or racks instead of packing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub spread: Option<Level>,
+    pub spread: Option<PlacementLevel>,
 }
 
 impl Placement {
@@ -189,7 +189,7 @@ impl Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "when", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Relax {
+pub enum RelaxationPolicy {
     /// At once.
     #[default]
     AtOnce,
@@ -206,7 +206,7 @@ pub enum Relax {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Match {
+pub enum AttributeMatch {
     /// The attribute exists, with any value.
     Exists,
     /// The attribute does not exist.
@@ -221,7 +221,7 @@ pub enum Match {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum PlacementLevel {
     /// A node.
     Node,
     /// A rack; a node without a rack counts as a rack of its own.
@@ -232,19 +232,19 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Apart {
+pub struct AntiAffinityRule {
     /// The requests; empty for the request itself.
     #[serde(default)]
     pub from: Vec<RequestId>,
     /// Node or rack.
-    pub level: Level,
+    pub level: PlacementLevel,
 }
 
 /// The immediate verdict on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum AskVerdict {
+pub enum PlacementVerdict {
     /// It fits now, or all its containers are granted.
     Fits,
     /// It waits.
@@ -265,12 +265,12 @@ pub enum AskVerdict {
 /// of `never` the response is the error HR0422.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct AskAnswer {
+pub struct PlacementResponse {
     /// The request.
     pub request: RequestId,
     /// The verdict.
     #[serde(flatten)]
-    pub verdict: AskVerdict,
+    pub verdict: PlacementVerdict,
 }
 
 /// `POST /v1/apps/{app}/sync`: heartbeat, requests, releases and acknowledgement in one. Response:
@@ -288,7 +288,7 @@ pub struct MasterSync {
     pub ack: u64,
     /// New or changed requests; other requests stay unchanged.
     #[serde(default)]
-    pub asks: Vec<Ask>,
+    pub asks: Vec<PlacementRequest>,
     /// Requests to withdraw.
     #[serde(default)]
     pub drop: Vec<RequestId>,
@@ -305,7 +305,7 @@ pub struct MasterSync {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MasterSyncReply {
     /// One verdict per request, in the same order.
-    pub verdicts: Vec<AskAnswer>,
+    pub verdicts: Vec<PlacementResponse>,
     /// True if the application was killed: the master must stop.
     pub stop: bool,
 }
@@ -331,21 +331,21 @@ pub struct FinishApp {
 /// long as the caller reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Update {
+pub struct ApplicationUpdate {
     /// Sequence number without gaps within one application and epoch.
     pub cursor: u64,
     /// The content.
     #[serde(flatten)]
-    pub what: UpdateKind,
+    pub what: ApplicationUpdateKind,
 }
 
 /// The content of an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum UpdateKind {
+pub enum ApplicationUpdateKind {
     /// A container is granted and on its way to the node.
-    Allocated(Granted),
+    Allocated(ContainerGrant),
     /// The program of a container runs.
     Running {
         /// The container.

@@ -1,6 +1,6 @@
 //! Applications: submit, list, show, kill.
 
-use headroom_types::exit::Sample;
+use headroom_types::exit::MemorySample;
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
@@ -32,7 +32,7 @@ pub struct SubmitApp {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime_ms: Option<u64>,
     /// Kind of application master.
-    pub master: Master,
+    pub master: ApplicationMaster,
     /// Idempotency key, at most 64 characters. A repeated submission with the same key returns the
     /// existing application.
     #[serde(default)]
@@ -47,7 +47,7 @@ pub struct SubmitApp {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Master {
+pub enum ApplicationMaster {
     /// The resource manager launches the master in a container, and again after a failure.
     Managed {
         /// Size of its container.
@@ -70,7 +70,7 @@ fn two() -> u32 {
 /// A submitted application, which survives any restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Submitted {
+pub struct SubmissionResult {
     /// Its id.
     pub app: AppId,
     /// The attempt with which an unmanaged master registers.
@@ -222,7 +222,7 @@ pub struct KillApp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct OrderTask {
+pub struct TaskOrderRequest {
     /// Reason, for users; recorded with the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -244,7 +244,7 @@ pub struct ResizeTask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct RankTask {
+pub struct PrioritizeTask {
     /// Priority from -1000 to 1000; tasks with higher values start first. The default is 0.
     pub priority: i32,
     /// Reason, for users; appears in the event.
@@ -271,7 +271,7 @@ pub struct ScaleApp {
 /// `GET /v1/apps/{app}/why` returns a list with one entry per waiting request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct WhyPending {
+pub struct PendingExplanation {
     /// The waiting request.
     pub request: RequestId,
     /// Size of one container.
@@ -286,16 +286,16 @@ pub struct WhyPending {
     pub sentence: String,
     /// The node that is reserved for it until enough memory is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reserved: Option<Reserved>,
+    pub reserved: Option<NodeReservation>,
     /// All nodes, the closest fit first.
-    pub nodes: Vec<WhyNode>,
+    pub nodes: Vec<NodeFitExplanation>,
 }
 
 /// A node that is reserved for a request which would otherwise never find a node with enough free
 /// memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Reserved {
+pub struct NodeReservation {
     /// The node.
     pub node: NodeId,
     /// Free resources of the node now.
@@ -307,7 +307,7 @@ pub struct Reserved {
 /// The reason that a node cannot take a container of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct WhyNode {
+pub struct NodeFitExplanation {
     /// The node.
     pub node: NodeId,
     /// Free resources of the node.
@@ -359,7 +359,7 @@ pub struct ContainerView {
     pub peak: Option<Bytes>,
     /// Requested size that its node has not confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wanted: Option<WantedSize>,
+    pub wanted: Option<DesiredSize>,
 }
 
 fn one() -> u32 {
@@ -377,13 +377,13 @@ pub struct ContainerTimeline {
     /// Exit reason; `None` while it runs.
     pub reason: Option<ExitReason>,
     /// Memory from the start, oldest first; thinned as the list grows.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MemorySample>,
 }
 
 /// A requested size that the node of the container has not confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct WantedSize {
+pub struct DesiredSize {
     /// The requested size.
     pub resource: Resource,
     /// The version that confirms it.
@@ -410,7 +410,7 @@ pub struct ResizeContainer {
 /// A resize that is on its way to the node, or already in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Resizing {
+pub struct ResizeAccepted {
     /// The version that confirms the size.
     pub version: u32,
 }
@@ -449,7 +449,7 @@ pub struct ClusterView {
     pub oom_1h: u32,
     /// Outcome of these kills.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_1h: Option<MemoryHour>,
+    pub memory_1h: Option<MemoryFailureStats>,
     /// The longest waiting request, with its reason.
     pub longest_wait: Option<String>,
     /// Distinct enforcers of the nodes.
@@ -459,7 +459,7 @@ pub struct ClusterView {
 /// Outcome of memory failures in the last hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct MemoryHour {
+pub struct MemoryFailureStats {
     /// Memory kills.
     pub kills: u32,
     /// Tasks that received more memory after a kill.

@@ -3,7 +3,7 @@
 use headroom_types::{EnforcerKind, NodeId, Resource};
 use serde::{Deserialize, Serialize};
 
-use super::nodes::Health;
+use super::nodes::NodeHealthState;
 
 /// The result of the start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct NodeReady {
     /// The enforcer of its limits.
     pub enforcer: EnforcerKind,
     /// Result of the enforcer's self-test.
-    pub health: Health,
+    pub health: NodeHealthState,
     /// Reason for the choice of the enforcer, and the missing requirements of better ones.
     pub notes: Vec<String>,
     /// Resources of the node.

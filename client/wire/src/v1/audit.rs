@@ -3,7 +3,7 @@
 use headroom_types::UnixMillis;
 use serde::{Deserialize, Serialize};
 
-use super::error::Code;
+use super::error::ErrorCode;
 
 /// One call of the audit log: `GET /v1/audit`, and a line of the files `audit-*.jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct AuditLine {
     pub outcome: u16,
     /// Error code of a rejected call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<Code>,
+    pub code: Option<ErrorCode>,
     /// State before the call, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,

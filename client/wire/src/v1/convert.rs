@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use headroom_types::FetchedFile;
 
-use super::am::{Ask, LaunchSpec};
-use super::apps::{Master, SubmitApp};
-use super::error::{Code, Problem};
+use super::am::{PlacementRequest, LaunchSpec};
+use super::apps::{ApplicationMaster, SubmitApp};
+use super::error::{ErrorCode, ProblemDetails};
 
 /// Maximum number of containers of one request.
 pub const MAX_COUNT: u32 = 100_000;
@@ -17,17 +17,17 @@ pub const MAX_FETCHED: usize = 64;
 /// Maximum number of arguments and environment variables of one launch.
 pub const MAX_WORDS: usize = 1024;
 
-fn bad(detail: impl Into<String>) -> Problem {
-    Problem::new(Code::HR0400, detail)
+fn bad(detail: impl Into<String>) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0400, detail)
 }
 
 /// Checks a launch. A file name must be one plain path component.
-pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
+pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
     if launch.command.first().is_none_or(String::is_empty) {
         return Err(bad("launch.command is empty").hint("name the program to run as its first element"));
     }
     if launch.command.len() > MAX_WORDS || launch.env.len() > MAX_WORDS {
-        return Err(Problem::new(Code::HR0413, format!("launch has more than {MAX_WORDS} arguments or variables")));
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch has more than {MAX_WORDS} arguments or variables")));
     }
     if launch.command.iter().chain(launch.env.keys()).chain(launch.env.values()).any(|w| w.contains('\0')) {
         return Err(bad("launch.command and launch.env cannot hold a NUL character"));
@@ -41,10 +41,10 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), Problem> {
         );
     }
     if launch.files.values().map(String::len).sum::<usize>() > MAX_FILES {
-        return Err(Problem::new(Code::HR0413, format!("launch.files hold more than {MAX_FILES} bytes")));
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.files hold more than {MAX_FILES} bytes")));
     }
     if launch.fetch.len() > MAX_FETCHED {
-        return Err(Problem::new(Code::HR0413, format!("launch.fetch names more than {MAX_FETCHED} files")));
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.fetch names more than {MAX_FETCHED} files")));
     }
     let mut names: BTreeSet<&str> = launch.files.keys().map(String::as_str).collect();
     for file in &launch.fetch {
@@ -88,7 +88,7 @@ fn plain(name: &str) -> bool {
 }
 
 /// Checks a container request.
-pub fn check_ask(ask: &Ask) -> Result<(), Problem> {
+pub fn check_ask(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
     if ask.resource.memory.is_zero() {
         return Err(bad(format!("request {}: resource.memory is 0", ask.request))
             .hint("ask for at least what the program needs to start"));
@@ -103,7 +103,7 @@ pub fn check_ask(ask: &Ask) -> Result<(), Problem> {
 }
 
 /// Checks a submission.
-pub fn check_submit(app: &SubmitApp) -> Result<(), Problem> {
+pub fn check_submit(app: &SubmitApp) -> Result<(), ProblemDetails> {
     if app.idempotency_key.as_ref().is_some_and(|k| k.is_empty() || k.len() > 64) {
         return Err(bad("idempotency_key must have 1 to 64 characters"));
     }
@@ -111,8 +111,8 @@ pub fn check_submit(app: &SubmitApp) -> Result<(), Problem> {
         return Err(bad("user must have at most 64 characters"));
     }
     match &app.master {
-        Master::Unmanaged => Ok(()),
-        Master::Managed { resource, launch, max_attempts } => {
+        ApplicationMaster::Unmanaged => Ok(()),
+        ApplicationMaster::Managed { resource, launch, max_attempts } => {
             if resource.memory.is_zero() || !(1..=20).contains(max_attempts) {
                 return Err(bad("master: resource.memory must be above 0 and max_attempts between 1 and 20"));
             }
@@ -135,7 +135,7 @@ mod tests {
         for name in ["../x", "/etc/passwd", "..", "", "a/b"] {
             let mut l = launch();
             l.files.insert(name.into(), String::new());
-            assert_eq!(check_launch(&l).expect_err(name).code, Code::HR0400);
+            assert_eq!(check_launch(&l).expect_err(name).code, ErrorCode::HR0400);
         }
     }
 

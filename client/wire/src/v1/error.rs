@@ -7,7 +7,7 @@ use super::queues::QueueProblem;
 /// Stable error codes. A code never gets a second meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Code {
+pub enum ErrorCode {
     /// The body or a parameter is invalid.
     HR0400,
     /// The caller is not authenticated, and the call requires authentication.
@@ -36,22 +36,22 @@ pub enum Code {
     HR0503,
 }
 
-impl Code {
+impl ErrorCode {
     /// All codes.
-    pub const ALL: [Code; 13] = [
-        Code::HR0400,
-        Code::HR0401,
-        Code::HR0403,
-        Code::HR0404,
-        Code::HR0409,
-        Code::HR0410,
-        Code::HR0411,
-        Code::HR0413,
-        Code::HR0416,
-        Code::HR0422,
-        Code::HR0429,
-        Code::HR0500,
-        Code::HR0503,
+    pub const ALL: [ErrorCode; 13] = [
+        ErrorCode::HR0400,
+        ErrorCode::HR0401,
+        ErrorCode::HR0403,
+        ErrorCode::HR0404,
+        ErrorCode::HR0409,
+        ErrorCode::HR0410,
+        ErrorCode::HR0411,
+        ErrorCode::HR0413,
+        ErrorCode::HR0416,
+        ErrorCode::HR0422,
+        ErrorCode::HR0429,
+        ErrorCode::HR0500,
+        ErrorCode::HR0503,
     ];
     /// Path of its page on the server.
     pub fn address(self) -> String {
@@ -60,66 +60,66 @@ impl Code {
     /// HTTP status of the code.
     pub fn status(self) -> u16 {
         match self {
-            Code::HR0400 => 400,
-            Code::HR0401 => 401,
-            Code::HR0403 => 403,
-            Code::HR0404 => 404,
-            Code::HR0409 => 409,
-            Code::HR0410 | Code::HR0411 => 410,
-            Code::HR0413 => 413,
-            Code::HR0416 => 416,
-            Code::HR0422 => 422,
-            Code::HR0429 => 429,
-            Code::HR0500 => 500,
-            Code::HR0503 => 503,
+            ErrorCode::HR0400 => 400,
+            ErrorCode::HR0401 => 401,
+            ErrorCode::HR0403 => 403,
+            ErrorCode::HR0404 => 404,
+            ErrorCode::HR0409 => 409,
+            ErrorCode::HR0410 | ErrorCode::HR0411 => 410,
+            ErrorCode::HR0413 => 413,
+            ErrorCode::HR0416 => 416,
+            ErrorCode::HR0422 => 422,
+            ErrorCode::HR0429 => 429,
+            ErrorCode::HR0500 => 500,
+            ErrorCode::HR0503 => 503,
         }
     }
     /// Title of the code.
     pub fn title(self) -> &'static str {
         match self {
-            Code::HR0400 => "The request is not valid",
-            Code::HR0401 => "Nobody knows who calls",
-            Code::HR0403 => "Not allowed",
-            Code::HR0404 => "There is no such thing",
-            Code::HR0409 => "Its state does not allow that",
-            Code::HR0410 => "Stale epoch",
-            Code::HR0411 => "Cursor too old",
-            Code::HR0413 => "Too large",
-            Code::HR0416 => "Nothing there yet",
-            Code::HR0422 => "Can never be scheduled",
-            Code::HR0429 => "Too many at once",
-            Code::HR0500 => "Internal fault",
-            Code::HR0503 => "Not available",
+            ErrorCode::HR0400 => "The request is not valid",
+            ErrorCode::HR0401 => "Nobody knows who calls",
+            ErrorCode::HR0403 => "Not allowed",
+            ErrorCode::HR0404 => "There is no such thing",
+            ErrorCode::HR0409 => "Its state does not allow that",
+            ErrorCode::HR0410 => "Stale epoch",
+            ErrorCode::HR0411 => "Cursor too old",
+            ErrorCode::HR0413 => "Too large",
+            ErrorCode::HR0416 => "Nothing there yet",
+            ErrorCode::HR0422 => "Can never be scheduled",
+            ErrorCode::HR0429 => "Too many at once",
+            ErrorCode::HR0500 => "Internal fault",
+            ErrorCode::HR0503 => "Not available",
         }
     }
     /// Whether the same call may succeed later.
     pub fn retryable(self) -> bool {
         match self {
-            Code::HR0416 | Code::HR0429 | Code::HR0500 | Code::HR0503 => true,
-            Code::HR0400
-            | Code::HR0401
-            | Code::HR0403
-            | Code::HR0404
-            | Code::HR0409
-            | Code::HR0410
-            | Code::HR0411
-            | Code::HR0413
-            | Code::HR0422 => false,
+            ErrorCode::HR0416 | ErrorCode::HR0429 | ErrorCode::HR0500 | ErrorCode::HR0503 => true,
+            ErrorCode::HR0400
+            | ErrorCode::HR0401
+            | ErrorCode::HR0403
+            | ErrorCode::HR0404
+            | ErrorCode::HR0409
+            | ErrorCode::HR0410
+            | ErrorCode::HR0411
+            | ErrorCode::HR0413
+            | ErrorCode::HR0422 => false,
         }
     }
 }
-impl std::fmt::Display for Code {
+impl std::fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self:?}")
     }
 }
-impl std::str::FromStr for Code {
+impl std::str::FromStr for ErrorCode {
     type Err = String;
     /// Parses a code in any case, with or without letters: `HR0404`, `hr0404`, `404`.
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.trim().to_ascii_uppercase();
         let digits = digits.strip_prefix("HR").unwrap_or(&digits);
-        let meant = Code::ALL.into_iter().find(|code| code.to_string()[2..] == format!("{digits:0>4}"));
+        let meant = ErrorCode::ALL.into_iter().find(|code| code.to_string()[2..] == format!("{digits:0>4}"));
         meant.ok_or_else(|| format!("{text:?} is not an error code; they read like HR0404"))
     }
 }
@@ -127,7 +127,7 @@ impl std::str::FromStr for Code {
 /// An error, as `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Problem {
+pub struct ProblemDetails {
     /// Type of the problem, and path of its page on the server: `/v1/errors/CODE`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -138,7 +138,7 @@ pub struct Problem {
     /// Description of this occurrence.
     pub detail: String,
     /// The stable code.
-    pub code: Code,
+    pub code: ErrorCode,
     /// True if the same call may succeed later.
     pub retryable: bool,
     /// Remedies.
@@ -155,10 +155,10 @@ pub struct Problem {
     pub above: Option<u64>,
 }
 
-impl Problem {
+impl ProblemDetails {
     /// A problem with the code `code` and the description `detail`.
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Problem {
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        ProblemDetails {
             kind: code.address(),
             title: code.title().to_owned(),
             status: code.status(),
@@ -178,9 +178,9 @@ impl Problem {
         self
     }
 }
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for ProblemDetails {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.detail, self.code)
     }
 }
-impl std::error::Error for Problem {}
+impl std::error::Error for ProblemDetails {}

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use headroom_types::{AppId, NodeId, UnixMillis};
 
-pub use headroom_types::reason::{Reason, Topic, Weight};
+pub use headroom_types::reason::{Reason, EventTopic, ReasonLevel};
 use serde::{Deserialize, Serialize};
 
 /// The level of an event.
@@ -22,7 +22,7 @@ pub enum EventLevel {
 /// text/event-stream`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Event {
+pub struct LoggedEvent {
     /// Sequence number; the cursor to continue from.
     pub index: u64,
     /// Time of the event.
@@ -47,7 +47,7 @@ pub struct Event {
 /// The page `docs/events.md`: every reason with its topic, level and trigger.
 pub fn page() -> String {
     let mut text = String::from(ABOUT);
-    for topic in Topic::ALL {
+    for topic in EventTopic::ALL {
         // Writing to a `String` cannot fail.
         let _ = write!(text, "\n## {}\n\n| reason | level | when |\n| --- | --- | --- |\n", topic.as_str());
         for reason in Reason::ALL.iter().filter(|r| r.topic() == topic) {

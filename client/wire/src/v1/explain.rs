@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::error::Code;
+use super::error::ErrorCode;
 
 /// The complete explanation of an error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
     /// The error code.
-    pub code: Code,
+    pub code: ErrorCode,
     /// The same title for every problem of this code.
     pub title: &'static str,
     /// HTTP status of the code.
@@ -27,7 +27,7 @@ pub struct Explanation {
     pub remedies: &'static [&'static str],
 }
 
-impl Code {
+impl ErrorCode {
     /// The explanation of this code.
     pub fn explanation(self) -> Explanation {
         let (cause, remedies) = words(self);
@@ -35,27 +35,27 @@ impl Code {
     }
 }
 
-type Words = (&'static str, &'static [&'static str]);
+type CauseAndRemedies = (&'static str, &'static [&'static str]);
 
-fn words(code: Code) -> Words {
+fn words(code: ErrorCode) -> CauseAndRemedies {
     match code {
-        Code::HR0400 => HR0400,
-        Code::HR0401 => HR0401,
-        Code::HR0403 => HR0403,
-        Code::HR0404 => HR0404,
-        Code::HR0409 => HR0409,
-        Code::HR0410 => HR0410,
-        Code::HR0411 => HR0411,
-        Code::HR0413 => HR0413,
-        Code::HR0416 => HR0416,
-        Code::HR0422 => HR0422,
-        Code::HR0429 => HR0429,
-        Code::HR0500 => HR0500,
-        Code::HR0503 => HR0503,
+        ErrorCode::HR0400 => HR0400,
+        ErrorCode::HR0401 => HR0401,
+        ErrorCode::HR0403 => HR0403,
+        ErrorCode::HR0404 => HR0404,
+        ErrorCode::HR0409 => HR0409,
+        ErrorCode::HR0410 => HR0410,
+        ErrorCode::HR0411 => HR0411,
+        ErrorCode::HR0413 => HR0413,
+        ErrorCode::HR0416 => HR0416,
+        ErrorCode::HR0422 => HR0422,
+        ErrorCode::HR0429 => HR0429,
+        ErrorCode::HR0500 => HR0500,
+        ErrorCode::HR0503 => HR0503,
     }
 }
 
-const HR0400: Words = (
+const HR0400: CauseAndRemedies = (
     "The body is not JSON of the shape the call takes, an id cannot be read, or a parameter is unknown or has a wrong \
              value. Nothing was changed.",
     &[
@@ -64,21 +64,21 @@ const HR0400: Words = (
         "With rmctl, repeat the command with --curl to see what is sent.",
     ],
 );
-const HR0401: Words = (
+const HR0401: CauseAndRemedies = (
     "The call came without anything that says who makes it, and only some calls are for everybody.",
     &[
         "On the host of the resource manager: call by its socket, --addr unix:/run/headroom/resourcemanager.sock.",
         "Read-only looks at whether it lives, its version and its page need nothing.",
     ],
 );
-const HR0403: Words = (
+const HR0403: CauseAndRemedies = (
     "It is known who calls, and that user has not got the right that the detail names. The refusal is in the record of changes.",
     &[
         "Somebody in the group of administrators, or root, can do it.",
         "What is one's own can be ended and changed by its owner: `rmctl job list --filter user==NAME` tells whose it is.",
     ],
 );
-const HR0404: Words = (
+const HR0404: CauseAndRemedies = (
     "The address is right, but nothing of that name is known: it was never there, its name is written differently, or it \
              ended so long ago that it is no longer kept.",
     &[
@@ -87,7 +87,7 @@ const HR0404: Words = (
         "Check that --addr, HEADROOM_ADDR or the context names the cluster you mean.",
     ],
 );
-const HR0409: Words = (
+const HR0409: CauseAndRemedies = (
     "The thing exists and its state forbids the call: the job is over, the queue is closed, the run of the master was \
              replaced, or somebody changed it after you had read it.",
     &[
@@ -96,7 +96,7 @@ const HR0409: Words = (
         "A master that is told so belongs to an earlier run and has to end.",
     ],
 );
-const HR0410: Words = (
+const HR0410: CauseAndRemedies = (
     "The resource manager was restarted, or it gave the sender up. What it knew of this node or master has to be told again.",
     &[
         "Nothing, for node agents and masters of this project: they register again by themselves.",
@@ -104,7 +104,7 @@ const HR0410: Words = (
         "When it repeats every few seconds, two agents or masters use one name; the events NodeJoined show from where.",
     ],
 );
-const HR0411: Words = (
+const HR0411: CauseAndRemedies = (
     "The log of events, or of updates, has a bounded length. The cursor stands before the oldest entry that is kept, so \
              entries in between would be missing without anybody noticing.",
     &[
@@ -113,7 +113,7 @@ const HR0411: Words = (
         "Keep more: events.keep and events.segments in resourcemanager.toml.",
     ],
 );
-const HR0413: Words = (
+const HR0413: CauseAndRemedies = (
     "The body, the number of things in it, or a name in it is larger than the call takes. Bodies of calls that people make \
              may have 1 MiB, those of nodes and masters 16 MiB.",
     &[
@@ -121,11 +121,11 @@ const HR0413: Words = (
         "Put large files where nodes can fetch them, and name them in the job file instead of carrying them in it.",
     ],
 );
-const HR0416: Words = (
+const HR0416: CauseAndRemedies = (
     "A part of a log was asked for that begins behind its end. The program has not written so much yet.",
     &["Ask again later, from the same place.", "Leave the range out, or follow the log."],
 );
-const HR0422: Words = (
+const HR0422: CauseAndRemedies = (
     "The size is larger than what any node offers, or than what its queue may ever have. Waiting does not help, so the \
              request is refused at once; the detail names the largest node.",
     &[
@@ -135,7 +135,7 @@ const HR0422: Words = (
         "Look at labels, racks and attributes of the request: no node may have what it insists on.",
     ],
 );
-const HR0429: Words = (
+const HR0429: CauseAndRemedies = (
     "One address sends more calls than limits.calls_per_second allows, as many streams are open as limits.streams allows, \
              or a queue holds as many jobs as it may.",
     &[
@@ -144,7 +144,7 @@ const HR0429: Words = (
         "Raise the limit in resourcemanager.toml, or max_apps of the queue.",
     ],
 );
-const HR0500: Words = (
+const HR0500: CauseAndRemedies = (
     "A fault of the resource manager or of the node agent itself. What was done is safe: an answer is given after the disk \
              has it. Whether this call was done is not known.",
     &[
@@ -153,7 +153,7 @@ const HR0500: Words = (
         "Report it with the lines of the log around it.",
     ],
 );
-const HR0503: Words = (
+const HR0503: CauseAndRemedies = (
     "The resource manager is starting, ending, or waits after a restart for its nodes to come back; or a node that is needed \
              for the answer does not answer.",
     &[
@@ -172,7 +172,7 @@ pub fn page() -> String {
          happened this time, `hints` what to do about it, `instance` under which id the log has the request, and `retryable`\n\
          whether the same call may succeed later. `rmctl explain CODE` shows a section of this page.\n",
     );
-    for code in Code::ALL {
+    for code in ErrorCode::ALL {
         let Explanation { title, status, retryable, cause, remedies, .. } = code.explanation();
         let again = if retryable { "may succeed when it is sent again" } else { "will not succeed unchanged" };
         // Writing to a `String` cannot fail.
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn each_code_is_explained_by_itself() {
-        let all: Vec<Explanation> = Code::ALL.into_iter().map(Code::explanation).collect();
-        assert_eq!(all.iter().map(|e| e.cause).collect::<BTreeSet<_>>().len(), Code::ALL.len());
+        let all: Vec<Explanation> = ErrorCode::ALL.into_iter().map(ErrorCode::explanation).collect();
+        assert_eq!(all.iter().map(|e| e.cause).collect::<BTreeSet<_>>().len(), ErrorCode::ALL.len());
         for e in all {
             assert!(e.cause.len() > 40 && e.cause.ends_with('.'), "{e:?}");
             assert!(!e.remedies.is_empty() && e.remedies.iter().all(|r| r.ends_with('.')), "{e:?}");
@@ -201,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_code_is_read_as_people_write_it() {
-        for code in Code::ALL {
+        for code in ErrorCode::ALL {
             assert_eq!(code.to_string().parse(), Ok(code));
             assert_eq!(code.to_string().to_lowercase().parse(), Ok(code));
         }
-        assert!("HR9999".parse::<Code>().is_err() && "404".parse::<Code>() == Ok(Code::HR0404));
+        assert!("HR9999".parse::<ErrorCode>().is_err() && "404".parse::<ErrorCode>() == Ok(ErrorCode::HR0404));
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A job history in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FamilyRow {
+pub struct JobHistoryRow {
     /// Submitting user of its jobs.
     pub user: String,
     /// Common name of its jobs.
@@ -23,7 +23,7 @@ pub struct FamilyRow {
 /// `GET /v1/families/{name}`: the history of one user and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Family {
+pub struct JobHistory {
     /// Submitting user of its jobs.
     pub user: String,
     /// Common name of its jobs.
@@ -33,23 +33,23 @@ pub struct Family {
     /// End of the latest job.
     pub last: UnixMillis,
     /// Its kinds of tasks, sorted by name.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<TaskKindHistory>,
 }
 
 /// Tasks of one stage, over all jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Kind {
+pub struct TaskKindHistory {
     /// Name of the stage.
     pub name: String,
     /// Latest successful tasks, oldest first.
-    pub tasks: Vec<Need>,
+    pub tasks: Vec<TaskMemoryNeed>,
 }
 
 /// Memory need of one successful task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Need {
+pub struct TaskMemoryNeed {
     /// Largest memory use. Bytes.
     pub peak: Bytes,
     /// Memory of its first attempt. Bytes.

@@ -1,6 +1,6 @@
 //! Job views, as application masters report them: stages, tasks, rungs, verdicts.
 
-use headroom_types::exit::Sample;
+use headroom_types::exit::MemorySample;
 use headroom_types::{
     AppliedTreatment, Bytes, ContainerId, Diagnosis, Dimension, Evidence, ExitReason, Name, NodeId, Profile, Remedy,
     TaskAttemptId, TaskId, UnixMillis,
@@ -13,7 +13,7 @@ use super::events::EventLevel;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum MemoryFailureMode {
     /// More memory for the failed task only, in the dimension that ran out.
     #[default]
     Headroom,
@@ -30,25 +30,25 @@ pub enum Mode {
     Fixed,
 }
 
-impl Mode {
+impl MemoryFailureMode {
     /// The name in job files, JSON and screens.
     pub fn as_str(self) -> &'static str {
         match self {
-            Mode::Headroom => "headroom",
-            Mode::Pinterest => "pinterest",
-            Mode::Uber => "uber",
-            Mode::Databricks => "databricks",
-            Mode::Tovar => "tovar",
-            Mode::Fixed => "fixed",
+            MemoryFailureMode::Headroom => "headroom",
+            MemoryFailureMode::Pinterest => "pinterest",
+            MemoryFailureMode::Uber => "uber",
+            MemoryFailureMode::Databricks => "databricks",
+            MemoryFailureMode::Tovar => "tovar",
+            MemoryFailureMode::Fixed => "fixed",
         }
     }
     /// All modes, in display order.
-    pub const ALL: [Mode; 6] = [Mode::Headroom, Mode::Pinterest, Mode::Uber, Mode::Databricks, Mode::Tovar, Mode::Fixed];
+    pub const ALL: [MemoryFailureMode; 6] = [MemoryFailureMode::Headroom, MemoryFailureMode::Pinterest, MemoryFailureMode::Uber, MemoryFailureMode::Databricks, MemoryFailureMode::Tovar, MemoryFailureMode::Fixed];
 }
-impl std::str::FromStr for Mode {
+impl std::str::FromStr for MemoryFailureMode {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Mode::ALL
+        MemoryFailureMode::ALL
             .into_iter()
             .find(|m| m.as_str() == text)
             .ok_or_else(|| format!("{text:?} is not a mode; use headroom, pinterest, uber, databricks, tovar or fixed"))
@@ -108,7 +108,7 @@ pub struct JobEvent {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobTotals {
     /// Mode of memory failures.
-    pub mode: Mode,
+    pub mode: MemoryFailureMode,
     /// All tasks.
     pub tasks: u32,
     /// Succeeded tasks.
@@ -224,7 +224,7 @@ pub struct TaskRow {
     pub note: String,
     /// Set while its running attempt is frozen near its limit and waits for memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<HeldTask>,
+    pub held: Option<FrozenTaskView>,
     /// All attempts, the first one first.
     pub attempts: Vec<AttemptRow>,
     /// Heap and overhead of the next rungs, one per further memory failure, as far as predictable.
@@ -239,7 +239,7 @@ pub struct TaskRow {
 /// A frozen task that waits for more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HeldTask {
+pub struct FrozenTaskView {
     /// Time of the freeze.
     pub since: UnixMillis,
     /// Additional memory that it waits for. Bytes.
@@ -288,19 +288,19 @@ pub struct AttemptRow {
     pub decision: String,
     /// Memory from start to end; only for ended attempts without success.
     #[serde(default)]
-    pub timeline: Vec<Sample>,
+    pub timeline: Vec<MemorySample>,
     /// End of standard error.
     #[serde(default)]
     pub log_tail: String,
     /// Increases of its memory while it ran; `profile` is the last size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub grown: Vec<Growth>,
+    pub grown: Vec<AttemptGrowth>,
     /// Reason of its size, for users.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// Shadow size of a learner that only observes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shadow: Option<Shadow>,
+    pub shadow: Option<ShadowSize>,
     /// Input and its locality, if the job file declares inputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<AttemptInput>,
@@ -388,7 +388,7 @@ impl StageInputs {
 /// The size that a learner that only observes would have chosen for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Shadow {
+pub struct ShadowSize {
     /// The size.
     pub profile: Profile,
     /// Reason, for users.
@@ -414,7 +414,7 @@ pub enum ShadowOutcome {
 /// An increase of a running attempt's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Growth {
+pub struct AttemptGrowth {
     /// Time.
     pub at: UnixMillis,
     /// Heap and overhead before. Bytes.

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_types::exit::LeftBy;
+use headroom_types::exit::LeftoverOwner;
 use headroom_types::{
     AppId, Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, Name, NodeId, RequestId, Resource, StopCause, UnixMillis,
 };
 use serde::{Deserialize, Serialize};
 
-use super::acl::Secret;
+use super::acl::SecretText;
 use super::am::LaunchSpec;
 
 /// `POST /v1/nodes/{node}/register`. Response: [`NodeRegistered`].
@@ -27,14 +27,14 @@ pub struct RegisterNode {
     /// URL of its own HTTP interface: `http://127.0.0.1:7072`.
     pub url: String,
     /// Result of the enforcer's self-test, with the reason of a failure.
-    pub health: Health,
+    pub health: NodeHealthState,
     /// Version of the agent.
     pub version: String,
     /// Rack, labels, attributes and taints.
     #[serde(default)]
     pub traits: NodeTraits,
     /// All its containers: running, or ended and not yet acknowledged.
-    pub containers: Vec<Observed>,
+    pub containers: Vec<ObservedContainer>,
     /// Exit reports that no resource manager has acknowledged.
     pub exits: Vec<ExitReport>,
     /// Secret by which the node authenticates its resource manager for container access.
@@ -50,7 +50,7 @@ pub struct RegisterNode {
     pub unattributed: Bytes,
     /// Containers that left it, largest first; at most five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_by: Vec<LeftBy>,
+    pub left_by: Vec<LeftoverOwner>,
 }
 
 /// True for a zero amount, which an agent does not serialize.
@@ -86,7 +86,7 @@ pub struct NodeTraits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Health {
+pub enum NodeHealthState {
     /// The node can take work.
     Healthy,
     /// The node cannot take work.
@@ -109,7 +109,7 @@ pub struct NodeRegistered {
 /// A container, as observed by the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Observed {
+pub struct ObservedContainer {
     /// Its id.
     pub container: ContainerId,
     /// The request it was granted for; `None` for an application master.
@@ -126,7 +126,7 @@ pub struct Observed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusedSize>,
     /// Phase of the container.
-    pub phase: Phase,
+    pub phase: NodeContainerPhase,
     /// Memory charged to it now. Bytes.
     #[serde(default)]
     pub used: Option<Bytes>,
@@ -155,7 +155,7 @@ pub struct RefusedSize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum NodeContainerPhase {
     /// The agent creates its directory, files and cgroup.
     Preparing,
     /// Its shim has started.
@@ -171,7 +171,7 @@ pub enum Phase {
 /// `GET /v1/nodes/{node}/desired?epoch=E`: one JSON object per line, for as long as the node reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Desired {
+pub struct DesiredStateLine {
     /// Epoch of the resource manager.
     pub epoch: Epoch,
     /// True for the first line: containers that it does not name are not desired. Later lines name
@@ -189,14 +189,14 @@ pub struct DesiredContainer {
     pub container: ContainerId,
     /// The desired state.
     #[serde(flatten)]
-    pub want: Want,
+    pub want: ContainerDesiredState,
 }
 
 /// The desired state of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "want", rename_all = "snake_case")]
-pub enum Want {
+pub enum ContainerDesiredState {
     /// Run with this size. A node that runs it with an earlier version of the size applies this
     /// size.
     Run(Box<RunOrder>),
@@ -235,7 +235,7 @@ pub struct RunOrder {
     /// Token that authenticates the application at the resource manager. The node writes it into
     /// one file for the container and nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<Secret>,
+    pub token: Option<SecretText>,
 }
 
 /// `POST /v1/nodes/{node}/report`. Response: [`NodeReportReply`].
@@ -247,16 +247,16 @@ pub struct NodeReport {
     pub epoch: Epoch,
     /// Containers that changed since the last report; in a heartbeat all containers, with their
     /// use.
-    pub containers: Vec<Observed>,
+    pub containers: Vec<ObservedContainer>,
     /// Exit reports that are not yet acknowledged; repeated until they are.
     pub exits: Vec<ExitReport>,
     /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
     /// Health of the node.
-    pub health: Health,
+    pub health: NodeHealthState,
     /// Result of the last configuration reload; repeated until a report with it is acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reload: Option<Reload>,
+    pub reload: Option<ConfigReload>,
     /// Memory charged to the node's containers together that no running container holds and that
     /// cannot be reclaimed: files on a tmpfs of the host, shared memory. A lower bound; 0 below 1 %
     /// of the node's memory. Bytes.
@@ -264,13 +264,13 @@ pub struct NodeReport {
     pub unattributed: Bytes,
     /// The containers that left it, largest first; at most five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_by: Vec<LeftBy>,
+    pub left_by: Vec<LeftoverOwner>,
 }
 
 /// A configuration reload of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Reload {
+pub struct ConfigReload {
     /// Time on the clock of the node; identifies the reload.
     pub at: UnixMillis,
     /// True if the configuration has errors; then nothing changed.
@@ -317,7 +317,7 @@ pub struct NodeView {
     pub unattributed: Bytes,
     /// The containers that left it, largest first; at most five.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_by: Vec<LeftBy>,
+    pub left_by: Vec<LeftoverOwner>,
     /// Containers on it.
     pub containers: u32,
     /// URL of its own HTTP interface.
@@ -329,12 +329,12 @@ pub struct NodeView {
     pub traits: NodeTraits,
     /// Settings of operators for the node.
     #[serde(default, skip_serializing_if = "NodeTags::is_empty")]
-    pub tags: Box<NodeTags>,
+    pub tags: Box<OperatorTags>,
     /// Time since the last heartbeat. Milliseconds.
     pub silent_ms: u64,
     /// Drain or decommission of an operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mark: Option<NodeMark>,
+    pub mark: Option<NodeDrainMark>,
     /// Largest reported memory use of its containers in the last hour. Bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_1h: Option<Bytes>,
@@ -368,7 +368,7 @@ impl NodeView {
 /// agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct NodeTags {
+pub struct OperatorTags {
     /// Reason of the cordon; with one, the node gets no new containers and keeps its running ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cordon: Option<String>,
@@ -384,10 +384,10 @@ pub struct NodeTags {
     pub taints: BTreeMap<Name, String>,
 }
 
-impl NodeTags {
+impl OperatorTags {
     /// True without any setting.
     pub fn is_empty(&self) -> bool {
-        *self == NodeTags::default()
+        *self == OperatorTags::default()
     }
 }
 
@@ -417,7 +417,7 @@ pub struct TagNode {
 /// Drain or decommission of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct NodeMark {
+pub struct NodeDrainMark {
     /// Reason, for users.
     pub reason: String,
     /// Time at which the remaining containers are stopped.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// `POST /v1/operator/reload`: the result of a configuration reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Reloaded {
+pub struct ReloadResult {
     /// Changed keys that are in force: `history.apps: 500 → 7`.
     pub holds: Vec<String>,
     /// Changed keys that wait for a restart.
@@ -18,7 +18,7 @@ pub struct Reloaded {
 /// `GET /v1/operator/log`: the log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LogView {
+pub struct LogLevelView {
     /// Current level.
     pub level: LogLevel,
     /// Level after the next reload or restart, from the configuration.
@@ -31,7 +31,7 @@ pub struct LogView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SetLog {
+pub struct SetLogLevel {
     /// New level.
     pub level: LogLevel,
 }

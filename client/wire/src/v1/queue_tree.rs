@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::queues::{QueueProblem, QueueSpec};
-use super::share::Share;
+use super::share::ResourceShare;
 
 /// All keys of a queue.
 pub const KEYS: [&str; 13] = [
@@ -32,17 +32,17 @@ pub const MAX_QUEUES: usize = 10_000;
 
 /// Parses a tree; returns the valid part and all errors.
 pub fn read(value: &Value) -> (QueueSpec, Vec<QueueProblem>) {
-    let mut reader = Reader { problems: Vec::new(), queues: 0 };
+    let mut reader = QueueTreeParser { problems: Vec::new(), queues: 0 };
     let spec = reader.queue(&QueuePath::root(), value);
     (spec, reader.problems)
 }
 
-struct Reader {
+struct QueueTreeParser {
     problems: Vec<QueueProblem>,
     queues: usize,
 }
 
-impl Reader {
+impl QueueTreeParser {
     fn note(&mut self, queue: &QueuePath, key: impl Into<String>, what: impl Into<String>, fix: impl Into<String>) {
         let queue = queue.to_string();
         self.problems.push(QueueProblem { queue, key: key.into(), what: what.into(), fix: fix.into() });
@@ -91,13 +91,13 @@ impl Reader {
         found
     }
 
-    fn share(&mut self, path: &QueuePath, key: &str, value: &Value) -> Share {
-        Share::read(value).unwrap_or_else(|wrong| {
+    fn share(&mut self, path: &QueuePath, key: &str, value: &Value) -> ResourceShare {
+        ResourceShare::read(value).unwrap_or_else(|wrong| {
             for (part, what) in wrong {
                 let key = if part.is_empty() { key.to_owned() } else { format!("{key}.{part}") };
                 self.note(path, key, what, "write one percentage, or {\"memory\": \"80GiB\", \"cpus\": 16}");
             }
-            Share::default()
+            ResourceShare::default()
         })
     }
 

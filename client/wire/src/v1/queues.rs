@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use headroom_types::{Name, QueuePath, Resource};
 use serde::{Deserialize, Serialize};
 
-use super::share::{Percent, Share};
+use super::share::{Percent, ResourceShare};
 
 /// Settings of one queue and of the queues in it. `PUT /v1/queues` takes the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,10 +16,10 @@ use super::share::{Percent, Share};
 pub struct QueueSpec {
     /// Guarantee: `"40%"` of its parent, or a quantity of each resource.
     #[serde(skip_serializing_if = "Share::is_empty")]
-    pub guaranteed: Share,
+    pub guaranteed: ResourceShare,
     /// Maximum. Unlimited if omitted.
     #[serde(skip_serializing_if = "Share::is_empty")]
-    pub maximum: Share,
+    pub maximum: ResourceShare,
     /// Weight against its siblings in fair sharing. The default is 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
@@ -28,7 +28,7 @@ pub struct QueueSpec {
     pub priority: i32,
     /// Order of its applications.
     #[serde(skip_serializing_if = "is_usual")]
-    pub order: Order,
+    pub order: ApplicationOrder,
     /// Maximum of one user, as a share of the queue's maximum. The default is `"100%"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_limit: Option<Percent>,
@@ -43,7 +43,7 @@ pub struct QueueSpec {
     pub max_apps: Option<u32>,
     /// State of the queue.
     #[serde(skip_serializing_if = "is_usual")]
-    pub gate: Gate,
+    pub gate: QueueRunState,
     /// True if other queues may preempt its containers above its guarantee.
     #[serde(skip_serializing_if = "is_usual")]
     #[cfg_attr(feature = "openapi", schema(value_type = bool))]
@@ -69,7 +69,7 @@ fn is_zero(n: &i32) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub enum ApplicationOrder {
     /// Priority, then order of submission.
     #[default]
     Fifo,
@@ -81,7 +81,7 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Gate {
+pub enum QueueRunState {
     /// Accepts applications and grants containers.
     #[default]
     Open,
@@ -93,17 +93,17 @@ pub enum Gate {
     Closed,
 }
 
-impl Gate {
+impl QueueRunState {
     /// All states.
-    pub const ALL: [Gate; 4] = [Gate::Open, Gate::Paused, Gate::Draining, Gate::Closed];
+    pub const ALL: [QueueRunState; 4] = [QueueRunState::Open, QueueRunState::Paused, QueueRunState::Draining, QueueRunState::Closed];
 
     /// The word in JSON and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
-            Gate::Open => "open",
-            Gate::Paused => "paused",
-            Gate::Draining => "draining",
-            Gate::Closed => "closed",
+            QueueRunState::Open => "open",
+            QueueRunState::Paused => "paused",
+            QueueRunState::Draining => "draining",
+            QueueRunState::Closed => "closed",
         }
     }
 }
@@ -134,9 +134,9 @@ impl From<Preemptable> for bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct SetGate {
+pub struct SetQueueState {
     /// The new state.
-    pub gate: Gate,
+    pub gate: QueueRunState,
 }
 
 /// `GET /v1/queues`, and the response to `PUT` and `PATCH`.
@@ -158,7 +158,7 @@ pub struct QueueView {
     /// Its settings, without its child queues.
     pub spec: QueueSpec,
     /// Effective state: the combination of its own state and those of its ancestors.
-    pub gate: Gate,
+    pub gate: QueueRunState,
     /// Current guarantee; zero for a resource without a guarantee.
     pub guaranteed: Resource,
     /// Current maximum.
@@ -206,7 +206,7 @@ pub struct QueueUser {
 /// The response to `PUT /v1/queues` with `dry_run=true`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct QueuesChecked {
+pub struct QueueTreeCheck {
     /// The generation that the tree would have.
     pub generation: u64,
     /// The parsed tree.

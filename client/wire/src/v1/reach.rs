@@ -36,7 +36,7 @@ pub struct SignalContainer {
 /// The response to a delivered signal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Signalled {
+pub struct SignalDelivered {
     /// The signal.
     pub signal: Signal,
     /// Number of processes that received it.
@@ -47,7 +47,7 @@ pub struct Signalled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum EntryKind {
+pub enum FileEntryKind {
     /// A file.
     File,
     /// A directory.
@@ -58,14 +58,14 @@ pub enum EntryKind {
     Other,
 }
 
-impl EntryKind {
+impl FileEntryKind {
     /// The word for screens.
     pub fn as_str(self) -> &'static str {
         match self {
-            EntryKind::File => "file",
-            EntryKind::Directory => "directory",
-            EntryKind::Link => "link",
-            EntryKind::Other => "other",
+            FileEntryKind::File => "file",
+            FileEntryKind::Directory => "directory",
+            FileEntryKind::Link => "link",
+            FileEntryKind::Other => "other",
         }
     }
 }
@@ -73,12 +73,12 @@ impl EntryKind {
 /// An entry of a container directory, in the response to `GET /v1/containers/{id}/files`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FileRow {
+pub struct ContainerFileEntry {
     /// Path below the directory of the container: `work/part-0`. Bytes that are not UTF-8 appear as
     /// `U+FFFD`.
     pub path: String,
     /// Type of the entry.
-    pub kind: EntryKind,
+    pub kind: FileEntryKind,
     /// Size. Bytes.
     pub bytes: u64,
     /// Time of the last change.
@@ -93,13 +93,13 @@ pub struct FileRow {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ExecIn {
+pub struct ExecContainer {
     /// Program and arguments. A program without a slash is found as for the container's own
     /// program.
     pub command: Vec<String>,
     /// Standard input, at most 512 KiB; empty if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub input: Option<Piece>,
+    pub input: Option<TextOrBytes>,
     /// Maximum run time, at most one hour; one minute if omitted. Milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -109,27 +109,27 @@ pub struct ExecIn {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Piece {
+pub enum TextOrBytes {
     /// UTF-8 text.
     Text(String),
     /// Other data, in base64.
     Base64(String),
 }
 
-impl Piece {
+impl TextOrBytes {
     /// A piece with these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Piece::Text(text.to_owned()),
-            Err(_) => Piece::Base64(STANDARD.encode(bytes)),
+            Ok(text) => TextOrBytes::Text(text.to_owned()),
+            Err(_) => TextOrBytes::Base64(STANDARD.encode(bytes)),
         }
     }
 
     /// The bytes, or the decoding error.
     pub fn bytes(&self) -> Result<Vec<u8>, String> {
         match self {
-            Piece::Text(text) => Ok(text.clone().into_bytes()),
-            Piece::Base64(text) => STANDARD.decode(text).map_err(|error| format!("no base64: {error}")),
+            TextOrBytes::Text(text) => Ok(text.clone().into_bytes()),
+            TextOrBytes::Base64(text) => STANDARD.decode(text).map_err(|error| format!("no base64: {error}")),
         }
     }
 }
@@ -143,17 +143,17 @@ pub enum ExecLine {
     /// Standard output.
     Stdout {
         /// Data.
-        data: Piece,
+        data: TextOrBytes,
     },
     /// Standard error.
     Stderr {
         /// Data.
-        data: Piece,
+        data: TextOrBytes,
     },
     /// The program ended.
     Ended {
         /// End of the program.
-        end: ExecEnd,
+        end: ExecExitStatus,
     },
 }
 
@@ -161,7 +161,7 @@ pub enum ExecLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "how", rename_all = "snake_case")]
-pub enum ExecEnd {
+pub enum ExecExitStatus {
     /// The program exited by itself.
     Exit {
         /// Exit code.
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn bytes_are_text_where_they_can_be() {
-        assert_eq!(Piece::of("grün\n".as_bytes()), Piece::Text("grün\n".into()));
+        assert_eq!(TextOrBytes::of("grün\n".as_bytes()), TextOrBytes::Text("grün\n".into()));
         for bytes in [&b"plain"[..], b"\xff\x00\xfe", b"", b"half \xc3"] {
-            let text = serde_json::to_string(&Piece::of(bytes)).expect("writes");
-            let read: Piece = serde_json::from_str(&text).expect("reads");
+            let text = serde_json::to_string(&TextOrBytes::of(bytes)).expect("writes");
+            let read: TextOrBytes = serde_json::from_str(&text).expect("reads");
             assert_eq!(read.bytes().expect("bytes"), bytes, "{text}");
         }
-        assert!(Piece::Base64("*".into()).bytes().is_err());
+        assert!(TextOrBytes::Base64("*".into()).bytes().is_err());
     }
 }

@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Percent {
 
 /// An amount of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Amount<T> {
+pub enum ShareAmount<T> {
     /// A part of the parent queue's amount; for the root, of the cluster.
     Part(Percent),
     /// An absolute amount.
@@ -75,41 +75,41 @@ pub enum Amount<T> {
 }
 
 /// A quantity that can be written instead of a percentage.
-pub trait Quantity: Sized + Copy + Serialize {
+pub trait ShareQuantity: Sized + Copy + Serialize {
     /// Parses a JSON value that is not a percentage.
     fn read(value: &Value) -> Result<Self, String>;
 }
-impl Quantity for Bytes {
+impl ShareQuantity for Bytes {
     fn read(value: &Value) -> Result<Self, String> {
         Bytes::deserialize(value).map_err(|e| format!("{e}; write for example \"40%\" or \"80GiB\""))
     }
 }
-impl Quantity for Cpus {
+impl ShareQuantity for Cpus {
     fn read(value: &Value) -> Result<Self, String> {
         Cpus::deserialize(value).map_err(|e| format!("{e}; write for example \"40%\" or 16"))
     }
 }
-impl Quantity for u64 {
+impl ShareQuantity for u64 {
     fn read(value: &Value) -> Result<Self, String> {
         u64::deserialize(value).map_err(|e| format!("{e}; write for example \"40%\" or 2"))
     }
 }
 
-impl<T: Quantity> Amount<T> {
+impl<T: ShareQuantity> ShareAmount<T> {
     /// Parses a percentage or a quantity.
     pub fn read(value: &Value) -> Result<Self, String> {
         match value.as_str() {
-            Some(text) if text.trim_end().ends_with('%') => text.parse().map(Amount::Part).map_err(|e| format!("{e}")),
-            Some(_) | None => T::read(value).map(Amount::Exactly),
+            Some(text) if text.trim_end().ends_with('%') => text.parse().map(ShareAmount::Part).map_err(|e| format!("{e}")),
+            Some(_) | None => T::read(value).map(ShareAmount::Exactly),
         }
     }
 }
 
-impl<T: Quantity> Serialize for Amount<T> {
+impl<T: ShareQuantity> Serialize for ShareAmount<T> {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
-            Amount::Part(percent) => percent.serialize(s),
-            Amount::Exactly(quantity) => quantity.serialize(s),
+            ShareAmount::Part(percent) => percent.serialize(s),
+            ShareAmount::Exactly(quantity) => quantity.serialize(s),
         }
     }
 }
@@ -118,19 +118,19 @@ impl<T: Quantity> Serialize for Amount<T> {
 /// by name: `{"memory": "80GiB", "cpus": 16, "gpu": 2}`. An omitted resource has the percentage of
 /// memory, or no bound if memory has no percentage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct ResourceShare {
     /// Share of memory.
-    pub memory: Option<Amount<Bytes>>,
+    pub memory: Option<ShareAmount<Bytes>>,
     /// Share of processors.
-    pub cpus: Option<Amount<Cpus>>,
+    pub cpus: Option<ShareAmount<Cpus>>,
     /// Share of countable resources.
-    pub extra: BTreeMap<Name, Amount<u64>>,
+    pub extra: BTreeMap<Name, ShareAmount<u64>>,
 }
 
-impl Share {
+impl ResourceShare {
     /// True if no resource is set.
     pub fn is_empty(&self) -> bool {
-        *self == Share::default()
+        *self == ResourceShare::default()
     }
 
     /// Parses one percentage or an object. Returns every error with its key.
@@ -139,15 +139,15 @@ impl Share {
         let Some(object) = value.as_object() else {
             let text = value.as_str().ok_or_else(|| one("a share is a percentage such as \"40%\" or an object".to_owned()))?;
             let percent: Percent = text.parse().map_err(|e: ParsePercentError| one(e.to_string()))?;
-            return Ok(Share { memory: Some(Amount::Part(percent)), ..Share::default() });
+            return Ok(ResourceShare { memory: Some(ShareAmount::Part(percent)), ..ResourceShare::default() });
         };
-        let (mut share, mut wrong) = (Share::default(), Vec::new());
+        let (mut share, mut wrong) = (ResourceShare::default(), Vec::new());
         for (key, value) in object {
             let read = match key.as_str() {
-                "memory" => Amount::read(value).map(|a| share.memory = Some(a)),
-                "cpus" => Amount::read(value).map(|a| share.cpus = Some(a)),
+                "memory" => ShareAmount::read(value).map(|a| share.memory = Some(a)),
+                "cpus" => ShareAmount::read(value).map(|a| share.cpus = Some(a)),
                 name => match name.parse::<Name>() {
-                    Ok(name) => Amount::read(value).map(|a| {
+                    Ok(name) => ShareAmount::read(value).map(|a| {
                         share.extra.insert(name, a);
                     }),
                     Err(e) => Err(e.to_string()),
@@ -161,9 +161,9 @@ impl Share {
     }
 }
 
-impl Serialize for Share {
+impl Serialize for ResourceShare {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        if let (Some(Amount::Part(percent)), None, true) = (self.memory, self.cpus, self.extra.is_empty()) {
+        if let (Some(ShareAmount::Part(percent)), None, true) = (self.memory, self.cpus, self.extra.is_empty()) {
             return percent.serialize(s);
         }
         use serde::ser::SerializeMap as _;
@@ -181,9 +181,9 @@ impl Serialize for Share {
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
+impl<'de> Deserialize<'de> for ResourceShare {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Share::read(&Value::deserialize(d)?).map_err(|wrong| {
+        ResourceShare::read(&Value::deserialize(d)?).map_err(|wrong| {
             let told: Vec<String> = wrong.into_iter().map(|(k, w)| if k.is_empty() { w } else { format!("{k}: {w}") }).collect();
             D::Error::custom(told.join("; "))
         })
@@ -200,7 +200,7 @@ mod schema {
     use utoipa::openapi::schema::{AdditionalProperties, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
     use utoipa::{PartialSchema, ToSchema};
 
-    use super::{Percent, Share};
+    use super::{Percent, ResourceShare};
 
     const PERCENT: &str = "^(100(\\.0)?|[0-9]{1,2}(\\.[0-9])?) *%$";
 
@@ -216,7 +216,7 @@ mod schema {
         }
     }
 
-    impl PartialSchema for Share {
+    impl PartialSchema for ResourceShare {
         fn schema() -> RefOr<Schema> {
             let amount = || ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Number]));
             let memory = amount().description(Some("`\"40%\"`, a size such as `\"80GiB\"`, or a number of bytes.")).build();
@@ -230,7 +230,7 @@ mod schema {
             RefOr::T(Schema::OneOf(either))
         }
     }
-    impl ToSchema for Share {
+    impl ToSchema for ResourceShare {
         fn name() -> Cow<'static, str> {
             Cow::Borrowed("Share")
         }
@@ -255,21 +255,21 @@ mod tests {
 
     #[test]
     fn a_share_is_one_percentage_or_an_object() {
-        let short: Share = serde_json::from_value(json!("40%")).expect("reads");
-        assert_eq!(short.memory, Some(Amount::Part(Percent(400))));
+        let short: ResourceShare = serde_json::from_value(json!("40%")).expect("reads");
+        assert_eq!(short.memory, Some(ShareAmount::Part(Percent(400))));
         assert_eq!(serde_json::to_value(&short).expect("writes"), json!("40%"));
         let long = json!({"memory": "80GiB", "cpus": 16, "gpu": 2});
-        let long: Share = serde_json::from_value(long).expect("reads");
-        assert_eq!(long.memory, Some(Amount::Exactly(Bytes::from_gib(80))));
-        assert_eq!(long.extra.values().collect::<Vec<_>>(), [&Amount::Exactly(2)]);
+        let long: ResourceShare = serde_json::from_value(long).expect("reads");
+        assert_eq!(long.memory, Some(ShareAmount::Exactly(Bytes::from_gib(80))));
+        assert_eq!(long.extra.values().collect::<Vec<_>>(), [&ShareAmount::Exactly(2)]);
         let text = serde_json::to_value(&long).expect("writes");
         assert_eq!(text, json!({"memory": 80_u64 << 30, "cpus": 16, "gpu": 2}));
-        assert_eq!(serde_json::from_value::<Share>(text).expect("reads"), long);
+        assert_eq!(serde_json::from_value::<ResourceShare>(text).expect("reads"), long);
     }
 
     #[test]
     fn every_mistake_of_a_share_is_told() {
-        let wrong = Share::read(&json!({"memory": "many", "cpus": "two", "g/u": 1})).expect_err("three");
+        let wrong = ResourceShare::read(&json!({"memory": "many", "cpus": "two", "g/u": 1})).expect_err("three");
         assert_eq!(wrong.iter().map(|(k, _)| k.as_str()).collect::<Vec<_>>(), ["cpus", "g/u", "memory"]);
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::exit::{LeftBy, TaskReport};
+use headroom_types::exit::{LeftoverOwner, TaskReport};
 use headroom_types::{Bytes, ContainerId, TaskAttemptId, UnixMillis};
 use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _, Serialize};
@@ -94,7 +94,7 @@ pub enum FromExecutor {
         memory: Bytes,
         /// The tasks that left it, largest first; at most five.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        left_by: Vec<LeftBy>,
+        left_by: Vec<LeftoverOwner>,
     },
     /// Heartbeat.
     Alive,
@@ -214,7 +214,7 @@ fn read<T: DeserializeOwned>(line: &str, kinds: &[&str]) -> Result<T, LineError>
 
 /// The part of a hello that is the same in every version: version and token.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-pub struct Salute {
+pub struct HelloPreamble {
     /// Always `hello`.
     kind: String,
     /// Version of all following messages.
@@ -223,10 +223,10 @@ pub struct Salute {
     pub token: String,
 }
 
-impl Salute {
+impl HelloPreamble {
     /// Parses the first line of a connection; `None` if it is not a hello of any version.
-    pub fn read(line: &str) -> Option<Salute> {
-        serde_json::from_str(line).ok().filter(|salute: &Salute| salute.kind == "hello")
+    pub fn read(line: &str) -> Option<HelloPreamble> {
+        serde_json::from_str(line).ok().filter(|salute: &HelloPreamble| salute.kind == "hello")
     }
 }
 
@@ -236,14 +236,14 @@ impl Salute {
 pub fn token_in(beginning: &[u8]) -> Option<String> {
     let mut token = None;
     // The parse always fails at the end, because the rest of the line is missing.
-    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(Seek(&mut token));
+    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(TokenVisitor(&mut token));
     token
 }
 
 /// A visitor that extracts the token only.
-struct Seek<'a>(&'a mut Option<String>);
+struct TokenVisitor<'a>(&'a mut Option<String>);
 
-impl<'de> Visitor<'de> for Seek<'_> {
+impl<'de> Visitor<'de> for TokenVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -262,7 +262,7 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 }
 
-impl std::fmt::Debug for Salute {
+impl std::fmt::Debug for HelloPreamble {
     /// Omits the secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Salute").field("version", &self.version).finish_non_exhaustive()
@@ -333,10 +333,10 @@ mod tests {
 
     #[test]
     fn a_hello_of_a_later_version_still_says_who_speaks() {
-        let salute = Salute::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#).expect("a hello");
+        let salute = HelloPreamble::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#).expect("a hello");
         assert_eq!((salute.version, salute.token.as_str()), (9, "s"));
         assert!(!format!("{salute:?}").contains("\"s\""));
-        assert_eq!(Salute::read(r#"{"kind":"started","version":9,"token":"s"}"#), None);
+        assert_eq!(HelloPreamble::read(r#"{"kind":"started","version":9,"token":"s"}"#), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub const KILLED_FOR_MEMORY: i32 = -104;
 
 /// The end of a container.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct YarnContainerEnd {
     /// The verdict.
     pub reason: ExitReason,
     /// Exit code of a program that exited by itself.
@@ -20,7 +20,7 @@ pub struct End {
     pub peak: Option<Bytes>,
 }
 
-impl End {
+impl YarnContainerEnd {
     /// The YARN exit status.
     pub fn status(&self) -> i32 {
         self.reason.yarn_status(self.exit_code)
@@ -58,15 +58,15 @@ fn prefixed(bytes: Bytes) -> String {
 mod tests {
     use super::*;
 
-    fn end(reason: ExitReason, exit_code: Option<i32>) -> End {
-        End { reason, exit_code, limit: Bytes::from_mib(64), peak: Some(Bytes::from_mib(63)) }
+    fn end(reason: ExitReason, exit_code: Option<i32>) -> YarnContainerEnd {
+        YarnContainerEnd { reason, exit_code, limit: Bytes::from_mib(64), peak: Some(Bytes::from_mib(63)) }
     }
 
     #[test]
     fn a_memory_kill_has_the_words_that_are_searched_for() {
         let text = end(ExitReason::OverheadOom, None).diagnostics("c");
         assert!(text.ends_with("64.0 MB of 64.0 MB physical memory used."), "{text}");
-        let over = End { peak: Some(Bytes::from_mib(1536)), ..end(ExitReason::StalledAtLimit, None) };
+        let over = YarnContainerEnd { peak: Some(Bytes::from_mib(1536)), ..end(ExitReason::StalledAtLimit, None) };
         assert!(over.diagnostics("c").contains(" 1.5 GB of 64.0 MB physical memory used"));
     }
 

@@ -24,7 +24,7 @@ pub struct RemoteException {
 
 /// The kinds of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum YarnErrorKind {
     /// The call is invalid.
     BadRequest,
     /// The object does not exist.
@@ -43,37 +43,37 @@ pub enum Kind {
     Internal,
 }
 
-impl Kind {
+impl YarnErrorKind {
     /// HTTP status of the kind.
     pub fn status(self) -> u16 {
         match self {
-            Kind::BadRequest => 400,
-            Kind::NotFound => 404,
-            Kind::Forbidden => 403,
-            Kind::NotAllowed => 405,
-            Kind::NotAcceptable => 406,
-            Kind::NotImplemented => 501,
-            Kind::Unavailable => 503,
-            Kind::Internal => 500,
+            YarnErrorKind::BadRequest => 400,
+            YarnErrorKind::NotFound => 404,
+            YarnErrorKind::Forbidden => 403,
+            YarnErrorKind::NotAllowed => 405,
+            YarnErrorKind::NotAcceptable => 406,
+            YarnErrorKind::NotImplemented => 501,
+            YarnErrorKind::Unavailable => 503,
+            YarnErrorKind::Internal => 500,
         }
     }
     /// Package and class of the Java exception.
     fn class(self) -> (&'static str, &'static str) {
         match self {
-            Kind::BadRequest => ("org.apache.hadoop.yarn.webapp", "BadRequestException"),
-            Kind::NotFound => ("org.apache.hadoop.yarn.webapp", "NotFoundException"),
-            Kind::Forbidden => ("org.apache.hadoop.yarn.webapp", "ForbiddenException"),
-            Kind::NotAllowed | Kind::NotAcceptable => ("javax.ws.rs", "WebApplicationException"),
-            Kind::NotImplemented => ("java.lang", "UnsupportedOperationException"),
-            Kind::Unavailable => ("org.apache.hadoop.ipc", "RetriableException"),
-            Kind::Internal => ("java.lang", "RuntimeException"),
+            YarnErrorKind::BadRequest => ("org.apache.hadoop.yarn.webapp", "BadRequestException"),
+            YarnErrorKind::NotFound => ("org.apache.hadoop.yarn.webapp", "NotFoundException"),
+            YarnErrorKind::Forbidden => ("org.apache.hadoop.yarn.webapp", "ForbiddenException"),
+            YarnErrorKind::NotAllowed | YarnErrorKind::NotAcceptable => ("javax.ws.rs", "WebApplicationException"),
+            YarnErrorKind::NotImplemented => ("java.lang", "UnsupportedOperationException"),
+            YarnErrorKind::Unavailable => ("org.apache.hadoop.ipc", "RetriableException"),
+            YarnErrorKind::Internal => ("java.lang", "RuntimeException"),
         }
     }
 }
 
 impl RemoteError {
     /// An error of this kind.
-    pub fn new(kind: Kind, what: &str) -> Self {
+    pub fn new(kind: YarnErrorKind, what: &str) -> Self {
         let (package, class) = kind.class();
         RemoteError {
             exception: RemoteException {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn an_error_looks_as_yarn_writes_it() {
-        let text = serde_json::to_string(&RemoteError::new(Kind::NotFound, "no such node")).expect("writes");
+        let text = serde_json::to_string(&RemoteError::new(YarnErrorKind::NotFound, "no such node")).expect("writes");
         assert_eq!(
             text,
             r#"{"RemoteException":{"exception":"NotFoundException","message":"java.lang.Exception: no such node","javaClassName":"org.apache.hadoop.yarn.webapp.NotFoundException"}}"#

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use integration::guest::job::{self, Init, Job};
+use integration::guest::job::{self, Init, GuestJob};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};
@@ -56,13 +56,13 @@ fn serve(dir: &Path) -> Result<()> {
     }
 }
 
-fn read_job() -> Result<Job> {
+fn read_job() -> Result<GuestJob> {
     let text = fs::read(Path::new(job::MOUNT).join(job::JOB)).context("reading the job")?;
     serde_json::from_slice(&text).context("understanding the job")
 }
 
 /// Runs the program and reaps all orphans meanwhile. Returns its exit code; 128 + n for signal n.
-fn run(task: &Job) -> Result<i32> {
+fn run(task: &GuestJob) -> Result<i32> {
     let append = |name| OpenOptions::new().append(true).open(Path::new(job::MOUNT).join(name));
     let (program, arguments) = task.argv.split_first().context("the job names no program")?;
     let child = Command::new(program)

@@ -52,7 +52,7 @@ pub(crate) fn loopback_up() -> Result<()> {
 }
 
 /// Configures the interface on the network of guests.
-pub(crate) fn network_up(place: &job::Place) -> Result<()> {
+pub(crate) fn network_up(place: &job::GuestAddress) -> Result<()> {
     ip(&["addr", "add", &format!("{}/24", place.address()), "dev", "eth0"])?;
     ip(&["link", "set", "eth0", "up"])
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use integration::guest::job::{self, Job};
+use integration::guest::job::{self, GuestJob};
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
 use nix::unistd::{chdir, chroot, execv};
@@ -73,7 +73,7 @@ const SERVICE: &str = "[Unit]\nAfter=basic.target dbus.socket\n[Service]\nType=e
 /// Sets up the root and executes systemd; returns only on failure.
 pub(crate) fn become_systemd(
     dir: &Path,
-    task: &Job,
+    task: &GuestJob,
     files: &BTreeMap<PathBuf, String>,
     windows: &BTreeMap<PathBuf, PathBuf>,
 ) -> Result<()> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use integration::clock;
-use integration::lone::rounds::{self, Tally};
+use integration::lone::rounds::{self, AgentKillResults};
 use serde_json::{Map, Value};
 
 use crate::{again, progress};
@@ -19,7 +19,7 @@ const TELL: u32 = 10;
 const ROUND: Duration = Duration::from_secs(60);
 
 /// Runs the rounds. A seed of `None` is taken from the clock and printed.
-pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Tally> {
+pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<AgentKillResults> {
     let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("adopt: {rounds} rounds of seed {seed}"));
     rounds::run(rounds, seed, &mut |n, tally| {

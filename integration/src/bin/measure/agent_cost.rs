@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::clock;
 use integration::lone::agent::{container, order, words};
-use integration::lone::{Desk, LoneAgent, Shape};
+use integration::lone::{FakeManager, SingleAgent, Shape};
 use serde::Serialize;
 
 use crate::progress;
@@ -27,7 +27,7 @@ const TICKS: f64 = 100.0;
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct AgentCostResults {
     containers: u64,
     /// Resident memory of the agent at the end of the window, and its anonymous part. The rest are
     /// pages of its program file.
@@ -44,15 +44,15 @@ pub(crate) struct Figures {
 }
 
 /// Starts the containers and measures.
-pub(crate) fn measure(containers: u64) -> Result<Figures> {
-    let desk = Desk::open()?;
-    let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_gib(16), cpus: 256 })?;
+pub(crate) fn measure(containers: u64) -> Result<AgentCostResults> {
+    let desk = FakeManager::open()?;
+    let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_gib(16), cpus: 256 })?;
     agent.start(&desk)?;
     let ids: Vec<_> = (1..=containers).map(container).collect::<Result<_>>()?;
     let orders: Result<Vec<_>> =
         ids.iter().map(|id| Ok((id.clone(), order(Bytes::from_mib(32), words(&["/bin/sleep", "600"]))?))).collect();
     desk.run(orders?);
-    let all = |book: &integration::lone::desk::Book| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
+    let all = |book: &integration::lone::desk::ReceivedReports| ids.iter().all(|id| book.running.contains_key(id)).then_some(());
     desk.until("all containers to run", PATIENCE, all).with_context(|| agent.last_words())?;
     progress::tell(&format!("{containers} containers run; {} s are looked at", WINDOW.as_secs()));
     clock::pause(SETTLE);
@@ -62,7 +62,7 @@ pub(crate) fn measure(containers: u64) -> Result<Figures> {
     let (after, took) = (ticks(pid)?, begun.elapsed().as_secs_f64());
     let shims: Vec<f64> = ids.iter().filter_map(|id| private_kib(agent.process(id, "shim.pid")?)).collect();
     let count = |dir: &str| fs::read_dir(format!("/proc/{pid}/{dir}")).map_or(0, Iterator::count);
-    Ok(Figures {
+    Ok(AgentCostResults {
         containers,
         rss_mib: status_kib(pid, "VmRSS:")? / 1024.0,
         anon_mib: status_kib(pid, "RssAnon:")? / 1024.0,

@@ -8,9 +8,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use headroom_client::{Client, Lines};
+use headroom_client::{Client, JsonLineStream};
 use headroom_types::{AttemptId, Bytes, ContainerId, Cpus, Epoch, Resource};
-use headroom_wire::v1::am::{Ask, LaunchSpec, MasterSync, RegisterMaster, Update, UpdateKind};
+use headroom_wire::v1::am::{PlacementRequest, LaunchSpec, MasterSync, RegisterMaster, ApplicationUpdate, ApplicationUpdateKind};
 use integration::cluster::Cluster;
 use integration::load::master::unmanaged;
 use serde::Serialize;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct RequestWaitResults {
     p50_ms: f64,
     p99_ms: f64,
     n: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs the rounds.
-pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32) -> Result<RequestWaitResults> {
     let cluster = Cluster::of_one()?;
     let (times, enforcer) = cluster.call(async {
         let nodes = cluster.client().nodes().await?;
@@ -43,7 +43,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
         anyhow::Ok((times, enforcer))
     })?;
     let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
-    Ok(Figures { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len(), enforcer })
+    Ok(RequestWaitResults { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len(), enforcer })
 }
 
 struct Master {
@@ -51,7 +51,7 @@ struct Master {
     attempt: AttemptId,
     epoch: Epoch,
     cursor: u64,
-    lines: Lines<Update>,
+    lines: JsonLineStream<ApplicationUpdate>,
 }
 
 impl Master {
@@ -70,30 +70,30 @@ impl Master {
         self.say(Some(self.ask(n)?), Vec::new()).await?;
         let container = loop {
             let update = self.update().await?;
-            if let UpdateKind::Exited { report, .. } = update {
+            if let ApplicationUpdateKind::Exited { report, .. } = update {
                 bail!("it ended by itself: {}", report.reason.sentence());
             }
-            if let UpdateKind::Running { container } = update {
+            if let ApplicationUpdateKind::Running { container } = update {
                 break container;
             }
         };
         let time = begun.elapsed();
         self.say(None, vec![container]).await?;
-        while !matches!(self.update().await?, UpdateKind::Exited { .. }) {}
+        while !matches!(self.update().await?, ApplicationUpdateKind::Exited { .. }) {}
         // Acknowledges the end, so that the next round starts without open updates.
         self.say(None, Vec::new()).await?;
         Ok(time)
     }
 
-    async fn update(&mut self) -> Result<UpdateKind> {
+    async fn update(&mut self) -> Result<ApplicationUpdateKind> {
         let update = tokio::time::timeout(PATIENCE, self.lines.next()).await.context("no update came")?;
         let update = update.context("the updates ended")??;
         self.cursor = self.cursor.max(update.cursor);
         Ok(update.what)
     }
 
-    fn ask(&self, n: u32) -> Result<Ask> {
-        Ok(Ask {
+    fn ask(&self, n: u32) -> Result<PlacementRequest> {
+        Ok(PlacementRequest {
             request: "sleeper".parse()?,
             resource: Resource::new(Bytes::from_mib(64), Cpus::from_milli(100)),
             count: n,
@@ -108,8 +108,8 @@ impl Master {
         })
     }
 
-    async fn say(&self, ask: Option<Ask>, release: Vec<ContainerId>) -> Result<()> {
-        let asks: Vec<Ask> = ask.into_iter().collect();
+    async fn say(&self, ask: Option<PlacementRequest>, release: Vec<ContainerId>) -> Result<()> {
+        let asks: Vec<PlacementRequest> = ask.into_iter().collect();
         let (attempt, epoch, ack, drop) = (self.attempt.clone(), self.epoch, self.cursor, Vec::new());
         let sync = MasterSync { attempt, epoch, ack, asks, drop, release, job: None };
         let reply = self.client.sync_master(&self.attempt.app, &sync).await?;

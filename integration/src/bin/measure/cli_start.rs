@@ -15,7 +15,7 @@ use crate::quantiles::{millis, quantile};
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct CliStartResults {
     p50_ms: f64,
     p99_ms: f64,
     alone_p50_ms: f64,
@@ -24,7 +24,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs the rounds.
-pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32) -> Result<CliStartResults> {
     let daemon = Daemon::start()?;
     let addr = format!("http://{}", daemon.address());
     // The first runs load the program into the page cache.
@@ -38,7 +38,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     }
     let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
-    Ok(Figures { p50_ms: at(&status, 50)?, p99_ms: at(&status, 99)?, alone_p50_ms: at(&alone, 50)?, n: status.len(), build })
+    Ok(CliStartResults { p50_ms: at(&status, 50)?, p99_ms: at(&status, 99)?, alone_p50_ms: at(&alone, 50)?, n: status.len(), build })
 }
 
 fn one(arguments: &[&str]) -> Result<u128> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::EnforcerKind;
-use integration::provoke::{Bench, Case, Row, cases};
+use integration::provoke::{DiagnosisBench, DiagnosisCase, DiagnosisRow, cases};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const ROUND: Duration = Duration::from_secs(1200);
 
 /// Results.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct DiagnosisResults {
     enforcer: EnforcerKind,
     rounds: u32,
     /// Runs of programs.
@@ -25,15 +25,15 @@ pub(crate) struct Figures {
     right: usize,
     /// Programs whose tools are not on this machine.
     skipped: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<DiagnosisRow>,
 }
 
 /// Runs all programs with `only` in their name, for this number of rounds.
-pub(crate) fn measure(rounds: u32, only: &str) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32, only: &str) -> Result<DiagnosisResults> {
     let native = std::env::current_exe()?.with_file_name("provoke");
     anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
-    let bench = Bench::new("diagnosis", &native)?;
-    let (wanted, missing): (Vec<Case>, Vec<Case>) =
+    let bench = DiagnosisBench::new("diagnosis", &native)?;
+    let (wanted, missing): (Vec<DiagnosisCase>, Vec<DiagnosisCase>) =
         cases().into_iter().filter(|case| case.program.contains(only)).partition(|case| case.needs.missing().is_none());
     let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.needs.missing().unwrap_or_default()));
     let mut rows = Vec::new();
@@ -43,19 +43,19 @@ pub(crate) fn measure(rounds: u32, only: &str) -> Result<Figures> {
         }
     }
     let right = rows.iter().filter(|row| row.right).count();
-    Ok(Figures { enforcer: bench.kind(), rounds, programs: rows.len(), right, skipped: skipped.collect(), rows })
+    Ok(DiagnosisResults { enforcer: bench.kind(), rounds, programs: rows.len(), right, skipped: skipped.collect(), rows })
 }
 
 /// As `measure`, in a guest with cgroup v2.
-pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<Figures> {
+pub(crate) fn in_a_guest(rounds: u32, only: &str) -> Result<DiagnosisResults> {
     let words = ["diagnosis", "--rounds", &rounds.to_string(), "--only", only];
     let figures = again::in_a_guest(&words, ROUND * rounds)?;
     serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
 }
 
-fn one(bench: &Bench, case: &Case, round: u32) -> Result<Row> {
+fn one(bench: &DiagnosisBench, case: &DiagnosisCase, round: u32) -> Result<DiagnosisRow> {
     let report = bench.run(case)?;
-    let row = Row::of(case, &report);
+    let row = DiagnosisRow::of(case, &report);
     progress::tell(&format!("round {round}: {} is {} ({})", row.program, row.named, if row.right { "right" } else { "WRONG" }));
     if !row.right {
         // A developer needs the whole report to correct the rules.
@@ -65,7 +65,7 @@ fn one(bench: &Bench, case: &Case, round: u32) -> Result<Row> {
 }
 
 /// The table as text, with one row for each run.
-pub(crate) fn table(figures: &Figures) -> String {
+pub(crate) fn table(figures: &DiagnosisResults) -> String {
     let mut text = format!("{} of {} named right on {}\n", figures.right, figures.programs, figures.enforcer);
     text.push_str(&format!(
         "{:22} {:8} {:18} {:18} {:9} {:6} FIX\n",

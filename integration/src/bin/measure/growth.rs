@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_executor::growth::is_pressed;
 use headroom_node_cgroup::hold::pressure_from;
-use headroom_node_cgroup::{Enforcer, Group, Limits, Wanted, Watch, detect};
-use headroom_node_exec::{Child, spawn};
+use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, Watch, detect};
+use headroom_node_exec::{ChildProcess, spawn};
 use headroom_types::{Bytes, TaskAttemptId};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
@@ -51,7 +51,7 @@ const TOKEN: &str = "a-secret-of-growth";
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct GrowthResults {
     enforcer: String,
     /// Number of tasks of the jobs with growth, of the jobs without, and of the fake master.
     rounds: u32,
@@ -71,7 +71,7 @@ pub(crate) fn in_a_guest(rounds: u32) -> Result<Map<String, Value>> {
 }
 
 /// Runs both parts.
-pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32) -> Result<GrowthResults> {
     let jobs = rounds.div_ceil(AT_ONCE);
     let (mut kills_with, mut kills_without, mut grown, mut held) = (0, 0, 0, Vec::new());
     let shape = NodeShape { memory: Bytes::from_mib(1536), cpus: 8, enforcer: None };
@@ -89,7 +89,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     drop(cluster);
     let (told, enforcer) = told(jobs * AT_ONCE)?;
     let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
-    Ok(Figures {
+    Ok(GrowthResults {
         enforcer,
         rounds: jobs * AT_ONCE,
         kills_without,
@@ -129,7 +129,7 @@ fn workload(log: &Path, arguments: &[&str]) -> Result<Vec<String>> {
 
 /// Times from the kernel's notification to the master's line in nanoseconds, and the enforcer.
 fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
-    let mut lone = Lone::start()?;
+    let mut lone = SingleExecutor::start()?;
     let mut times = Vec::new();
     for n in 0..rounds {
         times.extend(lone.round(n).with_context(|| format!("round {n}"))?);
@@ -141,29 +141,29 @@ fn told(rounds: u32) -> Result<(Vec<u128>, String)> {
 }
 
 /// An executor in its own container, and its connection.
-struct Lone {
+struct SingleExecutor {
     dir: tempfile::TempDir,
     enforcer: Enforcer,
     group: Option<Group>,
-    executor: Child,
+    executor: ChildProcess,
     write: TcpStream,
     read: BufReader<TcpStream>,
 }
 
-impl Lone {
+impl SingleExecutor {
     fn start() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("headroom-growth-").tempdir().context("a directory")?;
         let name = format!("headroom-growth-{}", std::process::id());
-        let enforcer = detect(&Wanted { kind: None, root: None, name, attached: false })?.enforcer;
+        let enforcer = detect(&EnforcerRequest { kind: None, root: None, name, attached: false })?.enforcer;
         ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here");
-        let group = enforcer.create("c1", &Limits { memory: Some(Bytes::from_mib(1024)), ..Limits::default() })?;
+        let group = enforcer.create("c1", &GroupLimits { memory: Some(Bytes::from_mib(1024)), ..GroupLimits::default() })?;
         let listener = TcpListener::bind("127.0.0.1:0").context("a free port")?;
         let executor = executor(dir.path(), &group, listener.local_addr()?.port())?;
         let (write, _) = listener.accept().context("the executor")?;
         write.set_read_timeout(Some(PATIENCE))?;
         write.set_nodelay(true)?;
         let read = BufReader::new(write.try_clone()?);
-        Ok(Lone { dir, enforcer, group: Some(group), executor, write, read })
+        Ok(SingleExecutor { dir, enforcer, group: Some(group), executor, write, read })
     }
 
     fn container(&self) -> Result<&Group> {
@@ -230,7 +230,7 @@ impl Lone {
     }
 }
 
-impl Drop for Lone {
+impl Drop for SingleExecutor {
     fn drop(&mut self) {
         // The executor may have ended already. A leftover cgroup is found by the tests that check
         // for cgroups.
@@ -242,7 +242,7 @@ impl Drop for Lone {
     }
 }
 
-fn executor(dir: &Path, group: &Group, port: u16) -> Result<Child> {
+fn executor(dir: &Path, group: &Group, port: u16) -> Result<ChildProcess> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let of = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
     let env = [

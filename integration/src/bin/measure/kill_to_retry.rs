@@ -35,14 +35,14 @@ const TAKES_MIB: u32 = 48;
 
 /// Times from kill to retry.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct KillToRetryResults {
     p50_ms: f64,
     p99_ms: f64,
     n: usize,
 }
 
 /// Runs the job.
-pub(crate) fn measure(count: usize) -> Result<Figures> {
+pub(crate) fn measure(count: usize) -> Result<KillToRetryResults> {
     let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_mib(512), cpus: 4, enforcer: None }])?;
     let socket = cluster.dir().join("stamps");
     let listener = UnixListener::bind(&socket).context("the socket for stamps")?;
@@ -51,7 +51,7 @@ pub(crate) fn measure(count: usize) -> Result<Figures> {
     let end = cluster.until_ended(&app)?;
     ensure!(end.state == AppState::Finished, "the job ended as {}: {}", end.state.as_str(), end.diagnostics);
     let at = |percent| quantile(&times, percent).map(millis).context("nothing was measured");
-    Ok(Figures { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len() })
+    Ok(KillToRetryResults { p50_ms: at(50)?, p99_ms: at(99)?, n: times.len() })
 }
 
 /// As `measure`, in a guest with cgroup v2.
@@ -78,7 +78,7 @@ fn job(count: usize, socket: &Path) -> Result<String> {
 }
 
 /// The start message of an attempt.
-struct Birth {
+struct AttemptStart {
     line: UnixStream,
     attempt: u32,
     pid: i32,
@@ -95,7 +95,7 @@ fn one(listener: &UnixListener) -> Result<u128> {
     second.born.checked_sub(killed).context("the clock was set back")
 }
 
-fn next(listener: &UnixListener) -> Result<Birth> {
+fn next(listener: &UnixListener) -> Result<AttemptStart> {
     let ready = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&PATIENCE)).context("waiting for an attempt")?;
     ensure!(ready > 0, "no attempt for {} s", PATIENCE.tv_sec);
     let (line, _) = listener.accept()?;
@@ -104,11 +104,11 @@ fn next(listener: &UnixListener) -> Result<Birth> {
     BufReader::new(line.try_clone()?).read_line(&mut text).context("reading what an attempt says")?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let [_task, attempt, pid, born] = words[..] else { bail!("an attempt said {text:?}") };
-    Ok(Birth { line, attempt: attempt.parse()?, pid: pid.parse()?, born: born.parse()? })
+    Ok(AttemptStart { line, attempt: attempt.parse()?, pid: pid.parse()?, born: born.parse()? })
 }
 
 /// Lets an attempt continue to its kill and returns the time of its end.
-fn end_of(mut victim: Birth) -> Result<u128> {
+fn end_of(mut victim: AttemptStart) -> Result<u128> {
     let pid = rustix::process::Pid::from_raw(victim.pid).context("a process id")?;
     let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).context("watching the attempt")?;
     victim.line.write_all(b"!")?;

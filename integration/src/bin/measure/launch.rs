@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, ContainerId};
 use integration::lone::agent::{container, order, words};
-use integration::lone::{Desk, LoneAgent, Shape};
+use integration::lone::{FakeManager, SingleAgent, Shape};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -42,7 +42,7 @@ const PROGRAM: &str = "/bin/true";
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct LaunchResults {
     /// From the order to the report that it runs.
     p50_ms: f64,
     p99_ms: f64,
@@ -66,9 +66,9 @@ pub(crate) struct Figures {
 }
 
 /// Runs all parts.
-pub(crate) fn measure(rounds: u32) -> Result<Figures> {
-    let desk = Desk::open()?;
-    let mut agent = LoneAgent::new(&desk, Shape { memory: Bytes::from_gib(4), cpus: 64 })?;
+pub(crate) fn measure(rounds: u32) -> Result<LaunchResults> {
+    let desk = FakeManager::open()?;
+    let mut agent = SingleAgent::new(&desk, Shape { memory: Bytes::from_gib(4), cpus: 64 })?;
     agent.start(&desk)?;
     let mut next = 1;
     let (starts, ends) = one_by_one(&desk, &agent, &mut next, rounds)?;
@@ -82,7 +82,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     }
     let crun_per_s = crun(agent.dir(), rounds.min(100))?;
     let (crowd, loops) = (median(crowd)?, median(loops)?);
-    Ok(Figures {
+    Ok(LaunchResults {
         p50_ms: at(&starts, 50)?,
         p99_ms: at(&starts, 99)?,
         exit_p50_ms: at(&ends, 50)?,
@@ -116,7 +116,7 @@ fn median(mut paces: Vec<Pace>) -> Result<Pace> {
 }
 
 /// Runs single containers. Returns nanoseconds from order to running, and from kill to report.
-fn one_by_one(desk: &Desk, agent: &LoneAgent, next: &mut u64, rounds: u32) -> Result<(Vec<u128>, Vec<u128>)> {
+fn one_by_one(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, rounds: u32) -> Result<(Vec<u128>, Vec<u128>)> {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let id = fresh(next)?;
@@ -136,7 +136,7 @@ fn one_by_one(desk: &Desk, agent: &LoneAgent, next: &mut u64, rounds: u32) -> Re
 }
 
 /// Runs `count` containers whose program exits at once, at most `AT_ONCE` in parallel.
-fn crowd_of(desk: &Desk, agent: &LoneAgent, next: &mut u64, count: u64) -> Result<Pace> {
+fn crowd_of(desk: &FakeManager, agent: &SingleAgent, next: &mut u64, count: u64) -> Result<Pace> {
     let before = cpu_of(agent)?;
     let begun = Instant::now();
     let (mut open, mut left) = (Vec::<ContainerId>::new(), count);
@@ -170,7 +170,7 @@ fn crowd_of(desk: &Desk, agent: &LoneAgent, next: &mut u64, count: u64) -> Resul
     Ok(Pace { per_s: as_f64(count) / took, cpu_ms: (cpu_of(agent)? - before) * 1e3 / as_f64(count) })
 }
 
-fn let_go(desk: &Desk, ids: &[ContainerId]) {
+fn let_go(desk: &FakeManager, ids: &[ContainerId]) {
     desk.forget(ids.iter().cloned());
     desk.drop_wants(ids);
 }
@@ -186,7 +186,7 @@ fn as_f64(n: u64) -> f64 {
 }
 
 /// Processor time of the agent, its launcher, and the shims and programs that they reaped. Seconds.
-fn cpu_of(agent: &LoneAgent) -> Result<f64> {
+fn cpu_of(agent: &SingleAgent) -> Result<f64> {
     let mut ticks = 0;
     for pid in [agent.pid()?].into_iter().chain(agent.launcher()) {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -204,7 +204,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(agent: &LoneAgent) -> Result<Self> {
+    fn new(agent: &SingleAgent) -> Result<Self> {
         let roots = agent.cgroups();
         let memory = roots.first().context("this host gives no cgroups; there is nothing to compare with")?.join("containers");
         let v1 = memory.join("memory.limit_in_bytes").exists();
@@ -254,7 +254,7 @@ fn run_in(main: &Path, mirror: Option<&Path>, door: &str) -> Result<()> {
         ..headroom_node_exec::Command::new(Path::new(PROGRAM), Path::new("/"))
     };
     let ended = headroom_node_exec::spawn(&command)?.wait()?;
-    ensure!(ended == headroom_node_exec::Ended::Code(0), "{PROGRAM} ended with {ended:?}");
+    ensure!(ended == headroom_node_exec::ProcessEnd::Code(0), "{PROGRAM} ended with {ended:?}");
     Ok(())
 }
 

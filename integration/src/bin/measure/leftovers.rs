@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::{Bytes, EnforcerKind};
-use integration::leftovers::{Bench, Case, HostLeak, Row, TaskUser, cases};
+use integration::leftovers::{LeftoverBench, LeftoverCase, HostLeak, LeftoverRow, TaskUser, cases};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 
 /// Results.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct LeftoverResults {
     /// Number of runs of programs, one for each user.
     programs: usize,
     /// Attempts of all jobs that were killed for an outer limit.
@@ -50,32 +50,32 @@ pub(crate) struct Figures {
     left: u32,
     /// `[isolation] ipc` of the node.
     ipc: String,
-    rows: Vec<Row>,
+    rows: Vec<LeftoverRow>,
 }
 
 /// The host's tmpfs is below `/tmp`, which the job must see. Without a kernel's enforcer no cgroup is charged.
 fn leak(plan: &Plan) -> Result<Option<HostLeak>> {
-    let bench = Bench::new(NODE, plan.enforcer, TaskUser::Agent, "private_tmp = false\n")?;
+    let bench = LeftoverBench::new(NODE, plan.enforcer, TaskUser::Agent, "private_tmp = false\n")?;
     if bench.enforcer() == EnforcerKind::Poll { Ok(None) } else { bench.leak_on_host_tmpfs(LEAK).map(Some) }
 }
 
 /// Runs all programs as each user that this process can start.
-pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
+pub(crate) fn measure(plan: &Plan) -> Result<LeftoverResults> {
     let root = rustix::process::geteuid().is_root();
     let users = if root { vec![TaskUser::Agent, TaskUser::Nobody] } else { vec![TaskUser::Agent] };
     let mut rows = Vec::new();
     for user in users {
         // A private /tmp needs CAP_SYS_ADMIN.
         let tmp = if root { "private_tmp = true\ntmp_size = \"600MiB\"\n" } else { "private_tmp = false\n" };
-        let mut bench = Bench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
+        let mut bench = LeftoverBench::new(NODE, plan.enforcer, user, &format!("ipc = \"{}\"\n{tmp}", plan.ipc))?;
         for case in cases().iter().filter(|case| case.program.contains(&plan.only)) {
             rows.push(play(&mut bench, case)?);
         }
     }
     let leak = if root { leak(plan)? } else { None };
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let played: Vec<&Row> = rows.iter().filter(|row| row.skipped.is_none()).collect();
-    Ok(Figures {
+    let played: Vec<&LeftoverRow> = rows.iter().filter(|row| row.skipped.is_none()).collect();
+    Ok(LeftoverResults {
         programs: played.len(),
         collateral_reruns: played.iter().map(|row| row.collateral).sum(),
         poisoned_jobs: played.iter().filter(|row| row.poisoned).count(),
@@ -88,19 +88,19 @@ pub(crate) fn measure(plan: &Plan) -> Result<Figures> {
     })
 }
 
-fn play(bench: &mut Bench, case: &Case) -> Result<Row> {
+fn play(bench: &mut LeftoverBench, case: &LeftoverCase) -> Result<LeftoverRow> {
     let row = bench.play(case).with_context(|| case.program)?;
     progress::tell(line(&row).trim_end());
     Ok(row)
 }
 
 /// As `measure`, in a guest with cgroup v2.
-pub(crate) fn in_a_guest(plan: &Plan) -> Result<Figures> {
+pub(crate) fn in_a_guest(plan: &Plan) -> Result<LeftoverResults> {
     let words = ["leftovers", "--only", &plan.only, "--ipc", &plan.ipc];
     serde_json::from_value(Value::Object(again::in_a_guest(&words, GUEST_TIMEOUT)?)).context("the figures of the guest")
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &LeftoverRow) -> String {
     let user = row.user.as_str();
     let yes = |yes: bool| if yes { "yes" } else { "no" };
     let next = match &row.skipped {
@@ -119,7 +119,7 @@ fn line(row: &Row) -> String {
 }
 
 /// The table as text, with one row for each run.
-pub(crate) fn table(figures: &Figures) -> String {
+pub(crate) fn table(figures: &LeftoverResults) -> String {
     let head =
         format!("{:22} {:7} {:9} {:6} {:5} {:11} {}\n", "PROGRAM", "USER", "ENFORCER", "RIGHT", "LEFT", "COLLATERAL", "NEXT JOB");
     let seen = figures.unattributed_seen_ms.map_or("not shown".to_owned(), |ms| format!("{ms} ms"));

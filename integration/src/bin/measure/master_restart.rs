@@ -15,7 +15,7 @@ const TELL: u32 = 10;
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct MasterRestartResults {
     rounds: u32,
     kills: u32,
     escalations: u32,
@@ -31,18 +31,18 @@ pub(crate) struct Figures {
 }
 
 /// Runs the rounds. A seed of `None` is taken from the clock and printed.
-pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32, seed: Option<u64>) -> Result<MasterRestartResults> {
     let seed = seed.unwrap_or_else(|| u64::try_from(clock::realtime_nanos() % 1_000_000_007).unwrap_or(1));
     progress::tell(&format!("master-restart: {rounds} rounds of seed {seed}"));
     let tally = masters::run(rounds, seed, &mut |n, tally| {
         if (n + 1) % TELL == 0 {
-            let masters::Tally { kills, mid_escalation, lost, twice, rerun_finished, .. } = tally;
+            let masters::MasterKillResults { kills, mid_escalation, lost, twice, rerun_finished, .. } = tally;
             let words = format!("{kills} kills, {mid_escalation} of them in mid-escalation, {lost} lost, {twice} twice");
             progress::tell(&format!("{} rounds: {words}, {rerun_finished} run again", n + 1));
         }
     })?;
     let at = |percent| quantile(&tally.recoveries_ms, percent).context("no kill");
-    Ok(Figures {
+    Ok(MasterRestartResults {
         rounds: tally.rounds,
         kills: tally.kills,
         escalations: tally.escalations,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_types::{AppId, Bytes, UnixMillis};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::job::{AttemptRow, Mode, TaskState};
+use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode, TaskState};
 use integration::cluster::{Cluster, NodeShape, ran, until};
 use integration::programs;
 
@@ -36,15 +36,15 @@ const NEEDS: [&str; 10] =
 /// The sizings of the JVMs, with heap and overhead of the first size in MiB. The larger single
 /// parameter is the smallest with which the usual task runs: a JVM uses about 45 MiB beside its
 /// heap.
-const SIZINGS: [(&str, Mode, u32, u32); 3] = [
-    ("jvm", Mode::Headroom, 64, 64),
-    ("jvm-one-knob", Mode::Databricks, 480, 48),
-    ("jvm-one-knob-same-size", Mode::Databricks, 116, 12),
+const SIZINGS: [(&str, MemoryFailureMode, u32, u32); 3] = [
+    ("jvm", MemoryFailureMode::Headroom, 64, 64),
+    ("jvm-one-knob", MemoryFailureMode::Databricks, 480, 48),
+    ("jvm-one-knob-same-size", MemoryFailureMode::Databricks, 116, 12),
 ];
 
 /// Results.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct ModeResults {
     runs: Vec<Run>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Figures {
 #[derive(Debug, serde::Serialize)]
 struct Run {
     stage: &'static str,
-    mode: Mode,
+    mode: MemoryFailureMode,
     growth: bool,
     enforce: Holds,
     /// Attempts that ended for lack of memory, of the task itself or of a task beside it.
@@ -77,7 +77,7 @@ enum Holds {
 }
 
 /// The mode, whether tasks grow, and the object with a limit.
-type Way = (Mode, bool, Holds);
+type Way = (MemoryFailureMode, bool, Holds);
 
 /// A stage: the need of each task in MiB, and whether the job declares the sizes of their inputs.
 struct Stage {
@@ -87,14 +87,14 @@ struct Stage {
 }
 
 /// Runs all stages with `only` in their name, in all modes.
-pub(crate) fn measure(only: &str) -> Result<Figures> {
+pub(crate) fn measure(only: &str) -> Result<ModeResults> {
     let shape = NodeShape { memory: Bytes::from_mib(3072), cpus: 16, enforcer: None };
     let cluster = Cluster::start(&[shape])?;
     let mut runs = Vec::new();
     for stage in stages().into_iter().filter(|stage| stage.name.contains(only)) {
-        let usual = |mode| (mode, false, if mode == Mode::Headroom { Holds::Task } else { Holds::Executor });
-        let also = [(Mode::Headroom, true, Holds::Task), (Mode::Headroom, false, Holds::Executor)];
-        for way in Mode::ALL.into_iter().map(usual).chain(also) {
+        let usual = |mode| (mode, false, if mode == MemoryFailureMode::Headroom { Holds::Task } else { Holds::Executor });
+        let also = [(MemoryFailureMode::Headroom, true, Holds::Task), (MemoryFailureMode::Headroom, false, Holds::Executor)];
+        for way in MemoryFailureMode::ALL.into_iter().map(usual).chain(also) {
             let run = run(&cluster, &stage, way).with_context(|| format!("{} in mode {}", stage.name, way.0.as_str()))?;
             progress::tell(&format!("{run:?}"));
             runs.push(run);
@@ -107,7 +107,7 @@ pub(crate) fn measure(only: &str) -> Result<Figures> {
         progress::tell(&format!("{run:?}"));
         runs.push(run);
     }
-    Ok(Figures { runs })
+    Ok(ModeResults { runs })
 }
 
 /// Compiles the program of the JVM stage once, so that no task compiles it.
@@ -123,7 +123,7 @@ fn compiled(dir: &Path) -> Result<PathBuf> {
 }
 
 /// A job with one executor of four slots. A task selects its arguments by its index.
-fn jvms(name: &str, mode: Mode, (heap, overhead): (u32, u32), classes: &Path) -> String {
+fn jvms(name: &str, mode: MemoryFailureMode, (heap, overhead): (u32, u32), classes: &Path) -> String {
     let needs: Vec<String> = NEEDS.iter().map(|need| format!("'{need}'")).collect();
     // The heap is fully touched, like a heap that fills between two collections. Its unused part
     // cannot serve memory beside the heap.
@@ -139,7 +139,7 @@ fn jvms(name: &str, mode: Mode, (heap, overhead): (u32, u32), classes: &Path) ->
          [[stage]]\nname = \"work\"\ncount = {JVMS}\nprofile = \"task\"\nruntime = \"jvm\"\ngrow = false\nenv = {{ HOG_HOLD_MS = \"500\" }}\n\
          command = [\"sh\", \"-c\", \"{script}\", \"sh\", \"{{index}}\", \"{{heap}}\"]\n",
         mode.as_str(),
-        if mode == Mode::Headroom { "sizes = \"learned\"\n" } else { "" },
+        if mode == MemoryFailureMode::Headroom { "sizes = \"learned\"\n" } else { "" },
         (heap + overhead) * 4 + 32,
     )
 }
@@ -211,7 +211,7 @@ fn job(stage: &Stage, (mode, growth, enforce): Way, log: &Path) -> Result<String
     let reads = if stage.told { "head -c $(($1 * 2))M /dev/zero > /dev/null; " } else { "" };
     let script =
         format!("n=$1; set -- {needs}; shift $n; {reads}exec {program} run --log {} --mib $1 --over-ms 300", log.display());
-    let own = mode == Mode::Headroom;
+    let own = mode == MemoryFailureMode::Headroom;
     let mut text = format!(
         "version = 1\nname = \"{}-{}{}{}\"\nmode = \"{}\"\n{}\
          [profiles.exec]\nmemory = \"{}MiB\"\ncpus = 4\n\

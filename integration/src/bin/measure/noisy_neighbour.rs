@@ -47,7 +47,7 @@ const HOSTILE: [(&str, &str); 10] = [
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct IsolationResults {
     /// Tasks of the victim beside the hostile jobs.
     victim_tasks: u32,
     /// Tasks that did not finish, or with an attempt that did not succeed.
@@ -70,7 +70,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs the measurement with hostile jobs for `seconds`.
-pub(crate) fn measure(seconds: u64) -> Result<Figures> {
+pub(crate) fn measure(seconds: u64) -> Result<IsolationResults> {
     ensure!(rustix::process::geteuid().is_root(), "only root can run the jobs of two users: run it as root, or with --guest");
     let configuration = "[isolation]\nprivate_tmp = false\n[isolation.users]\nvictim = \"daemon\"\nhostile = \"nobody\"\n";
     let shape = NodeShape { memory: NODE, cpus: CPUS, enforcer: None };
@@ -104,7 +104,7 @@ pub(crate) fn measure(seconds: u64) -> Result<Figures> {
     alone.add(victim(&cluster, &program)?);
     progress::tell(&format!("alone, before and after: {}", alone.line()));
     ensure!(alone.failed == 0, "{} tasks failed that ran alone", alone.failed);
-    Ok(Figures {
+    Ok(IsolationResults {
         victim_tasks: beside.tasks,
         victim_failed: beside.failed,
         latency_ratio: ratio(beside.at(50), alone.at(50)),
@@ -214,7 +214,7 @@ fn hostile(
     Ok(())
 }
 
-fn rmctl(url: &str, words: &[&str], user: &str) -> Result<integration::cluster::Ran> {
+fn rmctl(url: &str, words: &[&str], user: &str) -> Result<integration::cluster::ProgramOutput> {
     let mut command = Command::new(programs::path("rmctl")?);
     command.args(words).env("HEADROOM_ADDR", url).env("USER", user).env("LOGNAME", user);
     ran(command)

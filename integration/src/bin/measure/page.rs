@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, Cpus, Resource};
-use integration::browser::{Browser, Look};
-use integration::load::agents::{self, Fleet};
+use integration::browser::{Browser, PageAppearance};
+use integration::load::agents::{self, AgentFleet};
 use integration::load::daemon::Daemon;
 use integration::load::limits;
-use integration::load::master::{self, Crowd, Pace};
+use integration::load::master::{self, MasterPool, RequestPace};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ const FIRST_VIEW: &str = "
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct PageResults {
     nodes: usize,
     containers: usize,
     first_view_ms: f64,
@@ -62,7 +62,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs the whole measurement.
-pub(crate) fn measure(agents: usize) -> Result<Figures> {
+pub(crate) fn measure(agents: usize) -> Result<PageResults> {
     let descriptors = limits::raise()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let daemon = Daemon::start()?;
@@ -73,18 +73,18 @@ pub(crate) fn measure(agents: usize) -> Result<Figures> {
     let report_lines = limits::report_lines(agents, descriptors);
     let staying = u32::try_from(agents * ON_A_NODE / MASTERS)?;
     let all = staying as usize * MASTERS;
-    let fleet = runtime.block_on(async { Fleet::start(&agents::Plan { rm, agents, offers, report_lines }) })?;
+    let fleet = runtime.block_on(async { AgentFleet::start(&agents::AgentFleetPlan { rm, agents, offers, report_lines }) })?;
     let crowd = runtime.block_on(async {
         until("agents listening", agents, ARRIVAL, || fleet.totals.listening.load(Ordering::Relaxed)).await?;
-        let crowd = Crowd::start(&master::Plan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
+        let crowd = MasterPool::start(&master::MasterPoolPlan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
         until("containers", all, ARRIVAL, || usize::try_from(crowd.seen.staying.load(Ordering::Relaxed)).unwrap_or(0)).await?;
-        crowd.pace(Pace::Window(WINDOW));
+        crowd.pace(RequestPace::Window(WINDOW));
         wait("settling", Duration::from_secs(5)).await;
         anyhow::Ok(crowd)
     })?;
     let without = busy(&daemon, || runtime.block_on(async { wait("without the page", Duration::from_secs(WATCHED)).await }))?;
     let mut browser = Browser::start()?;
-    browser.look(Look::LIGHT)?;
+    browser.look(PageAppearance::LIGHT)?;
     browser.call("Network.setCacheDisabled", serde_json::json!({"cacheDisabled": true}))?;
     browser.call("Page.addScriptToEvaluateOnNewDocument", serde_json::json!({"source": FIRST_VIEW}))?;
     browser.open(&format!("http://{rm}/ui/#/overview"))?;
@@ -100,7 +100,7 @@ pub(crate) fn measure(agents: usize) -> Result<Figures> {
     let list_view_ms = list(&mut browser)?;
     ensure!(browser.complaints.is_empty(), "the page complained: {:?}", browser.complaints);
     tell(&format!("frames: {frames}"));
-    let figures = Figures {
+    let figures = PageResults {
         nodes: agents,
         containers: all,
         first_view_ms,

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use headroom_rm_core::load::{Load, Shape};
-use headroom_rm_core::{Cluster, Event, Restored};
+use headroom_rm_core::load::{ClusterLoad, LoadShape};
+use headroom_rm_core::{Cluster, ClusterEvent, Restored};
 use headroom_types::{Epoch, Tick};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ const SMALL: u32 = 1000;
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct ManagerCoreResults {
     decisions_per_s: u64,
     p99_event_us: f64,
     growth_1k_to_10k: f64,
@@ -47,11 +47,11 @@ struct Round {
 
 struct Run {
     cluster: Cluster,
-    load: Load,
-    shape: Shape,
+    load: ClusterLoad,
+    shape: LoadShape,
 }
 
-pub(crate) fn measure() -> Result<Figures> {
+pub(crate) fn measure() -> Result<ManagerCoreResults> {
     let (mut large, mut small) = (Run::new(LARGE), Run::new(SMALL));
     let (mut at_large, mut at_small) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -63,7 +63,7 @@ pub(crate) fn measure() -> Result<Figures> {
     let per_decision = median(at_large.iter().map(|round| round.per_decision).collect());
     let before = median(at_small.iter().map(|round| round.per_decision).collect());
     let p99 = median(at_large.iter().map(|round| round.p99).collect());
-    Ok(Figures {
+    Ok(ManagerCoreResults {
         decisions_per_s: per_second(per_decision),
         p99_event_us: micros(p99),
         growth_1k_to_10k: hundredths(per_decision.as_secs_f64() / before.as_secs_f64()),
@@ -76,11 +76,11 @@ pub(crate) fn measure() -> Result<Figures> {
 
 impl Run {
     fn new(nodes: u32) -> Run {
-        let shape = Shape { nodes, queues: nodes / NODES_PER_QUEUE, requests: REQUESTS, exits: 4 };
+        let shape = LoadShape { nodes, queues: nodes / NODES_PER_QUEUE, requests: REQUESTS, exits: 4 };
         let epoch = Epoch(1);
         let restored = Restored { epoch, ..Restored::default() };
-        let mut cluster = Cluster::new(Load::settings(shape), restored, Tick(0));
-        let mut load = Load::new(shape, epoch);
+        let mut cluster = Cluster::new(ClusterLoad::settings(shape), restored, Tick(0));
+        let mut load = ClusterLoad::new(shape, epoch);
         load.settle(|event| {
             let mut out = Vec::new();
             cluster.step(Tick(1), event, &mut out);
@@ -109,7 +109,7 @@ impl Run {
             let now = self.load.now();
             let begin = Instant::now();
             if self.cluster.next_deadline().is_some_and(|due| due <= now) {
-                self.cluster.step(now, Event::Time, &mut out);
+                self.cluster.step(now, ClusterEvent::Time, &mut out);
             }
             self.cluster.step(now, event, &mut out);
             times.push(begin.elapsed());

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, Cpus, Resource};
-use integration::load::agents::{self, Fleet};
-use integration::load::book::{Balance, compare};
+use integration::load::agents::{self, AgentFleet};
+use integration::load::book::{RecordComparison, compare};
 use integration::load::daemon::{Daemon, Usage};
 use integration::load::limits;
-use integration::load::master::{self, Crowd, Pace};
+use integration::load::master::{self, MasterPool, RequestPace};
 use serde::Serialize;
 
 use crate::progress::{tell, until, wait};
@@ -45,7 +45,7 @@ const ARRIVAL: Duration = Duration::from_secs(180);
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct ManagerApiResults {
     agents: usize,
     containers_per_s: f64,
     p50_ms: f64,
@@ -65,14 +65,14 @@ pub(crate) struct Figures {
 }
 
 /// Runs the whole measurement.
-pub(crate) fn measure(agents: usize) -> Result<Figures> {
+pub(crate) fn measure(agents: usize) -> Result<ManagerApiResults> {
     let descriptors = limits::raise()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let daemon = Daemon::start()?;
     let pressed = runtime.block_on(press(&daemon, agents, descriptors))?;
     drop(daemon);
     let submitted = runtime.block_on(submissions::measure())?;
-    Ok(Figures {
+    Ok(ManagerApiResults {
         durable_apps_per_s: submitted.durable_apps_per_s,
         bare_axum_per_s: submitted.bare_axum_per_s,
         agents,
@@ -87,28 +87,28 @@ struct Phase {
     after: Usage,
 }
 
-async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<Figures> {
+async fn press(daemon: &Daemon, agents: usize, descriptors: u64) -> Result<ManagerApiResults> {
     let size = Resource::new(Bytes::from_mib(1024), Cpus::from_milli(500));
     let offers = Resource::new(Bytes::from_mib(1024 * u64::from(ON_A_NODE)), Cpus::from_cores(ON_A_NODE));
     let report_lines = limits::report_lines(agents, descriptors);
     let rm: SocketAddr = daemon.address();
-    let fleet = Fleet::start(&agents::Plan { rm, agents, offers, report_lines })?;
+    let fleet = AgentFleet::start(&agents::AgentFleetPlan { rm, agents, offers, report_lines })?;
     until("agents listening", agents, ARRIVAL, || fleet.totals.listening.load(std::sync::atomic::Ordering::Relaxed)).await?;
     let staying = u32::try_from(agents * STAYING / MASTERS).context("too many")?;
-    let crowd = Crowd::start(&master::Plan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
+    let crowd = MasterPool::start(&master::MasterPoolPlan { rm, masters: MASTERS, staying, size, life: LIFE }).await?;
     let all = staying as usize * MASTERS;
     until("containers that stay", all, ARRIVAL, || usize::try_from(count(&crowd.seen.staying)).unwrap_or(0)).await?;
     let (idle_cpus, reports_per_s_idle) = idle(daemon, &fleet).await?;
-    crowd.pace(Pace::Window(WINDOW));
+    crowd.pace(RequestPace::Window(WINDOW));
     let full = watch("pressed", daemon, &crowd).await?;
     let containers_at_once = u64::try_from(fleet.totals.running.load(std::sync::atomic::Ordering::Relaxed)).unwrap_or(0);
-    crowd.pace(Pace::Rate(full.per_s / 2.0 / f64::from(u32::try_from(MASTERS)?)));
+    crowd.pace(RequestPace::Rate(full.per_s / 2.0 / f64::from(u32::try_from(MASTERS)?)));
     let half = watch("at half the rate", daemon, &crowd).await?;
     let balance = close(fleet, crowd).await?;
     let faults = daemon.faults()?;
     ensure!(faults.is_empty(), "the daemon logged errors: {faults:?}");
     let at = |phase: &Phase, percent| quantile(&phase.times, percent).map(millis).context("no container ran");
-    Ok(Figures {
+    Ok(ManagerApiResults {
         agents,
         containers_per_s: full.per_s,
         p50_ms: at(&full, 50)?,
@@ -133,7 +133,7 @@ fn count(figure: &std::sync::atomic::AtomicU64) -> u64 {
 }
 
 /// Measures while all agents are connected and only heartbeats occur.
-async fn idle(daemon: &Daemon, fleet: &Fleet) -> Result<(f64, f64)> {
+async fn idle(daemon: &Daemon, fleet: &AgentFleet) -> Result<(f64, f64)> {
     wait("settling", WARM).await;
     let (before, reports) = (daemon.usage()?, count(&fleet.totals.reports));
     wait("idle", WATCHED / 2).await;
@@ -145,7 +145,7 @@ async fn idle(daemon: &Daemon, fleet: &Fleet) -> Result<(f64, f64)> {
 }
 
 /// Measures for a while, after the load has become steady.
-async fn watch(what: &str, daemon: &Daemon, crowd: &Crowd) -> Result<Phase> {
+async fn watch(what: &str, daemon: &Daemon, crowd: &MasterPool) -> Result<Phase> {
     wait("warming", WARM).await;
     crowd.seen.take_times();
     let (before, running, begun) = (daemon.usage()?, count(&crowd.seen.running), Instant::now());
@@ -160,7 +160,7 @@ async fn watch(what: &str, daemon: &Daemon, crowd: &Crowd) -> Result<Phase> {
 }
 
 /// Ends all containers and compares the records of agents and masters.
-async fn close(fleet: Fleet, crowd: Crowd) -> Result<Balance> {
+async fn close(fleet: AgentFleet, crowd: MasterPool) -> Result<RecordComparison> {
     let masters = tokio::time::timeout(ARRIVAL, crowd.drain()).await.context("the masters came to no end")??;
     let agents = fleet.end().await?;
     let balance = compare(&agents, &masters);

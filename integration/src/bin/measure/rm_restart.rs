@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use integration::load::restart::{Outcome, Plan, run};
+use integration::load::restart::{RestartResults, RestartPlan, run};
 use serde::Serialize;
 
 use crate::progress::tell;
@@ -23,7 +23,7 @@ const STAYING: usize = 10;
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct ManagerKillResults {
     rounds: u32,
     lost: u64,
     twice: u64,
@@ -41,20 +41,20 @@ pub(crate) struct Figures {
 }
 
 /// Runs all rounds.
-pub(crate) fn measure(rounds: u32, agents: usize) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let life = Duration::from_millis(800);
-    let small = Plan { agents: SMALL, masters: 8, staying: 3, window: 40, life, submitters: 2, rounds, seed: 1 };
+    let small = RestartPlan { agents: SMALL, masters: 8, staying: 3, window: 40, life, submitters: 2, rounds, seed: 1 };
     let small = runtime.block_on(run(&small, &|what| tell(&what)))?;
     let life = Duration::from_secs(2);
-    let large = Plan { agents, masters: 16, staying: STAYING, window: 10, life, submitters: 2, rounds: LARGE_ROUNDS, seed: 2 };
+    let large = RestartPlan { agents, masters: 16, staying: STAYING, window: 10, life, submitters: 2, rounds: LARGE_ROUNDS, seed: 2 };
     let large = runtime.block_on(run(&large, &|what| tell(&what)))?;
     for outcome in [&small, &large] {
         tell(&format!("{:?}", outcome.balance));
         ensure!(outcome.faults.is_empty(), "the daemon logged errors: {:?}", outcome.faults);
     }
-    let at = |outcome: &Outcome, percent| quantile(&outcome.recoveries_ms, percent).context("no round");
-    Ok(Figures {
+    let at = |outcome: &RestartResults, percent| quantile(&outcome.recoveries_ms, percent).context("no round");
+    Ok(ManagerKillResults {
         rounds,
         lost: lost(&small),
         twice: twice(&small),
@@ -72,10 +72,10 @@ pub(crate) fn measure(rounds: u32, agents: usize) -> Result<Figures> {
     })
 }
 
-fn lost(outcome: &Outcome) -> u64 {
+fn lost(outcome: &RestartResults) -> u64 {
     outcome.balance.lost + outcome.submissions_lost
 }
 
-fn twice(outcome: &Outcome) -> u64 {
+fn twice(outcome: &RestartResults) -> u64 {
     outcome.balance.twice + outcome.balance.oversold + outcome.submissions_twice
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use integration::many::{Go, Seeds, replay, sweep};
-use integration::scenario::Plant;
+use integration::many::{SweepControl, Seeds, replay, sweep};
+use integration::scenario::PlantedBug;
 use serde::Serialize;
 
 /// Interval of progress messages.
@@ -22,7 +22,7 @@ pub(crate) struct Measured {
 #[allow(clippy::print_stderr)] // only results go to standard output
 pub(crate) fn measure(from: u64, count: u64) -> Measured {
     let (begun, mut told, mut ran, mut violations) = (Instant::now(), Instant::now(), 0_u64, 0);
-    sweep(Seeds { from, count, until: None }, Plant::Nothing, |outcome| {
+    sweep(Seeds { from, count, until: None }, PlantedBug::Nothing, |outcome| {
         ran += 1;
         if let Some(what) = &outcome.violation {
             violations += 1;
@@ -33,7 +33,7 @@ pub(crate) fn measure(from: u64, count: u64) -> Measured {
             let ms = begun.elapsed().as_millis() / u128::from(ran);
             eprintln!("{ran} of {count} seeds, {violations} violations, {ms} ms each");
         }
-        Go::On
+        SweepControl::On
     });
     Measured { seeds: ran, violations }
 }

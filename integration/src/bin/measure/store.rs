@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use headroom_rm_store::disk::DiskStore;
-use headroom_rm_store::{Change, Store as _};
+use headroom_rm_store::{RecordChange, Store as _};
 use headroom_types::StoreBackend;
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ const KEYS: u64 = 5_000;
 
 /// Results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct StoreRateResults {
     sled_commits_per_s: u64,
     redb_commits_per_s: u64,
     fdatasync_per_s: u64,
@@ -62,7 +62,7 @@ impl Done {
 }
 
 /// Runs the three kinds in turns.
-pub(crate) fn measure() -> Result<Figures> {
+pub(crate) fn measure() -> Result<StoreRateResults> {
     let dir = tempfile::tempdir().context("a directory for the state")?;
     let mut sled = open(&dir.path().join("sled"), StoreBackend::Sled)?;
     let mut redb = open(&dir.path().join("redb"), StoreBackend::Redb)?;
@@ -77,7 +77,7 @@ pub(crate) fn measure() -> Result<Figures> {
             Ok(file.sync_data()?)
         })?;
     }
-    Ok(Figures {
+    Ok(StoreRateResults {
         sled_commits_per_s: in_sled.per_second(),
         redb_commits_per_s: in_redb.per_second(),
         fdatasync_per_s: bare.per_second(),
@@ -91,8 +91,8 @@ fn open(dir: &Path, backend: StoreBackend) -> Result<DiskStore> {
 }
 
 /// The records of commit `n`.
-fn batch(n: u64) -> Vec<Change> {
+fn batch(n: u64) -> Vec<RecordChange> {
     let key = |i: u64| (n * RECORDS + i).wrapping_mul(2_654_435_761) % KEYS;
     let value = |i: u64| format!("\"{:>width$}\"", n * RECORDS + i, width = RECORD - 2).into_bytes();
-    (0..RECORDS).map(|i| Change::Put { key: format!("measure/{:05}", key(i)), value: value(i) }).collect()
+    (0..RECORDS).map(|i| RecordChange::Put { key: format!("measure/{:05}", key(i)), value: value(i) }).collect()
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use headroom_wire::v1::apps::KillApp;
 use integration::load::daemon::Daemon;
-use integration::load::http::Wire;
+use integration::load::http::HttpConnection;
 use integration::load::limits;
 use integration::load::master::unmanaged;
 
@@ -28,13 +28,13 @@ pub(crate) const ECHO: &str = "--echo-server";
 
 /// Calls per second.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct SubmissionRates {
     pub(crate) durable_apps_per_s: f64,
     pub(crate) bare_axum_per_s: f64,
 }
 
 /// Runs all turns.
-pub(crate) async fn measure() -> Result<Figures> {
+pub(crate) async fn measure() -> Result<SubmissionRates> {
     let daemon = Daemon::start()?;
     let echo = Echo::start()?;
     let (mut durable, mut bare) = (Vec::new(), Vec::new());
@@ -45,14 +45,14 @@ pub(crate) async fn measure() -> Result<Figures> {
         tell(&format!("applications {:?}/s, bare {:?}/s", durable.last(), bare.last()));
     }
     let middle = |all: &[u128]| quantile(all, 50).and_then(|n| u32::try_from(n).ok()).map(f64::from).context("no turn");
-    Ok(Figures { durable_apps_per_s: middle(&durable)?, bare_axum_per_s: middle(&bare)? })
+    Ok(SubmissionRates { durable_apps_per_s: middle(&durable)?, bare_axum_per_s: middle(&bare)? })
 }
 
 /// Runs all callers as fast as they get responses.
 async fn rate(to: SocketAddr, turn: u32) -> Result<u128> {
     let mut wires = Vec::new();
     for n in 0..CALLERS {
-        wires.push(Wire::connect(to, limits::address(n as usize)).await?);
+        wires.push(HttpConnection::connect(to, limits::address(n as usize)).await?);
     }
     let begun = Instant::now();
     let callers = wires.into_iter().zip(0_u32..).map(|(mut wire, caller)| {
@@ -77,7 +77,7 @@ async fn empty(rm: SocketAddr) -> Result<()> {
     let client = headroom_client::Client::new(&format!("http://{rm}"))?;
     let live: Vec<_> = client.apps().await?.into_iter().filter(|a| !a.state.is_final()).map(|a| a.id).collect();
     ensure!(live.len() == TURN as usize, "{TURN} applications were accepted, and {} are there", live.len());
-    let mut wire = Wire::connect(rm, limits::address(0)).await?;
+    let mut wire = HttpConnection::connect(rm, limits::address(0)).await?;
     let body = serde_json::to_vec(&KillApp { reason: None })?;
     for app in live {
         let answer = wire.post(&format!("/v1/apps/{app}/kill"), &body).await?;

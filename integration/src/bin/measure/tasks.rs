@@ -30,7 +30,7 @@ const PEERS: u32 = 2000;
 
 /// Results.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct TaskRateResults {
     /// From the start of `rmctl submit` to the end of the application.
     tasks_per_s: f64,
     /// Wall-clock time for one of them. Microseconds.
@@ -45,7 +45,7 @@ pub(crate) struct Figures {
 }
 
 /// Runs `n` tasks.
-pub(crate) fn measure(n: u32) -> Result<Figures> {
+pub(crate) fn measure(n: u32) -> Result<TaskRateResults> {
     let cluster = Cluster::start(&[NodeShape { memory: Bytes::from_gib(4), cpus: 4, enforcer: None }])?;
     let begun = Instant::now();
     let app = cluster.submit(&job(n))?;
@@ -55,7 +55,7 @@ pub(crate) fn measure(n: u32) -> Result<Figures> {
     ensure!(done == n, "{done} of {n} tasks are told as done");
     let singles: Vec<u128> = (0..SINGLES).map(|_| single(&cluster)).collect::<Result<_>>()?;
     let at = |percent| quantile(&singles, percent).map(millis).context("nothing was measured");
-    Ok(Figures {
+    Ok(TaskRateResults {
         tasks_per_s: f64::from(n) / all.as_secs_f64(),
         us_per_task: all.as_secs_f64() * 1e6 / f64::from(n),
         n,

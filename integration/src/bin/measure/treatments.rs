@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::SubCause;
-use integration::treatments::{Case, Row, Ward, all};
+use integration::treatments::{TreatmentCase, TreatmentRow, TreatmentBench, all};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ const ROUND: Duration = Duration::from_secs(2400);
 
 /// Results.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct TreatmentResults {
     /// Number of programs; several share a sub-cause.
     causes: usize,
     /// Programs with the expected sub-cause, treatment and end.
@@ -27,21 +27,21 @@ pub(crate) struct Figures {
     not_provoked: Vec<SubCause>,
     /// Programs whose tools are not on this machine.
     skipped: Vec<String>,
-    rows: Vec<Row>,
+    rows: Vec<TreatmentRow>,
 }
 
 /// Runs on this host, or in a guest.
-pub(crate) fn of(args: &verdicts::Args) -> Result<Figures> {
+pub(crate) fn of(args: &verdicts::Args) -> Result<TreatmentResults> {
     if args.guest { in_a_guest(&args.only) } else { measure(&args.only) }
 }
 
 /// Runs all programs with `only` in their name.
-fn measure(only: &str) -> Result<Figures> {
+fn measure(only: &str) -> Result<TreatmentResults> {
     let native = std::env::current_exe()?.with_file_name("provoke");
     anyhow::ensure!(native.is_file(), "{} is not built: cargo build -p integration --bins", native.display());
-    let ward = Ward::new(&native)?;
+    let ward = TreatmentBench::new(&native)?;
     let chosen = all(&ward.programs).into_iter().filter(|case| case.program.contains(only));
-    let (wanted, missing): (Vec<Case>, Vec<Case>) = chosen.partition(|case| case.missing().is_none());
+    let (wanted, missing): (Vec<TreatmentCase>, Vec<TreatmentCase>) = chosen.partition(|case| case.missing().is_none());
     let skipped = missing.iter().map(|case| format!("{}: no {}", case.program, case.missing().unwrap_or_default()));
     let mut rows = Vec::new();
     for (n, case) in wanted.iter().enumerate() {
@@ -62,10 +62,10 @@ fn measure(only: &str) -> Result<Figures> {
         rows.push(row);
     }
     let seen: BTreeSet<SubCause> = rows.iter().map(|row| row.cause).collect();
-    Ok(Figures {
+    Ok(TreatmentResults {
         causes: rows.len(),
         right: rows.iter().filter(|row| row.right).count(),
-        wasted_attempts: rows.iter().map(Row::wasted).sum(),
+        wasted_attempts: rows.iter().map(TreatmentRow::wasted).sum(),
         not_provoked: SubCause::ALL.iter().copied().filter(|cause| !seen.contains(cause)).collect(),
         skipped: skipped.collect(),
         rows,
@@ -73,14 +73,14 @@ fn measure(only: &str) -> Result<Figures> {
 }
 
 /// As `measure`, in a guest with cgroup v2.
-fn in_a_guest(only: &str) -> Result<Figures> {
+fn in_a_guest(only: &str) -> Result<TreatmentResults> {
     let figures = again::in_a_guest(&["treatments", "--only", only], ROUND)?;
     serde_json::from_value(Value::Object(figures)).context("the figures of the guest")
 }
 
 /// The table as text, with one row for each program.
-pub(crate) fn table(figures: &Figures) -> String {
-    let Figures { causes, right, wasted_attempts, .. } = figures;
+pub(crate) fn table(figures: &TreatmentResults) -> String {
+    let TreatmentResults { causes, right, wasted_attempts, .. } = figures;
     let mut text = format!("{right} of {causes} treated right, {wasted_attempts} attempts wasted\n");
     text.push_str(&format!(
         "{:22} {:18} {:18} {:24} {:>5} {:>5} {:5} END\n",

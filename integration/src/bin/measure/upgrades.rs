@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use integration::fleet::rounds::{self, Tally};
-use integration::fleet::{Fleet, Voice};
+use integration::fleet::rounds::{self, FleetRoundResults};
+use integration::fleet::{Fleet, TranscriptOutput};
 
 use crate::progress;
 
@@ -18,14 +18,14 @@ const SETUP: Duration = Duration::from_secs(300);
 const ROUND: Duration = Duration::from_secs(60);
 
 /// Installs a fleet and runs the rounds.
-pub(crate) fn measure(rounds: u32) -> Result<Tally> {
+pub(crate) fn measure(rounds: u32) -> Result<FleetRoundResults> {
     progress::tell(&format!("upgrades: {rounds} rounds on three hosts"));
-    let mut fleet = Fleet::boot(Voice::Silent, SETUP + ROUND * rounds)?;
+    let mut fleet = Fleet::boot(TranscriptOutput::Silent, SETUP + ROUND * rounds)?;
     fleet.set_up()?;
     progress::tell("the hosts are installed");
     rounds::run(&fleet, rounds, &mut |tally| {
         if tally.rounds % TELL == 0 {
-            let Tally { rounds, restarts, kills, upgrades, lost, twice, verdicts_lost, .. } = tally;
+            let FleetRoundResults { rounds, restarts, kills, upgrades, lost, twice, verdicts_lost, .. } = tally;
             let done = format!("{restarts} restarts, {kills} kills, {upgrades} upgrades");
             progress::tell(&format!("{rounds} rounds: {done}, {lost} lost, {twice} twice, {verdicts_lost} verdicts lost"));
         }

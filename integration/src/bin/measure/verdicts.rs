@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use headroom_types::EnforcerKind;
 use integration::guest::in_guest;
 use integration::verdicts::case::Stage;
-use integration::verdicts::{Figures, Plan, here, in_guests, of_this_kernel, on_this_kernel};
+use integration::verdicts::{MatrixResults, Plan, here, in_guests, of_this_kernel, on_this_kernel};
 
 use crate::Format;
 
@@ -44,7 +44,7 @@ pub(crate) fn measure(rounds: u32, args: &Args, format: Format) -> Result<ExitCo
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn play(rounds: u32, args: &Args) -> Result<Figures> {
+fn play(rounds: u32, args: &Args) -> Result<MatrixResults> {
     if in_guest() {
         return here(rounds, args.only.clone(), args.stages.clone());
     }
@@ -59,7 +59,7 @@ fn play(rounds: u32, args: &Args) -> Result<Figures> {
 }
 
 #[allow(clippy::print_stdout)] // the results are the output of this program
-fn print(figures: &Figures, format: Format) -> Result<()> {
+fn print(figures: &MatrixResults, format: Format) -> Result<()> {
     match format {
         Format::Json => println!("{}", serde_json::to_string(figures)?),
         Format::Table => println!("{}", figures.table()),

@@ -1,12 +1,12 @@
 //! Judges the facts of the doctor. Pure.
 
 use headroom_config::IpcScope;
-use headroom_node_cgroup::Mode;
+use headroom_node_cgroup::HierarchyMode;
 use headroom_node_exec::Privilege;
-use headroom_node_exec::offers::Call;
+use headroom_node_exec::offers::KernelCall;
 use headroom_types::Bytes;
 
-use super::{Facts, Finding, Place, Standing};
+use super::{DoctorFacts, DoctorFinding, DoctorSettings, CheckResult};
 
 /// Minimum number of open files. A container needs about eight descriptors of the agent; with fewer
 /// the agent holds a few dozen containers.
@@ -25,7 +25,7 @@ const UNIFY: &str = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_no_
 const DELEGATE: &str =
     "run headroom-containers.service, or give a cgroup of yours with --cgroup-root (systemd-run --user -p Delegate=yes)";
 
-pub(super) fn all(facts: &Facts, place: &Place) -> Vec<Finding> {
+pub(super) fn all(facts: &DoctorFacts, place: &DoctorSettings) -> Vec<DoctorFinding> {
     let mut findings = vec![cgroup(facts), controllers(facts), delegation(facts)];
     findings.extend([oom_group(facts), kill(facts), high(facts), psi(facts)]);
     findings.extend(facts.calls.iter().map(|(call, there)| system_call(*call, *there, &facts.kernel)));
@@ -35,33 +35,33 @@ pub(super) fn all(facts: &Facts, place: &Place) -> Vec<Finding> {
     findings
 }
 
-fn fine(code: &'static str, what: &'static str, found: impl Into<String>) -> Finding {
-    Finding { code: code.into(), state: Standing::Ok, what: what.into(), found: found.into(), fix: None }
+fn fine(code: &'static str, what: &'static str, found: impl Into<String>) -> DoctorFinding {
+    DoctorFinding { code: code.into(), state: CheckResult::Ok, what: what.into(), found: found.into(), fix: None }
 }
 
-impl Finding {
-    fn warn(self, fix: impl Into<String>) -> Finding {
-        Finding { state: Standing::Warn, fix: Some(fix.into()), ..self }
+impl DoctorFinding {
+    fn warn(self, fix: impl Into<String>) -> DoctorFinding {
+        DoctorFinding { state: CheckResult::Warn, fix: Some(fix.into()), ..self }
     }
-    fn fail(self, fix: impl Into<String>) -> Finding {
-        Finding { state: Standing::Fail, fix: Some(fix.into()), ..self }
+    fn fail(self, fix: impl Into<String>) -> DoctorFinding {
+        DoctorFinding { state: CheckResult::Fail, fix: Some(fix.into()), ..self }
     }
 }
 
-fn cgroup(facts: &Facts) -> Finding {
+fn cgroup(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: &str| fine("cgroup", "holds containers to their limits", found);
     match facts.cgroup.mode {
-        Mode::Unified => about("v2 with the memory controller"),
-        Mode::Hybrid => about("v1 has the memory controller, v2 is empty").warn(UNIFY),
-        Mode::V1 => about("v1 alone").warn(UNIFY),
-        Mode::Nothing => about("no memory controller; limits would be measured, not enforced")
+        HierarchyMode::Unified => about("v2 with the memory controller"),
+        HierarchyMode::Hybrid => about("v1 has the memory controller, v2 is empty").warn(UNIFY),
+        HierarchyMode::V1 => about("v1 alone").warn(UNIFY),
+        HierarchyMode::Nothing => about("no memory controller; limits would be measured, not enforced")
             .warn("mount cgroup2 at /sys/fs/cgroup; boot without cgroup_disable=memory"),
     }
 }
 
-fn controllers(facts: &Facts) -> Finding {
+fn controllers(facts: &DoctorFacts) -> DoctorFinding {
     let has = |name: &str| facts.cgroup.controllers.iter().any(|c| c == name);
-    let disks = if facts.cgroup.mode == Mode::Unified { "io" } else { "blkio" };
+    let disks = if facts.cgroup.mode == HierarchyMode::Unified { "io" } else { "blkio" };
     let lacking: Vec<&str> = ["memory", "pids", "cpu", disks].into_iter().filter(|c| !has(c)).collect();
     let found = match (facts.cgroup.controllers.as_slice(), lacking.as_slice()) {
         ([], _) => "none".to_owned(),
@@ -75,7 +75,7 @@ fn controllers(facts: &Facts) -> Finding {
     finding.warn(format!("delegate {} to the cgroup the agent works in (Delegate=yes)", lacking.join(", ")))
 }
 
-fn delegation(facts: &Facts) -> Finding {
+fn delegation(facts: &DoctorFacts) -> DoctorFinding {
     let dir = facts.cgroup.dir.as_ref().map_or_else(|| "no directory".to_owned(), |dir| dir.display().to_string());
     let about = |found: String| fine("delegation", "the agent makes a group for each container", found);
     if facts.cgroup.writable {
@@ -86,36 +86,36 @@ fn delegation(facts: &Facts) -> Finding {
 }
 
 /// A feature that only cgroup v2 has, since some kernel release.
-fn of_v2(facts: &Facts, about: Finding, there: Option<bool>, instead: &str, since: &str) -> Finding {
+fn of_v2(facts: &DoctorFacts, about: DoctorFinding, there: Option<bool>, instead: &str, since: &str) -> DoctorFinding {
     match (facts.cgroup.mode, there) {
-        (Mode::Unified, Some(true)) => Finding { found: "yes".into(), ..about },
-        (Mode::Unified, Some(false)) => Finding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
+        (HierarchyMode::Unified, Some(true)) => DoctorFinding { found: "yes".into(), ..about },
+        (HierarchyMode::Unified, Some(false)) => DoctorFinding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
             .warn(format!("run Linux {since} or newer")),
-        (Mode::Unified, None) => {
-            Finding { found: "no group is there to tell".into(), ..about }.warn(format!("it is there from Linux {since} on"))
+        (HierarchyMode::Unified, None) => {
+            DoctorFinding { found: "no group is there to tell".into(), ..about }.warn(format!("it is there from Linux {since} on"))
         }
-        (Mode::Hybrid | Mode::V1 | Mode::Nothing, _) => {
-            Finding { found: format!("cgroup v2 only; {instead}"), ..about }.warn(UNIFY)
+        (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => {
+            DoctorFinding { found: format!("cgroup v2 only; {instead}"), ..about }.warn(UNIFY)
         }
     }
 }
 
-fn oom_group(facts: &Facts) -> Finding {
+fn oom_group(facts: &DoctorFacts) -> DoctorFinding {
     let about = fine("memory_oom_group", "the kernel ends a whole container at its limit, not one process of it", "");
     of_v2(facts, about, facts.cgroup.oom_group, "the agent ends the rest itself", "4.19")
 }
 
-fn kill(facts: &Facts) -> Finding {
+fn kill(facts: &DoctorFacts) -> DoctorFinding {
     let about = fine("cgroup_kill", "a container is ended in one step, forks or not", "");
     of_v2(facts, about, facts.cgroup.kill, "the agent signals one process after the other", "5.14")
 }
 
-fn high(facts: &Facts) -> Finding {
+fn high(facts: &DoctorFacts) -> DoctorFinding {
     let about = fine("memory_high", "a container is slowed down before its limit, so that it can grow", "");
     of_v2(facts, about, facts.cgroup.high, "growth has only the limit itself as a sign", "4.19")
 }
 
-fn psi(facts: &Facts) -> Finding {
+fn psi(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: &str| fine("psi", "tells who waits for memory, and how long", found);
     if facts.psi {
         about("yes")
@@ -124,11 +124,11 @@ fn psi(facts: &Facts) -> Finding {
     }
 }
 
-fn system_call(call: Call, there: bool, kernel: &str) -> Finding {
+fn system_call(call: KernelCall, there: bool, kernel: &str) -> DoctorFinding {
     let (code, what, since) = match call {
-        Call::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3"),
-        Call::Openat2 => ("openat2", "files are opened below a directory and not beyond", "5.6"),
-        Call::Clone3 => ("clone3", "a program is born in its cgroup of version 2 instead of moving there", "5.7"),
+        KernelCall::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3"),
+        KernelCall::Openat2 => ("openat2", "files are opened below a directory and not beyond", "5.6"),
+        KernelCall::Clone3 => ("clone3", "a program is born in its cgroup of version 2 instead of moving there", "5.7"),
     };
     if there {
         return fine(code, what, "yes");
@@ -136,26 +136,26 @@ fn system_call(call: Call, there: bool, kernel: &str) -> Finding {
     let lacking = fine(code, what, format!("Linux {kernel} does not have it, or a filter forbids it"));
     let fix = format!("run Linux {since} or newer; in a container, allow it in the seccomp profile");
     // The agent itself requires pidfds; the other calls serve programs.
-    if call == Call::PidfdOpen { lacking.fail(fix) } else { lacking.warn(fix) }
+    if call == KernelCall::PidfdOpen { lacking.fail(fix) } else { lacking.warn(fix) }
 }
 
-fn memory(facts: &Facts) -> Finding {
+fn memory(facts: &DoctorFacts) -> DoctorFinding {
     let finding = fine("memory", "what the node has to offer", facts.memory.to_string());
     if facts.memory < MEMORY { finding.fail(format!("a node needs {MEMORY} at least")) } else { finding }
 }
 
-fn swap(facts: &Facts) -> Finding {
+fn swap(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("swap", "containers get none, so that a limit is a limit", found);
     match (facts.swap.is_zero(), facts.cgroup.mode, facts.cgroup.writable) {
         (true, _, _) => about("none".into()),
-        (false, Mode::Unified | Mode::Hybrid | Mode::V1, true) => about(format!("{}, kept from containers", facts.swap)),
-        (false, Mode::Unified | Mode::Hybrid | Mode::V1, false) | (false, Mode::Nothing, _) => {
+        (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, true) => about(format!("{}, kept from containers", facts.swap)),
+        (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, false) | (false, HierarchyMode::Nothing, _) => {
             about(format!("{}, and nothing keeps containers from it", facts.swap)).warn("switch it off: swapoff -a")
         }
     }
 }
 
-fn systemd(facts: &Facts) -> Finding {
+fn systemd(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("systemd", "keeps containers alive while the agent is replaced", found);
     match &facts.systemd {
         Some(version) => about(version.clone()),
@@ -164,24 +164,24 @@ fn systemd(facts: &Facts) -> Finding {
     }
 }
 
-fn bounded(finding: Finding, most: Option<u64>, wanted: u64, fix: &str) -> Finding {
-    let finding = Finding { found: most.map_or_else(|| "no bound".to_owned(), |n| n.to_string()), ..finding };
+fn bounded(finding: DoctorFinding, most: Option<u64>, wanted: u64, fix: &str) -> DoctorFinding {
+    let finding = DoctorFinding { found: most.map_or_else(|| "no bound".to_owned(), |n| n.to_string()), ..finding };
     if most.is_some_and(|n| n < wanted) { finding.warn(fix) } else { finding }
 }
 
-fn open_files(facts: &Facts) -> Finding {
+fn open_files(facts: &DoctorFacts) -> DoctorFinding {
     let about = fine("open_files", "about eight for each container", "");
     let fix = "LimitNOFILE=1048576 in the unit, or `ulimit -Hn 1048576` as root";
     let finding = bounded(about, facts.open_files, FILES, fix);
     if facts.open_files.is_some_and(|n| n < FEWEST_FILES) { finding.fail(fix) } else { finding }
 }
 
-fn processes(facts: &Facts) -> Finding {
+fn processes(facts: &DoctorFacts) -> DoctorFinding {
     let about = fine("processes", "of this user, all containers together", "");
     bounded(about, facts.processes, PROCESSES, "LimitNPROC=infinity and TasksMax=infinity in the unit, or raise `ulimit -Hu`")
 }
 
-fn disk(facts: &Facts, place: &Place) -> Finding {
+fn disk(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     let disk = &facts.disk;
     let about = |found: String| fine("disk", "records, logs and working directories of containers", found);
     let (at, full) = (disk.dir.display(), u64::from(place.disk_full));
@@ -196,7 +196,7 @@ fn disk(facts: &Facts, place: &Place) -> Finding {
     }
 }
 
-fn clock(facts: &Facts) -> Finding {
+fn clock(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("clock", "times of several nodes are compared", found);
     let fix = "run chronyd or systemd-timesyncd";
     match facts.clock {
@@ -209,7 +209,7 @@ fn clock(facts: &Facts) -> Finding {
     }
 }
 
-fn users(facts: &Facts) -> Finding {
+fn users(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: &str| fine("users", "programs run as whoever submitted them", found);
     if facts.rights.root {
         about("the agent may start programs as others")
@@ -219,7 +219,7 @@ fn users(facts: &Facts) -> Finding {
     }
 }
 
-fn tmp(facts: &Facts, place: &Place) -> Finding {
+fn tmp(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     let about = |found: String| fine("private_tmp", "programs do not see each other's files in /tmp", found);
     let only = "the host's /tmp is seen by all; only TMPDIR points elsewhere";
     match (place.private_tmp, facts.rights.mounts) {
@@ -232,7 +232,7 @@ fn tmp(facts: &Facts, place: &Place) -> Finding {
     }
 }
 
-fn namespaces(facts: &Facts, place: &Place) -> Finding {
+fn namespaces(facts: &DoctorFacts, place: &DoctorSettings) -> DoctorFinding {
     let about = |found: &str| fine("namespaces", "shared memory and IPC of a program end with it", found);
     match (place.ipc, facts.rights.namespaces) {
         (IpcScope::Task | IpcScope::Container, Some(Privilege::SysAdmin)) => {
@@ -252,7 +252,7 @@ fn namespaces(facts: &Facts, place: &Place) -> Finding {
 }
 
 /// The finding about unattributed memory. `left` is the memory and the limit of all containers.
-pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> Finding {
+pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> DoctorFinding {
     let about = |found: String| fine("unattributed", "memory of ended containers is free for the next ones", found);
     match left {
         None => about("no cgroup of a node agent to look at".to_owned()),
@@ -267,20 +267,20 @@ pub(crate) fn left_behind(left: Option<(Bytes, Bytes)>) -> Finding {
 mod tests {
     use super::super::{Disk, worst};
     use super::*;
-    use crate::site::Rights;
-    use headroom_node_cgroup::Offers;
+    use crate::site::AgentPrivileges;
+    use headroom_node_cgroup::CgroupFeatures;
     use std::path::PathBuf;
 
-    fn place() -> Place {
-        Place { state: PathBuf::from("/s"), cgroup_root: None, disk_full: 90, private_tmp: true, ipc: IpcScope::Task }
+    fn place() -> DoctorSettings {
+        DoctorSettings { state: PathBuf::from("/s"), cgroup_root: None, disk_full: 90, private_tmp: true, ipc: IpcScope::Task }
     }
 
-    fn good() -> Facts {
+    fn good() -> DoctorFacts {
         let words = |all: &str| all.split(' ').map(str::to_owned).collect();
-        Facts {
+        DoctorFacts {
             kernel: "6.1.0".into(),
-            cgroup: Offers {
-                mode: Mode::Unified,
+            cgroup: CgroupFeatures {
+                mode: HierarchyMode::Unified,
                 dir: Some("/sys/fs/cgroup/x".into()),
                 controllers: words("cpu io memory pids"),
                 writable: true,
@@ -288,7 +288,7 @@ mod tests {
                 kill: Some(true),
                 high: Some(true),
             },
-            calls: [Call::PidfdOpen, Call::Openat2, Call::Clone3].map(|call| (call, true)),
+            calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, true)),
             psi: true,
             memory: Bytes::from_gib(8),
             swap: Bytes::from_gib(1),
@@ -298,47 +298,47 @@ mod tests {
             processes: None,
             disk: Disk { dir: "/s".into(), room: Some((40, Bytes::from_gib(50))), writable: true },
             clock: (Some(true), 2026),
-            rights: Rights { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), maps_root: true, limits: true },
+            rights: AgentPrivileges { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), maps_root: true, limits: true },
             user_namespaces: 100,
             left: Some((Bytes::ZERO, Bytes::from_gib(3))),
         }
     }
 
     /// Code and result of each finding that is not `Ok`.
-    fn ills(facts: &Facts) -> Vec<(String, Standing)> {
+    fn ills(facts: &DoctorFacts) -> Vec<(String, CheckResult)> {
         let findings = all(facts, &place());
         for finding in &findings {
-            assert_eq!(finding.fix.is_none(), finding.state == Standing::Ok, "{finding:?}");
+            assert_eq!(finding.fix.is_none(), finding.state == CheckResult::Ok, "{finding:?}");
             assert!(!finding.found.is_empty() && !finding.what.is_empty(), "{finding:?}");
         }
-        findings.into_iter().filter(|f| f.state != Standing::Ok).map(|f| (f.code.into_owned(), f.state)).collect()
+        findings.into_iter().filter(|f| f.state != CheckResult::Ok).map(|f| (f.code.into_owned(), f.state)).collect()
     }
 
     #[test]
     fn a_good_host_has_nothing_wrong() {
         assert!(ills(&good()).is_empty());
-        assert_eq!(worst(&all(&good(), &place())), Standing::Ok);
+        assert_eq!(worst(&all(&good(), &place())), CheckResult::Ok);
     }
 
     #[test]
     fn each_lack_is_told_by_its_own_name() {
-        type Spoil = fn(&mut Facts);
-        let cases: [(&str, Standing, Spoil); 15] = [
-            ("unattributed", Standing::Warn, |f| f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))),
-            ("controllers", Standing::Warn, |f| f.cgroup.controllers.retain(|c| c != "pids")),
-            ("memory_oom_group", Standing::Warn, |f| f.cgroup.oom_group = Some(false)),
-            ("cgroup_kill", Standing::Warn, |f| f.cgroup.kill = None),
-            ("memory_high", Standing::Warn, |f| f.cgroup.high = Some(false)),
-            ("psi", Standing::Warn, |f| f.psi = false),
-            ("pidfd", Standing::Fail, |f| f.calls[0].1 = false),
-            ("openat2", Standing::Warn, |f| f.calls[1].1 = false),
-            ("systemd", Standing::Warn, |f| f.systemd = None),
-            ("open_files", Standing::Warn, |f| f.open_files = Some(1024)),
-            ("open_files", Standing::Fail, |f| f.open_files = Some(64)),
-            ("processes", Standing::Warn, |f| f.processes = Some(100)),
-            ("disk", Standing::Fail, |f| f.disk.room = Some((91, Bytes::from_gib(1)))),
-            ("disk", Standing::Fail, |f| f.disk.writable = false),
-            ("clock", Standing::Warn, |f| f.clock = (Some(true), 1970)),
+        type Spoil = fn(&mut DoctorFacts);
+        let cases: [(&str, CheckResult, Spoil); 15] = [
+            ("unattributed", CheckResult::Warn, |f| f.left = Some((Bytes::from_mib(300), Bytes::from_gib(3)))),
+            ("controllers", CheckResult::Warn, |f| f.cgroup.controllers.retain(|c| c != "pids")),
+            ("memory_oom_group", CheckResult::Warn, |f| f.cgroup.oom_group = Some(false)),
+            ("cgroup_kill", CheckResult::Warn, |f| f.cgroup.kill = None),
+            ("memory_high", CheckResult::Warn, |f| f.cgroup.high = Some(false)),
+            ("psi", CheckResult::Warn, |f| f.psi = false),
+            ("pidfd", CheckResult::Fail, |f| f.calls[0].1 = false),
+            ("openat2", CheckResult::Warn, |f| f.calls[1].1 = false),
+            ("systemd", CheckResult::Warn, |f| f.systemd = None),
+            ("open_files", CheckResult::Warn, |f| f.open_files = Some(1024)),
+            ("open_files", CheckResult::Fail, |f| f.open_files = Some(64)),
+            ("processes", CheckResult::Warn, |f| f.processes = Some(100)),
+            ("disk", CheckResult::Fail, |f| f.disk.room = Some((91, Bytes::from_gib(1)))),
+            ("disk", CheckResult::Fail, |f| f.disk.writable = false),
+            ("clock", CheckResult::Warn, |f| f.clock = (Some(true), 1970)),
         ];
         for (code, state, spoil) in cases {
             let mut facts = good();
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn what_v1_lacks_and_what_swap_means_there() {
         let mut facts = good();
-        facts.cgroup.mode = Mode::Hybrid;
+        facts.cgroup.mode = HierarchyMode::Hybrid;
         facts.cgroup.controllers = vec!["memory".into(), "pids".into(), "cpu".into(), "blkio".into()];
         let names: Vec<_> = ills(&facts).into_iter().map(|(code, _)| code).collect();
         assert_eq!(names, ["cgroup", "memory_oom_group", "cgroup_kill", "memory_high"]);
@@ -362,9 +362,9 @@ mod tests {
     #[test]
     fn an_agent_that_may_not_mount_says_what_that_means() {
         let mut facts = good();
-        facts.rights = Rights { root: true, mounts: false, namespaces: None, maps_root: false, limits: false };
+        facts.rights = AgentPrivileges { root: true, mounts: false, namespaces: None, maps_root: false, limits: false };
         let finding = tmp(&facts, &place());
-        assert!(finding.state == Standing::Warn && finding.found.contains("only TMPDIR points elsewhere"), "{finding:?}");
-        assert!(tmp(&good(), &Place { private_tmp: false, ..place() }).found.contains("not asked for"));
+        assert!(finding.state == CheckResult::Warn && finding.found.contains("only TMPDIR points elsewhere"), "{finding:?}");
+        assert!(tmp(&good(), &DoctorSettings { private_tmp: false, ..place() }).found.contains("not asked for"));
     }
 }

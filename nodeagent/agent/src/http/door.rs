@@ -14,9 +14,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Role;
 use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
-use headroom_telemetry::{Page, Turned, Why};
-use headroom_transport::{Caller, Keys, Local, Peers, Present, greet};
-use headroom_wire::v1::error::Code;
+use headroom_telemetry::{MetricsPage, RejectedConnections, RejectionReason};
+use headroom_transport::{PeerIdentity, ReloadingKeys, LoopbackPolicy, ConnectionLimiter, ConnectionPermit, greet};
+use headroom_wire::v1::error::ErrorCode;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -44,30 +44,30 @@ const RECOVER: Duration = Duration::from_millis(200);
 
 /// A listener that authenticates its callers.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct NodeListener {
     listener: TcpListener,
-    keys: Option<Arc<Keys>>,
+    keys: Option<Arc<ReloadingKeys>>,
     /// Time limit for headers.
     headers: Duration,
-    peers: Arc<Peers>,
-    refusals: Arc<Refusals>,
+    peers: Arc<ConnectionLimiter>,
+    refusals: Arc<RefusalCounts>,
 }
 
 /// Counts of rejected connections and refused calls.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    connections: Turned,
+pub(crate) struct RefusalCounts {
+    connections: RejectedConnections,
     /// Calls without authentication.
     unknown: AtomicU64,
     /// Calls without permission.
     forbidden: AtomicU64,
 }
 
-impl Refusals {
+impl RefusalCounts {
     /// Adds the counts to a metrics page.
-    pub(crate) fn put(&self, page: &mut Page) {
+    pub(crate) fn put(&self, page: &mut MetricsPage) {
         self.connections.put(page, &NODE_CONNECTIONS_REFUSED);
-        for (code, count) in [(Code::HR0401, &self.unknown), (Code::HR0403, &self.forbidden)] {
+        for (code, count) in [(ErrorCode::HR0401, &self.unknown), (ErrorCode::HR0403, &self.forbidden)] {
             page.count(&NODE_CALLS_REFUSED, &[&code.to_string()], count.load(Ordering::Relaxed));
         }
     }
@@ -75,25 +75,25 @@ impl Refusals {
 
 /// The caller of a connection, and its address.
 #[derive(Clone, Debug)]
-pub(crate) struct Guest {
-    caller: Caller,
+pub(crate) struct ConnectedCaller {
+    caller: PeerIdentity,
     peer: SocketAddr,
 }
 
 /// The permits of one accepted connection, released when it ends.
-struct Inside {
+struct ConnectionPermits {
     strangers: Arc<Semaphore>,
-    _present: Present,
+    _present: ConnectionPermit,
     _place: OwnedSemaphorePermit,
 }
 
-impl Door {
-    pub(crate) fn new(listener: TcpListener, keys: Option<Arc<Keys>>) -> Self {
-        Door { listener, keys, headers: HEADERS, peers: Peers::new(OF_ONE, Local::Free), refusals: Arc::default() }
+impl NodeListener {
+    pub(crate) fn new(listener: TcpListener, keys: Option<Arc<ReloadingKeys>>) -> Self {
+        NodeListener { listener, keys, headers: HEADERS, peers: ConnectionLimiter::new(OF_ONE, LoopbackPolicy::Free), refusals: Arc::default() }
     }
 
     /// The counts of rejected connections and calls.
-    pub(crate) fn refusals(&self) -> &Arc<Refusals> {
+    pub(crate) fn refusals(&self) -> &Arc<RefusalCounts> {
         &self.refusals
     }
 
@@ -106,12 +106,12 @@ impl Door {
                 Ok((stream, peer)) => {
                     let Some(present) = self.peers.enter(peer.ip()) else {
                         let open = format_args!("{} are open", self.peers.most());
-                        self.refusals.connections.away(peer.ip(), Why::Crowded, &open);
+                        self.refusals.connections.away(peer.ip(), RejectionReason::Crowded, &open);
                         continue;
                     };
-                    let inside = Inside { strangers: strangers.clone(), _present: present, _place: place };
+                    let inside = ConnectionPermits { strangers: strangers.clone(), _present: present, _place: place };
                     let visit =
-                        Visit { inside, peer, keys: self.keys.clone(), headers: self.headers, refusals: self.refusals.clone() };
+                        NodeConnection { inside, peer, keys: self.keys.clone(), headers: self.headers, refusals: self.refusals.clone() };
                     let router = router.clone();
                     tokio::spawn(async move {
                         if let Err(error) = visit.go(stream, router).await {
@@ -129,15 +129,15 @@ impl Door {
 }
 
 /// One connection from its first byte to its last.
-struct Visit {
-    inside: Inside,
+struct NodeConnection {
+    inside: ConnectionPermits,
     peer: SocketAddr,
-    keys: Option<Arc<Keys>>,
+    keys: Option<Arc<ReloadingKeys>>,
     headers: Duration,
-    refusals: Arc<Refusals>,
+    refusals: Arc<RefusalCounts>,
 }
 
-impl Visit {
+impl NodeConnection {
     async fn go(self, stream: TcpStream, router: Router) -> io::Result<()> {
         let _ = stream.set_nodelay(true); // on failure only latency suffers
         let away = |why, error: io::Error| {
@@ -145,17 +145,17 @@ impl Visit {
             error
         };
         let greeted = greet(stream, self.keys.as_ref().map(|keys| keys.server())).await;
-        let (stream, caller) = greeted.map_err(|error| away(Why::Unproven, error))?;
+        let (stream, caller) = greeted.map_err(|error| away(RejectionReason::Unproven, error))?;
         let stranger = match caller {
-            Caller::Nobody => {
+            PeerIdentity::Nobody => {
                 let strangers = self.inside.strangers.clone().try_acquire_owned();
                 let full = || io::Error::other(format!("{STRANGERS} without a certificate are here"));
-                Some(strangers.map_err(|_| away(Why::Strangers, full()))?)
+                Some(strangers.map_err(|_| away(RejectionReason::Strangers, full()))?)
             }
-            Caller::Unasked | Caller::Known(_) => None,
+            PeerIdentity::Unasked | PeerIdentity::Known(_) => None,
         };
         let headers = if stranger.is_some() { self.headers.min(STRANGERS_HEADERS) } else { self.headers };
-        let guest = ConnectInfo(Guest { caller, peer: self.peer });
+        let guest = ConnectInfo(ConnectedCaller { caller, peer: self.peer });
         let routes = TowerToHyperService::new(router);
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             request.extensions_mut().insert(guest.clone());
@@ -169,22 +169,22 @@ impl Visit {
 
 /// Checks permissions: the resource manager may call all routes, users only the routes about the
 /// node itself. Without authentication all callers may call all routes.
-pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<Guest>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(ConnectInfo(guest): ConnectInfo<ConnectedCaller>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let of_the_node = matches!(path, "/livez" | "/metrics" | "/v1/doctor");
     let (code, why) = match &guest.caller {
-        Caller::Unasked | Caller::Known(Role::Manager) => return next.run(request).await,
-        Caller::Known(Role::User(_)) if of_the_node => return next.run(request).await,
-        Caller::Known(Role::Node(_)) | Caller::Nobody if path == "/livez" => return next.run(request).await,
-        Caller::Known(role) => (Code::HR0403, format!("{role} may not do this here: ask the resource manager")),
-        Caller::Nobody => (Code::HR0401, "nobody may do this without showing a certificate".to_owned()),
+        PeerIdentity::Unasked | PeerIdentity::Known(Role::Manager) => return next.run(request).await,
+        PeerIdentity::Known(Role::User(_)) if of_the_node => return next.run(request).await,
+        PeerIdentity::Known(Role::Node(_)) | PeerIdentity::Nobody if path == "/livez" => return next.run(request).await,
+        PeerIdentity::Known(role) => (ErrorCode::HR0403, format!("{role} may not do this here: ask the resource manager")),
+        PeerIdentity::Nobody => (ErrorCode::HR0401, "nobody may do this without showing a certificate".to_owned()),
     };
     warn!(peer = %guest.peer, path, why, "a call was refused");
     refuse(code, why).into_response()
 }
 
 /// Counts calls that were refused with 401 or 403, by any layer.
-pub(crate) async fn count(State(refusals): State<Arc<Refusals>>, request: Request, next: Next) -> Response {
+pub(crate) async fn count(State(refusals): State<Arc<RefusalCounts>>, request: Request, next: Next) -> Response {
     let answer = next.run(request).await;
     match answer.status() {
         StatusCode::UNAUTHORIZED => refusals.unknown.fetch_add(1, Ordering::Relaxed),
@@ -198,9 +198,9 @@ pub(crate) async fn count(State(refusals): State<Arc<Refusals>>, request: Reques
 mod tests {
     use super::*;
     use axum::routing::get;
-    use headroom_identity::authority::{self, Authority, Wanted};
-    use headroom_identity::files::{self, Over, Readers};
-    use headroom_identity::tls::Expect;
+    use headroom_identity::authority::{self, Authority, CertificateRequest};
+    use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+    use headroom_identity::tls::PeerExpectation;
     use headroom_transport::KeyFiles;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::time::{Instant, timeout};
@@ -213,7 +213,7 @@ mod tests {
     async fn door(headers: Duration) -> (SocketAddr, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
-        let door = Door { headers, ..Door::new(listener, None) };
+        let door = NodeListener { headers, ..NodeListener::new(listener, None) };
         let router = Router::new().route("/", get(|| async { "well" }));
         (address, tokio::spawn(door.serve(router)))
     }
@@ -272,19 +272,19 @@ mod tests {
         let ca = Authority::open(&made.certificate, &made.key).expect("opens");
         for role in ["manager", "node/n1"] {
             let names = ["127.0.0.1".to_owned()];
-            let wanted = Wanted { role: role.parse().expect("a role"), names: &names, now, lifetime };
+            let wanted = CertificateRequest { role: role.parse().expect("a role"), names: &names, now, lifetime };
             let issued = ca.issue(&wanted).expect("issued");
             let at = dir.join(role.replace('/', "-"));
             std::fs::create_dir_all(&at).expect("a directory");
             let all = [("ca.pem", &made.certificate), ("cert.pem", &issued.certificate), ("key.pem", &issued.key)];
             for (name, text) in all {
-                files::write(&at.join(name), text, Readers::Owner, Over::Keep).expect("writes");
+                files::write(&at.join(name), text, FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
             }
         }
     }
 
     async fn shake(address: SocketAddr, files: &KeyFiles) -> TlsStream<TcpStream> {
-        let config = Arc::new(files.client(Expect::Node).expect("the caller's files"));
+        let config = Arc::new(files.client(PeerExpectation::Node).expect("the caller's files"));
         let stream = TcpStream::connect(address).await.expect("connects");
         let name = "127.0.0.1".try_into().expect("a name");
         TlsConnector::from(config).connect(name, stream).await.expect("a handshake")
@@ -298,8 +298,8 @@ mod tests {
         papers(dir.path());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
-        let keys = Keys::open(&dir.path().join("node-n1")).expect("opens");
-        let door = Door::new(listener, Some(Arc::new(keys)));
+        let keys = ReloadingKeys::open(&dir.path().join("node-n1")).expect("opens");
+        let door = NodeListener::new(listener, Some(Arc::new(keys)));
         let refusals = door.refusals().clone();
         let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
         let manager = KeyFiles::of(&dir.path().join("manager"));
@@ -319,7 +319,7 @@ mod tests {
             let _ = timeout(SOON, one.read_to_end(&mut said)).await.expect("it is closed");
             assert!(!String::from_utf8_lossy(&said).contains("well"));
         }
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         refusals.put(&mut page);
         let page = page.write(headroom_telemetry::Format::Text);
         assert!(page.contains("headroom_node_connections_refused_total{reason=\"strangers\"} 1.0\n"), "{page}");
@@ -332,8 +332,8 @@ mod tests {
     async fn one_address_does_not_take_every_place() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("an address");
-        let peers = Peers::new(2, Local::Counted);
-        let door = Door { peers: peers.clone(), ..Door::new(listener, None) };
+        let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
+        let door = NodeListener { peers: peers.clone(), ..NodeListener::new(listener, None) };
         let refusals = door.refusals().clone();
         let serving = tokio::spawn(door.serve(Router::new().route("/", get(|| async { "well" }))));
         let mut inside = Vec::new();
@@ -344,7 +344,7 @@ mod tests {
         let mut said = Vec::new();
         let _ = timeout(SOON, third.read_to_end(&mut said)).await.expect("it is closed"); // a reset counts as closed
         assert!(said.is_empty());
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         refusals.put(&mut page);
         let page = page.write(headroom_telemetry::Format::Text);
         assert!(page.contains("headroom_node_connections_refused_total{reason=\"crowded\"} 1.0\n"), "{page}");

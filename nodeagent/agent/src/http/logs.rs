@@ -14,13 +14,13 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use headroom_wire::v1::error::Code;
+use headroom_wire::v1::error::ErrorCode;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Refused, Shared, parse, refuse};
 use crate::disk::file;
-use crate::logs::{self, Log};
+use crate::logs::{self, ContainerLog};
 
 /// Maximum number of followed logs at once.
 pub(super) const FOLLOWED: usize = 256;
@@ -34,7 +34,7 @@ const END: HeaderName = HeaderName::from_static("headroom-log-end");
 const START: HeaderName = HeaderName::from_static("headroom-log-start");
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct LogReadQuery {
     /// Return only the last `tail` bytes.
     tail: Option<u64>,
     /// Stream new bytes until the container has ended.
@@ -45,25 +45,25 @@ pub(super) struct Wish {
 pub(super) async fn log(
     State(shared): State<Shared>,
     Path((id, name)): Path<(String, String)>,
-    Query(wish): Query<Wish>,
+    Query(wish): Query<LogReadQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let id = parse(&id)?;
     if logs::place(&name).is_none() {
-        return Err(refuse(Code::HR0400, format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
+        return Err(refuse(ErrorCode::HR0400, format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
     }
     let range = Range::of(&headers)?;
     let file = Arc::new(Source { dir: shared.layout.container(&id), name: name.clone() });
     let failed = |error: io::Error| {
         if error.kind() == io::ErrorKind::NotFound {
-            refuse(Code::HR0404, format!("container {id} has no log {name} on this node"))
+            refuse(ErrorCode::HR0404, format!("container {id} has no log {name} on this node"))
         } else {
-            refuse(Code::HR0500, format!("the log {name} of {id} cannot be read: {error}"))
+            refuse(ErrorCode::HR0500, format!("the log {name} of {id} cannot be read: {error}"))
         }
     };
     if wish.follow {
         let (from, start) = file.first(range, wish.tail).await.map_err(failed)?;
-        let busy = |_| refuse(Code::HR0503, format!("{FOLLOWED} logs are followed on this node already"));
+        let busy = |_| refuse(ErrorCode::HR0503, format!("{FOLLOWED} logs are followed on this node already"));
         let permit = Arc::clone(&shared.followers).try_acquire_owned().map_err(busy)?;
         return Ok(follow(file, from.max(start), permit));
     }
@@ -91,7 +91,7 @@ struct Piece {
 
 impl Source {
     fn read(&self, range: Option<Range>, tail: Option<u64>) -> io::Result<Piece> {
-        let log = Log::open(&self.dir, &self.name)?;
+        let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, most) = span(&log, range, tail);
         let (from, bytes) = log.read(from, most)?;
         Ok(Piece { from, bytes, start: log.start, end: log.end })
@@ -100,21 +100,21 @@ impl Source {
     /// The first requested position, and the first kept position of the log.
     async fn first(self: &Arc<Self>, range: Option<Range>, tail: Option<u64>) -> io::Result<(u64, u64)> {
         let source = Arc::clone(self);
-        let job = move || Log::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
+        let job = move || ContainerLog::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
         tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
     }
 
     /// The bytes from `from` on, and whether the container had ended before they were read.
     fn more(&self, from: u64) -> io::Result<(Piece, bool)> {
         let over = !self.dir.exists() || self.dir.join(file::REPORT).exists();
-        let log = Log::open(&self.dir, &self.name)?;
+        let log = ContainerLog::open(&self.dir, &self.name)?;
         let (from, bytes) = log.read(from, PIECE)?;
         Ok((Piece { from, bytes, start: log.start, end: log.end }, over))
     }
 }
 
 /// First position and maximum number of bytes.
-fn span(log: &Log, range: Option<Range>, tail: Option<u64>) -> (u64, u64) {
+fn span(log: &ContainerLog, range: Option<Range>, tail: Option<u64>) -> (u64, u64) {
     match range {
         Some(Range::From(from, to)) => (from, to.map_or(logs::MOST, |to| (to + 1).saturating_sub(from.max(log.start)))),
         Some(Range::Last(most)) => (log.end.saturating_sub(most), most),
@@ -157,7 +157,7 @@ pub(super) enum Range {
 impl Range {
     /// Parses the `Range` header of a call.
     pub(super) fn of(headers: &HeaderMap) -> Result<Option<Range>, Refused> {
-        let wrong = || refuse(Code::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST");
+        let wrong = || refuse(ErrorCode::HR0400, "Range must be bytes=FROM-, bytes=FROM-TO or bytes=-LAST");
         let asked = headers.get(header::RANGE).map(|value| value.to_str().ok().and_then(Range::parse).ok_or_else(wrong));
         asked.transpose()
     }

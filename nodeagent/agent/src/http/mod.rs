@@ -17,22 +17,22 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_node_cgroup::Group;
-use headroom_telemetry::{Format, Page, process};
-use headroom_types::exit::Sample;
+use headroom_telemetry::{Format, MetricsPage, process};
+use headroom_types::exit::MemorySample;
 use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::apps::ContainerTimeline;
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::{Health, NodeTraits, Observed, Phase, RunOrder};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::nodes::{NodeHealthState, NodeTraits, ObservedContainer, NodeContainerPhase, RunOrder};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use crate::disk::Layout;
-use crate::doctor::Finding;
+use crate::disk::StateLayout;
+use crate::doctor::DoctorFinding;
 use crate::metrics;
-use crate::rm_link::Standing;
-use crate::run::Input;
-use crate::site::Site;
+use crate::rm_link::NodeMembership;
+use crate::run::AgentInput;
+use crate::site::NodeContext;
 
 pub(crate) use reach::key;
 
@@ -41,9 +41,9 @@ const BODY: Duration = Duration::from_secs(10);
 
 /// A query of a handler to the loop.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum AgentQuery {
     /// All containers.
-    Containers(oneshot::Sender<Vec<Observed>>),
+    Containers(oneshot::Sender<Vec<ObservedContainer>>),
     /// All containers with their details.
     Details(oneshot::Sender<Vec<Detail>>),
     /// One container.
@@ -51,26 +51,26 @@ pub(crate) enum Question {
     /// The enforcer, and how it was chosen.
     Doctor(oneshot::Sender<Diagnosis>),
     /// The data for access to one container.
-    Inside(ContainerId, oneshot::Sender<Option<Box<Inside>>>),
+    Inside(ContainerId, oneshot::Sender<Option<Box<AccessTarget>>>),
     /// The metrics of the loop.
-    Metrics(oneshot::Sender<Page>),
+    Metrics(oneshot::Sender<MetricsPage>),
 }
 
 /// `GET /v1/containers/{id}`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Detail {
     #[serde(flatten)]
-    pub(crate) observed: Observed,
+    pub(crate) observed: ObservedContainer,
     /// Memory since the start.
-    pub(crate) timeline: Vec<Sample>,
+    pub(crate) timeline: Vec<MemorySample>,
     /// The exit report, after the end.
     pub(crate) report: Option<ExitReport>,
 }
 
 /// The data for access to a container.
 #[derive(Debug)]
-pub(crate) struct Inside {
-    pub(crate) phase: Phase,
+pub(crate) struct AccessTarget {
+    pub(crate) phase: NodeContainerPhase,
     pub(crate) order: Option<RunOrder>,
     pub(crate) group: Option<Arc<Group>>,
 }
@@ -83,20 +83,20 @@ pub(crate) struct Diagnosis {
     /// Directory of its groups.
     pub(crate) root: Option<PathBuf>,
     /// Whether the enforcer passed its proof.
-    pub(crate) health: Health,
+    pub(crate) health: NodeHealthState,
     /// Membership of the node in the cluster.
-    pub(crate) resource_manager: Standing,
+    pub(crate) resource_manager: NodeMembership,
     /// Rack, labels and attributes of the node.
     pub(crate) traits: NodeTraits,
     /// Why this enforcer was chosen, and which features better ones lacked.
     pub(crate) notes: Vec<String>,
     /// Findings about the host at the start of the agent. Unattributed memory is current.
-    pub(crate) host: Vec<Finding>,
+    pub(crate) host: Vec<DoctorFinding>,
 }
 
 /// Data of this node that does not change while the agent runs.
 #[derive(Clone, Debug)]
-pub(crate) struct About {
+pub(crate) struct NodeSummary {
     /// Node name.
     pub(crate) node: NodeId,
     /// URL of the agent.
@@ -109,25 +109,25 @@ pub(crate) struct About {
 
 #[derive(Clone, Debug)]
 struct Shared {
-    layout: Layout,
-    site: Arc<Site>,
+    layout: StateLayout,
+    site: Arc<NodeContext>,
     /// The key that permits container access.
     key: Arc<str>,
-    inputs: mpsc::Sender<Input>,
-    about: About,
+    inputs: mpsc::Sender<AgentInput>,
+    about: NodeSummary,
     followers: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     execs: Arc<Semaphore>,
-    refusals: Arc<door::Refusals>,
+    refusals: Arc<door::RefusalCounts>,
 }
 
 /// The routes of the interface.
 pub(crate) fn router(
-    site: Arc<Site>,
+    site: Arc<NodeContext>,
     key: &str,
-    inputs: mpsc::Sender<Input>,
-    about: About,
-    refusals: &Arc<door::Refusals>,
+    inputs: mpsc::Sender<AgentInput>,
+    about: NodeSummary,
+    refusals: &Arc<door::RefusalCounts>,
 ) -> Router {
     let shared = Shared {
         layout: site.layout.clone(),
@@ -159,7 +159,7 @@ pub(crate) fn router(
         .with_state(shared)
 }
 
-struct Refused(Box<Problem>);
+struct Refused(Box<ProblemDetails>);
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
@@ -168,23 +168,23 @@ impl IntoResponse for Refused {
     }
 }
 
-fn refuse(code: Code, detail: impl Into<String>) -> Refused {
-    Refused(Box::new(Problem::new(code, detail)))
+fn refuse(code: ErrorCode, detail: impl Into<String>) -> Refused {
+    Refused(Box::new(ProblemDetails::new(code, detail)))
 }
 
-async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> Question) -> Result<T, Refused> {
-    let gone = || refuse(Code::HR0503, "the node agent is shutting down");
+async fn ask<T>(shared: &Shared, question: impl FnOnce(oneshot::Sender<T>) -> AgentQuery) -> Result<T, Refused> {
+    let gone = || refuse(ErrorCode::HR0503, "the node agent is shutting down");
     let (reply, answer) = oneshot::channel();
-    shared.inputs.send(Input::Question(question(reply))).await.map_err(|_| gone())?;
+    shared.inputs.send(AgentInput::Question(question(reply))).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())
 }
 
 /// Answers through the loop, so that an agent whose loop hangs is not reported as alive.
 async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
-    let diagnosis = ask(&shared, Question::Doctor).await?;
+    let diagnosis = ask(&shared, AgentQuery::Doctor).await?;
     Ok(match diagnosis.resource_manager {
-        Standing::Registered | Standing::Searching => "ok\n",
-        Standing::Decommissioned => {
+        NodeMembership::Registered | NodeMembership::Searching => "ok\n",
+        NodeMembership::Decommissioned => {
             "ok\nthis node is decommissioned: the resource manager takes it back with `rmctl node undrain`\n"
         }
     })
@@ -193,7 +193,7 @@ async fn alive(State(shared): State<Shared>) -> Result<&'static str, Refused> {
 /// Metrics, in the format that the scraper accepts.
 async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Response, Refused> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
-    let mut page = ask(&shared, Question::Metrics).await?;
+    let mut page = ask(&shared, AgentQuery::Metrics).await?;
     let (started, refusals) = (Duration::from_millis(shared.about.started.0).as_secs_f64(), shared.refusals);
     let whole = move || {
         metrics::put_host(&mut page);
@@ -201,34 +201,34 @@ async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Resp
         process::put(&mut page, started);
         page.write(format)
     };
-    let text = tokio::task::spawn_blocking(whole).await.map_err(|_| refuse(Code::HR0500, "the page could not be written"))?;
+    let text = tokio::task::spawn_blocking(whole).await.map_err(|_| refuse(ErrorCode::HR0500, "the page could not be written"))?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 async fn doctor(State(shared): State<Shared>) -> Result<Json<Diagnosis>, Refused> {
-    ask(&shared, Question::Doctor).await.map(Json)
+    ask(&shared, AgentQuery::Doctor).await.map(Json)
 }
 
-async fn containers(State(shared): State<Shared>) -> Result<Json<Vec<Observed>>, Refused> {
-    ask(&shared, Question::Containers).await.map(Json)
+async fn containers(State(shared): State<Shared>) -> Result<Json<Vec<ObservedContainer>>, Refused> {
+    ask(&shared, AgentQuery::Containers).await.map(Json)
 }
 
 async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Box<Detail>>, Refused> {
     let id = parse(&id)?;
-    let detail = ask(&shared, |reply| Question::Container(id.clone(), reply)).await?;
-    detail.map(Json).ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))
+    let detail = ask(&shared, |reply| AgentQuery::Container(id.clone(), reply)).await?;
+    detail.map(Json).ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))
 }
 
 /// The timeline of a known container, or of one whose report is still on disk.
 async fn timeline(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<ContainerTimeline>, Refused> {
     let id = parse(&id)?;
-    let detail = ask(&shared, |reply| Question::Container(id.clone(), reply)).await?;
+    let detail = ask(&shared, |reply| AgentQuery::Container(id.clone(), reply)).await?;
     let (reason, samples) = match detail {
         Some(detail) => (detail.report.as_ref().map(|report| report.reason), detail.timeline),
         None => {
             let (layout, of) = (shared.layout.clone(), id.clone());
             let report = tokio::task::spawn_blocking(move || layout.report(&of)).await.ok().flatten();
-            let report = report.ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))?;
+            let report = report.ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))?;
             (Some(report.reason), report.timeline)
         }
     };
@@ -236,5 +236,5 @@ async fn timeline(State(shared): State<Shared>, Path(id): Path<String>) -> Resul
 }
 
 fn parse(id: &str) -> Result<ContainerId, Refused> {
-    id.parse().map_err(|error: headroom_types::ids::ParseIdError| refuse(Code::HR0400, error.to_string()))
+    id.parse().map_err(|error: headroom_types::ids::ParseIdError| refuse(ErrorCode::HR0400, error.to_string()))
 }

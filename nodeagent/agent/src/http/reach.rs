@@ -16,21 +16,21 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use headroom_types::{ContainerId, Signal};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::nodes::Phase;
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::v1::reach::{
-    ExecIn, ExecLine, FileRow, KEY, LONGEST_INPUT, LONGEST_RUN_MS, Piece, SignalContainer, Signalled, USUAL_RUN_MS,
+    ExecContainer, ExecLine, ContainerFileEntry, KEY, LONGEST_INPUT, LONGEST_RUN_MS, TextOrBytes, SignalContainer, SignalDelivered, USUAL_RUN_MS,
 };
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
 use super::logs::Range;
-use super::{Inside, Question, Refused, Shared, ask, parse, refuse};
-use crate::exec::{self, Wish, Word};
-use crate::files::{self, Place};
-use crate::run::Input;
-use crate::stop::{self, Whom};
+use super::{AccessTarget, AgentQuery, Refused, Shared, ask, parse, refuse};
+use crate::exec::{self, ExecRequest, ExecOutput};
+use crate::files::{self, ContainerPath};
+use crate::run::AgentInput;
+use crate::stop::{self, SignalTarget};
 
 /// Maximum number of files that are read at once.
 pub(super) const READ: usize = 64;
@@ -54,24 +54,24 @@ fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
     if differs == 0 {
         return Ok(());
     }
-    let mut problem = Problem::new(Code::HR0403, "only the resource manager of this node may do that");
+    let mut problem = ProblemDetails::new(ErrorCode::HR0403, "only the resource manager of this node may do that");
     problem.hints.push("ask the resource manager: rmctl container".to_owned());
     Err(Refused(Box::new(problem)))
 }
 
 /// The data of a container whose program runs.
-async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<Inside>, Refused> {
-    let found = ask(shared, |reply| Question::Inside(id.clone(), reply)).await?;
-    let found = found.ok_or_else(|| refuse(Code::HR0404, format!("container {id} is not on this node")))?;
+async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<AccessTarget>, Refused> {
+    let found = ask(shared, |reply| AgentQuery::Inside(id.clone(), reply)).await?;
+    let found = found.ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))?;
     match found.phase {
-        Phase::Running | Phase::Stopping => Ok(found),
-        Phase::Preparing | Phase::Starting => Err(refuse(Code::HR0409, format!("container {id} does not run yet"))),
-        Phase::Exited => Err(refuse(Code::HR0409, format!("container {id} has ended"))),
+        NodeContainerPhase::Running | NodeContainerPhase::Stopping => Ok(found),
+        NodeContainerPhase::Preparing | NodeContainerPhase::Starting => Err(refuse(ErrorCode::HR0409, format!("container {id} does not run yet"))),
+        NodeContainerPhase::Exited => Err(refuse(ErrorCode::HR0409, format!("container {id} has ended"))),
     }
 }
 
 fn body<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
-    body.map(|Json(body)| body).map_err(|error| refuse(Code::HR0400, format!("the body: {}", error.body_text())))
+    body.map(|Json(body)| body).map_err(|error| refuse(ErrorCode::HR0400, format!("the body: {}", error.body_text())))
 }
 
 /// Sends a signal.
@@ -80,27 +80,27 @@ pub(super) async fn signal(
     Path(id): Path<String>,
     headers: HeaderMap,
     asked: Result<Json<SignalContainer>, JsonRejection>,
-) -> Result<Json<Signalled>, Refused> {
+) -> Result<Json<SignalDelivered>, Refused> {
     admit(&shared, &headers)?;
     let (id, asked) = (parse(&id)?, body(asked)?);
     let found = running(&shared, &id).await?;
-    let over = || refuse(Code::HR0409, format!("container {id} has ended"));
+    let over = || refuse(ErrorCode::HR0409, format!("container {id} has ended"));
     tracing::info!(container_id = %id, signal = %asked.signal, all = asked.all, "a signal was asked for");
     if asked.signal == Signal::KILL {
         let group = found.group.clone();
         let living = spawn_blocking(move || group.and_then(|group| group.pids().ok()).map_or(1, |pids| pids.len()));
         let processes = u32::try_from(living.await.unwrap_or(1)).unwrap_or(u32::MAX);
         let (reply, killed) = oneshot::channel();
-        shared.inputs.send(Input::Kill(id.clone(), reply)).await.map_err(|_| over())?;
-        return if killed.await.unwrap_or(false) { Ok(Json(Signalled { signal: asked.signal, processes })) } else { Err(over()) };
+        shared.inputs.send(AgentInput::Kill(id.clone(), reply)).await.map_err(|_| over())?;
+        return if killed.await.unwrap_or(false) { Ok(Json(SignalDelivered { signal: asked.signal, processes })) } else { Err(over()) };
     }
-    let (site, of, whom) = (Arc::clone(&shared.site), id.clone(), if asked.all { Whom::All } else { Whom::Program });
+    let (site, of, whom) = (Arc::clone(&shared.site), id.clone(), if asked.all { SignalTarget::All } else { SignalTarget::Program });
     let sent = spawn_blocking(move || stop::deliver(&site, &of, found.group.as_deref(), asked.signal.number(), whom)).await;
     match sent {
         Ok(Ok(0)) => Err(over()),
-        Ok(Ok(processes)) => Ok(Json(Signalled { signal: asked.signal, processes })),
-        Ok(Err(error)) => Err(refuse(Code::HR0500, format!("{} for container {id}: {error:#}", asked.signal))),
-        Err(_) => Err(refuse(Code::HR0500, "the signal was not sent; the log of the node agent says more")),
+        Ok(Ok(processes)) => Ok(Json(SignalDelivered { signal: asked.signal, processes })),
+        Ok(Err(error)) => Err(refuse(ErrorCode::HR0500, format!("{} for container {id}: {error:#}", asked.signal))),
+        Err(_) => Err(refuse(ErrorCode::HR0500, "the signal was not sent; the log of the node agent says more")),
     }
 }
 
@@ -111,24 +111,24 @@ pub(super) struct At {
     path: String,
 }
 
-fn place(at: &At) -> Result<Place, Refused> {
-    at.path.parse().map_err(|why: String| refuse(Code::HR0400, why))
+fn place(at: &At) -> Result<ContainerPath, Refused> {
+    at.path.parse().map_err(|why: String| refuse(ErrorCode::HR0400, why))
 }
 
 fn unread(id: &ContainerId, at: &At, error: &io::Error) -> Refused {
     let path = if at.path.is_empty() { "files" } else { &at.path };
     let is = |kinds: &[io::ErrorKind]| kinds.contains(&error.kind());
     if is(&[io::ErrorKind::NotFound, io::ErrorKind::NotADirectory]) {
-        return refuse(Code::HR0404, format!("container {id} has no {path} on this node"));
+        return refuse(ErrorCode::HR0404, format!("container {id} has no {path} on this node"));
     }
     let (code, what) = if is(&[io::ErrorKind::PermissionDenied]) {
-        (Code::HR0400, "is not shown")
+        (ErrorCode::HR0400, "is not shown")
     } else if is(&[io::ErrorKind::FileTooLarge]) {
-        (Code::HR0413, "is not listed")
+        (ErrorCode::HR0413, "is not listed")
     } else if is(&[io::ErrorKind::ResourceBusy]) {
-        (Code::HR0503, "cannot be read now")
+        (ErrorCode::HR0503, "cannot be read now")
     } else {
-        (Code::HR0500, "cannot be read")
+        (ErrorCode::HR0500, "cannot be read")
     };
     refuse(code, format!("{path} of container {id} {what}: {error}"))
 }
@@ -139,7 +139,7 @@ pub(super) async fn list(
     Path(id): Path<String>,
     Query(at): Query<At>,
     headers: HeaderMap,
-) -> Result<Json<Vec<FileRow>>, Refused> {
+) -> Result<Json<Vec<ContainerFileEntry>>, Refused> {
     admit(&shared, &headers)?;
     let (id, place) = (parse(&id)?, place(&at)?);
     let dir = shared.site.layout.container(&id);
@@ -156,7 +156,7 @@ pub(super) async fn content(
 ) -> Result<Response, Refused> {
     admit(&shared, &headers)?;
     let (id, place, range) = (parse(&id)?, place(&at)?, Range::of(&headers)?);
-    let busy = |_| refuse(Code::HR0503, format!("{READ} files are read on this node already"));
+    let busy = |_| refuse(ErrorCode::HR0503, format!("{READ} files are read on this node already"));
     let seat = Arc::clone(&shared.readers).try_acquire_owned().map_err(busy)?;
     let dir = shared.site.layout.container(&id);
     let opened = spawn_blocking(move || files::open(&dir, &place)).await.map_err(io::Error::other).and_then(|opened| opened);
@@ -217,57 +217,57 @@ pub(super) async fn run(
     State(shared): State<Shared>,
     Path(id): Path<String>,
     headers: HeaderMap,
-    asked: Result<Json<ExecIn>, JsonRejection>,
+    asked: Result<Json<ExecContainer>, JsonRejection>,
 ) -> Result<Response, Refused> {
     admit(&shared, &headers)?;
     let (id, asked) = (parse(&id)?, body(asked)?);
     let input = checked(&asked)?;
     let found = running(&shared, &id).await?;
-    if found.phase == Phase::Stopping {
-        return Err(refuse(Code::HR0409, format!("container {id} is about to end")));
+    if found.phase == NodeContainerPhase::Stopping {
+        return Err(refuse(ErrorCode::HR0409, format!("container {id} is about to end")));
     }
     let (Some(order), Some(group)) = (found.order, found.group) else {
-        return Err(refuse(Code::HR0409, format!("what container {id} was launched as is not known any more")));
+        return Err(refuse(ErrorCode::HR0409, format!("what container {id} was launched as is not known any more")));
     };
-    let busy = |_| refuse(Code::HR0503, format!("{} programs are run so on this node already", exec::AT_ONCE));
+    let busy = |_| refuse(ErrorCode::HR0503, format!("{} programs are run so on this node already", exec::AT_ONCE));
     let seat = Arc::clone(&shared.execs).try_acquire_owned().map_err(busy)?;
     let time = Duration::from_millis(asked.timeout_ms.unwrap_or(USUAL_RUN_MS));
     tracing::info!(container_id = %id, program = asked.command.first(), "a program is run in it on request");
-    let wish = Wish { id: id.clone(), order, group, command: asked.command, input, time };
+    let wish = ExecRequest { id: id.clone(), order, group, command: asked.command, input, time };
     let words = exec::run(Arc::clone(&shared.site), wish, seat).await;
-    let words = words.map_err(|error| refuse(Code::HR0500, format!("nothing was run in container {id}: {error:#}")))?;
+    let words = words.map_err(|error| refuse(ErrorCode::HR0500, format!("nothing was run in container {id}: {error:#}")))?;
     Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines(words))).into_response())
 }
 
-fn checked(asked: &ExecIn) -> Result<Option<Vec<u8>>, Refused> {
+fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, Refused> {
     if asked.command.first().is_none_or(String::is_empty) {
-        return Err(refuse(Code::HR0400, "command: it names no program"));
+        return Err(refuse(ErrorCode::HR0400, "command: it names no program"));
     }
     if asked.command.iter().any(|word| word.contains('\0')) {
-        return Err(refuse(Code::HR0400, "command: a NUL cannot be part of it"));
+        return Err(refuse(ErrorCode::HR0400, "command: a NUL cannot be part of it"));
     }
     if asked.timeout_ms.is_some_and(|ms| ms == 0 || ms > LONGEST_RUN_MS) {
-        return Err(refuse(Code::HR0400, format!("timeout_ms: from 1 to {LONGEST_RUN_MS}")));
+        return Err(refuse(ErrorCode::HR0400, format!("timeout_ms: from 1 to {LONGEST_RUN_MS}")));
     }
-    let input = asked.input.as_ref().map(Piece::bytes).transpose();
-    let input = input.map_err(|why| refuse(Code::HR0400, format!("input: {why}")))?;
+    let input = asked.input.as_ref().map(TextOrBytes::bytes).transpose();
+    let input = input.map_err(|why| refuse(ErrorCode::HR0400, format!("input: {why}")))?;
     if input.as_ref().is_some_and(|input| input.len() > LONGEST_INPUT) {
-        return Err(refuse(Code::HR0413, format!("input: longer than {LONGEST_INPUT} bytes")));
+        return Err(refuse(ErrorCode::HR0413, format!("input: longer than {LONGEST_INPUT} bytes")));
     }
     Ok(input)
 }
 
 /// One line for each piece, and an empty line as keep-alive.
-fn lines(words: mpsc::Receiver<Word>) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
+fn lines(words: mpsc::Receiver<ExecOutput>) -> impl futures_util::Stream<Item = io::Result<Bytes>> {
     stream::unfold(words, |mut words| async move {
         let word = match tokio::time::timeout(ALIVE, words.recv()).await {
             Err(_) => return Some((Ok(Bytes::from_static(b"\n")), words)),
             Ok(word) => word?,
         };
         let line = match word {
-            Word::Stdout(bytes) => ExecLine::Stdout { data: Piece::of(&bytes) },
-            Word::Stderr(bytes) => ExecLine::Stderr { data: Piece::of(&bytes) },
-            Word::Ended(end) => ExecLine::Ended { end },
+            ExecOutput::Stdout(bytes) => ExecLine::Stdout { data: TextOrBytes::of(&bytes) },
+            ExecOutput::Stderr(bytes) => ExecLine::Stderr { data: TextOrBytes::of(&bytes) },
+            ExecOutput::Ended(end) => ExecLine::Ended { end },
         };
         let text = serde_json::to_vec(&line).map_err(io::Error::other).map(|mut text| {
             text.push(b'\n');

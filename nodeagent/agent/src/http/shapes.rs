@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::nodes::Phase;
+use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::yarn::FOLLOWS;
-use headroom_wire::yarn::end::{End, LIVE};
+use headroom_wire::yarn::end::{YarnContainerEnd, LIVE};
 use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::About;
-use super::yarn::{Held, Life};
+use super::NodeSummary;
+use super::yarn::{ShownContainer, ShownPhase};
 
 /// `{"apps":{"app":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -79,18 +79,18 @@ pub(super) fn app_state(name: &str) -> Result<AppState, String> {
 
 impl Apps {
     /// The applications that match the filter.
-    pub(super) fn of(held: &[Held], wanted: impl Fn(&App) -> bool) -> Self {
+    pub(super) fn of(held: &[ShownContainer], wanted: impl Fn(&App) -> bool) -> Self {
         Apps { apps: AppList { app: apps(held).into_iter().filter(wanted).collect() } }
     }
 }
 
 /// Applications of these containers, sorted by number.
-pub(super) fn apps(held: &[Held]) -> Vec<App> {
-    let mut by_app: BTreeMap<YarnApp, Vec<&Held>> = BTreeMap::new();
+pub(super) fn apps(held: &[ShownContainer]) -> Vec<App> {
+    let mut by_app: BTreeMap<YarnApp, Vec<&ShownContainer>> = BTreeMap::new();
     for one in held {
         by_app.entry(YarnApp::of(&one.id.app)).or_default().push(one);
     }
-    let app = |(id, all): (YarnApp, Vec<&Held>)| App {
+    let app = |(id, all): (YarnApp, Vec<&ShownContainer>)| App {
         id,
         user: user(),
         state: all.iter().map(|one| state_through(&one.life)).min().unwrap_or(AppState::Finished),
@@ -100,11 +100,11 @@ pub(super) fn apps(held: &[Held]) -> Vec<App> {
 }
 
 /// The application state that one container alone would imply.
-fn state_through(life: &Life) -> AppState {
+fn state_through(life: &ShownPhase) -> AppState {
     match life {
-        Life::Live(_) => AppState::Running,
-        Life::Over(_) => AppState::FinishingContainersWait,
-        Life::Forgotten(_) => AppState::Finished,
+        ShownPhase::Live(_) => AppState::Running,
+        ShownPhase::Over(_) => AppState::FinishingContainersWait,
+        ShownPhase::Forgotten(_) => AppState::Finished,
     }
 }
 
@@ -165,9 +165,9 @@ pub(super) struct Container {
 }
 
 /// One container with all fields.
-pub(super) fn container(held: &Held, about: &About, files: Vec<String>) -> Container {
+pub(super) fn container(held: &ShownContainer, about: &NodeSummary, files: Vec<String>) -> Container {
     let id = YarnContainer::of(&held.id, held.attempt);
-    let end = held.life.report().map(|report| End {
+    let end = held.life.report().map(|report| YarnContainerEnd {
         reason: report.reason,
         exit_code: report.evidence.exit_code,
         limit: report.evidence.own.limit.unwrap_or(held.size.memory),
@@ -176,7 +176,7 @@ pub(super) fn container(held: &Held, about: &About, files: Vec<String>) -> Conta
     Container {
         id,
         state: state(&held.life, end.as_ref()),
-        exit_code: end.as_ref().map_or(LIVE, End::status),
+        exit_code: end.as_ref().map_or(LIVE, YarnContainerEnd::status),
         diagnostics: end.as_ref().map(|end| end.diagnostics(&id.to_string())).unwrap_or_default(),
         user: user(),
         total_memory_needed_mb: held.size.memory.whole_mib(),
@@ -193,26 +193,26 @@ pub(super) fn container(held: &Held, about: &About, files: Vec<String>) -> Conta
     }
 }
 
-fn state(life: &Life, end: Option<&End>) -> &'static str {
+fn state(life: &ShownPhase, end: Option<&YarnContainerEnd>) -> &'static str {
     match life {
-        Life::Live(Phase::Preparing) => "LOCALIZING",
-        Life::Live(Phase::Starting) => "SCHEDULED",
-        Life::Live(Phase::Running) => "RUNNING",
-        Life::Live(Phase::Stopping | Phase::Exited) => "KILLING",
-        Life::Over(_) if end.is_some_and(|end| end.status() == 0) => "EXITED_WITH_SUCCESS",
-        Life::Over(_) => "EXITED_WITH_FAILURE",
-        Life::Forgotten(_) => "DONE",
+        ShownPhase::Live(NodeContainerPhase::Preparing) => "LOCALIZING",
+        ShownPhase::Live(NodeContainerPhase::Starting) => "SCHEDULED",
+        ShownPhase::Live(NodeContainerPhase::Running) => "RUNNING",
+        ShownPhase::Live(NodeContainerPhase::Stopping | NodeContainerPhase::Exited) => "KILLING",
+        ShownPhase::Over(_) if end.is_some_and(|end| end.status() == 0) => "EXITED_WITH_SUCCESS",
+        ShownPhase::Over(_) => "EXITED_WITH_FAILURE",
+        ShownPhase::Forgotten(_) => "DONE",
     }
 }
 
 /// Name and port of this node, in the form that the resource manager uses.
-pub(super) fn node_id(about: &About) -> String {
+pub(super) fn node_id(about: &NodeSummary) -> String {
     format!("{}:{}", about.node, about.url.rsplit_once(':').map_or("0", |(_, port)| port.trim_end_matches('/')))
 }
 
 /// `{"nodeInfo":…}`. Memory is the offer of the node. Virtual memory is not limited, so the same
 /// value is returned for it.
-pub(super) fn info(about: &About, (healthy, report): (bool, String), enforcer: &str, now: UnixMillis) -> Value {
+pub(super) fn info(about: &NodeSummary, (healthy, report): (bool, String), enforcer: &str, now: UnixMillis) -> Value {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let (memory, cores) = (about.offers.memory.whole_mib(), about.offers.cpus.milli().div_ceil(1000));
     json!({"nodeInfo": {
@@ -247,10 +247,10 @@ mod tests {
     use super::*;
     use headroom_types::{Bytes, Cpus, EnforcerKind, Evidence, ExitReason, ExitReport, Resource};
 
-    fn held(seq: u64, life: Life) -> Held {
+    fn held(seq: u64, life: ShownPhase) -> ShownContainer {
         let size = Resource::new(Bytes::from_mib(64), Cpus::from_milli(1500));
         let id = format!("job.7.e2.c{seq}").parse().expect("id");
-        Held { id, attempt: 3, size, life, used: Some(Bytes::from_mib(5)), peak: Some(Bytes::from_mib(64)) }
+        ShownContainer { id, attempt: 3, size, life, used: Some(Bytes::from_mib(5)), peak: Some(Bytes::from_mib(64)) }
     }
 
     fn report(reason: ExitReason) -> Box<ExitReport> {
@@ -268,31 +268,31 @@ mod tests {
         })
     }
 
-    fn about() -> About {
+    fn about() -> NodeSummary {
         let offers = Resource::new(Bytes::from_gib(1), Cpus::from_cores(2));
-        About { node: "n1".parse().expect("name"), url: "http://127.0.0.1:7072".into(), offers, started: UnixMillis(5) }
+        NodeSummary { node: "n1".parse().expect("name"), url: "http://127.0.0.1:7072".into(), offers, started: UnixMillis(5) }
     }
 
     #[test]
     fn a_memory_kill_has_yarns_number_and_words() {
-        let over = container(&held(1, Life::Over(report(ExitReason::OverheadOom))), &about(), vec!["stdout".into()]);
+        let over = container(&held(1, ShownPhase::Over(report(ExitReason::OverheadOom))), &about(), vec!["stdout".into()]);
         assert_eq!((over.exit_code, over.state, over.total_v_cores_needed), (-104, "EXITED_WITH_FAILURE", 2));
         assert!(over.diagnostics.contains("64.0 MB of 64.0 MB physical memory used"), "{}", over.diagnostics);
         assert_eq!(over.id.to_string(), "container_e02_1700000000000_0007_03_000001");
-        let live = container(&held(2, Life::Live(Phase::Running)), &about(), Vec::new());
+        let live = container(&held(2, ShownPhase::Live(NodeContainerPhase::Running)), &about(), Vec::new());
         assert_eq!((live.exit_code, live.state, live.diagnostics.as_str()), (-1000, "RUNNING", ""));
         assert_eq!((live.memory_used_bytes, live.node_id.as_str()), (Some(5 << 20), "n1:7072"));
     }
 
     #[test]
     fn an_application_is_as_far_as_its_last_container() {
-        let states = |lives: Vec<Life>| {
-            let all: Vec<Held> = lives.into_iter().zip(1..).map(|(life, seq)| held(seq, life)).collect();
+        let states = |lives: Vec<ShownPhase>| {
+            let all: Vec<ShownContainer> = lives.into_iter().zip(1..).map(|(life, seq)| held(seq, life)).collect();
             apps(&all).iter().map(|app| app.state).collect::<Vec<_>>()
         };
-        let over = || Life::Over(report(ExitReason::Stopped));
-        let gone = || Life::Forgotten(report(ExitReason::Stopped));
-        assert_eq!(states(vec![gone(), Life::Live(Phase::Starting), over()]), [AppState::Running]);
+        let over = || ShownPhase::Over(report(ExitReason::Stopped));
+        let gone = || ShownPhase::Forgotten(report(ExitReason::Stopped));
+        assert_eq!(states(vec![gone(), ShownPhase::Live(NodeContainerPhase::Starting), over()]), [AppState::Running]);
         assert_eq!(states(vec![gone(), over()]), [AppState::FinishingContainersWait]);
         assert_eq!(states(vec![gone()]), [AppState::Finished]);
         assert!(app_state("running") == Ok(AppState::Running) && app_state("ASLEEP").is_err());

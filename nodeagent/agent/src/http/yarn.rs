@@ -11,17 +11,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
 use headroom_types::{Bytes, ContainerId, ExitReport};
-use headroom_wire::v1::nodes::{Health, Phase, RunOrder};
+use headroom_wire::v1::nodes::{NodeHealthState, NodeContainerPhase, RunOrder};
 use headroom_wire::yarn::accept;
-use headroom_wire::yarn::error::{Kind, RemoteError};
+use headroom_wire::yarn::error::{YarnErrorKind, RemoteError};
 use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shapes::{self, Apps, Containers, OneApp, OneContainer};
-use super::{Detail, Question, Refused, Shared, ask};
+use super::{Detail, AgentQuery, Refused, Shared, ask};
 use crate::clock;
-use crate::disk::Layout;
+use crate::disk::StateLayout;
 use crate::logs;
 
 /// The routes of this interface.
@@ -47,27 +47,27 @@ pub(super) fn router() -> Router<Shared> {
 
 /// A failed call.
 #[derive(Debug)]
-struct Fault(Kind, String);
+struct YarnProblem(YarnErrorKind, String);
 
-impl IntoResponse for Fault {
+impl IntoResponse for YarnProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, Json(RemoteError::new(self.0, &self.1))).into_response()
     }
 }
 
-impl From<Refused> for Fault {
+impl From<Refused> for YarnProblem {
     fn from(Refused(problem): Refused) -> Self {
-        Fault(if problem.retryable { Kind::Unavailable } else { Kind::Internal }, problem.detail)
+        YarnProblem(if problem.retryable { YarnErrorKind::Unavailable } else { YarnErrorKind::Internal }, problem.detail)
     }
 }
 
-async fn no_route(uri: axum::http::Uri) -> Fault {
-    Fault(Kind::NotFound, format!("there is nothing at {}", uri.path()))
+async fn no_route(uri: axum::http::Uri) -> YarnProblem {
+    YarnProblem(YarnErrorKind::NotFound, format!("there is nothing at {}", uri.path()))
 }
 
-async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> Fault {
-    Fault(Kind::NotAllowed, format!("{} does not take {method}", uri.path()))
+async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> YarnProblem {
+    YarnProblem(YarnErrorKind::NotAllowed, format!("{} does not take {method}", uri.path()))
 }
 
 async fn json_only(request: Request, next: Next) -> Response {
@@ -75,17 +75,17 @@ async fn json_only(request: Request, next: Next) -> Response {
     if accept::takes_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
         return next.run(request).await;
     }
-    Fault(Kind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into()).into_response()
+    YarnProblem(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into()).into_response()
 }
 
 /// One container of this node, from the loop or from disk.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct ShownContainer {
     pub(super) id: ContainerId,
     pub(super) attempt: u32,
     /// Memory and processors of the container.
     pub(super) size: headroom_types::Resource,
-    pub(super) life: Life,
+    pub(super) life: ShownPhase,
     /// Memory in use at the last sample. Bytes.
     pub(super) used: Option<Bytes>,
     /// Largest measured memory use. Bytes.
@@ -94,64 +94,64 @@ pub(super) struct Held {
 
 /// The phase of a container.
 #[derive(Clone, Debug)]
-pub(super) enum Life {
-    Live(Phase),
+pub(super) enum ShownPhase {
+    Live(NodeContainerPhase),
     Over(Box<ExitReport>),
     /// Ended, and its report is no longer needed.
     Forgotten(Box<ExitReport>),
 }
 
-impl Held {
+impl ShownContainer {
     fn of(detail: Detail) -> Self {
         let Detail { observed, timeline, report } = detail;
         let measured = timeline.iter().map(|sample| sample.current).max();
         let peak = report.as_ref().and_then(|report| report.evidence.own.peak).or(measured);
-        let life = report.map_or(Life::Live(observed.phase), |report| Life::Over(Box::new(report)));
+        let life = report.map_or(ShownPhase::Live(observed.phase), |report| ShownPhase::Over(Box::new(report)));
         let used = match life {
-            Life::Live(_) => observed.used,
-            Life::Over(_) | Life::Forgotten(_) => None,
+            ShownPhase::Live(_) => observed.used,
+            ShownPhase::Over(_) | ShownPhase::Forgotten(_) => None,
         };
-        Held { id: observed.container, attempt: observed.attempt, size: observed.resource, life, used, peak }
+        ShownContainer { id: observed.container, attempt: observed.attempt, size: observed.resource, life, used, peak }
     }
     fn forgotten(id: ContainerId, order: RunOrder, report: ExitReport) -> Self {
         let peak = report.evidence.own.peak;
-        Held { id, attempt: order.attempt, size: order.resource, life: Life::Forgotten(Box::new(report)), used: None, peak }
+        ShownContainer { id, attempt: order.attempt, size: order.resource, life: ShownPhase::Forgotten(Box::new(report)), used: None, peak }
     }
 }
 
 /// The containers of the loop, then those whose directories remain.
-async fn held(shared: &Shared) -> Result<Vec<Held>, Fault> {
-    let mut all: Vec<Held> = ask(shared, Question::Details).await?.into_iter().map(Held::of).collect();
+async fn held(shared: &Shared) -> Result<Vec<ShownContainer>, YarnProblem> {
+    let mut all: Vec<ShownContainer> = ask(shared, AgentQuery::Details).await?.into_iter().map(ShownContainer::of).collect();
     let layout = shared.layout.clone();
     let left = tokio::task::spawn_blocking(move || left(&layout)).await;
-    let left = left.map_err(|_| Fault(Kind::Internal, "the directories of containers cannot be read".into()))?;
-    let known = |id: &ContainerId, all: &[Held]| all.iter().any(|held| held.id == *id);
-    let left: Vec<Held> = left.into_iter().filter(|held| !known(&held.id, &all)).collect();
+    let left = left.map_err(|_| YarnProblem(YarnErrorKind::Internal, "the directories of containers cannot be read".into()))?;
+    let known = |id: &ContainerId, all: &[ShownContainer]| all.iter().any(|held| held.id == *id);
+    let left: Vec<ShownContainer> = left.into_iter().filter(|held| !known(&held.id, &all)).collect();
     all.extend(left);
     Ok(all)
 }
 
 /// The forgotten containers. A directory without a complete order and report is skipped.
-fn left(layout: &Layout) -> Vec<Held> {
+fn left(layout: &StateLayout) -> Vec<ShownContainer> {
     let ids = layout.list().unwrap_or_default().into_iter().filter(|id| layout.is_forgotten(id));
-    ids.filter_map(|id| Some(Held::forgotten(id.clone(), layout.order(&id)?.order, layout.report(&id)?))).collect()
+    ids.filter_map(|id| Some(ShownContainer::forgotten(id.clone(), layout.order(&id)?.order, layout.report(&id)?))).collect()
 }
 
-async fn find(shared: &Shared, name: YarnContainer) -> Result<Held, Fault> {
+async fn find(shared: &Shared, name: YarnContainer) -> Result<ShownContainer, YarnProblem> {
     let found = held(shared).await?.into_iter().find(|held| name.names(&held.id));
-    found.ok_or_else(|| Fault(Kind::NotFound, format!("container {name} is not on this node, or is no longer kept")))
+    found.ok_or_else(|| YarnProblem(YarnErrorKind::NotFound, format!("container {name} is not on this node, or is no longer kept")))
 }
 
-fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Fault> {
-    text.parse().map_err(|e| Fault(Kind::BadRequest, format!("the address: {e}")))
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, YarnProblem> {
+    text.parse().map_err(|e| YarnProblem(YarnErrorKind::BadRequest, format!("the address: {e}")))
 }
 
 /// `GET /ws/v1/node/info`.
-async fn info(State(shared): State<Shared>) -> Result<Json<Value>, Fault> {
-    let diagnosis = ask(&shared, Question::Doctor).await?;
+async fn info(State(shared): State<Shared>) -> Result<Json<Value>, YarnProblem> {
+    let diagnosis = ask(&shared, AgentQuery::Doctor).await?;
     let (healthy, report) = match diagnosis.health {
-        Health::Healthy => (true, String::new()),
-        Health::Unhealthy { reason } => (false, reason),
+        NodeHealthState::Healthy => (true, String::new()),
+        NodeHealthState::Unhealthy { reason } => (false, reason),
     };
     Ok(Json(shapes::info(&shared.about, (healthy, report), &diagnosis.enforcer, clock::unix_now())))
 }
@@ -164,9 +164,9 @@ struct Wanted {
 }
 
 /// `GET /ws/v1/node/apps`.
-async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Result<Json<Apps>, Fault> {
+async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Result<Json<Apps>, YarnProblem> {
     let state = wanted.state.filter(|s| !s.is_empty()).map(|name| shapes::app_state(&name)).transpose();
-    let state = state.map_err(|what| Fault(Kind::BadRequest, what))?;
+    let state = state.map_err(|what| YarnProblem(YarnErrorKind::BadRequest, what))?;
     let user = wanted.user.filter(|user| !user.is_empty());
     Ok(Json(Apps::of(&held(&shared).await?, |app| {
         state.is_none_or(|state| app.state == state) && user.as_ref().is_none_or(|user| *user == app.user)
@@ -174,21 +174,21 @@ async fn apps(State(shared): State<Shared>, Query(wanted): Query<Wanted>) -> Res
 }
 
 /// `GET /ws/v1/node/apps/{app}`.
-async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneApp>, Fault> {
+async fn app(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneApp>, YarnProblem> {
     let id: YarnApp = parse(&id)?;
     let found = shapes::apps(&held(&shared).await?).into_iter().find(|app| app.id == id);
-    let none = || Fault(Kind::NotFound, format!("{id} has no container on this node, or none that is kept"));
+    let none = || YarnProblem(YarnErrorKind::NotFound, format!("{id} has no container on this node, or none that is kept"));
     found.map(|app| Json(OneApp { app })).ok_or_else(none)
 }
 
 /// `GET /ws/v1/node/containers`.
-async fn containers(State(shared): State<Shared>) -> Result<Json<Containers>, Fault> {
+async fn containers(State(shared): State<Shared>) -> Result<Json<Containers>, YarnProblem> {
     let all = held(&shared).await?;
     Ok(Json(Containers::of(all.iter().map(|held| shapes::container(held, &shared.about, files(&shared, &held.id))))))
 }
 
 /// `GET /ws/v1/node/containers/{container}`.
-async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneContainer>, Fault> {
+async fn container(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<OneContainer>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
     let container = shapes::container(&found, &shared.about, files(&shared, &found.id));
     Ok(Json(OneContainer { container }))
@@ -200,7 +200,7 @@ fn files(shared: &Shared, id: &ContainerId) -> Vec<String> {
 }
 
 /// `GET /ws/v1/node/containers/{container}/logs`.
-async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Value>, Fault> {
+async fn log_files(State(shared): State<Shared>, Path(id): Path<String>) -> Result<Json<Value>, YarnProblem> {
     let found = find(&shared, parse(&id)?).await?;
     let dir = shared.layout.container(&found.id);
     let about = |name: &String| {
@@ -229,23 +229,23 @@ async fn log(
     State(shared): State<Shared>,
     Path((id, file)): Path<(String, String)>,
     Query(part): Query<Part>,
-) -> Result<Response, Fault> {
+) -> Result<Response, YarnProblem> {
     let kind = match part.format.as_deref() {
         None | Some("" | "text") => "text/plain; charset=utf-8",
         Some("octet-stream") => "application/octet-stream",
         Some(other) => {
-            return Err(Fault(Kind::BadRequest, format!("format is text or octet-stream, and {other:?} is asked for")));
+            return Err(YarnProblem(YarnErrorKind::BadRequest, format!("format is text or octet-stream, and {other:?} is asked for")));
         }
     };
     let found = find(&shared, parse(&id)?).await?;
-    let none = || Fault(Kind::NotFound, format!("container {id} has no log {file} on this node"));
+    let none = || YarnProblem(YarnErrorKind::NotFound, format!("container {id} has no log {file} on this node"));
     logs::place(&file).ok_or_else(none)?;
     let (dir, name) = (shared.layout.container(&found.id), file.clone());
     let read = tokio::task::spawn_blocking(move || logs::part(&dir, &name, part.size)).await;
     match read {
         Ok(Ok(bytes)) => Ok(([(header::CONTENT_TYPE, kind)], Body::from(bytes)).into_response()),
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(none()),
-        Ok(Err(_)) | Err(_) => Err(Fault(Kind::Internal, format!("the log {file} of {id} cannot be read"))),
+        Ok(Err(_)) | Err(_) => Err(YarnProblem(YarnErrorKind::Internal, format!("the log {file} of {id} cannot be read"))),
     }
 }
 
@@ -254,12 +254,12 @@ async fn auxiliary_services() -> Json<Value> {
     Json(json!({"services": {"services": []}}))
 }
 
-impl Life {
+impl ShownPhase {
     /// The exit report, after the end.
     pub(super) fn report(&self) -> Option<&ExitReport> {
         match self {
-            Life::Live(_) => None,
-            Life::Over(report) | Life::Forgotten(report) => Some(report),
+            ShownPhase::Live(_) => None,
+            ShownPhase::Over(report) | ShownPhase::Forgotten(report) => Some(report),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use headroom_types::{Bytes, Charge, ContainerId, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{GREEDY, Node, kill, sh};
@@ -16,7 +16,7 @@ async fn a_program_that_ends_well() {
     assert_eq!(report.reason, ExitReason::Exit { code: 0 }, "{report:#?}");
     assert!(report.started.is_some_and(|s| s <= report.ended) && report.diagnosis.is_empty(), "{report:#?}");
     assert_eq!(report.evidence.own.limit, Some(Bytes::from_mib(32)));
-    rm.with(|b| assert_eq!(b.registrations[0].health, Health::Healthy));
+    rm.with(|b| assert_eq!(b.registrations[0].health, NodeHealthState::Healthy));
     rm.forget(&id);
     rm.until("the container to be forgotten", |_| node.file(&id, "forgotten").exists().then_some(())).await;
 }

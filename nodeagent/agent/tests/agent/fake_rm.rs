@@ -14,10 +14,10 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resource, StopCause, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    Desired, DesiredContainer, Health, NodeRegistered, NodeReport, NodeReportReply, Observed, Phase, RegisterNode, Reload,
-    RunOrder, Want,
+    DesiredStateLine, DesiredContainer, NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, ObservedContainer, NodeContainerPhase, RegisterNode, ConfigReload,
+    RunOrder, ContainerDesiredState,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -37,7 +37,7 @@ pub(crate) struct FakeRm {
 
 #[derive(Debug, Default)]
 struct Shared {
-    book: Mutex<Book>,
+    book: Mutex<FakeRmState>,
     /// Signals that the record changed.
     changed: Notify,
     /// Counts changes of the desired state.
@@ -46,11 +46,11 @@ struct Shared {
 
 /// The desired state, and the record of the node's reports.
 #[derive(Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct FakeRmState {
     pub(crate) epoch: u32,
-    wants: BTreeMap<ContainerId, Want>,
+    wants: BTreeMap<ContainerId, ContainerDesiredState>,
     pub(crate) registrations: Vec<RegisterNode>,
-    pub(crate) seen: BTreeMap<ContainerId, Observed>,
+    pub(crate) seen: BTreeMap<ContainerId, ObservedContainer>,
     pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
     /// Number of reports of each end.
     pub(crate) told: BTreeMap<ContainerId, u32>,
@@ -65,9 +65,9 @@ pub(crate) struct Book {
     /// Number of registration attempts.
     pub(crate) asked: u32,
     /// Results of configuration reloads.
-    pub(crate) reloads: Vec<Reload>,
+    pub(crate) reloads: Vec<ConfigReload>,
     /// The last reported health.
-    pub(crate) health: Option<Health>,
+    pub(crate) health: Option<NodeHealthState>,
     running: BTreeSet<ContainerId>,
 }
 
@@ -110,7 +110,7 @@ impl FakeRm {
             granted: UnixMillis(1),
             token: None,
         };
-        self.want(&id, Want::Run(Box::new(order)));
+        self.want(&id, ContainerDesiredState::Run(Box::new(order)));
         id
     }
 
@@ -122,7 +122,7 @@ impl FakeRm {
     /// Orders another size of a container.
     pub(crate) fn resize(&self, id: &ContainerId, version: u32, memory_mib: u64) {
         let mut want = self.with(|book| book.wants.get(id).cloned()).expect("it was wanted before");
-        if let Want::Run(order) = &mut want {
+        if let ContainerDesiredState::Run(order) = &mut want {
             (order.version, order.resource) = (version, Resource::new(Size::from_mib(memory_mib), Cpus::from_cores(2)));
         }
         self.want(id, want);
@@ -136,15 +136,15 @@ impl FakeRm {
 
     /// Orders the end of a container.
     pub(crate) fn stop(&self, id: &ContainerId, cause: StopCause) {
-        self.want(id, Want::Stop { cause });
+        self.want(id, ContainerDesiredState::Stop { cause });
     }
 
     /// Orders the node to forget a container.
     pub(crate) fn forget(&self, id: &ContainerId) {
-        self.want(id, Want::Forget);
+        self.want(id, ContainerDesiredState::Forget);
     }
 
-    fn want(&self, id: &ContainerId, want: Want) {
+    fn want(&self, id: &ContainerId, want: ContainerDesiredState) {
         self.with(|book| book.wants.insert(id.clone(), want));
         self.shared.wanted.send_modify(|n| *n += 1);
     }
@@ -160,12 +160,12 @@ impl FakeRm {
     }
 
     /// Reads or changes the record.
-    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut Book) -> T) -> T {
+    pub(crate) fn with<T>(&self, f: impl FnOnce(&mut FakeRmState) -> T) -> T {
         f(&mut self.shared.book.lock().expect("lock"))
     }
 
     /// Waits until `f` returns a value from the record.
-    pub(crate) async fn until<T>(&self, what: &str, mut f: impl FnMut(&mut Book) -> Option<T>) -> T {
+    pub(crate) async fn until<T>(&self, what: &str, mut f: impl FnMut(&mut FakeRmState) -> Option<T>) -> T {
         let wait = async {
             loop {
                 let changed = self.shared.changed.notified();
@@ -193,10 +193,10 @@ impl FakeRm {
     }
 }
 
-impl Book {
-    fn observe(&mut self, containers: Vec<Observed>, exits: Vec<ExitReport>) {
+impl FakeRmState {
+    fn observe(&mut self, containers: Vec<ObservedContainer>, exits: Vec<ExitReport>) {
         for o in containers {
-            if o.phase == Phase::Running {
+            if o.phase == NodeContainerPhase::Running {
                 self.running.insert(o.container.clone());
             }
             self.seen.insert(o.container.clone(), o);
@@ -210,18 +210,18 @@ impl Book {
         }
     }
 
-    fn all(&self) -> Desired {
-        let of = |(container, want): (&ContainerId, &Want)| DesiredContainer { container: container.clone(), want: want.clone() };
-        Desired { epoch: Epoch(self.epoch), full: true, containers: self.wants.iter().map(of).collect() }
+    fn all(&self) -> DesiredStateLine {
+        let of = |(container, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer { container: container.clone(), want: want.clone() };
+        DesiredStateLine { epoch: Epoch(self.epoch), full: true, containers: self.wants.iter().map(of).collect() }
     }
 }
 
 fn absent() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, Json(Problem::new(Code::HR0503, "nobody is here"))).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, Json(ProblemDetails::new(ErrorCode::HR0503, "nobody is here"))).into_response()
 }
 
 fn stale() -> Response {
-    let problem = Problem::new(Code::HR0410, "another epoch");
+    let problem = ProblemDetails::new(ErrorCode::HR0410, "another epoch");
     (StatusCode::GONE, Json(problem)).into_response()
 }
 
@@ -233,11 +233,11 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
             return absent();
         }
         if book.decommissioned {
-            let problem = Problem::new(Code::HR0409, "node test is decommissioned");
+            let problem = ProblemDetails::new(ErrorCode::HR0409, "node test is decommissioned");
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         if body.serial <= book.above {
-            let problem = Problem { above: Some(book.above), ..Problem::new(Code::HR0409, "another one came later") };
+            let problem = ProblemDetails { above: Some(book.above), ..ProblemDetails::new(ErrorCode::HR0409, "another one came later") };
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         book.above = body.serial;

@@ -15,7 +15,7 @@ use sha2::Digest as _;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
-use crate::secured::Secured;
+use crate::secured::TlsTestListener;
 
 /// Serves the files of the tests, and counts the requests.
 struct Server {
@@ -39,7 +39,7 @@ impl Server {
     /// A server with TLS, and the PEM certificate that its clients must trust.
     async fn secure() -> (Server, String) {
         let asked = Arc::new(AtomicU32::new(0));
-        let (listener, pem) = Secured::bind().await;
+        let (listener, pem) = TlsTestListener::bind().await;
         let url = format!("https://localhost:{}", listener.port);
         let router = router(&asked);
         tokio::spawn(async move { axum::serve(listener, router).await });

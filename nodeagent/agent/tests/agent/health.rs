@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
@@ -25,13 +25,13 @@ async fn the_sites_own_program_drains_the_node_and_brings_it_back() {
     rm.running(&runs).await;
     fs::write(&ill, "").expect("writes");
     let reason = rm.until("an ill node", |book| match &book.health {
-        Some(Health::Unhealthy { reason }) => Some(reason.clone()),
-        Some(Health::Healthy) | None => None,
+        Some(NodeHealthState::Unhealthy { reason }) => Some(reason.clone()),
+        Some(NodeHealthState::Healthy) | None => None,
     });
     assert_eq!(reason.await, "ERROR scratch is read-only");
     assert!(rm.with(|book| !book.exits.contains_key(&runs)), "what runs is left alone");
     fs::remove_file(&ill).expect("removes");
-    rm.until("a healthy node", |book| (book.health == Some(Health::Healthy)).then_some(())).await;
+    rm.until("a healthy node", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,5 +42,5 @@ async fn a_full_disk_is_told_at_registration() {
     fs::write(&config, "[isolation]\nrun_as = 'agent'\nallow_root = true\n[health]\ndisk_full = 1\n").expect("writes");
     let _node = Node::start(&rm.url, 256, &[&format!("--config={}", config.display())]);
     let health = rm.until("a registration", |book| book.registrations.first().map(|r| r.health.clone())).await;
-    assert!(matches!(&health, Health::Unhealthy { reason } if reason.starts_with("disk full: ")), "{health:?}");
+    assert!(matches!(&health, NodeHealthState::Unhealthy { reason } if reason.starts_with("disk full: ")), "{health:?}");
 }

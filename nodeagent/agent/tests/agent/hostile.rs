@@ -140,9 +140,9 @@ async fn a_program_whose_name_is_no_text_is_adopted() {
     node.crash();
     rm.restart();
     node.start_again();
-    let seen = |book: &mut crate::fake_rm::Book| book.seen.get(&id).map(|o| o.phase);
+    let seen = |book: &mut crate::fake_rm::FakeRmState| book.seen.get(&id).map(|o| o.phase);
     let phase = rm.until("the container to be told of again", seen).await;
-    assert_eq!(phase, headroom_wire::v1::nodes::Phase::Running);
+    assert_eq!(phase, headroom_wire::v1::nodes::NodeContainerPhase::Running);
     assert!(named(), "it is the same process");
     for (id, pid) in [(&id, pid), (&by_chance, node.pid(&by_chance))] {
         kill(pid, 15);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use headroom_types::{ExitReason, StopCause};
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::nodes::Phase;
+use headroom_wire::v1::nodes::NodeContainerPhase;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{GREEDY, Node, sh};
@@ -68,7 +68,7 @@ async fn an_end_is_told_until_somebody_listens() {
     let _node = Node::start(&rm.url, 256, &[]);
     rm.with(|b| b.deaf = true);
     let id = rm.run(1, 32, LaunchSpec { command: vec!["true".into()], ..LaunchSpec::default() });
-    rm.until("the end in a sign of life", |b| b.seen.get(&id).filter(|o| o.phase == Phase::Exited).cloned()).await;
+    rm.until("the end in a sign of life", |b| b.seen.get(&id).filter(|o| o.phase == NodeContainerPhase::Exited).cloned()).await;
     rm.with(|b| b.deaf = false);
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Exit { code: 0 });
 }
@@ -84,7 +84,7 @@ async fn another_resource_manager_is_told_everything() {
     rm.restart();
     let again = rm.until("a second registration", |b| b.registrations.get(1).cloned()).await;
     let phase = |id| again.containers.iter().find(|o| &o.container == id).map(|o| o.phase);
-    assert_eq!((phase(&stays), phase(&ended)), (Some(Phase::Running), Some(Phase::Exited)));
+    assert_eq!((phase(&stays), phase(&ended)), (Some(NodeContainerPhase::Running), Some(NodeContainerPhase::Exited)));
     assert_eq!(again.exits.len(), 1);
     assert_eq!(rm.exit(&ended).await.reason, ExitReason::Exit { code: 5 });
     rm.stop(&stays, StopCause::Asked);

@@ -1,8 +1,8 @@
 //! Container access: signals, files, and programs inside a running container.
 
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::reach::{EntryKind, ExecEnd, ExecIn, ExecLine, FileRow, KEY, Piece, SignalContainer, Signalled};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::reach::{FileEntryKind, ExecExitStatus, ExecContainer, ExecLine, ContainerFileEntry, KEY, TextOrBytes, SignalContainer, SignalDelivered};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,33 +25,33 @@ impl Caller {
         Caller { url: node.url.clone(), key, http }
     }
 
-    async fn answer(request: reqwest::RequestBuilder) -> Result<Vec<u8>, Code> {
+    async fn answer(request: reqwest::RequestBuilder) -> Result<Vec<u8>, ErrorCode> {
         let answer = request.send().await.expect("answers");
         let good = answer.status().is_success();
         let bytes = answer.bytes().await.expect("a body").to_vec();
-        if good { Ok(bytes) } else { Err(serde_json::from_slice::<Problem>(&bytes).expect("a problem").code) }
+        if good { Ok(bytes) } else { Err(serde_json::from_slice::<ProblemDetails>(&bytes).expect("a problem").code) }
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Code> {
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ErrorCode> {
         self.bytes(path).await.map(|bytes| serde_json::from_slice(&bytes).expect("json"))
     }
 
-    async fn bytes(&self, path: &str) -> Result<Vec<u8>, Code> {
+    async fn bytes(&self, path: &str) -> Result<Vec<u8>, ErrorCode> {
         Self::answer(self.http.get(format!("{}{path}", self.url)).header(KEY, &self.key)).await
     }
 
-    async fn post<B: Serialize + Sync>(&self, path: &str, body: &B) -> Result<Vec<u8>, Code> {
+    async fn post<B: Serialize + Sync>(&self, path: &str, body: &B) -> Result<Vec<u8>, ErrorCode> {
         Self::answer(self.http.post(format!("{}{path}", self.url)).header(KEY, &self.key).json(body)).await
     }
 
-    async fn signal(&self, id: &ContainerId, signal: &str, all: bool) -> Result<u32, Code> {
+    async fn signal(&self, id: &ContainerId, signal: &str, all: bool) -> Result<u32, ErrorCode> {
         let body = SignalContainer { signal: signal.parse().expect("a signal"), all, reason: None };
         let done = self.post(&format!("/v1/containers/{id}/signal"), &body).await?;
-        Ok(serde_json::from_slice::<Signalled>(&done).expect("json").processes)
+        Ok(serde_json::from_slice::<SignalDelivered>(&done).expect("json").processes)
     }
 
     /// Runs a program. Returns both outputs and the end.
-    async fn exec(&self, id: &ContainerId, wish: &ExecIn) -> Result<(String, String, ExecEnd), Code> {
+    async fn exec(&self, id: &ContainerId, wish: &ExecContainer) -> Result<(String, String, ExecExitStatus), ErrorCode> {
         let lines = String::from_utf8(self.post(&format!("/v1/containers/{id}/exec"), wish).await?).expect("text");
         let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
         for line in lines.lines().filter(|line| !line.is_empty()) {
@@ -66,8 +66,8 @@ impl Caller {
     }
 }
 
-fn wish(command: &[&str]) -> ExecIn {
-    ExecIn { command: command.iter().map(|word| (*word).to_owned()).collect(), input: None, timeout_ms: None }
+fn wish(command: &[&str]) -> ExecContainer {
+    ExecContainer { command: command.iter().map(|word| (*word).to_owned()).collect(), input: None, timeout_ms: None }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,11 +78,11 @@ async fn only_whoever_knows_the_word_comes_in() {
     rm.running(&id).await;
     let mut stranger = Caller::new(&rm, &node);
     stranger.key = "0".repeat(stranger.key.len());
-    assert_eq!(stranger.signal(&id, "TERM", false).await, Err(Code::HR0403));
-    assert_eq!(stranger.exec(&id, &wish(&["true"])).await, Err(Code::HR0403));
-    assert_eq!(stranger.get::<Vec<FileRow>>(&format!("/v1/containers/{id}/files")).await, Err(Code::HR0403));
+    assert_eq!(stranger.signal(&id, "TERM", false).await, Err(ErrorCode::HR0403));
+    assert_eq!(stranger.exec(&id, &wish(&["true"])).await, Err(ErrorCode::HR0403));
+    assert_eq!(stranger.get::<Vec<ContainerFileEntry>>(&format!("/v1/containers/{id}/files")).await, Err(ErrorCode::HR0403));
     stranger.key.clear();
-    assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(Code::HR0403));
+    assert_eq!(stranger.bytes(&format!("/v1/containers/{id}/files/content?path=stdout")).await, Err(ErrorCode::HR0403));
     let page = String::from_utf8(stranger.bytes("/metrics").await.expect("figures are for everybody")).expect("text");
     assert!(page.contains("headroom_node_calls_refused_total{code=\"HR0403\"} 4.0\n"), "{page}");
 }
@@ -102,8 +102,8 @@ async fn a_signal_reaches_the_program_or_all_processes() {
     assert_eq!(caller.signal(&id, "USR1", true).await, Ok(2));
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Exit { code: 3 }, "{report:#?}");
-    assert_eq!(caller.signal(&id, "TERM", false).await, Err(Code::HR0409), "it has ended");
-    assert_eq!(caller.signal(&"test.1.e1.c9".parse().expect("id"), "TERM", false).await, Err(Code::HR0404));
+    assert_eq!(caller.signal(&id, "TERM", false).await, Err(ErrorCode::HR0409), "it has ended");
+    assert_eq!(caller.signal(&"test.1.e1.c9".parse().expect("id"), "TERM", false).await, Err(ErrorCode::HR0404));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,16 +126,16 @@ async fn files_are_listed_and_read_also_after_the_end() {
     rm.exit(&id).await;
     let caller = Caller::new(&rm, &node);
     let list = |path: &str| format!("/v1/containers/{id}/files?path={path}");
-    let rows: Vec<FileRow> = caller.get(&list("work/out")).await.expect("lists");
+    let rows: Vec<ContainerFileEntry> = caller.get(&list("work/out")).await.expect("lists");
     let seen: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.kind, r.bytes)).collect();
-    assert_eq!(seen, [("work/out/a", EntryKind::File, 10), ("work/out/trap", EntryKind::Link, 10)]);
+    assert_eq!(seen, [("work/out/a", FileEntryKind::File, 10), ("work/out/trap", FileEntryKind::Link, 10)]);
     let content = |path: &str| format!("/v1/containers/{id}/files/content?path={path}");
     assert_eq!(caller.bytes(&content("work/out/a")).await.expect("reads"), b"0123456789");
     assert_eq!(caller.bytes(&content("stdout")).await.expect("reads"), b"done\n");
     for wrong in ["work/out/trap", "spec", "order.json", "../x", "/etc/passwd", "work/out"] {
-        assert_eq!(caller.bytes(&content(wrong)).await, Err(Code::HR0400), "{wrong}");
+        assert_eq!(caller.bytes(&content(wrong)).await, Err(ErrorCode::HR0400), "{wrong}");
     }
-    assert_eq!(caller.bytes(&content("work/none")).await, Err(Code::HR0404));
+    assert_eq!(caller.bytes(&content("work/none")).await, Err(ErrorCode::HR0404));
     let part =
         caller.http.get(format!("{}{}", caller.url, content("work/out/a"))).header(KEY, &caller.key).header("range", "bytes=3-5");
     let part = part.send().await.expect("answers");
@@ -153,20 +153,20 @@ async fn a_program_runs_beside_with_its_output_and_its_code() {
     rm.until("its file", |_| node.file(&id, "work/here").exists().then_some(())).await;
     let caller = Caller::new(&rm, &node);
     let mut asked = wish(&["sh", "-c", "cat here -; echo $COLOUR $HEADROOM_CONTAINER; echo to err >&2; exit 7"]);
-    asked.input = Some(Piece::of(b"typed\n"));
+    asked.input = Some(TextOrBytes::of(b"typed\n"));
     let (out, err, end) = caller.exec(&id, &asked).await.expect("runs");
-    assert_eq!((out, err.as_str(), end), (format!("mine\ntyped\ngreen {id}\n"), "to err\n", ExecEnd::Exit { code: 7 }));
+    assert_eq!((out, err.as_str(), end), (format!("mine\ntyped\ngreen {id}\n"), "to err\n", ExecExitStatus::Exit { code: 7 }));
     let missing = caller.exec(&id, &wish(&["/no/such/program"])).await.expect("answers").2;
-    assert!(matches!(missing, ExecEnd::NotFound { .. }), "{missing:?}");
+    assert!(matches!(missing, ExecExitStatus::NotFound { .. }), "{missing:?}");
     let odd = caller.exec(&id, &wish(&["./here"])).await.expect("answers").2;
-    assert!(matches!(odd, ExecEnd::NotStarted { .. }), "{odd:?}");
+    assert!(matches!(odd, ExecExitStatus::NotStarted { .. }), "{odd:?}");
     let killed = caller.exec(&id, &wish(&["sh", "-c", "kill -9 $$"])).await.expect("answers").2;
-    assert_eq!(killed, ExecEnd::Signal { signal: 9 });
-    let long = ExecIn { timeout_ms: Some(2000), ..wish(&["sh", "-c", "echo begun; sleep 62 & sleep 62"]) };
-    assert_eq!(caller.exec(&id, &long).await.expect("answers"), ("begun\n".into(), String::new(), ExecEnd::Timeout));
+    assert_eq!(killed, ExecExitStatus::Signal { signal: 9 });
+    let long = ExecContainer { timeout_ms: Some(2000), ..wish(&["sh", "-c", "echo begun; sleep 62 & sleep 62"]) };
+    assert_eq!(caller.exec(&id, &long).await.expect("answers"), ("begun\n".into(), String::new(), ExecExitStatus::Timeout));
     let many = caller.exec(&id, &wish(&["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"])).await.expect("answers");
-    assert_eq!((many.0.len(), many.2), (3_000_000, ExecEnd::Exit { code: 0 }));
-    assert_eq!(caller.exec(&id, &wish(&[])).await, Err(Code::HR0400));
+    assert_eq!((many.0.len(), many.2), (3_000_000, ExecExitStatus::Exit { code: 0 }));
+    assert_eq!(caller.exec(&id, &wish(&[])).await, Err(ErrorCode::HR0400));
     assert_eq!(std::fs::read_dir(node.file(&id, "exec")).expect("its folder").count(), 0, "nothing of them is left");
     // None of these ends counts as the end of the container's own program.
     assert!(!node.file(&id, "exit").exists());
@@ -174,7 +174,7 @@ async fn a_program_runs_beside_with_its_output_and_its_code() {
     let report = rm.exit(&id).await;
     assert_eq!(report.reason, ExitReason::Signal { signal: 15 }, "{report:#?}");
     assert!(report.tasks.is_empty(), "{:#?}", report.tasks);
-    assert_eq!(caller.exec(&id, &wish(&["true"])).await, Err(Code::HR0409), "it has ended");
+    assert_eq!(caller.exec(&id, &wish(&["true"])).await, Err(ErrorCode::HR0409), "it has ended");
 }
 
 /// Runs a program that allocates too much in a container of 24 MiB, whose own program uses little.
@@ -186,7 +186,7 @@ async fn greedy_beside(extra: &[&str]) -> (EnforcerKind, ExitReason) {
     rm.running(&id).await;
     let caller = Caller::new(&rm, &node);
     let (_, _, end) = caller.exec(&id, &wish(&["sh", "-c", GREEDY])).await.expect("runs");
-    assert_eq!(end, ExecEnd::Signal { signal: 9 });
+    assert_eq!(end, ExecExitStatus::Signal { signal: 9 });
     let enforcer = rm.with(|book| book.registrations[0].enforcer);
     if enforcer.is_kernel() {
         // The kernel kills in the group with the largest use, on cgroup v2 all processes of that
@@ -230,5 +230,5 @@ async fn what_an_agent_leaves_behind_is_ended_by_the_next() {
     rm.until("it to be ended", |_| (!lives()).then_some(())).await;
     assert!(!node.file(&id, "exec").exists());
     rm.until("the next one's word", |book| (book.registrations.len() > 1).then_some(())).await;
-    assert_eq!(Caller::new(&rm, &node).exec(&id, &wish(&["true"])).await.expect("runs").2, ExecEnd::Exit { code: 0 });
+    assert_eq!(Caller::new(&rm, &node).exec(&id, &wish(&["true"])).await.expect("runs").2, ExecExitStatus::Exit { code: 0 });
 }

@@ -1,7 +1,7 @@
 //! SIGHUP: reloadable keys take effect, keys that need a restart are named, and a file with errors
 //! changes nothing.
 
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
@@ -28,7 +28,7 @@ async fn a_file_is_read_again_as_a_whole_or_not_at_all() {
     let told = rm.until("what became of it", |book| book.reloads.first().cloned()).await;
     assert!(!told.refused && told.message.contains("logs.count: ") && told.message.contains(" → 7; health.script: "), "{told:?}");
     assert!(told.message.ends_with("; after a restart: isolation.umask"), "{told:?}");
-    let ill = |health: &Health| matches!(health, Health::Unhealthy { reason } if reason.contains("the fan is off"));
+    let ill = |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
     rm.until("the new script to be asked", |book| book.health.as_ref().is_some_and(ill).then_some(())).await;
 
     write("[logs]\ncount = 1\n[health]\nevery = '1s'\n");
@@ -40,6 +40,6 @@ async fn a_file_is_read_again_as_a_whole_or_not_at_all() {
     node.hang_up();
     let told = rm.until("what became of it", |book| book.reloads.get(2).cloned()).await;
     assert!(told.message.contains("logs.count: 7 → "), "what was refused was not taken: {told:?}");
-    rm.until("the host to be well again", |book| (book.health == Some(Health::Healthy)).then_some(())).await;
+    rm.until("the host to be well again", |book| (book.health == Some(NodeHealthState::Healthy)).then_some(())).await;
     rm.with(|book| assert!(book.exits.is_empty(), "no container has noticed"));
 }

@@ -1,7 +1,7 @@
 //! Resize of a running container.
 
 use headroom_types::{Bytes, ContainerId, ExitReason};
-use headroom_wire::v1::nodes::Observed;
+use headroom_wire::v1::nodes::ObservedContainer;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, sh};
@@ -16,12 +16,12 @@ fn let_it(node: &Node, id: &ContainerId, what: &str) {
     std::fs::write(node.file(id, &format!("work/{what}")), "").expect("writes");
 }
 
-async fn has_version(rm: &FakeRm, id: &ContainerId, version: u32) -> Observed {
+async fn has_version(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
     rm.until(&format!("version {version}"), |b| b.seen.get(id).filter(|o| o.version == version).cloned()).await
 }
 
-async fn is_refused(rm: &FakeRm, id: &ContainerId, version: u32) -> Observed {
-    let refused = |o: &&Observed| o.refused.as_ref().is_some_and(|r| r.version == version);
+async fn is_refused(rm: &FakeRm, id: &ContainerId, version: u32) -> ObservedContainer {
+    let refused = |o: &&ObservedContainer| o.refused.as_ref().is_some_and(|r| r.version == version);
     rm.until(&format!("a refusal of version {version}"), |b| b.seen.get(id).filter(refused).cloned()).await
 }
 

@@ -16,15 +16,15 @@ use tokio_rustls::server::TlsStream;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Listens on a free port of this host.
-pub(crate) struct Secured {
+pub(crate) struct TlsTestListener {
     tcp: TcpListener,
     tls: TlsAcceptor,
     pub(crate) port: u16,
 }
 
-impl Secured {
+impl TlsTestListener {
     /// Binds the listener. Returns it with its certificate, in PEM, for the name `localhost`.
-    pub(crate) async fn bind() -> (Secured, String) {
+    pub(crate) async fn bind() -> (TlsTestListener, String) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -35,11 +35,11 @@ impl Secured {
             .expect("they belong together");
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let port = tcp.local_addr().expect("address").port();
-        (Secured { tcp, tls: TlsAcceptor::from(Arc::new(config)), port }, made.cert.pem())
+        (TlsTestListener { tcp, tls: TlsAcceptor::from(Arc::new(config)), port }, made.cert.pem())
     }
 }
 
-impl Listener for Secured {
+impl Listener for TlsTestListener {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use headroom_nodeagent::{Containers, Options, start};
+use headroom_nodeagent::{ShutdownContainers, AgentOptions, start};
 use headroom_types::{Bytes, ExitReason};
-use headroom_wire::v1::nodes::Health;
+use headroom_wire::v1::nodes::NodeHealthState;
 
 use crate::fake_rm::FakeRm;
 use crate::node::{Node, bin_dir, program, sh};
@@ -83,14 +83,14 @@ async fn an_embedded_agent_takes_its_containers_with_it() {
     let rm = FakeRm::start().await;
     let dir = tempfile::tempdir().expect("dir");
     let name = format!("test-{}-embedded", std::process::id());
-    let options = Options {
+    let options = AgentOptions {
         name: Some(name.parse().expect("name")),
         memory: Some(Bytes::from_mib(128)),
         bin_dir: Some(bin_dir()),
-        ..Options::new(rm.url.clone(), dir.path())
+        ..AgentOptions::new(rm.url.clone(), dir.path())
     };
     let agent = start(options).await.expect("starts");
-    assert_eq!(agent.health, Health::Healthy, "{:?}", agent.notes);
+    assert_eq!(agent.health, NodeHealthState::Healthy, "{:?}", agent.notes);
     let client = headroom_client::Client::new(&agent.url).expect("client");
     let doctor: serde_json::Value = client.get("/v1/doctor").await.expect("doctor");
     assert_eq!(doctor["enforcer"], agent.enforcer.as_str());
@@ -107,7 +107,7 @@ async fn an_embedded_agent_takes_its_containers_with_it() {
     rm.running(&id).await;
     let detail: serde_json::Value = client.get(&format!("/v1/containers/{id}")).await.expect("container");
     assert_eq!((detail["phase"].as_str(), detail["report"].is_null()), (Some("running"), true), "{detail}");
-    agent.shutdown(Containers::Kill).await;
+    agent.shutdown(ShutdownContainers::Kill).await;
     assert_eq!(rm.exit(&id).await.reason, ExitReason::Stopped, "the last end was told");
     assert!(root.is_none_or(|r| !r.exists()), "no cgroup stays behind");
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::{Enforcer, Group, Limits, OomGroup, Wanted, detect};
+use headroom_node_cgroup::{Enforcer, Group, GroupLimits, OomGroup, EnforcerRequest, detect};
 use headroom_types::{Bytes, EnforcerKind};
 
 /// Time limit of each wait.
@@ -24,7 +24,7 @@ impl Host {
     /// The kernel enforcer of this host, in a root named after the test and this process.
     pub fn new(test: &str) -> Host {
         let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
-        let wanted = Wanted { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
+        let wanted = EnforcerRequest { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
         let found = detect(&wanted).expect("an enforcer");
         assert!(found.enforcer.kind().is_kernel(), "these tests need root and a cgroup memory controller: {:?}", found.notes);
         Host { enforcer: found.enforcer, notes: found.notes }
@@ -51,8 +51,8 @@ impl Drop for Host {
     }
 }
 
-pub fn memory(mib: u64) -> Limits {
-    Limits { memory: Some(Bytes::from_mib(mib)), processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None }
+pub fn memory(mib: u64) -> GroupLimits {
+    GroupLimits { memory: Some(Bytes::from_mib(mib)), processes: None, cpu_weight: None, oom_group: OomGroup::Yes, low: None }
 }
 
 /// Starts a shell script that runs inside the group from its first instruction on.

@@ -1,7 +1,7 @@
 //! Rules for memory outside the heap, by the kernel's counters and the mappings of the largest
 //! process.
 
-use headroom_types::exit::ProcessFacts;
+use headroom_types::exit::ProcessMemory;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
 use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, fitting, row};
@@ -137,7 +137,7 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
     // Buffers of local sockets and pipes are plain kernel memory. A process with many of them open
     // probably owns that memory.
     let kernel = kernel_beside_stacks(c).filter(|kernel| c.is_share(*kernel, 25))?;
-    let ProcessFacts { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
+    let ProcessMemory { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
     let cause =
         format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} ends of pipes open: data that waits in them");
     Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).at_the_price_of(dear).fitting(c.without(kernel)))

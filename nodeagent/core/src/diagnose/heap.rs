@@ -1,7 +1,7 @@
 //! Rules for the heap: too small, fragmented, collected without end, without its budget, or too
 //! large.
 
-use headroom_types::exit::{Collector, GcCause, HeapFacts};
+use headroom_types::exit::{GarbageCollector, GcCause, HeapReport};
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
 use super::{Case, fitting, row};
@@ -150,14 +150,14 @@ fn untold(c: &Case<'_>) -> Diagnosis {
     }
 }
 
-fn fragmented(heap: &HeapFacts, budget: Bytes, larger: Bytes, long_lived: &str) -> Option<Diagnosis> {
+fn fragmented(heap: &HeapReport, budget: Bytes, larger: Bytes, long_lived: &str) -> Option<Diagnosis> {
     let gc = heap.gc.unwrap_or_default();
     let regions = gc.humongous.filter(|n| *n > 0);
     let asked_large = gc.cause == Some(GcCause::Humongous);
     if heap.used >= budget.mul_ratio(FULL, 100) {
         return None;
     }
-    let by_regions = matches!(gc.collector, Some(Collector::G1));
+    let by_regions = matches!(gc.collector, Some(GarbageCollector::G1));
     let certainty = if by_regions && (asked_large || regions.is_some()) { Certainty::Certain } else { Certainty::Likely };
     let of_them = regions.map(|n| format!("; {n} regions hold one large object each")).unwrap_or_default();
     let size = gc.region.map(|r| format!(", now {r}")).unwrap_or_default();

@@ -4,7 +4,7 @@
 use headroom_types::{Bytes, Certainty, Diagnosis, OwnLimit, OwnLimitKind, SubCause};
 
 use super::{Case, row};
-use crate::classify::{Marked, is_refused};
+use crate::classify::{MarkedMemory, is_refused};
 use crate::marker;
 
 /// A maximum below this share of the budget does not come from the budget. In percent.
@@ -81,7 +81,7 @@ pub(super) fn heap(c: &Case<'_>) -> Option<Diagnosis> {
 
 /// A kind of memory outside the heap is full at a maximum that was set by hand.
 pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
-    if c.told != Some(Marked::Beside) {
+    if c.told != Some(MarkedMemory::Beside) {
         return None;
     }
     let kind = if c.says("direct buffer") {

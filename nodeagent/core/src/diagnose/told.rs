@@ -3,10 +3,10 @@
 use headroom_types::{Certainty, Diagnosis, SubCause};
 
 use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
-use crate::classify::Marked;
+use crate::classify::MarkedMemory;
 
 fn says(c: &Case<'_>, words: &str) -> bool {
-    c.told == Some(Marked::Beside) && c.says(words)
+    c.told == Some(MarkedMemory::Beside) && c.says(words)
 }
 
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {

@@ -7,9 +7,9 @@ use headroom_types::Resource;
 
 use crate::cluster::Cluster;
 use crate::container::Container;
-use crate::ledger::Part;
+use crate::ledger::ContainerRole;
 use crate::queue::QueueIx;
-use crate::sched::fit::Need;
+use crate::sched::fit::PlacementNeed;
 use crate::sched::part;
 
 /// Sums over the containers of one queue.
@@ -80,7 +80,7 @@ impl Cluster {
             if let Some(request) = &waiter.request {
                 assert!(app.missing(request) > 0, "{}/{request} waits for nothing", waiter.app);
             }
-            let need = Need::of(app, waiter.request.as_ref()).expect("who waits has a size");
+            let need = PlacementNeed::of(app, waiter.request.as_ref()).expect("who waits has a size");
             let free = self.held(app).is_none() && self.limit(app, part(waiter.request.as_ref()), need.size).is_none();
             assert!(!free || !self.could_place(need), "{waiter:?} waits while there is room and no limit holds it");
         }
@@ -95,7 +95,7 @@ impl Cluster {
             let used = &self.ledger.queue(ix).expect("every queue has an account").used;
             let over = slot.maximum.passed(used, &Resource::default()).is_some();
             for app in slot.apps.iter().filter_map(|app| self.apps.get(app)).filter(|_| over) {
-                let held = self.limit(app, Part::Work, &Resource::default()).is_some();
+                let held = self.limit(app, ContainerRole::Work, &Resource::default()).is_some();
                 assert!(held, "{} has {used}, more than it may have, and {} would be given more", slot.path, app.id);
             }
         }
@@ -106,7 +106,7 @@ fn add(sum: &mut Sum, c: &Container) {
     sum.containers += 1;
     let (size, _) = c.counted();
     sum.used = sum.used.checked_add(&size).expect("sums of containers can be written");
-    if part(c.request.as_ref()) == Part::Master {
+    if part(c.request.as_ref()) == ContainerRole::Master {
         sum.masters = sum.masters.checked_add(&size).expect("sums of containers can be written");
     }
 }

@@ -9,7 +9,7 @@ use headroom_types::{AppId, ContainerId, ExitReason, NodeId, QueuePath, Reason, 
 
 /// Severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum LogSeverity {
     /// Expected.
     Normal,
     /// Unexpected; needs attention.
@@ -20,20 +20,20 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
     /// Severity.
-    pub level: Level,
+    pub level: LogSeverity,
     /// Reason from the closed list.
     pub reason: Reason,
     /// Object of the line.
-    pub object: Object,
+    pub object: LogObject,
     /// Node where it happened.
     pub node: Option<NodeId>,
     /// Message for users; see [`LogLine::message`].
-    pub words: Words,
+    pub words: LogMessage,
 }
 
 /// Object of a line. Displays as its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
+pub enum LogObject {
     /// The resource manager itself.
     Manager,
     /// An application.
@@ -48,7 +48,7 @@ pub enum Object {
 
 /// Message of a line. Frequent container events are stored as values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Words {
+pub enum LogMessage {
     /// Formatted text.
     Text(String),
     /// A container of this request runs; `None` for a master.
@@ -63,21 +63,21 @@ impl LogLine {
     /// Application of the object.
     pub fn app(&self) -> Option<&AppId> {
         match &self.object {
-            Object::App(app) => Some(app),
-            Object::Container(container) => Some(&container.app),
-            Object::Manager | Object::Node(_) | Object::Queue(_) => None,
+            LogObject::App(app) => Some(app),
+            LogObject::Container(container) => Some(&container.app),
+            LogObject::Manager | LogObject::Node(_) | LogObject::Queue(_) => None,
         }
     }
     /// Message for users.
     pub fn message(&self) -> String {
         match &self.words {
-            Words::Text(text) => text.clone(),
-            Words::Runs(request) => {
+            LogMessage::Text(text) => text.clone(),
+            LogMessage::Runs(request) => {
                 let what = request.as_ref().map_or("master", RequestId::as_str);
                 format!("{what} runs on {}", self.node.as_ref().map_or("a node", NodeId::as_str))
             }
-            Words::Ended(reason) => reason.sentence(),
-            Words::Granted(request, container, waited) => {
+            LogMessage::Ended(reason) => reason.sentence(),
+            LogMessage::Granted(request, container, waited) => {
                 let node = self.node.as_ref().map_or("a node", NodeId::as_str);
                 format!("{request} has {container} on {node} after {} ms", waited.as_millis())
             }
@@ -85,21 +85,21 @@ impl LogLine {
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for LogObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Object::Manager => f.pad("resourcemanager"),
-            Object::App(app) => app.fmt(f),
-            Object::Container(container) => container.fmt(f),
-            Object::Node(node) => node.fmt(f),
-            Object::Queue(queue) => queue.fmt(f),
+            LogObject::Manager => f.pad("resourcemanager"),
+            LogObject::App(app) => app.fmt(f),
+            LogObject::Container(container) => container.fmt(f),
+            LogObject::Node(node) => node.fmt(f),
+            LogObject::Queue(queue) => queue.fmt(f),
         }
     }
 }
 
-impl From<String> for Words {
+impl From<String> for LogMessage {
     fn from(text: String) -> Self {
-        Words::Text(text)
+        LogMessage::Text(text)
     }
 }
 
@@ -110,17 +110,17 @@ mod tests {
 
     #[test]
     fn what_happens_to_every_container_reads_like_any_other_line() {
-        let object = Object::Container(id("job.1.e1.c2"));
+        let object = LogObject::Container(id("job.1.e1.c2"));
         let line = |words| LogLine {
-            level: Level::Normal,
+            level: LogSeverity::Normal,
             reason: Reason::ContainerStarted,
             object: object.clone(),
             node: Some(id("n1")),
             words,
         };
-        assert_eq!(line(Words::Runs(Some(id("main")))).message(), "main runs on n1");
-        assert_eq!(line(Words::Runs(None)).message(), "master runs on n1");
-        assert_eq!(line(Words::Ended(ExitReason::Exit { code: 3 })).message(), "the program ended with exit code 3");
+        assert_eq!(line(LogMessage::Runs(Some(id("main")))).message(), "main runs on n1");
+        assert_eq!(line(LogMessage::Runs(None)).message(), "master runs on n1");
+        assert_eq!(line(LogMessage::Ended(ExitReason::Exit { code: 3 })).message(), "the program ended with exit code 3");
         assert_eq!((object.to_string().as_str(), line(String::new().into()).app()), ("job.1.e1.c2", Some(&id("job.1"))));
     }
 }

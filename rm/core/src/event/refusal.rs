@@ -8,7 +8,7 @@ use crate::queue::spec::QueueProblem;
 
 /// Error of a call; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CallRefusal {
     /// Unknown application.
     #[error("there is no application {0}")]
     NoSuchApp(AppId),

@@ -5,11 +5,11 @@
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, RequestId, Resource, UnixMillis};
 
-use super::Traits;
+use super::NodeProperties;
 
 /// Registration of a node.
 #[derive(Clone, Debug)]
-pub struct Registration {
+pub struct NodeRegistration {
     /// Offered resources.
     pub offers: Resource,
     /// Mechanism that enforces container limits.
@@ -19,11 +19,11 @@ pub struct Registration {
     /// Version of its agent.
     pub version: String,
     /// Rack, labels, attributes and taints.
-    pub traits: Traits,
+    pub traits: NodeProperties,
     /// Health of the node.
-    pub health: Health,
+    pub health: NodeHealth,
     /// All containers on the node.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ReportedContainer>,
     /// Exit reports that are not acknowledged.
     pub exits: Vec<ExitReport>,
     /// Registration number, higher than that of each earlier registration; 0 when the node sends
@@ -35,24 +35,24 @@ pub struct Registration {
 
 /// Heartbeat of a node.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct NodeHeartbeat {
     /// Incarnation of the resource manager to which the node is connected.
     pub epoch: Epoch,
     /// Containers with their memory use.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ReportedContainer>,
     /// Exit reports that are not acknowledged.
     pub exits: Vec<ExitReport>,
     /// Memory in use on the whole host. Bytes.
     pub host_used: Bytes,
     /// Health of the node.
-    pub health: Health,
+    pub health: NodeHealth,
     /// Memory that ended containers left charged on the node.
     pub unattributed: Unattributed,
 }
 
 /// Health of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum NodeHealth {
     /// It can take work.
     Healthy,
     /// It cannot take work.
@@ -64,7 +64,7 @@ pub enum Health {
 
 /// Container as its node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReportedContainer {
     /// The container.
     pub container: ContainerId,
     /// The request it was granted for; `None` for a master.
@@ -78,7 +78,7 @@ pub struct Seen {
     /// A later size that the node could not apply.
     pub refused: Option<RefusedSize>,
     /// Phase on the node.
-    pub phase: Phase,
+    pub phase: ContainerPhase,
     /// Charged memory. Bytes.
     pub used: Option<Bytes>,
     /// Time of the grant.
@@ -96,7 +96,7 @@ pub struct RefusedSize {
 
 /// Phase of a container on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ContainerPhase {
     /// The node prepares it.
     Preparing,
     /// The node starts it.

@@ -8,7 +8,7 @@ use headroom_types::Name;
 
 /// Node properties for placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Traits {
+pub struct NodeProperties {
     /// Rack; nodes of one rack fail together.
     pub rack: Option<Name>,
     /// Labels that a request can require.
@@ -21,7 +21,7 @@ pub struct Traits {
     pub taints: BTreeMap<Name, String>,
 }
 
-impl Traits {
+impl NodeProperties {
     /// True when the node accepts a request without any placement rules.
     pub fn takes_all(&self) -> bool {
         self.exclusive == Exclusive::No && self.taints.is_empty()

@@ -8,7 +8,7 @@ use headroom_types::{ContainerId, ExitReport, JobOrder, NodeId, RequestId, Resou
 
 /// Granted container in an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedContainer {
     /// Its id.
     pub container: ContainerId,
     /// The request.
@@ -23,7 +23,7 @@ pub struct Granted {
 
 /// Numbered update for a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Update {
+pub struct MasterUpdate {
     /// Cursor; counts up from 1 without gaps within one application and epoch.
     pub cursor: u64,
     /// Content.
@@ -34,7 +34,7 @@ pub struct Update {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
     /// A container was granted.
-    Allocated(Granted),
+    Allocated(GrantedContainer),
     /// The program of a container runs.
     Running {
         /// The container.

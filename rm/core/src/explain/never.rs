@@ -3,15 +3,15 @@
 use headroom_types::{NodeId, Resource};
 
 use super::place::{either, rules};
-use crate::ask::{Match, Placement, Relax};
+use crate::ask::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::cluster::Cluster;
 use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfits};
-use crate::sched::index::Slot;
+use crate::sched::index::IndexedNode;
 
 impl Cluster {
     /// Checks whether a container is infeasible. Returns the reason and the largest capacity of a
     /// matching node. `None` while nothing is certain: without nodes, or during recovery.
-    pub(crate) fn never(&self, size: &Resource, place: &Placement) -> Option<(String, Resource)> {
+    pub(crate) fn never(&self, size: &Resource, place: &PlacementRules) -> Option<(String, Resource)> {
         if self.recovery.is_some() || self.offers.is_empty() {
             return None;
         }
@@ -22,16 +22,16 @@ impl Cluster {
                 return None;
             }
         }
-        let named = place.nodes.iter().chain(place.prefer_nodes.iter().filter(|_| place.relax == Relax::Never));
+        let named = place.nodes.iter().chain(place.prefer_nodes.iter().filter(|_| place.relax == RelaxPolicy::Never));
         if named.into_iter().any(|node| self.slot_of(node).is_none_or(|slot| slot.offers.is_none())) {
             return None; // the node may still register
         }
-        let could = |slot: &&Slot| lasting_misfit(place, slot).is_none();
+        let could = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
         let group = || candidates(&self.index, place, size);
         if group().filter(could).any(|slot| slot.offers.as_ref().is_some_and(|offers| size.fits(offers))) {
             return None;
         }
-        let largest = |slots: &mut dyn Iterator<Item = &Slot>| -> Option<(NodeId, Resource)> {
+        let largest = |slots: &mut dyn Iterator<Item = &IndexedNode>| -> Option<(NodeId, Resource)> {
             let sized = slots.filter_map(|slot| Some((slot.offers.clone()?, &slot.node)));
             sized.max_by_key(|(offers, node)| (offers.memory, offers.cpus, *node)).map(|(offers, node)| (node.clone(), offers))
         };
@@ -45,7 +45,7 @@ impl Cluster {
     }
 
     /// First required property that no node has.
-    fn nobody_has(&self, place: &Placement, size: &Resource) -> Option<String> {
+    fn nobody_has(&self, place: &PlacementRules, size: &Resource) -> Option<String> {
         let index = &self.index;
         if let Some(label) = place.labels.iter().find(|label| !index.labels.contains_key(*label)) {
             return Some(format!("no node has label {label}"));
@@ -58,18 +58,18 @@ impl Cluster {
             return Some(format!("no node has {name}"));
         }
         place.attributes.iter().find_map(|(name, wanted)| match wanted {
-            Match::OneOf(values) => {
+            AttributeCondition::OneOf(values) => {
                 let known = index.attributes.get(name);
                 let nobody = !values.iter().any(|value| known.is_some_and(|known| known.contains_key(value)));
                 nobody.then(|| format!("no node has {name} {}", either(values.iter())))
             }
-            Match::Exists | Match::Absent | Match::NoneOf(_) => None,
+            AttributeCondition::Exists | AttributeCondition::Absent | AttributeCondition::NoneOf(_) => None,
         })
     }
 
     /// Reason when no node matches the rules: names the working node with the fewest mismatches.
-    fn closest(&self, place: &Placement) -> Option<String> {
-        let memory = |slot: &Slot| std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory));
+    fn closest(&self, place: &PlacementRules) -> Option<String> {
+        let memory = |slot: &IndexedNode| std::cmp::Reverse(slot.offers.as_ref().map(|offers| offers.memory));
         let working = candidates(&self.index, &ANYWHERE, &Resource::default()).filter(|slot| self.works(&slot.node));
         let rows = working.map(|slot| (misfits(place, slot), slot));
         let best = rows.min_by_key(|(against, slot)| (against.len(), memory(slot)));
@@ -83,16 +83,16 @@ impl Cluster {
         self.nodes.get(node).is_some_and(|node| self.is_open(node))
     }
 
-    pub(super) fn slot_of(&self, node: &NodeId) -> Option<&Slot> {
+    pub(super) fn slot_of(&self, node: &NodeId) -> Option<&IndexedNode> {
         self.index.slot(self.index.ix(node)?)
     }
 }
 
-fn too_small(size: &Resource, place: &Placement, node: &NodeId, offers: &Resource) -> String {
+fn too_small(size: &Resource, place: &PlacementRules, node: &NodeId, offers: &Resource) -> String {
     if !is_choosy(place) {
         return format!("needs {size} on one node; the largest node is {node} with {offers}");
     }
-    let only_named = Placement { nodes: place.nodes.clone(), ..Placement::default() };
+    let only_named = PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() };
     if rules(&only_named) == rules(place) {
         return format!(
             "needs {size} on one of the {} nodes it names; the largest of them is {node} with {offers}",

@@ -4,20 +4,20 @@ use std::fmt;
 
 use headroom_types::{AppId, RequestId, Tick};
 
-use crate::ask::{Match, Placement, Relax};
+use crate::ask::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::cluster::Cluster;
-use crate::ledger::Account;
+use crate::ledger::NodeAccount;
 use crate::sched::constraint::{ANYWHERE, candidates, has_rules, is_choosy, lasting_misfit, misfit};
-use crate::sched::fit::{self, Need};
-use crate::sched::index::{FreeIndex, Slot};
-use crate::sched::locality::{Barred, Reach};
+use crate::sched::fit::{self, PlacementNeed};
+use crate::sched::index::{FreeIndex, IndexedNode};
+use crate::sched::locality::{ExcludedPlaces, LocalityLevel};
 use crate::sched::reserve::Reservation;
 use crate::tags::pair;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 impl Cluster {
     /// Reason why a container cannot be placed now.
-    pub(crate) fn place_sentence(&self, need: Need<'_>, now: Tick) -> String {
+    pub(crate) fn place_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> String {
         if let Some(sentence) = self.patience_sentence(need, now).or_else(|| self.apart_sentence(need)) {
             return sentence;
         }
@@ -30,8 +30,8 @@ impl Cluster {
 
     /// The node that is reserved for the request, or a suitable node that is reserved for another
     /// request.
-    fn kept_sentence(&self, need: Need<'_>, now: Tick) -> Option<String> {
-        let free = |kept: &Reservation| self.ledger.node(&kept.node).map(Account::free);
+    fn kept_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
+        let free = |kept: &Reservation| self.ledger.node(&kept.node).map(NodeAccount::free);
         let own = need.of.and_then(|(app, request)| self.reservations.of(&app.id, request));
         if let Some((_, kept)) = own {
             let (node, since) = (&kept.node, now.since(kept.since).as_secs());
@@ -57,19 +57,19 @@ impl Cluster {
 
     /// Reason when a node has enough free resources, but the request still waits for a preferred
     /// one.
-    fn patience_sentence(&self, need: Need<'_>, now: Tick) -> Option<String> {
+    fn patience_sentence(&self, need: PlacementNeed<'_>, now: Tick) -> Option<String> {
         let whom = match (need.place.relax, need.reach) {
-            (Relax::After(_), Reach::Nodes) => either(need.prefer.iter()),
-            (Relax::After(_), Reach::Racks) => format!("a rack it prefers, such as {}", self.near(need)?),
-            (Relax::AtOnce | Relax::Never, _) | (Relax::After(_), Reach::Anywhere) => return None,
+            (RelaxPolicy::After(_), LocalityLevel::Nodes) => either(need.prefer.iter()),
+            (RelaxPolicy::After(_), LocalityLevel::Racks) => format!("a rack it prefers, such as {}", self.near(need)?),
+            (RelaxPolicy::AtOnce | RelaxPolicy::Never, _) | (RelaxPolicy::After(_), LocalityLevel::Anywhere) => return None,
         };
         let (app, request) = need.of?;
-        let elsewhere = self.index.id(fit::choose(&self.index, Need { reach: Reach::Anywhere, ..need })?)?;
+        let elsewhere = self.index.id(fit::choose(&self.index, PlacementNeed { reach: LocalityLevel::Anywhere, ..need })?)?;
         let left = self.wait_left(&app.id, request, now);
         Some(format!("waits {left} s more for {whom}; {elsewhere} has the room"))
     }
 
-    fn near(&self, need: Need<'_>) -> Option<String> {
+    fn near(&self, need: PlacementNeed<'_>) -> Option<String> {
         let of_node = |ix| self.index.slot(ix)?.traits.rack.as_ref();
         let of_nodes = need.prefer.iter().filter_map(|node| of_node(self.index.ix(node)?));
         need.place.prefer_racks.iter().chain(of_nodes).next().map(ToString::to_string)
@@ -77,33 +77,33 @@ impl Cluster {
 
     /// Seconds until the preference is relaxed by one level, rounded up.
     pub(super) fn wait_left(&self, app: &AppId, request: &RequestId, now: Tick) -> f64 {
-        let due = self.timers.of(&Key::Reach(app.clone(), request.clone()));
+        let due = self.timers.of(&TimerKey::Reach(app.clone(), request.clone()));
         due.map_or(0.0, |due| due.since(now).as_secs_f64().ceil())
     }
 
     /// Reason when only anti-affinity excludes nodes with enough free resources.
-    fn apart_sentence(&self, need: Need<'_>) -> Option<String> {
+    fn apart_sentence(&self, need: PlacementNeed<'_>) -> Option<String> {
         let (app, request) = need.of?;
-        let barred = Barred::apart(&self.index, app, request, need.place);
+        let barred = ExcludedPlaces::apart(&self.index, app, request, need.place);
         if barred.nodes.is_empty() && barred.racks.is_empty() {
             return None;
         }
-        let beside = self.index.id(fit::choose(&self.index, Need { of: None, ..need })?)?;
+        let beside = self.index.id(fit::choose(&self.index, PlacementNeed { of: None, ..need })?)?;
         Some(format!(
             "{beside} has the room, and containers beside which it must not go: it keeps away from them or they from it"
         ))
     }
 
     /// Reason why no node that matches the placement rules has enough free resources.
-    fn kind_sentence(&self, need: Need<'_>) -> String {
+    fn kind_sentence(&self, need: PlacementNeed<'_>) -> String {
         let (place, size) = (need.place, need.size);
-        let kind: Vec<&Slot> = candidates(&self.index, place, size).filter(|slot| misfit(place, slot).is_none()).collect();
-        let named = has_rules(place) && rules(place) == rules(&Placement { nodes: place.nodes.clone(), ..Placement::default() });
+        let kind: Vec<&IndexedNode> = candidates(&self.index, place, size).filter(|slot| misfit(place, slot).is_none()).collect();
+        let named = has_rules(place) && rules(place) == rules(&PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() });
         let count = if named { place.nodes.len() } else { kind.len() };
         let those = if named { "it names".into() } else { rules(place) };
         let open = kind.iter().filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));
         let Some((room, node)) = open.max_by_key(|(room, node)| (size.fits(room), room.memory, room.cpus, *node)) else {
-            let but = |slot: &&Slot| lasting_misfit(place, slot).is_none();
+            let but = |slot: &&IndexedNode| lasting_misfit(place, slot).is_none();
             let tainted = candidates(&self.index, place, size).find(but).filter(|_| count == 0);
             return if let Some((slot, misfit)) = tainted.and_then(|slot| Some((slot, misfit(place, slot)?))) {
                 format!("no node {those} takes it now; {}: {misfit}", slot.node)
@@ -132,7 +132,7 @@ impl Cluster {
     }
 
     /// Reason why no schedulable node has enough free resources.
-    fn open_sentence(&self, need: Need<'_>) -> String {
+    fn open_sentence(&self, need: PlacementNeed<'_>) -> String {
         let Some((most, room)) = self.index.most_memory() else { return self.nobody_sentence() };
         let size = need.size;
         if self.offers_down().all(|(_, offers)| !size.fits(offers))
@@ -152,7 +152,7 @@ impl Cluster {
     }
 
     /// Node with the most free pieces of the rarest countable resource of a need.
-    fn most_pieces(&self, need: Need<'_>) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
+    fn most_pieces(&self, need: PlacementNeed<'_>) -> Option<(&headroom_types::NodeId, &headroom_types::Resource)> {
         let known = need.size.extra.keys().filter_map(|name| Some((name, self.index.extras.get(name)?)));
         let (name, extra) = known.min_by_key(|(_, extra)| extra.members.len())?;
         let rooms =
@@ -181,7 +181,7 @@ pub(super) fn reserved_for(kept: &Reservation, now: Tick) -> String {
 }
 
 /// Placement rules as text that follows "a node" or "no node is".
-pub(super) fn rules(place: &Placement) -> String {
+pub(super) fn rules(place: &PlacementRules) -> String {
     let mut all = Vec::new();
     if !place.nodes.is_empty() {
         all.push(format!("among the {} it names", place.nodes.len()));
@@ -191,18 +191,18 @@ pub(super) fn rules(place: &Placement) -> String {
     }
     all.extend(place.labels.iter().map(|label| format!("with label {label}")));
     all.extend(place.attributes.iter().map(|(name, wanted)| match wanted {
-        Match::Exists => format!("with attribute {name}"),
-        Match::Absent => format!("without attribute {name}"),
-        Match::OneOf(values) => format!("with {name} {}", either(values.iter())),
-        Match::NoneOf(values) => format!("with {name} other than {}", either(values.iter())),
+        AttributeCondition::Exists => format!("with attribute {name}"),
+        AttributeCondition::Absent => format!("without attribute {name}"),
+        AttributeCondition::OneOf(values) => format!("with {name} {}", either(values.iter())),
+        AttributeCondition::NoneOf(values) => format!("with {name} other than {}", either(values.iter())),
     }));
     if !place.tolerate.is_empty() {
         let taints = place.tolerate.iter().map(|(name, value)| pair(name, value.as_deref().unwrap_or_default()));
         all.push(format!("without a taint but {}", either(taints)));
     }
-    if place.relax == Relax::Never && !place.prefer_nodes.is_empty() {
+    if place.relax == RelaxPolicy::Never && !place.prefer_nodes.is_empty() {
         all.push(format!("such as it insists on: {}", either(place.prefer_nodes.iter())));
-    } else if place.relax == Relax::Never && !place.prefer_racks.is_empty() {
+    } else if place.relax == RelaxPolicy::Never && !place.prefer_racks.is_empty() {
         all.push(format!("in a rack it insists on: {}", either(place.prefer_racks.iter())));
     }
     all.join(" and ")
@@ -222,9 +222,9 @@ pub(crate) fn either<T: fmt::Display>(values: impl Iterator<Item = T>) -> String
 }
 
 /// Reason why anti-affinity excludes a node.
-pub(super) fn barred(index: &FreeIndex, need: Need<'_>, slot: &Slot) -> Option<String> {
+pub(super) fn barred(index: &FreeIndex, need: PlacementNeed<'_>, slot: &IndexedNode) -> Option<String> {
     let (app, request) = need.of?;
-    let barred = Barred::apart(index, app, request, need.place);
+    let barred = ExcludedPlaces::apart(index, app, request, need.place);
     let ix = index.ix(&slot.node)?;
     match &slot.traits.rack {
         Some(rack) if barred.racks.contains(rack) => Some(format!("in rack {rack}, which has containers it keeps apart from")),

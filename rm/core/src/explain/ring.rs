@@ -10,8 +10,8 @@ use headroom_types::{AppId, RequestId, Resource, Tick, UnixMillis};
 
 use crate::app::App;
 use crate::cluster::Cluster;
-use crate::event::Verdict;
-use crate::sched::fit::Need;
+use crate::event::RequestVerdict;
+use crate::sched::fit::PlacementNeed;
 
 /// Most entries for one application.
 const MOST: usize = 20;
@@ -20,7 +20,7 @@ const AT_ONCE: usize = 256;
 
 /// Reason why a container was not placed, for the time in which it was valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undecided {
+pub struct WaitReason {
     /// Time of the first occurrence.
     pub since: UnixMillis,
     /// Time of the latest occurrence.
@@ -35,14 +35,14 @@ pub struct Undecided {
 
 /// Sentences per size within one answer, so that equal sizes share a sentence.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct SentenceCache {
     of: Vec<(Resource, Arc<str>)>,
 }
 
 /// Most sizes in a [`Said`]; sentences for further sizes are formatted again.
 const SAID: usize = 8;
 
-impl Said {
+impl SentenceCache {
     fn of(&self, size: &Resource) -> Option<Arc<str>> {
         self.of.iter().find(|(known, _)| known == size).map(|(_, sentence)| sentence.clone())
     }
@@ -55,11 +55,11 @@ impl Said {
 
 /// Recent reasons of one application; the number is limited.
 #[derive(Clone, Debug, Default)]
-pub struct Ring(VecDeque<Undecided>);
+pub struct WaitReasonLog(VecDeque<WaitReason>);
 
-impl Ring {
+impl WaitReasonLog {
     /// All kept reasons, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &Undecided> {
+    pub fn iter(&self) -> impl Iterator<Item = &WaitReason> {
         self.0.iter()
     }
     fn note(&mut self, at: UnixMillis, request: &RequestId, sentence: Arc<str>) {
@@ -76,13 +76,13 @@ impl Ring {
         if self.0.len() >= MOST {
             self.0.pop_front();
         }
-        self.0.push_back(Undecided { since: at, at, times: 1, request: request.clone(), sentence });
+        self.0.push_back(WaitReason { since: at, at, times: 1, request: request.clone(), sentence });
     }
 }
 
 impl Cluster {
     /// Recent reasons why requests of an application were not placed, oldest first.
-    pub fn undecided(&self, app: &AppId) -> impl Iterator<Item = &Undecided> {
+    pub fn undecided(&self, app: &AppId) -> impl Iterator<Item = &WaitReason> {
         self.apps.get(app).into_iter().flat_map(|app| app.undecided.iter())
     }
 
@@ -96,22 +96,22 @@ impl Cluster {
 
     /// Verdict on a request that was just accepted; recorded when it waits. Requests of one size
     /// without specific reasons share the first sentence in `said`.
-    pub(crate) fn decided(&mut self, id: &AppId, request: &RequestId, said: &mut Said, now: Tick) -> Verdict {
-        let Some(app) = self.apps.get(id) else { return Verdict::Fits };
+    pub(crate) fn decided(&mut self, id: &AppId, request: &RequestId, said: &mut SentenceCache, now: Tick) -> RequestVerdict {
+        let Some(app) = self.apps.get(id) else { return RequestVerdict::Fits };
         let size = self.size_that_tells(app, request);
         let known = size.and_then(|size| said.of(size));
-        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from)) else { return Verdict::Fits };
+        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from)) else { return RequestVerdict::Fits };
         if let Some(size) = size {
             said.keep(size, &sentence);
         }
         self.note_undecided(id, request, sentence.clone(), now);
-        Verdict::Waits { sentence }
+        RequestVerdict::Waits { sentence }
     }
 
     /// Size of a waiting request, if only its size explains the wait. `None` with placement rules,
     /// a reservation or a claim.
     fn size_that_tells<'a>(&self, app: &'a App, request: &RequestId) -> Option<&'a Resource> {
-        let need = Need::of(app, Some(request)).filter(|need| need.is_plain() && app.missing(request) > 0)?;
+        let need = PlacementNeed::of(app, Some(request)).filter(|need| need.is_plain() && app.missing(request) > 0)?;
         let own = self.reservations.of(&app.id, request).is_some() || self.claims.has(&app.id, request);
         (!own).then_some(need.size)
     }
@@ -120,7 +120,7 @@ impl Cluster {
     pub(crate) fn note_waiting(&mut self, now: Tick) {
         let from = self.noted.take();
         for (app, requests, last) in self.some_waiting(from.as_ref()) {
-            let mut said = Said::default();
+            let mut said = SentenceCache::default();
             for request in &requests {
                 self.decided(&app, request, &mut said, now);
             }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_same_reason_is_counted_and_the_oldest_goes_first() {
-        let (mut ring, a, b) = (Ring::default(), id("a"), id("b"));
+        let (mut ring, a, b) = (WaitReasonLog::default(), id("a"), id("b"));
         ring.note(UnixMillis(1), &a, "full".into());
         ring.note(UnixMillis(2), &b, "full".into());
         ring.note(UnixMillis(3), &a, "full".into());

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Cpus, Name, Resource};
 
-use super::spec::{Amount, Share};
+use super::spec::{Amount, QueueShare};
 
 /// Limit per resource; a resource without a limit is unbounded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bound {
+pub struct ResourceBound {
     /// Memory. Bytes.
     pub memory: Option<Bytes>,
     /// Processors.
@@ -19,9 +19,9 @@ pub struct Bound {
     pub extra: BTreeMap<Name, u64>,
 }
 
-impl Bound {
+impl ResourceBound {
     /// Resolves `share` against `base`, the resources of the parent queue.
-    pub fn of(share: &Share, base: &Resource) -> Bound {
+    pub fn of(share: &QueueShare, base: &Resource) -> ResourceBound {
         let follow = match share.memory {
             Some(Amount::Part(part)) => Some(part),
             Some(Amount::Exactly(_)) | None => None,
@@ -37,7 +37,7 @@ impl Bound {
             };
             extra.insert(name.clone(), n);
         }
-        Bound {
+        ResourceBound {
             memory: share.memory.map(|amount| match amount {
                 Amount::Part(part) => base.memory.mul_ratio(u64::from(part), 1000),
                 Amount::Exactly(memory) => memory,
@@ -50,8 +50,8 @@ impl Bound {
         }
     }
     /// A part of each resource in `base`. Thousandths.
-    pub fn part_of(base: &Resource, part: u32) -> Bound {
-        Bound::of(&Share { memory: Some(Amount::Part(part)), ..Share::default() }, base)
+    pub fn part_of(base: &Resource, part: u32) -> ResourceBound {
+        ResourceBound::of(&QueueShare { memory: Some(Amount::Part(part)), ..QueueShare::default() }, base)
     }
     /// True when no resource is limited.
     pub fn is_open(&self) -> bool {
@@ -119,26 +119,26 @@ fn of_cpus(cpus: Cpus, part: u32) -> Cpus {
 /// Dominant share: the largest quotient of used and available over all resources, in units of
 /// 2^-64.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Dominant(u128);
+pub struct DominantShare(u128);
 
-impl Dominant {
+impl DominantShare {
     /// Dominant share of the limited resources in `bound`.
-    pub fn of_bound(used: &Resource, bound: &Bound) -> Dominant {
-        let memory = bound.memory.map_or(Dominant(0), |most| quotient(used.memory.get(), most.get()));
-        let cpus = bound.cpus.map_or(Dominant(0), |most| quotient(used.cpus.milli().into(), most.milli().into()));
+    pub fn of_bound(used: &Resource, bound: &ResourceBound) -> DominantShare {
+        let memory = bound.memory.map_or(DominantShare(0), |most| quotient(used.memory.get(), most.get()));
+        let cpus = bound.cpus.map_or(DominantShare(0), |most| quotient(used.cpus.milli().into(), most.milli().into()));
         let extra = bound.extra.iter().map(|(name, most)| quotient(used.extra.get(name).copied().unwrap_or(0), *most));
-        extra.fold(memory.max(cpus), Dominant::max)
+        extra.fold(memory.max(cpus), DominantShare::max)
     }
     /// Dominant share of all resources.
-    pub fn of_all(used: &Resource, all: &Resource) -> Dominant {
+    pub fn of_all(used: &Resource, all: &Resource) -> DominantShare {
         let memory = quotient(used.memory.get(), all.memory.get());
         let cpus = quotient(used.cpus.milli().into(), all.cpus.milli().into());
         let extra = used.extra.iter().map(|(name, n)| quotient(*n, all.extra.get(name).copied().unwrap_or(0)));
-        extra.fold(memory.max(cpus), Dominant::max)
+        extra.fold(memory.max(cpus), DominantShare::max)
     }
     /// Share divided by a weight.
-    pub fn by_weight(self, weight: u32) -> Dominant {
-        if weight <= 1 { self } else { Dominant(self.0 / u128::from(weight)) }
+    pub fn by_weight(self, weight: u32) -> DominantShare {
+        if weight <= 1 { self } else { DominantShare(self.0 / u128::from(weight)) }
     }
     /// True when the share is at least one.
     pub fn is_whole(self) -> bool {
@@ -150,11 +150,11 @@ impl Dominant {
     }
 }
 
-fn quotient(used: u64, of: u64) -> Dominant {
+fn quotient(used: u64, of: u64) -> DominantShare {
     if used == 0 {
-        return Dominant(0);
+        return DominantShare(0);
     }
-    Dominant((u128::from(used) << 64).checked_div(u128::from(of)).unwrap_or(u128::MAX))
+    DominantShare((u128::from(used) << 64).checked_div(u128::from(of)).unwrap_or(u128::MAX))
 }
 
 #[cfg(test)]
@@ -169,10 +169,10 @@ mod tests {
     fn what_is_not_named_follows_the_part_of_memory_or_is_open() {
         let mut base = size(100, 40);
         base.extra.insert("gpu".parse().expect("name"), 8);
-        let half = Bound::part_of(&base, 500);
+        let half = ResourceBound::part_of(&base, 500);
         assert_eq!((half.memory, half.cpus), (Some(Bytes::from_gib(50)), Some(Cpus::from_cores(20))));
         assert_eq!(half.extra.values().copied().collect::<Vec<_>>(), [4]);
-        let exact = Bound::of(&Share { memory: Some(Amount::Exactly(Bytes::from_gib(7))), ..Share::default() }, &base);
+        let exact = ResourceBound::of(&QueueShare { memory: Some(Amount::Exactly(Bytes::from_gib(7))), ..QueueShare::default() }, &base);
         assert_eq!((exact.memory, exact.cpus, exact.extra.len()), (Some(Bytes::from_gib(7)), None, 0));
         assert!(exact.admits(&size(6, 1000), &size(1, 1000)) && !exact.admits(&size(6, 0), &size(2, 0)));
         let passed = exact.passed(&size(6, 0), &size(2, 0)).expect("too much");
@@ -182,10 +182,10 @@ mod tests {
     #[test]
     fn the_scarcest_resource_counts() {
         let all = size(100, 10);
-        let of = |gib, cores| Dominant::of_all(&size(gib, cores), &all);
+        let of = |gib, cores| DominantShare::of_all(&size(gib, cores), &all);
         assert!(of(30, 1) > of(1, 2) && of(30, 1) == of(0, 3));
         assert_eq!(of(30, 1).thousandths(), 299, "rounded down");
         assert!(of(30, 1).by_weight(3) <= of(10, 1) && of(100, 0).is_whole() && !of(99, 0).is_whole());
-        assert!(Dominant::of_all(&size(1, 1), &Resource::default()).is_whole(), "something of nothing");
+        assert!(DominantShare::of_all(&size(1, 1), &Resource::default()).is_whole(), "something of nothing");
     }
 }

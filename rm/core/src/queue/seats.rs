@@ -9,24 +9,24 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use headroom_types::{Bytes, Cpus, Resource};
 
-use super::bound::Dominant;
+use super::bound::DominantShare;
 
 /// Position among siblings: priority, guarantee, share, then a unique number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rank {
+pub struct SiblingRank {
     /// Higher goes first.
     pub priority: Reverse<i32>,
     /// Below the guarantee goes first.
-    pub standing: Standing,
+    pub standing: GuaranteePosition,
     /// Smaller goes first.
-    pub share: Dominant,
+    pub share: DominantShare,
     /// Number of the sibling; unique among siblings.
     pub who: u32,
 }
 
 /// Position of a queue relative to its guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum GuaranteePosition {
     /// Less than the guarantee.
     Below,
     /// At least the guarantee, or no guarantee.
@@ -35,22 +35,22 @@ pub enum Standing {
 
 /// Size class: a lower bound of the needed resources. Each class is a quarter of an octave wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Class {
+pub struct SizeClass {
     memory: u16,
     cpus: u16,
 }
 
-impl Class {
+impl SizeClass {
     /// Class of waiters whose size does not decide where they fit.
-    pub const ANY: Class = Class { memory: 0, cpus: 0 };
+    pub const ANY: SizeClass = SizeClass { memory: 0, cpus: 0 };
 
     /// The class of a size.
-    pub fn of(size: &Resource) -> Class {
-        Class { memory: step(size.memory.get()), cpus: step(size.cpus.milli().into()) }
+    pub fn of(size: &Resource) -> SizeClass {
+        SizeClass { memory: step(size.memory.get()), cpus: step(size.cpus.milli().into()) }
     }
     /// Minimum of both classes in each resource.
-    pub fn least(self, other: Class) -> Class {
-        Class { memory: self.memory.min(other.memory), cpus: self.cpus.min(other.cpus) }
+    pub fn least(self, other: SizeClass) -> SizeClass {
+        SizeClass { memory: self.memory.min(other.memory), cpus: self.cpus.min(other.cpus) }
     }
     /// Lower bound of all sizes in the class.
     pub fn floor(self) -> Resource {
@@ -79,17 +79,17 @@ fn edge(step: u16) -> u64 {
 
 /// Waiting siblings of one queue.
 #[derive(Clone, Debug, Default)]
-pub struct Seats {
-    classes: BTreeMap<Class, BTreeSet<Rank>>,
+pub struct SiblingOrder {
+    classes: BTreeMap<SizeClass, BTreeSet<SiblingRank>>,
 }
 
-impl Seats {
+impl SiblingOrder {
     /// Adds a sibling.
-    pub fn put(&mut self, class: Class, rank: Rank) {
+    pub fn put(&mut self, class: SizeClass, rank: SiblingRank) {
         self.classes.entry(class).or_default().insert(rank);
     }
     /// Removes a sibling.
-    pub fn remove(&mut self, class: Class, rank: &Rank) {
+    pub fn remove(&mut self, class: SizeClass, rank: &SiblingRank) {
         let Some(ranks) = self.classes.get_mut(&class) else { return };
         ranks.remove(rank);
         if ranks.is_empty() {
@@ -101,16 +101,16 @@ impl Seats {
         self.classes.values().map(BTreeSet::len).sum()
     }
     /// True when the sibling is present.
-    pub(crate) fn has(&self, class: Class, rank: &Rank) -> bool {
+    pub(crate) fn has(&self, class: SizeClass, rank: &SiblingRank) -> bool {
         self.classes.get(&class).is_some_and(|ranks| ranks.contains(rank))
     }
     /// Minimum of all classes. `None` when no sibling waits.
-    pub fn least(&self) -> Option<Class> {
-        self.classes.keys().copied().reduce(Class::least)
+    pub fn least(&self) -> Option<SizeClass> {
+        self.classes.keys().copied().reduce(SizeClass::least)
     }
     /// First rank after `after` in a class that is `open`, unless `passed` skips it.
-    pub fn next(&self, after: Option<Rank>, mut open: impl FnMut(Class) -> bool, passed: impl Fn(&Rank) -> bool) -> Option<Rank> {
-        let mut first: Option<Rank> = None;
+    pub fn next(&self, after: Option<SiblingRank>, mut open: impl FnMut(SizeClass) -> bool, passed: impl Fn(&SiblingRank) -> bool) -> Option<SiblingRank> {
+        let mut first: Option<SiblingRank> = None;
         for (class, ranks) in &self.classes {
             if !open(*class) {
                 continue;
@@ -142,11 +142,11 @@ mod tests {
     fn the_first_of_all_open_classes_is_next() {
         let rank = |priority, share, who| {
             let share =
-                Dominant::of_all(&Resource::new(Bytes::new(share), Cpus::ZERO), &Resource::new(Bytes::new(100), Cpus::ZERO));
-            Rank { priority: Reverse(priority), standing: Standing::Above, share, who }
+                DominantShare::of_all(&Resource::new(Bytes::new(share), Cpus::ZERO), &Resource::new(Bytes::new(100), Cpus::ZERO));
+            SiblingRank { priority: Reverse(priority), standing: GuaranteePosition::Above, share, who }
         };
-        let class = |gib| Class::of(&Resource::new(Bytes::from_gib(gib), Cpus::ZERO));
-        let mut seats = Seats::default();
+        let class = |gib| SizeClass::of(&Resource::new(Bytes::from_gib(gib), Cpus::ZERO));
+        let mut seats = SiblingOrder::default();
         for (gib, rank) in [(1, rank(0, 30, 1)), (8, rank(0, 20, 2)), (1, rank(0, 40, 3)), (8, rank(1, 90, 4))] {
             seats.put(class(gib), rank);
         }

@@ -19,7 +19,7 @@ pub enum Amount<T> {
 /// Share of the cluster, per resource. A resource that is not named follows `memory`'s part, or is
 /// unbounded if memory has no part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct QueueShare {
     /// Memory.
     pub memory: Option<Amount<Bytes>>,
     /// Processors.
@@ -30,7 +30,7 @@ pub struct Share {
 
 /// Scheduling order of the applications of one leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum LeafOrder {
     /// Priority, then order of arrival.
     #[default]
     Fifo,
@@ -40,7 +40,7 @@ pub enum Order {
 
 /// State of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Gate {
+pub enum QueueState {
     /// Accepts applications and grants containers.
     #[default]
     Open,
@@ -66,15 +66,15 @@ pub enum Preemptable {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSpec {
     /// Guaranteed share.
-    pub guaranteed: Share,
+    pub guaranteed: QueueShare,
     /// Maximum share. Unbounded where left out.
-    pub maximum: Share,
+    pub maximum: QueueShare,
     /// Weight among siblings for fair sharing. 1 when left out.
     pub weight: Option<u32>,
     /// Priority among siblings, before fairness; higher goes first.
     pub priority: i32,
     /// Order of its applications; only for leaves.
-    pub order: Order,
+    pub order: LeafOrder,
     /// Largest part of the queue's maximum (of the cluster without a maximum) that one user can
     /// use. Thousandths; 1000 when left out.
     pub user_limit: Option<u32>,
@@ -85,7 +85,7 @@ pub struct QueueSpec {
     /// Most applications that have not ended.
     pub max_apps: Option<u32>,
     /// State of the queue.
-    pub gate: Gate,
+    pub gate: QueueState,
     /// Whether its containers may be preempted.
     pub preemptable: Preemptable,
     /// Longest lifetime of an application. Milliseconds.
@@ -96,7 +96,7 @@ pub struct QueueSpec {
 
 /// Validated queue tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tree {
+pub struct QueueTree {
     root: QueueSpec,
 }
 
@@ -114,17 +114,17 @@ pub struct QueueProblem {
     pub fix: String,
 }
 
-impl Tree {
+impl QueueTree {
     /// Validates the tree below `root`.
     ///
     /// # Errors
     /// All problems of the tree.
-    pub fn new(root: QueueSpec) -> Result<Tree, Vec<QueueProblem>> {
+    pub fn new(root: QueueSpec) -> Result<QueueTree, Vec<QueueProblem>> {
         let problems = super::valid::problems(&root);
-        if problems.is_empty() { Ok(Tree { root }) } else { Err(problems) }
+        if problems.is_empty() { Ok(QueueTree { root }) } else { Err(problems) }
     }
     /// Copy of the tree with another state of one queue. `None` when the queue does not exist.
-    pub(crate) fn with_gate(&self, queue: &QueuePath, gate: Gate) -> Option<Tree> {
+    pub(crate) fn with_gate(&self, queue: &QueuePath, gate: QueueState) -> Option<QueueTree> {
         let mut tree = self.clone();
         let mut spec = &mut tree.root;
         for word in queue.as_str().split('.').skip(1) {
@@ -156,37 +156,37 @@ impl Tree {
     }
 }
 
-impl Default for Tree {
+impl Default for QueueTree {
     /// One leaf, `root.default`, without limits.
     fn default() -> Self {
         let leaf = QueueSpec::default();
         let children = "default".parse::<Name>().map(|name| (name, leaf)).into_iter().collect();
-        Tree { root: QueueSpec { children, ..QueueSpec::default() } }
+        QueueTree { root: QueueSpec { children, ..QueueSpec::default() } }
     }
 }
 
-impl Gate {
+impl QueueState {
     /// State name that users see.
     pub fn as_str(self) -> &'static str {
         match self {
-            Gate::Open => "open",
-            Gate::Paused => "paused",
-            Gate::Draining => "draining",
-            Gate::Closed => "closed",
+            QueueState::Open => "open",
+            QueueState::Paused => "paused",
+            QueueState::Draining => "draining",
+            QueueState::Closed => "closed",
         }
     }
     /// True when containers are granted.
     pub fn grants(self) -> bool {
         match self {
-            Gate::Open | Gate::Draining => true,
-            Gate::Paused | Gate::Closed => false,
+            QueueState::Open | QueueState::Draining => true,
+            QueueState::Paused | QueueState::Closed => false,
         }
     }
     /// True when applications are accepted.
     pub fn admits(self) -> bool {
         match self {
-            Gate::Open | Gate::Paused => true,
-            Gate::Draining | Gate::Closed => false,
+            QueueState::Open | QueueState::Paused => true,
+            QueueState::Draining | QueueState::Closed => false,
         }
     }
 }

@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_types::{AppId, Bytes, Cpus, QueuePath, RequestId, Resource};
 
 use super::Waiter;
-use super::bound::Bound;
-use super::seats::{Class, Rank, Seats};
-use super::spec::{QueueSpec, Tree};
-use super::waits::{Head, Waits, Whereto};
+use super::bound::ResourceBound;
+use super::seats::{SizeClass, SiblingRank, SiblingOrder};
+use super::spec::{QueueSpec, QueueTree};
+use super::waits::{Head, WaitingRequests, LineSharing};
 use crate::ledger::Ledger;
 use crate::table::Table;
 
@@ -38,7 +38,7 @@ impl QueueIx {
 
 /// One queue.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct QueueEntry {
     /// Path.
     pub path: QueuePath,
     /// Definition of the operator, without child queues.
@@ -48,15 +48,15 @@ pub struct Slot {
     /// Child queues by name. Empty in a leaf.
     pub children: Vec<QueueIx>,
     /// Guarantee as quantities.
-    pub guaranteed: Bound,
+    pub guaranteed: ResourceBound,
     /// Maximum as quantities.
-    pub maximum: Bound,
+    pub maximum: ResourceBound,
     /// Maximum, with an amount for each resource.
     pub most: Resource,
     /// Limit of one user; only in a leaf.
-    pub user: Bound,
+    pub user: ResourceBound,
     /// Limit of all masters; only in a leaf.
-    pub masters: Bound,
+    pub masters: ResourceBound,
     /// Applications in it that have not ended.
     pub apps: BTreeSet<AppId>,
     /// Number of its running applications.
@@ -64,11 +64,11 @@ pub struct Slot {
     /// Waiting requests and masters of the queue and its descendants.
     pub waiting: usize,
     /// Waiting child queues or applications that may be granted containers.
-    seats: Seats,
-    seat: Option<(Class, Rank)>,
+    seats: SiblingOrder,
+    seat: Option<(SizeClass, SiblingRank)>,
     /// Memory and processors of the latest computed rank, with that rank; `None` when other
     /// resources are used.
-    ranked: Option<((Bytes, Cpus), Rank)>,
+    ranked: Option<((Bytes, Cpus), SiblingRank)>,
     failed: u64,
 }
 
@@ -79,8 +79,8 @@ pub(crate) struct Member {
     leaf: QueueIx,
     priority: i32,
     running: bool,
-    waits: Waits,
-    seat: Option<(Class, Rank)>,
+    waits: WaitingRequests,
+    seat: Option<(SizeClass, SiblingRank)>,
     failed: u64,
 }
 
@@ -88,8 +88,8 @@ pub(crate) struct Member {
 #[derive(Clone, Debug)]
 pub struct Queues {
     generation: u64,
-    tree: Tree,
-    slots: Vec<Slot>,
+    tree: QueueTree,
+    slots: Vec<QueueEntry>,
     by_path: BTreeMap<QueuePath, QueueIx>,
     /// Applications by number.
     members: Table<u32, Member>,
@@ -103,7 +103,7 @@ pub struct Queues {
 
 /// Next object of a pass, in scheduling order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum PassTarget {
     /// A queue.
     Queue(QueueIx),
     /// An application, by number.
@@ -123,10 +123,10 @@ pub(crate) enum Failed {
 
 impl Queues {
     /// Creates the queues of `tree`, without applications.
-    pub fn new(tree: Tree, generation: u64) -> Queues {
+    pub fn new(tree: QueueTree, generation: u64) -> Queues {
         let mut queues = Queues {
             generation,
-            tree: Tree::default(),
+            tree: QueueTree::default(),
             slots: Vec::new(),
             by_path: BTreeMap::new(),
             members: Table::default(),
@@ -142,20 +142,20 @@ impl Queues {
 
     fn plant(&mut self, path: QueuePath, spec: &QueueSpec, parent: Option<QueueIx>) -> QueueIx {
         let ix = QueueIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
-        self.slots.push(Slot {
+        self.slots.push(QueueEntry {
             path: path.clone(),
             spec: shallow(spec),
             parent,
             children: Vec::new(),
-            guaranteed: Bound::default(),
-            maximum: Bound::default(),
+            guaranteed: ResourceBound::default(),
+            maximum: ResourceBound::default(),
             most: Resource::default(),
-            user: Bound::default(),
-            masters: Bound::default(),
+            user: ResourceBound::default(),
+            masters: ResourceBound::default(),
             apps: BTreeSet::new(),
             running: 0,
             waiting: 0,
-            seats: Seats::default(),
+            seats: SiblingOrder::default(),
             seat: None,
             ranked: None,
             failed: 0,
@@ -170,7 +170,7 @@ impl Queues {
     }
 
     /// Replaces the queue tree. Applications of removed leaves move to the fallback leaf.
-    pub fn replant(&mut self, tree: Tree, generation: u64, ledger: &mut Ledger) {
+    pub fn replant(&mut self, tree: QueueTree, generation: u64, ledger: &mut Ledger) {
         let mut next = Queues::new(tree, generation);
         let members = std::mem::take(&mut self.members);
         let fallback = next.fallback();
@@ -204,7 +204,7 @@ impl Queues {
         self.slots.iter().map(|slot| slot.parent).collect()
     }
     /// Queue tree as the operator defined it.
-    pub fn tree(&self) -> &Tree {
+    pub fn tree(&self) -> &QueueTree {
         &self.tree
     }
     /// Number of changes at run time.
@@ -212,11 +212,11 @@ impl Queues {
         self.generation
     }
     /// All queues, each before its children.
-    pub fn slots(&self) -> impl Iterator<Item = (QueueIx, &Slot)> {
+    pub fn slots(&self) -> impl Iterator<Item = (QueueIx, &QueueEntry)> {
         (0u32..).map(QueueIx).zip(&self.slots)
     }
     /// Looks up a queue.
-    pub fn slot(&self, queue: QueueIx) -> Option<&Slot> {
+    pub fn slot(&self, queue: QueueIx) -> Option<&QueueEntry> {
         self.slots.get(queue.index())
     }
     /// Finds a queue by path.
@@ -240,7 +240,7 @@ impl Queues {
         self.leaf(&QueuePath::default_leaf()).unwrap_or_else(|| self.first_leaf(QueueIx::ROOT))
     }
     /// The queue and its ancestors, innermost first.
-    pub fn path_of(&self, queue: QueueIx) -> impl Iterator<Item = (QueueIx, &Slot)> {
+    pub fn path_of(&self, queue: QueueIx) -> impl Iterator<Item = (QueueIx, &QueueEntry)> {
         let mut at = Some(queue);
         std::iter::from_fn(move || {
             let ix = at?;
@@ -260,7 +260,7 @@ impl Queues {
 
     /// Adds an application to a leaf.
     pub fn open(&mut self, app: &AppId, leaf: QueueIx, priority: i32) {
-        let waits = Waits::default();
+        let waits = WaitingRequests::default();
         let member = Member { id: app.clone(), leaf, priority, running: false, waits, seat: None, failed: 0 };
         self.seat_member(app.seq(), member);
     }
@@ -312,13 +312,13 @@ impl Queues {
         waiter: (&AppId, &RequestId),
         size: &Resource,
         at: (i32, u64),
-        whereto: Whereto,
+        whereto: LineSharing,
         ledger: &Ledger,
     ) {
         let ((app, request), (priority, arrival)) = (waiter, at);
         self.put(app, ledger, |waits| waits.put(request, size, priority, arrival, whereto));
     }
-    fn put(&mut self, app: &AppId, ledger: &Ledger, what: impl FnOnce(&mut Waits)) {
+    fn put(&mut self, app: &AppId, ledger: &Ledger, what: impl FnOnce(&mut WaitingRequests)) {
         let Some(member) = self.members.get_mut(&app.seq()) else { return };
         let before = member.waits.len();
         what(&mut member.waits);
@@ -376,7 +376,7 @@ impl Queues {
     }
     fn list(&self, queue: QueueIx, but: &BTreeSet<QueueIx>, ledger: &Ledger, all: &mut Vec<Waiter>) {
         let Some(slot) = self.slot(queue).filter(|slot| slot.waiting > 0 && !but.contains(&queue)) else { return };
-        let mut children: Vec<Rank> =
+        let mut children: Vec<SiblingRank> =
             slot.children.iter().filter_map(|ix| Some(self.rank(*ix, self.slot(*ix)?, ledger))).collect();
         children.sort_unstable();
         for child in children {
@@ -389,9 +389,9 @@ impl Queues {
         }
     }
     /// Waiting applications of a leaf in scheduling order.
-    fn in_order(&self, leaf: &Slot, ledger: &Ledger) -> Vec<u32> {
+    fn in_order(&self, leaf: &QueueEntry, ledger: &Ledger) -> Vec<u32> {
         let members = leaf.apps.iter().filter_map(|app| self.members.get(&app.seq())).filter(|member| !member.waits.is_empty());
-        let mut ranks: Vec<Rank> = members.map(|member| self.rank_app(member, leaf, ledger)).collect();
+        let mut ranks: Vec<SiblingRank> = members.map(|member| self.rank_app(member, leaf, ledger)).collect();
         ranks.sort_unstable();
         ranks.into_iter().map(|rank| rank.who).collect()
     }

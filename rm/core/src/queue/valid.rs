@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::{Name, QueuePath};
 
-use super::spec::{Amount, Order, QueueProblem, QueueSpec, Share};
+use super::spec::{Amount, LeafOrder, QueueProblem, QueueSpec, QueueShare};
 
 /// Most queues of a tree, including the root.
 pub const MAX_QUEUES: usize = 10_000;
@@ -26,7 +26,7 @@ pub(super) fn problems(root: &QueueSpec) -> Vec<QueueProblem> {
     if root.children.is_empty() {
         check.wrong(&path, "queues", "holds no queue".into(), "add one, such as default");
     }
-    if root.guaranteed != Share::default() {
+    if root.guaranteed != QueueShare::default() {
         check.wrong(&path, "guaranteed", "nobody could take anything from the root".into(), "leave it out");
     }
     check.queue(&path, root, 0);
@@ -70,7 +70,7 @@ impl Check {
         }
     }
 
-    fn share(&mut self, path: &QueuePath, key: &'static str, share: &Share) {
+    fn share(&mut self, path: &QueuePath, key: &'static str, share: &QueueShare) {
         let memory = share.memory.map(|amount| ("memory", part(amount), amount == Amount::Exactly(Default::default())));
         let cpus = share.cpus.map(|amount| ("cpus", part(amount), amount == Amount::Exactly(Default::default())));
         let extra = share.extra.iter().map(|(name, amount)| (name.as_str(), part(*amount), false));
@@ -97,7 +97,7 @@ impl Check {
             short.push("cpus".to_owned());
         }
         for name in low.extra.keys().chain(high.extra.keys()).collect::<BTreeSet<_>>() {
-            let of = |share: &Share| share.extra.get(name).copied().or(follow(share));
+            let of = |share: &QueueShare| share.extra.get(name).copied().or(follow(share));
             if is_less(of(high), of(low)) {
                 short.push(name.to_string());
             }
@@ -131,7 +131,7 @@ impl Check {
     /// Checks for keys that only a leaf can have.
     fn inner(&mut self, path: &QueuePath, spec: &QueueSpec) {
         for (key, set) in [
-            ("order", spec.order != Order::default()),
+            ("order", spec.order != LeafOrder::default()),
             ("user_limit", spec.user_limit.is_some()),
             ("master_share", spec.master_share.is_some()),
             ("max_running", spec.max_running.is_some()),
@@ -173,7 +173,7 @@ impl Check {
 }
 
 /// Amount of a resource that is not named.
-fn follow<T>(share: &Share) -> Option<Amount<T>> {
+fn follow<T>(share: &QueueShare) -> Option<Amount<T>> {
     share.memory.and_then(part).map(Amount::Part)
 }
 

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, Cpus, RequestId, Resource};
 
-use super::seats::Class;
+use super::seats::SizeClass;
 use crate::table::Table;
 
 /// Whether a request can share a line with others of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whereto {
+pub enum LineSharing {
     /// Any node is suitable.
     Anywhere,
     /// It has placement rules.
@@ -44,8 +44,8 @@ const MERGED: usize = 8;
 
 /// Waiting requests of one application.
 #[derive(Clone, Debug, Default)]
-pub struct Waits {
-    master: Option<(Class, u64)>,
+pub struct WaitingRequests {
+    master: Option<(SizeClass, u64)>,
     lines: BTreeMap<LineKey, Line>,
     heads: BTreeMap<At, LineKey>,
     of: Table<RequestId, (u64, LineKey)>,
@@ -60,17 +60,17 @@ pub struct Head {
     pub at: Option<(i32, u64)>,
 }
 
-impl Waits {
+impl WaitingRequests {
     /// Adds the master.
     pub fn put_master(&mut self, size: &Resource) {
-        self.master = Some((if size.extra.is_empty() { Class::of(size) } else { Class::ANY }, 0));
+        self.master = Some((if size.extra.is_empty() { SizeClass::of(size) } else { SizeClass::ANY }, 0));
     }
     /// Adds a request.
-    pub fn put(&mut self, request: &RequestId, size: &Resource, priority: i32, arrival: u64, whereto: Whereto) {
+    pub fn put(&mut self, request: &RequestId, size: &Resource, priority: i32, arrival: u64, whereto: LineSharing) {
         self.remove(Some(request));
         let alone = match whereto {
-            Whereto::Anywhere if size.extra.is_empty() => None,
-            Whereto::Anywhere | Whereto::Somewhere => Some(arrival),
+            LineSharing::Anywhere if size.extra.is_empty() => None,
+            LineSharing::Anywhere | LineSharing::Somewhere => Some(arrival),
         };
         let key = LineKey { priority: Reverse(priority), memory: size.memory, cpus: size.cpus, alone };
         let line = self.lines.entry(key).or_default();
@@ -116,13 +116,13 @@ impl Waits {
         self.len() == 0
     }
     /// Minimum class of all waiters. `None` without waiters.
-    pub fn least(&self) -> Option<Class> {
+    pub fn least(&self) -> Option<SizeClass> {
         let class = |key: &LineKey| match key.alone {
-            None => Class::of(&Resource::new(key.memory, key.cpus)),
-            Some(_) => Class::ANY,
+            None => SizeClass::of(&Resource::new(key.memory, key.cpus)),
+            Some(_) => SizeClass::ANY,
         };
         let lines = self.lines.keys().map(class);
-        lines.chain(self.master.map(|(class, _)| class)).reduce(Class::least)
+        lines.chain(self.master.map(|(class, _)| class)).reduce(SizeClass::least)
     }
     /// First line after `after` that has not failed in this round.
     pub fn next(&self, after: Option<&Head>, round: u64) -> Option<Head> {
@@ -211,7 +211,7 @@ mod tests {
     fn size(gib: u64) -> Resource {
         Resource::new(Bytes::from_gib(gib), Cpus::from_cores(1))
     }
-    fn walk(waits: &Waits, round: u64) -> Vec<String> {
+    fn walk(waits: &WaitingRequests, round: u64) -> Vec<String> {
         let mut seen = Vec::new();
         let mut at = None;
         while let Some(head) = waits.next(at.as_ref(), round) {
@@ -223,18 +223,18 @@ mod tests {
 
     #[test]
     fn lines_are_served_by_priority_and_arrival_and_fail_once_for_all_in_them() {
-        let mut waits = Waits::default();
-        waits.put(&id("a"), &size(1), 0, 1, Whereto::Anywhere);
-        waits.put(&id("b"), &size(2), 0, 2, Whereto::Anywhere);
-        waits.put(&id("c"), &size(1), 0, 3, Whereto::Anywhere);
-        waits.put(&id("d"), &size(4), 7, 4, Whereto::Somewhere);
+        let mut waits = WaitingRequests::default();
+        waits.put(&id("a"), &size(1), 0, 1, LineSharing::Anywhere);
+        waits.put(&id("b"), &size(2), 0, 2, LineSharing::Anywhere);
+        waits.put(&id("c"), &size(1), 0, 3, LineSharing::Anywhere);
+        waits.put(&id("d"), &size(4), 7, 4, LineSharing::Somewhere);
         assert_eq!(walk(&waits, 1), ["d", "a", "b"], "c stands behind a");
         assert_eq!(waits.all().len(), 4);
-        assert_eq!((waits.ahead(Some(&id("c"))), waits.least()), (3, Some(Class::ANY)), "d may be easy to please");
+        assert_eq!((waits.ahead(Some(&id("c"))), waits.least()), (3, Some(SizeClass::ANY)), "d may be easy to please");
         waits.fail(&Head { request: Some(id("a")), at: Some((0, 1)) }, 1);
         assert_eq!(walk(&waits, 1), ["d", "b"]);
         assert_eq!(walk(&waits, 2), ["d", "a", "b"], "until something changes");
-        waits.put(&id("d"), &size(4), 7, 4, Whereto::Anywhere);
+        waits.put(&id("d"), &size(4), 7, 4, LineSharing::Anywhere);
         waits.remove(Some(&id("a")));
         assert_eq!(walk(&waits, 2), ["d", "b", "c"], "and b came before c");
         waits.put_master(&size(1));

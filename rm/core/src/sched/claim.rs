@@ -22,21 +22,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, Reason, RequestId, Resource, StopCause, Tick, UnixMillis};
 
-use super::fit::Need;
+use super::fit::PlacementNeed;
 use super::index::NodeIx;
 use super::part;
 use super::reserve::beside;
-use crate::cluster::{Cluster, Ctx};
+use crate::cluster::{Cluster, StepContext};
 use crate::container;
-use crate::event::{Level, UpdateKind};
+use crate::event::{LogSeverity, UpdateKind};
 use crate::leases::container_line;
 use crate::queue::Waiter;
 use crate::size::excess;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 /// Stage of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum ClaimStage {
     /// The masters of the victims were warned.
     Warned,
     /// The remaining victims were ordered to stop.
@@ -57,7 +57,7 @@ pub struct Claim {
     /// Time when the victims are stopped, on the wall clock.
     pub at: UnixMillis,
     /// Stage.
-    pub stage: Stage,
+    pub stage: ClaimStage,
 }
 
 /// All current claims.
@@ -135,13 +135,13 @@ impl Cluster {
     /// Free resources of a node after all claims. A reservation counts as free: the caller is that
     /// request, or one that takes precedence over it.
     pub(crate) fn room_beside_claims(&self, node: &NodeId) -> Resource {
-        let free = self.ledger.node(node).map(crate::ledger::Account::free).unwrap_or_default();
+        let free = self.ledger.node(node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
         self.claims.on(node).fold(free, |free, claim| beside(&free, &claim.size))
     }
 
     /// Free resources of a node for all requests, without its reservation and its claims.
     pub(crate) fn room_for_all(&self, node: &NodeId) -> Resource {
-        let free = self.ledger.node(node).map(crate::ledger::Account::free).unwrap_or_default();
+        let free = self.ledger.node(node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
         self.index.ix(node).map(|ix| self.room_beside(node, ix, free.clone())).unwrap_or(free)
     }
 
@@ -152,25 +152,25 @@ impl Cluster {
     }
 
     /// Creates a claim and warns the masters of its victims.
-    pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut Ctx<'_>) {
+    pub(crate) fn claim(&mut self, claim: Claim, why: &str, ctx: &mut StepContext<'_>) {
         let (node, at) = (claim.node.clone(), claim.at);
         let size = claim.size.clone();
         let who = claim.waiter.request.as_ref().map_or("its master".to_owned(), ToString::to_string);
         let message = format!("{who} needs {size}: {} containers on {node} have to go", claim.victims.len());
-        ctx.log_app(Level::Normal, Reason::PreemptPlanned, &claim.waiter.app, message);
+        ctx.log_app(LogSeverity::Normal, Reason::PreemptPlanned, &claim.waiter.app, message);
         for victim in &claim.victims {
             let what = UpdateKind::PreemptSoon { container: victim.clone(), at, why: why.to_owned() };
             self.update(&victim.app, what, ctx);
-            ctx.log(container_line(Level::Normal, Reason::PreemptSoon, victim, &node, why.to_owned()));
+            ctx.log(container_line(LogSeverity::Normal, Reason::PreemptSoon, victim, &node, why.to_owned()));
         }
         self.claim_instead(&claim.waiter, &node, ctx);
         let number = self.claims.add(claim);
-        self.timers.set(Key::Claim(number), Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now));
+        self.timers.set(TimerKey::Claim(number), Tick(at.0.saturating_sub(self.settings.unix_at_zero.0)).max(ctx.now));
         self.reindex(&node);
     }
 
     /// Cancels the reservation of the same request, and the reservation on the same node.
-    fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut Ctx<'_>) {
+    fn claim_instead(&mut self, waiter: &Waiter, node: &NodeId, ctx: &mut StepContext<'_>) {
         if let Some(ix) = self.index.ix(node).filter(|ix| self.reservations.on(*ix).is_some()) {
             self.unreserve(ix, "room is made there for a queue that has less than its guarantee", ctx);
         }
@@ -181,7 +181,7 @@ impl Cluster {
     }
 
     /// Handles the end of the warning: stops the victims.
-    pub(crate) fn claim_due(&mut self, number: u64, ctx: &mut Ctx<'_>) {
+    pub(crate) fn claim_due(&mut self, number: u64, ctx: &mut StepContext<'_>) {
         self.serve_claims(ctx);
         let Some(claim) = self.claims.all.get(&number) else { return };
         let victims: Vec<ContainerId> = claim.victims.iter().filter(|victim| self.can_go(victim)).cloned().collect();
@@ -189,29 +189,29 @@ impl Cluster {
             return self.call_off(number, "its queue or theirs is no longer where it was", ctx);
         }
         if let Some(claim) = self.claims.all.get_mut(&number) {
-            claim.stage = Stage::Taken;
+            claim.stage = ClaimStage::Taken;
         }
         for victim in victims {
-            self.container_event(&victim, container::Event::Stop(StopCause::Preempted), ctx);
+            self.container_event(&victim, container::ContainerEvent::Stop(StopCause::Preempted), ctx);
         }
         self.settle_claim(number, ctx);
     }
 
     /// Advances all claims, oldest first.
-    pub(crate) fn serve_claims(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn serve_claims(&mut self, ctx: &mut StepContext<'_>) {
         let numbers: Vec<u64> = self.claims.all.keys().copied().collect();
         for number in numbers {
             self.settle_claim(number, ctx);
         }
     }
 
-    fn settle_claim(&mut self, number: u64, ctx: &mut Ctx<'_>) {
+    fn settle_claim(&mut self, number: u64, ctx: &mut StepContext<'_>) {
         let Some(claim) = self.claims.all.get(&number) else { return };
         if let Some(why) = self.is_vain(number, claim) {
             return self.call_off(number, why, ctx);
         }
         let earlier = self.claims.on(&claim.node).take_while(|other| *other != claim);
-        let free = self.ledger.node(&claim.node).map(crate::ledger::Account::free).unwrap_or_default();
+        let free = self.ledger.node(&claim.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
         let free = earlier.fold(free, |free, other| excess(&free, &other.size));
         if claim.size.fits(&free) {
             return self.fulfil(number, ctx);
@@ -228,7 +228,7 @@ impl Cluster {
             return Some("nobody waits for it any more");
         };
         let request = claim.waiter.request.as_ref();
-        let need = Need::of(app, request)?;
+        let need = PlacementNeed::of(app, request)?;
         if *need.size != claim.size {
             return Some("another size is asked for now");
         }
@@ -243,7 +243,7 @@ impl Cluster {
         None
     }
 
-    fn fulfil(&mut self, number: u64, ctx: &mut Ctx<'_>) {
+    fn fulfil(&mut self, number: u64, ctx: &mut StepContext<'_>) {
         let Some(claim) = self.claims.all.get(&number) else { return };
         let Some(app) = self.apps.get(&claim.waiter.app) else { return };
         let request = claim.waiter.request.clone();
@@ -259,15 +259,15 @@ impl Cluster {
         self.queue.run(&id);
     }
 
-    fn call_off(&mut self, number: u64, why: &str, ctx: &mut Ctx<'_>) {
+    fn call_off(&mut self, number: u64, why: &str, ctx: &mut StepContext<'_>) {
         let Some(claim) = self.drop_claim(number) else { return };
         let message = format!("room for {} on {} is not made: {why}", claim.size, claim.node);
-        ctx.log_app(Level::Normal, Reason::PreemptCalledOff, &claim.waiter.app, message);
+        ctx.log_app(LogSeverity::Normal, Reason::PreemptCalledOff, &claim.waiter.app, message);
     }
 
     fn drop_claim(&mut self, number: u64) -> Option<Claim> {
         let claim = self.claims.remove(number)?;
-        self.timers.cancel(&Key::Claim(number));
+        self.timers.cancel(&TimerKey::Claim(number));
         self.reindex(&claim.node);
         self.room_changed = true;
         Some(claim)
@@ -279,11 +279,11 @@ impl Cluster {
         let at = Tick(claim.at.0.saturating_sub(self.settings.unix_at_zero.0));
         let (node, victims) = (&claim.node, claim.victims.len());
         Some(match claim.stage {
-            Stage::Warned => {
+            ClaimStage::Warned => {
                 let left = at.since(now).as_secs_f64().ceil();
                 format!("room is made for it on {node}: {victims} containers of other queues go in {left} s")
             }
-            Stage::Taken => format!("room is made for it on {node}: {victims} containers of other queues are being stopped"),
+            ClaimStage::Taken => format!("room is made for it on {node}: {victims} containers of other queues are being stopped"),
         })
     }
 
@@ -303,8 +303,8 @@ impl Cluster {
     /// Checks the invariants of claims.
     pub(crate) fn check_claims(&self) {
         for (number, claim) in &self.claims.all {
-            let timed = self.timers.of(&Key::Claim(*number)).is_some();
-            assert_eq!(timed, claim.stage == Stage::Warned, "a claim on {} is never due", claim.node);
+            let timed = self.timers.of(&TimerKey::Claim(*number)).is_some();
+            assert_eq!(timed, claim.stage == ClaimStage::Warned, "a claim on {} is never due", claim.node);
             assert!(
                 self.claims.by_node.get(&claim.node).is_some_and(|all| all.contains(number)),
                 "{} forgets a claim",

@@ -8,21 +8,21 @@ use std::fmt;
 
 use headroom_types::{Name, NodeId, Resource};
 
-use super::index::{FreeIndex, NodeIx, Slot};
-use crate::ask::{Match, Placement, Relax};
-use crate::event::{Exclusive, Traits};
+use super::index::{FreeIndex, NodeIx, IndexedNode};
+use crate::ask::{AttributeCondition, PlacementRules, RelaxPolicy};
+use crate::event::{Exclusive, NodeProperties};
 use crate::explain::place::either;
 use crate::tags::pair;
 
 /// A placement without rules.
-pub(crate) static ANYWHERE: Placement = Placement {
+pub(crate) static ANYWHERE: PlacementRules = PlacementRules {
     nodes: Vec::new(),
     racks: Vec::new(),
     avoid_nodes: Vec::new(),
     avoid_racks: Vec::new(),
     prefer_nodes: Vec::new(),
     prefer_racks: Vec::new(),
-    relax: Relax::AtOnce,
+    relax: RelaxPolicy::AtOnce,
     labels: BTreeSet::new(),
     attributes: BTreeMap::new(),
     tolerate: BTreeMap::new(),
@@ -32,7 +32,7 @@ pub(crate) static ANYWHERE: Placement = Placement {
 
 /// Reason why a placement excludes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misfit<'a> {
+pub enum ConstraintMismatch<'a> {
     /// The placement names other nodes.
     NotNamed,
     /// The placement names other racks.
@@ -55,30 +55,30 @@ pub enum Misfit<'a> {
         /// The attribute.
         name: &'a Name,
         /// Required condition.
-        wanted: &'a Match,
+        wanted: &'a AttributeCondition,
         /// Actual value.
         has: Option<&'a str>,
     },
 }
 
 /// First mismatch of a node. `None` when the placement allows the node.
-pub fn misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
+pub fn misfit<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Option<ConstraintMismatch<'a>> {
     if !place.nodes.is_empty() && !place.nodes.contains(&slot.node) {
-        return Some(Misfit::NotNamed);
+        return Some(ConstraintMismatch::NotNamed);
     }
     of_traits(place, &slot.traits).or_else(|| of_preference(place, &slot.node, &slot.traits))
 }
 
 /// First permanent mismatch of a node. Taints are not permanent, like drains: a request may wait
 /// for their removal.
-pub(crate) fn lasting_misfit<'a>(place: &'a Placement, slot: &'a Slot) -> Option<Misfit<'a>> {
-    misfits(place, slot).into_iter().find(|misfit| !matches!(misfit, Misfit::Taint { .. }))
+pub(crate) fn lasting_misfit<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Option<ConstraintMismatch<'a>> {
+    misfits(place, slot).into_iter().find(|misfit| !matches!(misfit, ConstraintMismatch::Taint { .. }))
 }
 
 /// All mismatches of a node.
-pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
+pub fn misfits<'a>(place: &'a PlacementRules, slot: &'a IndexedNode) -> Vec<ConstraintMismatch<'a>> {
     let named = place.nodes.is_empty() || place.nodes.contains(&slot.node);
-    let mut all: Vec<Misfit<'a>> = (!named).then_some(Misfit::NotNamed).into_iter().collect();
+    let mut all: Vec<ConstraintMismatch<'a>> = (!named).then_some(ConstraintMismatch::NotNamed).into_iter().collect();
     let traits = &slot.traits;
     all.extend(of_rack(place, traits));
     all.extend(of_labels(place, traits));
@@ -90,14 +90,14 @@ pub fn misfits<'a>(place: &'a Placement, slot: &'a Slot) -> Vec<Misfit<'a>> {
 }
 
 /// True when a placement allows only some nodes.
-pub(crate) fn has_rules(place: &Placement) -> bool {
-    let insists = place.relax == Relax::Never && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
+pub(crate) fn has_rules(place: &PlacementRules) -> bool {
+    let insists = place.relax == RelaxPolicy::Never && place.prefer_nodes.len() + place.prefer_racks.len() > 0;
     insists || place.nodes.len() + place.racks.len() + place.labels.len() + place.attributes.len() > 0
 }
 
 /// True when a placement allows other nodes than those that are open to all requests: fewer or
 /// more.
-pub(crate) fn is_choosy(place: &Placement) -> bool {
+pub(crate) fn is_choosy(place: &PlacementRules) -> bool {
     has_rules(place) || !place.tolerate.is_empty()
 }
 
@@ -105,9 +105,9 @@ pub(crate) fn is_choosy(place: &Placement) -> bool {
 /// hold the size.
 pub(crate) fn candidates<'a>(
     index: &'a FreeIndex,
-    place: &'a Placement,
+    place: &'a PlacementRules,
     size: &Resource,
-) -> Box<dyn Iterator<Item = &'a Slot> + 'a> {
+) -> Box<dyn Iterator<Item = &'a IndexedNode> + 'a> {
     let member = |ix: NodeIx| index.slot(ix).filter(|slot| slot.offers.is_some());
     if !place.nodes.is_empty() {
         return Box::new(place.nodes.iter().filter_map(|node| index.ix(node)).filter_map(member));
@@ -121,7 +121,7 @@ pub(crate) fn candidates<'a>(
     let extras = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
     sets.extend(extras.map(|(name, _)| index.extras.get(name).map(|extra| &extra.members).into_iter().collect()));
     for (name, wanted) in &place.attributes {
-        if let Match::OneOf(values) = wanted {
+        if let AttributeCondition::OneOf(values) = wanted {
             let known = index.attributes.get(name);
             sets.push(values.iter().filter_map(|value| known?.get(value)).collect());
         }
@@ -133,81 +133,81 @@ pub(crate) fn candidates<'a>(
     }
 }
 
-fn of_traits<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
+fn of_traits<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
     let rack = of_rack(place, traits).or_else(|| of_labels(place, traits).next());
     let kept = rack.or_else(|| of_exclusive(place, traits)).or_else(|| of_taints(place, traits).next());
     kept.or_else(|| of_attributes(place, traits).next())
 }
 
-fn of_rack<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
+fn of_rack<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
     let wrong = !place.racks.is_empty() && !traits.rack.as_ref().is_some_and(|rack| place.racks.contains(rack));
-    wrong.then_some(Misfit::Rack(traits.rack.as_ref()))
+    wrong.then_some(ConstraintMismatch::Rack(traits.rack.as_ref()))
 }
 
-fn of_labels<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
-    place.labels.iter().filter(|label| !traits.labels.contains(*label)).map(Misfit::Label)
+fn of_labels<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> impl Iterator<Item = ConstraintMismatch<'a>> {
+    place.labels.iter().filter(|label| !traits.labels.contains(*label)).map(ConstraintMismatch::Label)
 }
 
-fn of_exclusive<'a>(place: &'a Placement, traits: &'a Traits) -> Option<Misfit<'a>> {
+fn of_exclusive<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
     match traits.exclusive {
         Exclusive::No => None,
-        Exclusive::Yes => traits.labels.is_disjoint(&place.labels).then_some(Misfit::Exclusive(&traits.labels)),
+        Exclusive::Yes => traits.labels.is_disjoint(&place.labels).then_some(ConstraintMismatch::Exclusive(&traits.labels)),
     }
 }
 
-fn of_taints<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
+fn of_taints<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> impl Iterator<Item = ConstraintMismatch<'a>> {
     let refused = traits.taints.iter().filter(|(name, value)| !place.tolerates(name, value));
-    refused.map(|(name, value)| Misfit::Taint { name, value })
+    refused.map(|(name, value)| ConstraintMismatch::Taint { name, value })
 }
 
-fn of_attributes<'a>(place: &'a Placement, traits: &'a Traits) -> impl Iterator<Item = Misfit<'a>> {
+fn of_attributes<'a>(place: &'a PlacementRules, traits: &'a NodeProperties) -> impl Iterator<Item = ConstraintMismatch<'a>> {
     place.attributes.iter().filter_map(|(name, wanted)| {
         let has = traits.attributes.get(name).map(String::as_str);
-        (!compares(wanted, has)).then_some(Misfit::Attribute { name, wanted, has })
+        (!compares(wanted, has)).then_some(ConstraintMismatch::Attribute { name, wanted, has })
     })
 }
 
-fn of_preference<'a>(place: &'a Placement, node: &NodeId, traits: &'a Traits) -> Option<Misfit<'a>> {
+fn of_preference<'a>(place: &'a PlacementRules, node: &NodeId, traits: &'a NodeProperties) -> Option<ConstraintMismatch<'a>> {
     match place.relax {
-        Relax::AtOnce | Relax::After(_) => None,
-        Relax::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => None,
-        Relax::Never => {
+        RelaxPolicy::AtOnce | RelaxPolicy::After(_) => None,
+        RelaxPolicy::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => None,
+        RelaxPolicy::Never => {
             let near = traits.rack.as_ref().is_some_and(|rack| place.prefer_racks.contains(rack));
-            (!near && !place.prefer_nodes.contains(node)).then_some(Misfit::NotPreferred)
+            (!near && !place.prefer_nodes.contains(node)).then_some(ConstraintMismatch::NotPreferred)
         }
     }
 }
 
-fn compares(wanted: &Match, has: Option<&str>) -> bool {
+fn compares(wanted: &AttributeCondition, has: Option<&str>) -> bool {
     match wanted {
-        Match::Exists => has.is_some(),
-        Match::Absent => has.is_none(),
-        Match::OneOf(values) => has.is_some_and(|has| values.contains(has)),
-        Match::NoneOf(values) => has.is_none_or(|has| !values.contains(has)),
+        AttributeCondition::Exists => has.is_some(),
+        AttributeCondition::Absent => has.is_none(),
+        AttributeCondition::OneOf(values) => has.is_some_and(|has| values.contains(has)),
+        AttributeCondition::NoneOf(values) => has.is_none_or(|has| !values.contains(has)),
     }
 }
 
-impl fmt::Display for Misfit<'_> {
+impl fmt::Display for ConstraintMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Misfit::NotNamed => write!(f, "not among the nodes it names"),
-            Misfit::Rack(None) => write!(f, "in no rack"),
-            Misfit::Rack(Some(rack)) => write!(f, "in rack {rack}, which it does not name"),
-            Misfit::NotPreferred => write!(f, "not where it insists on going"),
-            Misfit::Label(label) => write!(f, "has not label {label}"),
-            Misfit::Exclusive(labels) if labels.is_empty() => write!(f, "kept for asks with a label, and has none"),
-            Misfit::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels.iter())),
-            Misfit::Taint { name, value } => write!(f, "has taint {}, which it does not tolerate", pair(name, value)),
-            Misfit::Attribute { name, wanted, has } => {
+            ConstraintMismatch::NotNamed => write!(f, "not among the nodes it names"),
+            ConstraintMismatch::Rack(None) => write!(f, "in no rack"),
+            ConstraintMismatch::Rack(Some(rack)) => write!(f, "in rack {rack}, which it does not name"),
+            ConstraintMismatch::NotPreferred => write!(f, "not where it insists on going"),
+            ConstraintMismatch::Label(label) => write!(f, "has not label {label}"),
+            ConstraintMismatch::Exclusive(labels) if labels.is_empty() => write!(f, "kept for asks with a label, and has none"),
+            ConstraintMismatch::Exclusive(labels) => write!(f, "kept for asks with label {}", either(labels.iter())),
+            ConstraintMismatch::Taint { name, value } => write!(f, "has taint {}, which it does not tolerate", pair(name, value)),
+            ConstraintMismatch::Attribute { name, wanted, has } => {
                 match has {
                     Some(has) => write!(f, "attribute {name} is {has}")?,
                     None => write!(f, "has no attribute {name}")?,
                 }
                 match wanted {
-                    Match::Exists => Ok(()),
-                    Match::Absent => write!(f, ", wanted none"),
-                    Match::OneOf(values) => write!(f, ", wanted {}", either(values.iter())),
-                    Match::NoneOf(values) => write!(f, ", wanted anything but {}", either(values.iter())),
+                    AttributeCondition::Exists => Ok(()),
+                    AttributeCondition::Absent => write!(f, ", wanted none"),
+                    AttributeCondition::OneOf(values) => write!(f, ", wanted {}", either(values.iter())),
+                    AttributeCondition::NoneOf(values) => write!(f, ", wanted anything but {}", either(values.iter())),
                 }
             }
         }
@@ -219,14 +219,14 @@ mod tests {
     use super::*;
     use crate::testkit::id;
 
-    fn slot(rack: Option<&str>, labels: &[&str], exclusive: Exclusive, zone: Option<&str>) -> Slot {
+    fn slot(rack: Option<&str>, labels: &[&str], exclusive: Exclusive, zone: Option<&str>) -> IndexedNode {
         let attributes = zone.map(|zone| (id("zone"), zone.to_owned())).into_iter().collect();
         let labels = labels.iter().map(|l| id(l)).collect();
-        let traits = Traits { rack: rack.map(id), labels, exclusive, attributes, taints: BTreeMap::new() };
-        Slot { node: id("n1"), traits, offers: None, room: None }
+        let traits = NodeProperties { rack: rack.map(id), labels, exclusive, attributes, taints: BTreeMap::new() };
+        IndexedNode { node: id("n1"), traits, offers: None, room: None }
     }
-    fn with(change: impl FnOnce(&mut Placement)) -> Placement {
-        let mut place = Placement::default();
+    fn with(change: impl FnOnce(&mut PlacementRules)) -> PlacementRules {
+        let mut place = PlacementRules::default();
         change(&mut place);
         place
     }
@@ -239,26 +239,26 @@ mod tests {
     #[test]
     fn every_rule() {
         let node = slot(Some("r1"), &["ssd"], Exclusive::No, Some("a"));
-        let rows: [(Placement, Option<&str>); 13] = [
-            (Placement::default(), None),
+        let rows: [(PlacementRules, Option<&str>); 13] = [
+            (PlacementRules::default(), None),
             (with(|p| p.nodes = vec![id("n1")]), None),
             (with(|p| p.nodes = vec![id("n2")]), Some("not among the nodes it names")),
             (with(|p| p.racks = vec![id("r2"), id("r1")]), None),
             (with(|p| p.racks = vec![id("r2")]), Some("in rack r1, which it does not name")),
             (with(|p| p.labels = [id("ssd")].into()), None),
             (with(|p| p.labels = [id("gpu"), id("ssd")].into()), Some("has not label gpu")),
-            (with(|p| p.attributes = [(id("zone"), Match::Exists)].into()), None),
-            (with(|p| p.attributes = [(id("zone"), Match::Absent)].into()), Some("attribute zone is a, wanted none")),
+            (with(|p| p.attributes = [(id("zone"), AttributeCondition::Exists)].into()), None),
+            (with(|p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into()), Some("attribute zone is a, wanted none")),
             (
-                with(|p| p.attributes = [(id("zone"), Match::OneOf(set(&["b", "c"])))].into()),
+                with(|p| p.attributes = [(id("zone"), AttributeCondition::OneOf(set(&["b", "c"])))].into()),
                 Some("attribute zone is a, wanted b or c"),
             ),
             (
-                with(|p| p.attributes = [(id("zone"), Match::NoneOf(set(&["a"])))].into()),
+                with(|p| p.attributes = [(id("zone"), AttributeCondition::NoneOf(set(&["a"])))].into()),
                 Some("attribute zone is a, wanted anything but a"),
             ),
-            (with(|p| p.attributes = [(id("kernel"), Match::NoneOf(set(&["5"])))].into()), None),
-            (with(|p| p.attributes = [(id("kernel"), Match::Exists)].into()), Some("has no attribute kernel")),
+            (with(|p| p.attributes = [(id("kernel"), AttributeCondition::NoneOf(set(&["5"])))].into()), None),
+            (with(|p| p.attributes = [(id("kernel"), AttributeCondition::Exists)].into()), Some("has no attribute kernel")),
         ];
         for (place, reason) in rows {
             assert_eq!(misfit(&place, &node).map(|m| m.to_string()).as_deref(), reason, "{place:?}");
@@ -269,13 +269,13 @@ mod tests {
     fn a_kept_node_takes_only_asks_that_name_one_of_its_labels() {
         let node = slot(None, &["gpu", "big"], Exclusive::Yes, None);
         assert_eq!(
-            misfit(&Placement::default(), &node).map(|m| m.to_string()).as_deref(),
+            misfit(&PlacementRules::default(), &node).map(|m| m.to_string()).as_deref(),
             Some("kept for asks with label big or gpu")
         );
         assert!(misfit(&with(|p| p.nodes = vec![id("n1")]), &node).is_some(), "to name the node is not enough");
         assert_eq!(misfit(&with(|p| p.labels = [id("gpu")].into()), &node), None);
         let nobody = slot(None, &[], Exclusive::Yes, None);
-        assert!(misfit(&Placement::default(), &nobody).is_some());
+        assert!(misfit(&PlacementRules::default(), &nobody).is_some());
     }
 
     #[test]
@@ -285,13 +285,13 @@ mod tests {
         let tolerating = |pairs: &[(&str, Option<&str>)]| {
             with(|p| p.tolerate = pairs.iter().map(|(name, value)| (id(name), value.map(str::to_owned))).collect())
         };
-        let said = |place: &Placement| misfit(place, &node).map(|m| m.to_string());
-        assert_eq!(said(&Placement::default()).as_deref(), Some("has taint etl, which it does not tolerate"));
+        let said = |place: &PlacementRules| misfit(place, &node).map(|m| m.to_string());
+        assert_eq!(said(&PlacementRules::default()).as_deref(), Some("has taint etl, which it does not tolerate"));
         assert_eq!(said(&tolerating(&[("etl", None)])).as_deref(), Some("has taint user=ada, which it does not tolerate"));
         assert!(said(&tolerating(&[("etl", None), ("user", Some("bob"))])).is_some(), "another value");
         assert_eq!(said(&tolerating(&[("etl", None), ("user", Some("ada"))])), None);
         assert_eq!(said(&tolerating(&[("etl", None), ("user", None), ("spot", None)])), None, "any value, and one it has not");
-        assert_eq!(misfits(&Placement::default(), &node).len(), 2);
+        assert_eq!(misfits(&PlacementRules::default(), &node).len(), 2);
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         let node = slot(Some("r1"), &[], Exclusive::No, None);
         let never = |nodes: &[&str], racks: &[&str]| {
             with(|p| {
-                p.relax = Relax::Never;
+                p.relax = RelaxPolicy::Never;
                 p.prefer_nodes = nodes.iter().map(|n| id(n)).collect();
                 p.prefer_racks = racks.iter().map(|r| id(r)).collect();
             })
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(misfit(&never(&[], &[]), &node), None);
         assert_eq!(misfit(&never(&["n1"], &[]), &node), None);
         assert_eq!(misfit(&never(&["n2"], &["r1"]), &node), None);
-        assert_eq!(misfit(&never(&["n2"], &["r2"]), &node), Some(Misfit::NotPreferred));
+        assert_eq!(misfit(&never(&["n2"], &["r2"]), &node), Some(ConstraintMismatch::NotPreferred));
         assert_eq!(misfits(&with(|p| (p.nodes, p.racks) = (vec![id("x")], vec![id("y")])), &node).len(), 2);
     }
 }

@@ -7,49 +7,49 @@
 use headroom_types::{NodeId, RequestId, Resource};
 
 use super::constraint::{ANYWHERE, misfit};
-use super::index::{FreeIndex, NodeIx, Slot, fits};
-use super::locality::{Barred, Reach, Spots, crowds, looks_around, preferred_racks};
-use super::shelf::Shelf;
+use super::index::{FreeIndex, NodeIx, IndexedNode, fits};
+use super::locality::{ExcludedPlaces, LocalityLevel, Spots, crowds, looks_around, preferred_racks};
+use super::shelf::FreeMemoryIndex;
 use crate::app::App;
-use crate::ask::{Match, Placement};
+use crate::ask::{AttributeCondition, PlacementRules};
 
 /// Requirements of one container.
 #[derive(Clone, Copy, Debug)]
-pub struct Need<'a> {
+pub struct PlacementNeed<'a> {
     /// Size.
     pub size: &'a Resource,
     /// Placement rules.
-    pub place: &'a Placement,
+    pub place: &'a PlacementRules,
     /// Nodes that are used only while no other node fits.
     pub avoid: &'a [NodeId],
     /// Nodes that are used first.
     pub prefer: &'a [NodeId],
     /// Current locality level.
-    pub reach: Reach,
+    pub reach: LocalityLevel,
     /// Application and request; `None` for a master, which has no anti-affinity.
     pub of: Option<(&'a App, &'a RequestId)>,
 }
 
-impl<'a> Need<'a> {
+impl<'a> PlacementNeed<'a> {
     /// Requirements of the next container of a request, or of the master when no request is named.
     /// `None` when the request does not exist or the master is unmanaged.
     pub fn of(app: &'a App, request: Option<&RequestId>) -> Option<Self> {
         let Some(request) = request else {
             let size = &app.master.as_ref()?.resource;
             let (avoid, prefer) = (app.master_avoid.as_slice(), app.master_node.as_slice());
-            return Some(Need { size, place: &ANYWHERE, avoid, prefer, reach: Reach::Anywhere, of: None });
+            return Some(PlacementNeed { size, place: &ANYWHERE, avoid, prefer, reach: LocalityLevel::Anywhere, of: None });
         };
         let (request, asked) = app.requests.get_key_value(request)?;
         let place = &asked.ask.place;
         let (avoid, prefer, reach) = (place.avoid_nodes.as_slice(), place.prefer_nodes.as_slice(), asked.reach);
-        Some(Need { size: &asked.ask.resource, place, avoid, prefer, reach, of: Some((app, request)) })
+        Some(PlacementNeed { size: &asked.ask.resource, place, avoid, prefer, reach, of: Some((app, request)) })
     }
     /// True when every schedulable node with enough free resources is suitable. If such a need does
     /// not fit, no larger one fits.
     pub fn is_anywhere(&self) -> bool {
         let p = self.place;
         let rules = p.nodes.len() + p.racks.len() + p.labels.len() + p.attributes.len() + p.tolerate.len();
-        rules == 0 && self.reach == Reach::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
+        rules == 0 && self.reach == LocalityLevel::Anywhere && p.apart.is_none() && !self.has_shy_neighbours()
     }
     /// True when only the size decides.
     pub(crate) fn is_plain(&self) -> bool {
@@ -67,14 +67,14 @@ impl<'a> Need<'a> {
 }
 
 /// Node for the container, if one has enough free resources now.
-pub fn choose(index: &FreeIndex, need: Need<'_>) -> Option<NodeIx> {
+pub fn choose(index: &FreeIndex, need: PlacementNeed<'_>) -> Option<NodeIx> {
     if need.is_plain() {
         return index.best_fit(need.size);
     }
     let apart = need.of.filter(|_| looks_around(need.place) || need.has_shy_neighbours());
-    let barred = apart.map(|(app, request)| Barred::apart(index, app, request, need.place)).unwrap_or_default();
+    let barred = apart.map(|(app, request)| ExcludedPlaces::apart(index, app, request, need.place)).unwrap_or_default();
     let stages = stages(index, &need);
-    let place = |barred: &Barred<'_>| stages.iter().find_map(|stage| Search { index, need, stage }.spread(barred));
+    let place = |barred: &ExcludedPlaces<'_>| stages.iter().find_map(|stage| Search { index, need, stage }.spread(barred));
     if need.avoid.is_empty() && need.place.avoid_racks.is_empty() {
         return place(&barred);
     }
@@ -90,18 +90,18 @@ enum Stage<'a> {
     Anywhere,
 }
 
-fn stages<'a>(index: &'a FreeIndex, need: &Need<'a>) -> Vec<Stage<'a>> {
+fn stages<'a>(index: &'a FreeIndex, need: &PlacementNeed<'a>) -> Vec<Stage<'a>> {
     let mut stages = Vec::with_capacity(3);
     if !need.prefer.is_empty() {
         stages.push(Stage::Nodes(need.prefer));
     }
-    if need.reach >= Reach::Racks {
+    if need.reach >= LocalityLevel::Racks {
         let racks: Vec<_> = preferred_racks(index, need.place).into_iter().collect();
         if !racks.is_empty() {
             stages.push(Stage::Racks(racks));
         }
     }
-    if need.reach == Reach::Anywhere {
+    if need.reach == LocalityLevel::Anywhere {
         stages.push(Stage::Anywhere);
     }
     stages
@@ -111,20 +111,20 @@ fn stages<'a>(index: &'a FreeIndex, need: &Need<'a>) -> Vec<Stage<'a>> {
 #[derive(Default)]
 struct Source<'a> {
     nodes: Vec<NodeIx>,
-    shelves: Vec<&'a Shelf>,
+    shelves: Vec<&'a FreeMemoryIndex>,
 }
 
 /// Search for the best node within one level.
 struct Search<'a, 'b> {
     index: &'a FreeIndex,
-    need: Need<'a>,
+    need: PlacementNeed<'a>,
     stage: &'b Stage<'a>,
 }
 
 impl<'a> Search<'a, '_> {
     /// Node with the fewest containers of the request when `spread` is set; otherwise the tightest
     /// fit.
-    fn spread(&self, barred: &Barred<'a>) -> Option<NodeIx> {
+    fn spread(&self, barred: &ExcludedPlaces<'a>) -> Option<NodeIx> {
         let none = Spots::new();
         let Some(level) = self.need.place.spread else { return self.tightest(barred, None) };
         let crowds = crowds(self.index, self.need.spots().unwrap_or(&none), level);
@@ -137,7 +137,7 @@ impl<'a> Search<'a, '_> {
         self.tightest(&empty, None).or_else(crowded)
     }
 
-    fn tightest(&self, barred: &Barred<'a>, only: Option<&Barred<'a>>) -> Option<NodeIx> {
+    fn tightest(&self, barred: &ExcludedPlaces<'a>, only: Option<&ExcludedPlaces<'a>>) -> Option<NodeIx> {
         let (index, size) = (self.index, self.need.size);
         let good = |ix: NodeIx| {
             index.slot(ix).is_some_and(|slot| {
@@ -162,7 +162,7 @@ impl<'a> Search<'a, '_> {
         named.into_iter().chain(shelved).min().map(|(_, ix)| ix)
     }
 
-    fn in_stage(&self, slot: &Slot) -> bool {
+    fn in_stage(&self, slot: &IndexedNode) -> bool {
         match self.stage {
             Stage::Nodes(nodes) => nodes.contains(&slot.node),
             Stage::Racks(racks) => slot.traits.rack.as_ref().is_some_and(|rack| racks.contains(&rack)),
@@ -171,7 +171,7 @@ impl<'a> Search<'a, '_> {
     }
 
     /// Smallest group that contains every suitable node.
-    fn source(&self, barred: &Barred<'a>) -> Source<'a> {
+    fn source(&self, barred: &ExcludedPlaces<'a>) -> Source<'a> {
         let (index, place) = (self.index, self.need.place);
         let named = match self.stage {
             Stage::Nodes(nodes) => Some(*nodes),
@@ -181,7 +181,7 @@ impl<'a> Search<'a, '_> {
             return Source { nodes: nodes.iter().filter_map(|node| index.ix(node)).collect(), shelves: vec![] };
         }
         let mut smallest = self.by_label();
-        let mut offer = |shelves: Vec<&'a Shelf>, searches: usize| {
+        let mut offer = |shelves: Vec<&'a FreeMemoryIndex>, searches: usize| {
             let nodes: usize = shelves.iter().map(|shelf| shelf.len()).sum();
             if smallest.as_ref().is_none_or(|(best, _)| nodes.min(searches) < *best) {
                 smallest = Some((nodes.min(searches), shelves));
@@ -217,21 +217,21 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    fn by_label(&self) -> Option<(usize, Vec<&'a Shelf>)> {
+    fn by_label(&self) -> Option<(usize, Vec<&'a FreeMemoryIndex>)> {
         let shelves = self.need.place.labels.iter().map(|label| self.index.labels.get(label).map(|group| &group.free));
-        let smallest = shelves.min_by_key(|shelf| shelf.map_or(0, Shelf::len))?;
-        Some((smallest.map_or(0, Shelf::len), smallest.into_iter().collect()))
+        let smallest = shelves.min_by_key(|shelf| shelf.map_or(0, FreeMemoryIndex::len))?;
+        Some((smallest.map_or(0, FreeMemoryIndex::len), smallest.into_iter().collect()))
     }
 
     /// Attribute condition with the fewest nodes that have one of the values.
     fn by_value(&self) -> Option<(usize, impl Iterator<Item = &'a std::collections::BTreeSet<NodeIx>>)> {
         let listed = self.need.place.attributes.iter().filter_map(|(name, wanted)| match wanted {
-            Match::OneOf(values) => {
+            AttributeCondition::OneOf(values) => {
                 let known = self.index.attributes.get(name);
                 let nodes = values.iter().filter_map(move |value| known?.get(value));
                 Some((nodes.clone().map(std::collections::BTreeSet::len).sum::<usize>(), nodes))
             }
-            Match::Exists | Match::Absent | Match::NoneOf(_) => None,
+            AttributeCondition::Exists | AttributeCondition::Absent | AttributeCondition::NoneOf(_) => None,
         });
         listed.min_by_key(|(nodes, _)| *nodes)
     }
@@ -241,36 +241,36 @@ impl<'a> Search<'a, '_> {
 /// nodes.
 const SEARCH: usize = if cfg!(test) { 1 } else { 8 };
 
-fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_types::Name>) -> Vec<&'a Shelf> {
+fn racks<'a>(index: &'a FreeIndex, names: impl Iterator<Item = &'a headroom_types::Name>) -> Vec<&'a FreeMemoryIndex> {
     names.filter_map(|rack| index.racks.get(rack)).map(|group| &group.free).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ask::Relax;
-    use crate::event::Traits;
+    use crate::ask::RelaxPolicy;
+    use crate::event::NodeProperties;
     use crate::testkit::{id, size};
 
     fn index() -> FreeIndex {
         let mut index = FreeIndex::default();
         for (name, gib, rack) in [("big", 16, "r1"), ("mid", 8, "r2"), ("small", 4, "r1")] {
-            let traits = Traits { rack: Some(id(rack)), ..Traits::default() };
+            let traits = NodeProperties { rack: Some(id(rack)), ..NodeProperties::default() };
             let ix = index.enter(&id(name), &traits, &size(gib, 4));
             index.put(ix, size(gib, 4));
         }
         index
     }
-    fn pick(gib: u64, reach: Reach, change: impl FnOnce(&mut Placement)) -> Option<String> {
-        let mut place = Placement::default();
+    fn pick(gib: u64, reach: LocalityLevel, change: impl FnOnce(&mut PlacementRules)) -> Option<String> {
+        let mut place = PlacementRules::default();
         change(&mut place);
         let need =
-            Need { size: &size(gib, 1), place: &place, avoid: &place.avoid_nodes, prefer: &place.prefer_nodes, reach, of: None };
+            PlacementNeed { size: &size(gib, 1), place: &place, avoid: &place.avoid_nodes, prefer: &place.prefer_nodes, reach, of: None };
         let index = index();
         choose(&index, need).and_then(|ix| index.id(ix)).map(ToString::to_string)
     }
-    fn any(gib: u64, change: impl FnOnce(&mut Placement)) -> Option<String> {
-        pick(gib, Reach::Anywhere, change)
+    fn any(gib: u64, change: impl FnOnce(&mut PlacementRules)) -> Option<String> {
+        pick(gib, LocalityLevel::Anywhere, change)
     }
 
     #[test]
@@ -293,17 +293,17 @@ mod tests {
         assert_eq!(any(3, |p| p.nodes = vec![id("big"), id("mid")]).as_deref(), Some("mid"));
         assert_eq!(any(9, |p| p.nodes = vec![id("mid")]), None);
         assert_eq!(any(5, |p| p.racks = vec![id("r1")]).as_deref(), Some("big"));
-        let both = |p: &mut Placement| (p.nodes, p.avoid_nodes) = (vec![id("big"), id("mid")], vec![id("mid")]);
+        let both = |p: &mut PlacementRules| (p.nodes, p.avoid_nodes) = (vec![id("big"), id("mid")], vec![id("mid")]);
         assert_eq!(any(3, both).as_deref(), Some("big"));
     }
 
     #[test]
     fn a_preference_reaches_as_far_as_it_may() {
-        let near = |p: &mut Placement| (p.prefer_nodes, p.relax) = (vec![id("small")], Relax::AtOnce);
+        let near = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("small")], RelaxPolicy::AtOnce);
         assert_eq!(any(3, near).as_deref(), Some("small"));
         assert_eq!(any(5, near).as_deref(), Some("big"), "the rack of the preferred node comes before a tighter node elsewhere");
-        assert_eq!(pick(5, Reach::Nodes, near), None);
-        assert_eq!(pick(5, Reach::Racks, near).as_deref(), Some("big"));
+        assert_eq!(pick(5, LocalityLevel::Nodes, near), None);
+        assert_eq!(pick(5, LocalityLevel::Racks, near).as_deref(), Some("big"));
         assert_eq!(any(3, |p| p.prefer_racks = vec![id("r2")]).as_deref(), Some("mid"));
     }
 }

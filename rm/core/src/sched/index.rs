@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{Bytes, Name, NodeId, Resource};
 
-use super::shelf::{Entry, Shelf};
-use crate::event::{Exclusive, Traits};
+use super::shelf::{Entry, FreeMemoryIndex};
+use crate::event::{Exclusive, NodeProperties};
 use crate::table::Table;
 
 /// Number of a node. Dense, from 0; never given to another node.
@@ -47,11 +47,11 @@ impl NodeIx {
 
 /// A node in the index.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct IndexedNode {
     /// Id of the node.
     pub node: NodeId,
     /// Rack, labels, attributes and taints.
-    pub traits: Traits,
+    pub traits: NodeProperties,
     /// Offered resources, while the node is a member.
     pub offers: Option<Resource>,
     /// Free resources for all requests, while the node is schedulable.
@@ -64,7 +64,7 @@ pub(crate) struct Group {
     /// All member nodes of the group.
     pub(crate) members: BTreeSet<NodeIx>,
     /// Schedulable nodes of the group.
-    pub(crate) free: Shelf,
+    pub(crate) free: FreeMemoryIndex,
 }
 
 /// Nodes that offer one countable resource.
@@ -73,23 +73,23 @@ pub(crate) struct Extra {
     /// All member nodes that offer it.
     pub(crate) members: BTreeSet<NodeIx>,
     /// Schedulable nodes with free pieces, by class of the number of pieces.
-    pub(crate) free: BTreeMap<u32, Shelf>,
+    pub(crate) free: BTreeMap<u32, FreeMemoryIndex>,
 }
 
 /// Index of all nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreeIndex {
     handles: Table<NodeId, NodeIx>,
-    slots: Vec<Slot>,
+    slots: Vec<IndexedNode>,
     all: BTreeSet<NodeIx>,
     working: usize,
-    pub(crate) open: Shelf,
+    pub(crate) open: FreeMemoryIndex,
     /// Schedulable nodes with taints that are not exclusive.
-    pub(crate) tainted: Shelf,
+    pub(crate) tainted: FreeMemoryIndex,
     pub(crate) labels: BTreeMap<Name, Group>,
     pub(crate) racks: BTreeMap<Name, Group>,
     /// Schedulable nodes without a rack; maintained while at least one rack exists.
-    pub(crate) rackless: Shelf,
+    pub(crate) rackless: FreeMemoryIndex,
     pub(crate) extras: BTreeMap<Name, Extra>,
     pub(crate) attributes: BTreeMap<Name, BTreeMap<String, BTreeSet<NodeIx>>>,
 }
@@ -106,7 +106,7 @@ pub(crate) fn class(pieces: u64) -> u32 {
 impl FreeIndex {
     /// Adds a member node or updates its properties. It is not schedulable until
     /// [`put`](Self::put).
-    pub fn enter(&mut self, node: &NodeId, traits: &Traits, offers: &Resource) -> NodeIx {
+    pub fn enter(&mut self, node: &NodeId, traits: &NodeProperties, offers: &Resource) -> NodeIx {
         let ix = self.handle(node);
         let known = self.slots.get(ix.index()).is_some_and(|s| s.traits == *traits && s.offers.as_ref() == Some(offers));
         if known {
@@ -147,7 +147,7 @@ impl FreeIndex {
         if let Some(rack) = &traits.rack {
             leave_group(&mut self.racks, rack, ix);
             if self.racks.is_empty() {
-                self.rackless = Shelf::default();
+                self.rackless = FreeMemoryIndex::default();
             }
         }
         for (name, value) in &traits.attributes {
@@ -194,7 +194,7 @@ impl FreeIndex {
         self.shelves(ix, &free, |shelf| shelf.remove(free.memory, ix));
     }
     /// Calls `each` for every sorted list that contains a member with these free resources.
-    fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut Shelf)) {
+    fn shelves(&mut self, ix: NodeIx, free: &Resource, mut each: impl FnMut(&mut FreeMemoryIndex)) {
         let Some(slot) = self.slots.get(ix.index()) else { return };
         match slot.traits.exclusive {
             Exclusive::No if slot.traits.taints.is_empty() => each(&mut self.open),
@@ -232,7 +232,7 @@ impl FreeIndex {
             return *ix;
         }
         let ix = NodeIx(u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
-        self.slots.push(Slot { node: node.clone(), traits: Traits::default(), offers: None, room: None });
+        self.slots.push(IndexedNode { node: node.clone(), traits: NodeProperties::default(), offers: None, room: None });
         self.handles.insert(node.clone(), ix);
         ix
     }
@@ -242,7 +242,7 @@ impl FreeIndex {
         self.handles.get(node).copied()
     }
     /// Looks up a node by number.
-    pub fn slot(&self, ix: NodeIx) -> Option<&Slot> {
+    pub fn slot(&self, ix: NodeIx) -> Option<&IndexedNode> {
         self.slots.get(ix.index())
     }
     /// Id of a node by number.
@@ -276,12 +276,12 @@ impl FreeIndex {
     }
     /// Countable resource in `size` that the fewest nodes have free: the number of nodes, and the
     /// sorted lists with enough of it. `None` when `size` has no countable resources.
-    pub(crate) fn rarest_extra(&self, size: &Resource) -> Option<(usize, impl Iterator<Item = &Shelf>)> {
+    pub(crate) fn rarest_extra(&self, size: &Resource) -> Option<(usize, impl Iterator<Item = &FreeMemoryIndex>)> {
         let wanted = size.extra.iter().filter(|(_, pieces)| **pieces > 0);
         let with = wanted.map(|(name, pieces)| {
             let classes = self.extras.get(name).map(|extra| extra.free.range(class(*pieces)..));
             let shelves = classes.into_iter().flatten().map(|(_, shelf)| shelf);
-            (shelves.clone().map(Shelf::len).sum::<usize>(), shelves)
+            (shelves.clone().map(FreeMemoryIndex::len).sum::<usize>(), shelves)
         });
         with.min_by_key(|(nodes, _)| *nodes)
     }
@@ -301,7 +301,7 @@ impl FreeIndex {
 }
 
 /// True when a size fits on a node now.
-pub(crate) fn fits(slot: &Slot, size: &Resource) -> bool {
+pub(crate) fn fits(slot: &IndexedNode, size: &Resource) -> bool {
     slot.room.as_ref().is_some_and(|room| size.fits(room))
 }
 

@@ -7,16 +7,16 @@ use headroom_types::{AppId, QueuePath, Resource};
 
 use crate::app::App;
 use crate::cluster::Cluster;
-use crate::ledger::Part;
+use crate::ledger::ContainerRole;
 use crate::queue::QueueIx;
-use crate::queue::bound::{Bound, Passed};
-use crate::queue::spec::Gate;
+use crate::queue::bound::{ResourceBound, Passed};
+use crate::queue::spec::QueueState;
 
 /// Limit that prevents a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The state of the queue forbids grants.
-    Gate(QueuePath, Gate),
+    Gate(QueuePath, QueueState),
     /// The queue has reached its maximum.
     Maximum(QueuePath),
     /// The user has reached the user limit of the queue.
@@ -29,7 +29,7 @@ pub enum Limit {
 
 impl Cluster {
     /// Limit that prevents a container of this size. `None` when there is none.
-    pub(crate) fn limit(&self, app: &App, part: Part, size: &Resource) -> Option<Limit> {
+    pub(crate) fn limit(&self, app: &App, part: ContainerRole, size: &Resource) -> Option<Limit> {
         let leaf = self.queue.leaf_of(&app.id)?;
         if let Some((path, gate)) = self.queue.barred(leaf) {
             return Some(Limit::Gate(path.clone(), gate));
@@ -52,14 +52,14 @@ impl Cluster {
         }
         // the first master is always allowed, or a small queue would never run anything
         let none = account.masters == Resource::default();
-        if part == Part::Master && !none && !slot.masters.admits(&account.masters, size) {
+        if part == ContainerRole::Master && !none && !slot.masters.admits(&account.masters, size) {
             return Some(Limit::Masters(slot.path.clone()));
         }
         None
     }
 
     /// Limit that prevents a container of this size, as a sentence with numbers.
-    pub(crate) fn limit_sentence(&self, app: &App, part: Part, size: &Resource) -> Option<String> {
+    pub(crate) fn limit_sentence(&self, app: &App, part: ContainerRole, size: &Resource) -> Option<String> {
         let limit = self.limit(app, part, size)?;
         let of = |path: &QueuePath| self.queue.find(path).and_then(|ix| Some((self.queue.slot(ix)?, self.ledger.queue(ix)?)));
         Some(match &limit {
@@ -94,9 +94,9 @@ impl Cluster {
     pub(crate) fn fill_sentence(&self, app: &AppId) -> Option<String> {
         let leaf = self.queue.leaf_of(app)?;
         let bounded = self.queue.path_of(leaf).filter(|(_, slot)| !slot.maximum.is_open());
-        let fill = |ix, maximum: &Bound| {
+        let fill = |ix, maximum: &ResourceBound| {
             let used = &self.ledger.queue(ix)?.used;
-            Some(crate::queue::bound::Dominant::of_bound(used, maximum).thousandths() / 10)
+            Some(crate::queue::bound::DominantShare::of_bound(used, maximum).thousandths() / 10)
         };
         let (percent, slot) =
             bounded.filter_map(|(ix, slot)| Some((fill(ix, &slot.maximum)?, slot))).max_by_key(|(fill, _)| *fill)?;
@@ -105,7 +105,7 @@ impl Cluster {
 
     /// Checks whether the limits of the queues make a container infeasible. Returns the reason and
     /// the largest possible size.
-    pub(crate) fn never_in_queue(&self, leaf: QueueIx, part: Part, size: &Resource) -> Option<(String, Resource)> {
+    pub(crate) fn never_in_queue(&self, leaf: QueueIx, part: ContainerRole, size: &Resource) -> Option<(String, Resource)> {
         let nothing = Resource::default();
         for (_, slot) in self.queue.path_of(leaf) {
             if let Some(passed) = slot.maximum.passed(&nothing, size) {
@@ -115,7 +115,7 @@ impl Cluster {
             }
         }
         let slot = self.queue.slot(leaf)?;
-        let passed = slot.user.passed(&nothing, size).filter(|_| part == Part::Work)?;
+        let passed = slot.user.passed(&nothing, size).filter(|_| part == ContainerRole::Work)?;
         let (needs, most) = (passed.needs, passed.most);
         let sentence = format!("needs {needs}, and one user may never have more than {most} in queue {}", slot.path.short());
         Some((sentence, slot.user.over(self.ledger.total())))
@@ -124,7 +124,7 @@ impl Cluster {
 
 /// Sentence such as "queue etl is at its maximum: 80 GiB of 80 GiB"; below the limit, with the
 /// needed amount.
-fn full(who: &str, bound: &Bound, used: &Resource, size: &Resource) -> Option<String> {
+fn full(who: &str, bound: &ResourceBound, used: &Resource, size: &Resource) -> Option<String> {
     let Passed { used, most, needs } = bound.passed(used, size)?;
     let rest = if used == most { String::new() } else { format!(", and this needs {needs}") };
     Some(format!("{who}: {used} of {most}{rest}"))

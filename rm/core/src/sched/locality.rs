@@ -11,12 +11,12 @@ use headroom_types::{AppId, Name, NodeId, RequestId};
 
 use super::index::{FreeIndex, NodeIx};
 use crate::app::App;
-use crate::ask::{Level, Placement, Relax};
+use crate::ask::{PlacementScope, PlacementRules, RelaxPolicy};
 use crate::cluster::Cluster;
 
 /// Locality level: how far from its preference a container may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reach {
+pub enum LocalityLevel {
     /// Preferred nodes only.
     Nodes,
     /// Also preferred racks, and the racks of preferred nodes.
@@ -25,34 +25,34 @@ pub enum Reach {
     Anywhere,
 }
 
-impl Reach {
+impl LocalityLevel {
     /// Level at the start of a wait.
-    pub fn first(place: &Placement) -> Self {
+    pub fn first(place: &PlacementRules) -> Self {
         match place.relax {
-            Relax::AtOnce => Reach::Anywhere,
-            Relax::After(_) if !place.prefer_nodes.is_empty() => Reach::Nodes,
-            Relax::After(_) if !place.prefer_racks.is_empty() => Reach::Racks,
-            Relax::After(_) => Reach::Anywhere,
-            Relax::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => Reach::Anywhere,
-            Relax::Never => Reach::Racks,
+            RelaxPolicy::AtOnce => LocalityLevel::Anywhere,
+            RelaxPolicy::After(_) if !place.prefer_nodes.is_empty() => LocalityLevel::Nodes,
+            RelaxPolicy::After(_) if !place.prefer_racks.is_empty() => LocalityLevel::Racks,
+            RelaxPolicy::After(_) => LocalityLevel::Anywhere,
+            RelaxPolicy::Never if place.prefer_nodes.is_empty() && place.prefer_racks.is_empty() => LocalityLevel::Anywhere,
+            RelaxPolicy::Never => LocalityLevel::Racks,
         }
     }
     /// Next level, and the wait until then. `None` when the level does not change any more.
-    pub fn next(self, place: &Placement) -> Option<(Reach, Duration)> {
-        let Relax::After(wait) = place.relax else { return None };
+    pub fn next(self, place: &PlacementRules) -> Option<(LocalityLevel, Duration)> {
+        let RelaxPolicy::After(wait) = place.relax else { return None };
         match self {
-            Reach::Nodes => Some((Reach::Racks, wait)),
-            Reach::Racks => Some((Reach::Anywhere, wait)),
-            Reach::Anywhere => None,
+            LocalityLevel::Nodes => Some((LocalityLevel::Racks, wait)),
+            LocalityLevel::Racks => Some((LocalityLevel::Anywhere, wait)),
+            LocalityLevel::Anywhere => None,
         }
     }
 }
 
 /// Preferred racks, including the racks of preferred nodes.
-pub(crate) fn preferred_racks<'a>(index: &'a FreeIndex, place: &'a Placement) -> BTreeSet<&'a Name> {
+pub(crate) fn preferred_racks<'a>(index: &'a FreeIndex, place: &'a PlacementRules) -> BTreeSet<&'a Name> {
     let of_nodes = match place.relax {
-        Relax::AtOnce | Relax::After(_) => place.prefer_nodes.as_slice(),
-        Relax::Never => &[],
+        RelaxPolicy::AtOnce | RelaxPolicy::After(_) => place.prefer_nodes.as_slice(),
+        RelaxPolicy::Never => &[],
     };
     let of_nodes = of_nodes.iter().filter_map(|node| index.slot(index.ix(node)?)?.traits.rack.as_ref());
     place.prefer_racks.iter().chain(of_nodes).collect()
@@ -64,13 +64,13 @@ pub(crate) type Spots = BTreeMap<NodeIx, u32>;
 /// Nodes of the live containers of an application's requests; maintained from the first request
 /// that needs it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct ContainerLocations {
     of: BTreeMap<RequestId, Spots>,
     /// Requests whose anti-affinity names other requests.
     shy: BTreeSet<RequestId>,
 }
 
-impl Whereabouts {
+impl ContainerLocations {
     /// Adds a container.
     pub(crate) fn came(&mut self, request: &RequestId, node: NodeIx) {
         let count = self.of.entry(request.clone()).or_default().entry(node).or_default();
@@ -92,7 +92,7 @@ impl Whereabouts {
         self.of.get(request)
     }
     /// Updates the anti-affinity of a request after it was accepted, changed or dropped.
-    pub(crate) fn says(&mut self, request: &RequestId, place: Option<&Placement>) {
+    pub(crate) fn says(&mut self, request: &RequestId, place: Option<&PlacementRules>) {
         let shy = place.and_then(|p| p.apart.as_ref()).is_some_and(|apart| !apart.from.is_empty());
         if shy {
             self.shy.insert(request.clone());
@@ -128,8 +128,8 @@ impl Cluster {
     }
 
     /// Recomputes the nodes of an application's live containers.
-    pub(crate) fn whereabouts(&self, app: &App) -> Whereabouts {
-        let mut spots = Whereabouts::default();
+    pub(crate) fn whereabouts(&self, app: &App) -> ContainerLocations {
+        let mut spots = ContainerLocations::default();
         for c in app.containers.iter().filter_map(|id| self.containers.get(id)).filter(|c| c.state.is_alive()) {
             if let (Some(request), Some(ix)) = (&c.request, self.index.ix(&c.node)) {
                 spots.came(request, ix);
@@ -143,23 +143,23 @@ impl Cluster {
 }
 
 /// True when a placement depends on the nodes of other containers.
-pub(crate) fn looks_around(place: &Placement) -> bool {
+pub(crate) fn looks_around(place: &PlacementRules) -> bool {
     place.apart.is_some() || place.spread.is_some()
 }
 
 /// Nodes and racks that anti-affinity excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Barred<'a> {
+pub(crate) struct ExcludedPlaces<'a> {
     /// Excluded nodes.
     pub(crate) nodes: BTreeSet<NodeIx>,
     /// Excluded racks.
     pub(crate) racks: BTreeSet<&'a Name>,
 }
 
-impl<'a> Barred<'a> {
+impl<'a> ExcludedPlaces<'a> {
     /// Nodes and racks that anti-affinity excludes for a request, in both directions.
-    pub(crate) fn apart(index: &'a FreeIndex, app: &'a App, request: &RequestId, place: &'a Placement) -> Self {
-        let mut barred = Barred::default();
+    pub(crate) fn apart(index: &'a FreeIndex, app: &'a App, request: &RequestId, place: &'a PlacementRules) -> Self {
+        let mut barred = ExcludedPlaces::default();
         let Some(spots) = &app.spots else { return barred };
         if let Some(apart) = &place.apart {
             let own = std::slice::from_ref(request);
@@ -178,13 +178,13 @@ impl<'a> Barred<'a> {
         barred
     }
     /// Also excludes the nodes or racks of `spots`.
-    pub(crate) fn add(&mut self, index: &'a FreeIndex, spots: Option<&Spots>, level: Level) {
+    pub(crate) fn add(&mut self, index: &'a FreeIndex, spots: Option<&Spots>, level: PlacementScope) {
         for ix in spots.into_iter().flat_map(BTreeMap::keys) {
             match (level, index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref())) {
-                (Level::Rack, Some(rack)) => {
+                (PlacementScope::Rack, Some(rack)) => {
                     self.racks.insert(rack);
                 }
-                (Level::Rack, None) | (Level::Node, _) => {
+                (PlacementScope::Rack, None) | (PlacementScope::Node, _) => {
                     self.nodes.insert(*ix);
                 }
             }
@@ -202,16 +202,16 @@ impl<'a> Barred<'a> {
 }
 
 /// Nodes or racks of a request's containers, grouped by the number of containers, smallest first.
-pub(crate) fn crowds<'a>(index: &'a FreeIndex, spots: &Spots, level: Level) -> BTreeMap<u32, Barred<'a>> {
+pub(crate) fn crowds<'a>(index: &'a FreeIndex, spots: &Spots, level: PlacementScope) -> BTreeMap<u32, ExcludedPlaces<'a>> {
     let mut racks: BTreeMap<&'a Name, u32> = BTreeMap::new();
-    let mut by_count: BTreeMap<u32, Barred<'a>> = BTreeMap::new();
+    let mut by_count: BTreeMap<u32, ExcludedPlaces<'a>> = BTreeMap::new();
     for (ix, count) in spots {
         match (level, index.slot(*ix).and_then(|slot| slot.traits.rack.as_ref())) {
-            (Level::Rack, Some(rack)) => {
+            (PlacementScope::Rack, Some(rack)) => {
                 let sum = racks.entry(rack).or_default();
                 *sum = sum.saturating_add(*count);
             }
-            (Level::Rack, None) | (Level::Node, _) => {
+            (PlacementScope::Rack, None) | (PlacementScope::Node, _) => {
                 by_count.entry(*count).or_default().nodes.insert(*ix);
             }
         }

@@ -16,4 +16,4 @@ mod preempt;
 pub mod reserve;
 mod shelf;
 
-pub(crate) use pass::{Held, part};
+pub(crate) use pass::{GrantBlock, part};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use headroom_types::{Bytes, Cpus, Name, NodeId, RequestId, Resource, Tick, UnixMillis};
 use proptest::prelude::*;
 
-use super::fit::{self, Need};
-use super::index::{FreeIndex, NodeIx, Slot};
-use super::locality::Reach;
+use super::fit::{self, PlacementNeed};
+use super::index::{FreeIndex, NodeIx, IndexedNode};
+use super::locality::LocalityLevel;
 use crate::app::App;
-use crate::ask::{Apart, Level, Match, Placement, Relax, Request};
-use crate::event::{Exclusive, Master, NewApp, Traits};
+use crate::ask::{AntiAffinity, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy, PendingRequest};
+use crate::event::{Exclusive, MasterKind, AppSubmission, NodeProperties};
 use crate::testkit::{ask, id};
 
 const RACKS: [&str; 3] = ["r0", "r1", "r2"];
@@ -53,10 +53,10 @@ fn any_tolerated() -> impl Strategy<Value = BTreeMap<Name, Option<String>>> {
     some.prop_map(|pairs| pairs.into_iter().map(|(name, value)| (id(name), value.map(str::to_owned))).collect())
 }
 
-fn any_traits() -> impl Strategy<Value = Traits> {
+fn any_traits() -> impl Strategy<Value = NodeProperties> {
     let rack = proptest::option::of(proptest::sample::select(&RACKS[..]));
     let zone = proptest::option::of(proptest::sample::select(&VALUES[..]));
-    (rack, some_of(&LABELS, 3), 0u8..4, zone, any_taints()).prop_map(|(rack, labels, exclusive, zone, taints)| Traits {
+    (rack, some_of(&LABELS, 3), 0u8..4, zone, any_taints()).prop_map(|(rack, labels, exclusive, zone, taints)| NodeProperties {
         taints,
         rack: rack.map(id),
         labels,
@@ -65,12 +65,12 @@ fn any_traits() -> impl Strategy<Value = Traits> {
     })
 }
 
-fn any_match() -> impl Strategy<Value = Match> {
+fn any_match() -> impl Strategy<Value = AttributeCondition> {
     prop_oneof![
-        Just(Match::Exists),
-        Just(Match::Absent),
-        some_of::<String>(&VALUES, 2).prop_map(Match::OneOf),
-        some_of::<String>(&VALUES, 2).prop_map(Match::NoneOf),
+        Just(AttributeCondition::Exists),
+        Just(AttributeCondition::Absent),
+        some_of::<String>(&VALUES, 2).prop_map(AttributeCondition::OneOf),
+        some_of::<String>(&VALUES, 2).prop_map(AttributeCondition::NoneOf),
     ]
 }
 
@@ -82,18 +82,18 @@ fn some_racks() -> impl Strategy<Value = Vec<Name>> {
     prop_oneof![2 => Just(vec![]), 1 => some_of::<Name>(&RACKS, 2).prop_map(|racks| racks.into_iter().collect())]
 }
 
-fn any_level() -> impl Strategy<Value = Level> {
-    prop_oneof![Just(Level::Node), Just(Level::Rack)]
+fn any_level() -> impl Strategy<Value = PlacementScope> {
+    prop_oneof![Just(PlacementScope::Node), Just(PlacementScope::Rack)]
 }
 
-fn any_place() -> impl Strategy<Value = Placement> {
-    let relax = prop_oneof![Just(Relax::AtOnce), Just(Relax::After(std::time::Duration::from_secs(1))), Just(Relax::Never)];
+fn any_place() -> impl Strategy<Value = PlacementRules> {
+    let relax = prop_oneof![Just(RelaxPolicy::AtOnce), Just(RelaxPolicy::After(std::time::Duration::from_secs(1))), Just(RelaxPolicy::Never)];
     let labels = prop_oneof![2 => Just(BTreeSet::new()), 1 => some_of::<Name>(&LABELS, 2)];
     let attributes = prop_oneof![2 => Just(None), 1 => any_match().prop_map(Some)];
     let apart = proptest::option::of((some_of::<RequestId>(&REQUESTS, 2), any_level()));
     let soft = (some_nodes(), some_racks(), some_nodes(), some_racks(), relax);
     let hard = (some_nodes(), some_racks(), labels, attributes, any_tolerated());
-    (hard, soft, apart, proptest::option::of(any_level())).prop_map(|(hard, soft, apart, spread)| Placement {
+    (hard, soft, apart, proptest::option::of(any_level())).prop_map(|(hard, soft, apart, spread)| PlacementRules {
         nodes: hard.0,
         racks: hard.1,
         labels: hard.2,
@@ -104,7 +104,7 @@ fn any_place() -> impl Strategy<Value = Placement> {
         prefer_nodes: soft.2,
         prefer_racks: soft.3,
         relax: soft.4,
-        apart: apart.map(|(from, level)| Apart { from: from.into_iter().collect(), level }),
+        apart: apart.map(|(from, level)| AntiAffinity { from: from.into_iter().collect(), level }),
         spread,
     })
 }
@@ -116,10 +116,10 @@ type Containers = Vec<(usize, u32)>;
 struct World {
     index: FreeIndex,
     app: App,
-    plain: BTreeMap<NodeIx, Slot>,
+    plain: BTreeMap<NodeIx, IndexedNode>,
 }
 
-fn world(nodes: &[(u32, Traits, Resource, bool)], asks: [(Placement, Resource); 3], containers: &Containers) -> World {
+fn world(nodes: &[(u32, NodeProperties, Resource, bool)], asks: [(PlacementRules, Resource); 3], containers: &Containers) -> World {
     let mut index = FreeIndex::default();
     let mut plain = BTreeMap::new();
     for (n, traits, room, works) in nodes {
@@ -129,24 +129,24 @@ fn world(nodes: &[(u32, Traits, Resource, bool)], asks: [(Placement, Resource); 
             index.remove(ix);
         }
         let room = works.then(|| room.clone());
-        plain.insert(ix, Slot { node: node(*n), traits: traits.clone(), offers: None, room });
+        plain.insert(ix, IndexedNode { node: node(*n), traits: traits.clone(), offers: None, room });
     }
-    let spec = NewApp {
+    let spec = AppSubmission {
         name: id("job"),
         queue: id("default"),
         priority: 0,
         user: "test".into(),
         lifetime: None,
-        master: Master::Unmanaged,
+        master: MasterKind::Unmanaged,
         key: None,
     };
     let mut app = App::new(id("job.1"), Arc::new(spec), UnixMillis(0));
-    let mut spots = super::locality::Whereabouts::default();
+    let mut spots = super::locality::ContainerLocations::default();
     for (request, (place, size)) in REQUESTS.into_iter().zip(asks) {
         let mut ask = ask(request, 1, size);
         spots.says(&id(request), Some(&place));
         ask.place = place;
-        app.requests.insert(id(request), Request::new(ask, 0, Tick(0)));
+        app.requests.insert(id(request), PendingRequest::new(ask, 0, Tick(0)));
     }
     for (request, n) in containers {
         if let Some(ix) = index.ix(&node(*n)) {
@@ -161,22 +161,22 @@ impl World {
     fn rack(&self, ix: NodeIx) -> Result<&Name, NodeIx> {
         self.plain.get(&ix).and_then(|s| s.traits.rack.as_ref()).ok_or(ix)
     }
-    fn count(&self, request: &RequestId, ix: NodeIx, level: Level) -> u32 {
+    fn count(&self, request: &RequestId, ix: NodeIx, level: PlacementScope) -> u32 {
         let spots = self.app.spots.as_ref().and_then(|s| s.of(request)).cloned().unwrap_or_default();
         let same = |other: &NodeIx| match level {
-            Level::Node => *other == ix,
-            Level::Rack => self.rack(*other) == self.rack(ix),
+            PlacementScope::Node => *other == ix,
+            PlacementScope::Rack => self.rack(*other) == self.rack(ix),
         };
         spots.iter().filter(|(other, _)| same(other)).map(|(_, n)| n).sum()
     }
-    fn allowed(&self, request: &RequestId, place: &Placement, slot: &Slot) -> bool {
+    fn allowed(&self, request: &RequestId, place: &PlacementRules, slot: &IndexedNode) -> bool {
         let t = &slot.traits;
         let in_racks = |racks: &[Name]| t.rack.as_ref().is_some_and(|r| racks.contains(r));
         let compares = place.attributes.iter().all(|(name, wanted)| match (wanted, t.attributes.get(name)) {
-            (Match::Exists, has) => has.is_some(),
-            (Match::Absent, has) => has.is_none(),
-            (Match::OneOf(values), has) => has.is_some_and(|h| values.contains(h)),
-            (Match::NoneOf(values), has) => !has.is_some_and(|h| values.contains(h)),
+            (AttributeCondition::Exists, has) => has.is_some(),
+            (AttributeCondition::Absent, has) => has.is_none(),
+            (AttributeCondition::OneOf(values), has) => has.is_some_and(|h| values.contains(h)),
+            (AttributeCondition::NoneOf(values), has) => !has.is_some_and(|h| values.contains(h)),
         });
         let ix = self.index.ix(&slot.node).expect("a node of this test");
         let beside = |asking: &RequestId, other: &RequestId| {
@@ -185,7 +185,7 @@ impl World {
             (named, apart.level).0
         };
         let level =
-            |of: &RequestId| self.app.requests.get(of).expect("asked").ask.place.apart.as_ref().map_or(Level::Node, |a| a.level);
+            |of: &RequestId| self.app.requests.get(of).expect("asked").ask.place.apart.as_ref().map_or(PlacementScope::Node, |a| a.level);
         let lonely = self.app.requests.keys().all(|other| {
             let mine = beside(request, other) && self.count(other, ix, level(request)) > 0;
             let theirs = beside(other, request) && self.count(other, ix, level(other)) > 0;
@@ -204,11 +204,11 @@ impl World {
             && lonely
     }
     /// Distance of a node from its preference: 0 preferred, 1 in a preferred rack, 2 elsewhere.
-    fn distance(&self, place: &Placement, slot: &Slot) -> u8 {
+    fn distance(&self, place: &PlacementRules, slot: &IndexedNode) -> u8 {
         let Some(rack) = &slot.traits.rack else { return if place.prefer_nodes.contains(&slot.node) { 0 } else { 2 } };
         let of_nodes =
             self.plain.values().filter(|s| place.prefer_nodes.contains(&s.node)).any(|s| s.traits.rack.as_ref() == Some(rack));
-        let near = place.prefer_racks.contains(rack) || (of_nodes && place.relax != Relax::Never);
+        let near = place.prefer_racks.contains(rack) || (of_nodes && place.relax != RelaxPolicy::Never);
         match (place.prefer_nodes.contains(&slot.node), near) {
             (true, _) => 0,
             (false, true) => 1,
@@ -219,9 +219,9 @@ impl World {
         let asked = self.app.requests.get(request).expect("asked");
         let place = &asked.ask.place;
         let farthest = match asked.reach {
-            Reach::Nodes => 0,
-            Reach::Racks => 1,
-            Reach::Anywhere => 2,
+            LocalityLevel::Nodes => 0,
+            LocalityLevel::Racks => 1,
+            LocalityLevel::Anywhere => 2,
         };
         let rows = self.plain.iter().filter_map(|(ix, slot)| {
             let room = slot.room.as_ref().filter(|room| asked.ask.resource.fits(room))?;
@@ -235,7 +235,7 @@ impl World {
     }
 }
 
-type AnyNode = (u32, Traits, Resource, bool);
+type AnyNode = (u32, NodeProperties, Resource, bool);
 
 fn any_node() -> impl Strategy<Value = AnyNode> {
     (0..NODES, any_traits(), any_room(), (0u8..6).prop_map(|n| n > 0))
@@ -251,7 +251,7 @@ proptest! {
                                          containers in proptest::collection::vec((0usize..3, 0..NODES), 0..10)) {
         let world = world(&nodes, asks, &containers);
         for request in REQUESTS.map(id::<RequestId>) {
-            let need = Need::of(&world.app, Some(&request)).expect("it is asked");
+            let need = PlacementNeed::of(&world.app, Some(&request)).expect("it is asked");
             let name = |ix: Option<NodeIx>| ix.and_then(|ix| world.index.id(ix)).cloned();
             prop_assert_eq!(name(fit::choose(&world.index, need)), name(world.scan(&request)), "{}", request);
         }

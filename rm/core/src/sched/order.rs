@@ -4,14 +4,14 @@ use headroom_types::Resource;
 
 /// Sizes that did not fit in this pass.
 #[derive(Debug, Default)]
-pub struct Hopeless {
+pub struct BlockedSizes {
     sizes: Vec<Resource>,
 }
 
 /// Most remembered sizes; further sizes are tried again.
 const MOST: usize = 16;
 
-impl Hopeless {
+impl BlockedSizes {
     /// True when a size cannot fit in this pass.
     pub fn covers(&self, size: &Resource) -> bool {
         self.sizes.iter().any(|known| known.fits(size))
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn larger_is_hopeless_too_and_smaller_is_not() {
         let size = |gib, cores| Resource::new(Bytes::from_gib(gib), Cpus::from_cores(cores));
-        let mut hopeless = Hopeless::default();
+        let mut hopeless = BlockedSizes::default();
         hopeless.add(&size(4, 2));
         assert!(hopeless.covers(&size(4, 2)) && hopeless.covers(&size(5, 2)));
         assert!(!hopeless.covers(&size(3, 2)) && !hopeless.covers(&size(8, 1)));

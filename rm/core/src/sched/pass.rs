@@ -5,26 +5,26 @@
 
 use headroom_types::{AppId, ContainerId, NodeId, RequestId, Resource};
 
-use super::fit::{self, Need};
+use super::fit::{self, PlacementNeed};
 use super::index::{NodeIx, fits};
-use super::order::Hopeless;
+use super::order::BlockedSizes;
 use crate::app::{App, Origin};
-use crate::cluster::{Cluster, Ctx, MAX_UNACKED};
-use crate::ledger::Part;
-use crate::queue::seats::{Class, Rank};
-use crate::queue::tree::{Failed, Seat};
-use crate::queue::waits::{Head, Whereto};
+use crate::cluster::{Cluster, StepContext, MAX_UNACKED};
+use crate::ledger::ContainerRole;
+use crate::queue::seats::{SizeClass, SiblingRank};
+use crate::queue::tree::{Failed, PassTarget};
+use crate::queue::waits::{Head, LineSharing};
 use crate::queue::{QueueIx, Waiter};
 
 /// Intermediate results of one pass.
 #[derive(Default)]
 struct Walk {
     /// Sizes that fit no node.
-    hopeless: Hopeless,
+    hopeless: BlockedSizes,
     /// Classes whose smallest size fits no node.
-    closed: Vec<Class>,
+    closed: Vec<SizeClass>,
     /// Classes whose smallest size fits this node.
-    open: Vec<(Class, Resource, NodeIx)>,
+    open: Vec<(SizeClass, Resource, NodeIx)>,
     /// Failures to record before the next iteration.
     failed: Vec<Failed>,
 }
@@ -32,7 +32,7 @@ struct Walk {
 impl Cluster {
     /// Grants all containers that can be granted. Does nothing when nothing changed since the last
     /// pass.
-    pub(crate) fn pass(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn pass(&mut self, ctx: &mut StepContext<'_>) {
         if std::mem::take(&mut self.room_changed) {
             self.queue.stir();
         }
@@ -56,36 +56,36 @@ impl Cluster {
     }
 
     /// Reason why an application gets no containers at all.
-    pub(crate) fn held(&self, app: &App) -> Option<Held> {
+    pub(crate) fn held(&self, app: &App) -> Option<GrantBlock> {
         if app.origin == Origin::Restored && self.recovery.is_some() {
-            return Some(Held::Recovery);
+            return Some(GrantBlock::Recovery);
         }
-        (app.updates.len() >= MAX_UNACKED).then_some(Held::Unacknowledged)
+        (app.updates.len() >= MAX_UNACKED).then_some(GrantBlock::Unacknowledged)
     }
 
     /// First waiter below a queue that can be granted, with its node.
     fn next_in(&self, queue: QueueIx, walk: &mut Walk) -> Option<(Waiter, NodeId)> {
-        let mut after: Option<Rank> = None;
+        let mut after: Option<SiblingRank> = None;
         while let Some((rank, seat)) = self.queue.next(queue, after, |class| self.has_room(class, walk)) {
             after = Some(rank);
             let found = match seat {
-                Seat::Queue(queue) => self.next_in(queue, walk),
-                Seat::App(number) => self.next_of(number, walk),
+                PassTarget::Queue(queue) => self.next_in(queue, walk),
+                PassTarget::App(number) => self.next_of(number, walk),
             };
             if found.is_some() {
                 return found;
             }
             walk.failed.push(match seat {
-                Seat::Queue(queue) => Failed::Queue(queue),
-                Seat::App(number) => Failed::App(number),
+                PassTarget::Queue(queue) => Failed::Queue(queue),
+                PassTarget::App(number) => Failed::App(number),
             });
         }
         None
     }
 
     /// True when some node fits the smallest size of this class.
-    fn has_room(&self, class: Class, walk: &mut Walk) -> bool {
-        if class == Class::ANY {
+    fn has_room(&self, class: SizeClass, walk: &mut Walk) -> bool {
+        if class == SizeClass::ANY {
             return true;
         }
         if walk.closed.contains(&class) {
@@ -129,7 +129,7 @@ impl Cluster {
         if let Some(node) = self.try_place(app, head.request.as_ref(), walk) {
             return Some((head.request.clone(), node));
         }
-        if Need::of(app, head.request.as_ref())?.is_anywhere() {
+        if PlacementNeed::of(app, head.request.as_ref())?.is_anywhere() {
             return None;
         }
         let behind = self.queue.line(number, head).skip(1);
@@ -137,7 +137,7 @@ impl Cluster {
     }
 
     fn try_place(&self, app: &App, request: Option<&RequestId>, walk: &mut Walk) -> Option<NodeId> {
-        let need = Need::of(app, request)?;
+        let need = PlacementNeed::of(app, request)?;
         let anywhere = need.is_anywhere();
         if anywhere && walk.hopeless.covers(need.size) {
             return None;
@@ -160,8 +160,8 @@ impl Cluster {
         match (self.queue.waits(app_id, request), asked) {
             (true, Some(_)) | (false, None) => {}
             (false, Some(asked)) if !app.state.is_ending() => {
-                let anywhere = Need::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
-                let whereto = if anywhere { Whereto::Anywhere } else { Whereto::Somewhere };
+                let anywhere = PlacementNeed::of(app, Some(request)).is_some_and(|need| need.is_anywhere());
+                let whereto = if anywhere { LineSharing::Anywhere } else { LineSharing::Somewhere };
                 let at = (asked.ask.priority, asked.arrival);
                 self.queue.put_request((app_id, request), &asked.ask.resource, at, whereto, &self.ledger);
             }
@@ -191,13 +191,13 @@ impl Cluster {
 }
 
 /// Role of a waiter's container in its application.
-pub(crate) fn part(request: Option<&RequestId>) -> Part {
-    if request.is_some() { Part::Work } else { Part::Master }
+pub(crate) fn part(request: Option<&RequestId>) -> ContainerRole {
+    if request.is_some() { ContainerRole::Work } else { ContainerRole::Master }
 }
 
 /// Reason why an application gets no containers at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum GrantBlock {
     /// Nodes that may run its containers have not registered after the restart.
     Recovery,
     /// Its master has too many unacknowledged updates.

@@ -24,22 +24,22 @@ use std::collections::BTreeMap;
 
 use headroom_types::{Bytes, ContainerId, NodeId, RequestId, Resource, UnixMillis};
 
-use super::claim::{Claim, Stage};
+use super::claim::{Claim, ClaimStage};
 use super::constraint::misfit;
-use super::fit::Need;
-use super::locality::{Barred, Reach};
-use super::order::Hopeless;
+use super::fit::PlacementNeed;
+use super::locality::{ExcludedPlaces, LocalityLevel};
+use super::order::BlockedSizes;
 use super::part;
 use super::reserve::Reservation;
 use crate::app::App;
-use crate::ask::Relax;
-use crate::cluster::{Cluster, Ctx};
-use crate::container::{Container, State};
-use crate::queue::bound::Dominant;
-use crate::queue::tree::Slot;
+use crate::ask::RelaxPolicy;
+use crate::cluster::{Cluster, StepContext};
+use crate::container::{Container, ContainerState};
+use crate::queue::bound::DominantShare;
+use crate::queue::tree::QueueEntry;
 use crate::queue::{QueueIx, Waiter};
 use crate::size::excess;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 /// Most potential victims that one round considers, in order.
 const MOST_VICTIMS: usize = 10_000;
@@ -60,7 +60,7 @@ struct Victim {
 }
 
 /// Order of victims: queue furthest above its guarantee, least escalated, lowest priority, newest.
-type Order = (Reverse<Dominant>, u64, i32, Reverse<UnixMillis>, Reverse<u64>);
+type Order = (Reverse<DominantShare>, u64, i32, Reverse<UnixMillis>, Reverse<u64>);
 
 /// Order of waiters: application's priority and number, request's priority and arrival.
 type Turn = (Reverse<i32>, u32, Reverse<i64>, u64);
@@ -75,7 +75,7 @@ struct Round {
     /// Remaining number of sizes without a suitable node.
     tries: usize,
     /// Sizes of the current leaf without a suitable node.
-    hopeless: Hopeless,
+    hopeless: BlockedSizes,
 }
 
 /// Resources that current claims add to queues and remove from queues.
@@ -87,7 +87,7 @@ struct Moving {
 
 /// Potential victims on one node.
 #[derive(Clone, Debug, Default)]
-struct Pile<'a> {
+struct NodeVictims<'a> {
     members: Vec<&'a Victim>,
     room: Resource,
     goes: ByQueue,
@@ -95,15 +95,15 @@ struct Pile<'a> {
 
 impl Cluster {
     /// Schedules a round when there are waiters.
-    pub(crate) fn arm_preemption(&mut self, ctx: &Ctx<'_>) {
+    pub(crate) fn arm_preemption(&mut self, ctx: &StepContext<'_>) {
         if !self.claims.armed && self.settings.preempt_part > 0 && !self.queue.is_empty() {
             self.claims.armed = true;
-            self.timers.set(Key::Preempt, ctx.now.plus(self.settings.preempt_every));
+            self.timers.set(TimerKey::Preempt, ctx.now.plus(self.settings.preempt_every));
         }
     }
 
     /// Runs one round of preemption.
-    pub(crate) fn preempt(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn preempt(&mut self, ctx: &mut StepContext<'_>) {
         self.claims.armed = false;
         self.serve_claims(ctx);
         if self.recovery.is_some() {
@@ -116,10 +116,10 @@ impl Cluster {
         }
         let part = self.ledger.total().memory.mul_ratio(self.settings.preempt_part.into(), 1000);
         let mut left = part.saturating_add(self.claims.spare);
-        let mut round = Round { victims: self.victims(), tries: MOST_TRIES, hopeless: Hopeless::default() };
+        let mut round = Round { victims: self.victims(), tries: MOST_TRIES, hopeless: BlockedSizes::default() };
         self.claims.spare = Bytes::ZERO;
         for leaf in short {
-            round.hopeless = Hopeless::default();
+            round.hopeless = BlockedSizes::default();
             for waiter in self.waiters(leaf, ctx) {
                 while let Some((claim, why)) = self.plan(&waiter, leaf, &mut round, ctx) {
                     let costs = self.memory_of(&claim);
@@ -145,16 +145,16 @@ impl Cluster {
         let leaves = self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && slot.waiting > 0);
         let fill = |leaf: QueueIx| {
             let named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot));
-            named.filter_map(|(ix, slot)| Some(Dominant::of_bound(&self.ledger.queue(ix)?.used, &slot.guaranteed))).min()
+            named.filter_map(|(ix, slot)| Some(DominantShare::of_bound(&self.ledger.queue(ix)?.used, &slot.guaranteed))).min()
         };
-        let mut short: Vec<(Dominant, QueueIx)> = leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
+        let mut short: Vec<(DominantShare, QueueIx)> = leaves.filter_map(|(ix, _)| Some((fill(ix)?, ix))).collect();
         short.retain(|(fill, _)| !fill.is_whole());
         short.sort_unstable();
         short.into_iter().map(|(_, leaf)| leaf).collect()
     }
 
     /// Waiters of a leaf that have waited long enough, in order.
-    fn waiters(&self, leaf: QueueIx, ctx: &Ctx<'_>) -> Vec<Waiter> {
+    fn waiters(&self, leaf: QueueIx, ctx: &StepContext<'_>) -> Vec<Waiter> {
         let every = self.settings.preempt_every;
         let mut all: Vec<(Turn, Waiter)> = Vec::new();
         let apps = self.queue.slot(leaf).into_iter().flat_map(|slot| &slot.apps).filter_map(|id| self.apps.get(id));
@@ -183,8 +183,8 @@ impl Cluster {
         for (leaf, slot) in self.queue.slots().filter(|(_, slot)| slot.children.is_empty() && !slot.apps.is_empty()) {
             let Some(account) = self.ledger.queue(leaf) else { continue };
             let sure = slot.guaranteed.over(&Resource::default());
-            let above = Dominant::of_all(&excess(&account.used, &sure), self.ledger.total());
-            if above == Dominant::default() || !self.is_preemptable(leaf) {
+            let above = DominantShare::of_all(&excess(&account.used, &sure), self.ledger.total());
+            if above == DominantShare::default() || !self.is_preemptable(leaf) {
                 continue;
             }
             for app in slot.apps.iter().filter_map(|id| self.apps.get(id)) {
@@ -217,17 +217,17 @@ impl Cluster {
     /// True when the container is not a master and was not ordered to stop.
     pub(crate) fn can_go(&self, id: &ContainerId) -> bool {
         self.containers.get(id).is_some_and(|c| match c.state {
-            State::Allocated | State::Launching | State::Running => c.request.is_some(),
-            State::Stopping { .. } | State::Exited { .. } | State::Done { .. } => false,
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running => c.request.is_some(),
+            ContainerState::Stopping { .. } | ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
         })
     }
 
     /// True when a node is schedulable, matches the need, and has no reservation that takes
     /// precedence.
-    pub(crate) fn allows(&self, need: Need<'_>, node: &NodeId) -> bool {
+    pub(crate) fn allows(&self, need: PlacementNeed<'_>, node: &NodeId) -> bool {
         let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
         let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
-        let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
+        let barred = need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
         let own = |kept: &Reservation| need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request));
         let kept = self.reservations.on(ix).is_some_and(|kept| !own(kept) && self.is_sure_of(kept));
         open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
@@ -238,20 +238,20 @@ impl Cluster {
     fn is_sure_of(&self, kept: &Reservation) -> bool {
         let Some(leaf) = self.queue.leaf_of(&kept.app) else { return false };
         let mut named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot)).peekable();
-        let fits = |ix: QueueIx, slot: &Slot| self.ledger.queue(ix).is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size));
+        let fits = |ix: QueueIx, slot: &QueueEntry| self.ledger.queue(ix).is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size));
         named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
     }
 
     /// Next claim for a waiter, if any victims make it fit.
-    fn plan(&self, waiter: &Waiter, leaf: QueueIx, round: &mut Round, ctx: &Ctx<'_>) -> Option<(Claim, String)> {
+    fn plan(&self, waiter: &Waiter, leaf: QueueIx, round: &mut Round, ctx: &StepContext<'_>) -> Option<(Claim, String)> {
         let app = self.apps.get(&waiter.app)?;
         let request = waiter.request.as_ref();
         let missing = request.map_or(1, |request| app.missing(request));
         if self.claims.len() >= MOST_CLAIMS || self.claims.of(waiter) >= usize::try_from(missing).unwrap_or(usize::MAX) {
             return None;
         }
-        let need = Need::of(app, request)?;
-        let settled = need.reach == Reach::Anywhere || need.place.relax == Relax::Never;
+        let need = PlacementNeed::of(app, request)?;
+        let settled = need.reach == LocalityLevel::Anywhere || need.place.relax == RelaxPolicy::Never;
         if !settled || self.limit(app, part(request), need.size).is_some() {
             // its preference may still be satisfied, or a limit prevents the grant anyway
             return None;
@@ -269,7 +269,7 @@ impl Cluster {
         let at =
             UnixMillis(ctx.wall.0.saturating_add(u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX)));
         let why = self.claim_reason(leaf, need.size, &node);
-        let claim = Claim { waiter: waiter.clone(), size: need.size.clone(), node, victims: taken, at, stage: Stage::Warned };
+        let claim = Claim { waiter: waiter.clone(), size: need.size.clone(), node, victims: taken, at, stage: ClaimStage::Warned };
         Some((claim, why))
     }
 
@@ -278,14 +278,14 @@ impl Cluster {
         let (name, fill) = short.map_or(("", 0), |(ix, slot)| (slot.path.short(), self.filled(ix, slot).thousandths() / 10));
         format!("queue {name} has {fill} % of its guarantee and needs {size} on {node}")
     }
-    fn filled(&self, ix: QueueIx, slot: &Slot) -> Dominant {
-        self.ledger.queue(ix).map_or(Dominant::default(), |account| Dominant::of_bound(&account.used, &slot.guaranteed))
+    fn filled(&self, ix: QueueIx, slot: &QueueEntry) -> DominantShare {
+        self.ledger.queue(ix).map_or(DominantShare::default(), |account| DominantShare::of_bound(&account.used, &slot.guaranteed))
     }
 
     /// First node on which victims free enough resources for `need`, with those victims.
     fn pile_up(
         &self,
-        need: Need<'_>,
+        need: PlacementNeed<'_>,
         leaf: QueueIx,
         victims: &[Victim],
     ) -> Option<(NodeId, std::collections::BTreeSet<ContainerId>)> {
@@ -295,14 +295,14 @@ impl Cluster {
         if !entitled.contains(&true) {
             return None;
         }
-        let mut piles: BTreeMap<&NodeId, Option<Pile<'_>>> = BTreeMap::new();
+        let mut piles: BTreeMap<&NodeId, Option<NodeVictims<'_>>> = BTreeMap::new();
         for victim in victims.iter().filter(|victim| self.claims.against(&victim.id).is_none()) {
             let Some((at, meet)) = self.meet(victim.leaf, &meets) else { continue };
             if !entitled.get(at).copied().unwrap_or(false) {
                 continue;
             }
             let start = || {
-                self.allows(need, &victim.node).then(|| Pile { room: self.room_beside_claims(&victim.node), ..Pile::default() })
+                self.allows(need, &victim.node).then(|| NodeVictims { room: self.room_beside_claims(&victim.node), ..NodeVictims::default() })
             };
             let Some(pile) = piles.entry(&victim.node).or_insert_with(start) else { continue };
             let short = excess(need.size, &pile.room);
@@ -351,14 +351,14 @@ impl Cluster {
             let Some(account) = self.ledger.queue(ix) else { return false };
             let gone = [going.get(&ix), pile.get(&ix), Some(&victim.size)];
             let rest = gone.into_iter().flatten().fold(account.used.clone(), |rest, size| excess(&rest, size));
-            Dominant::of_bound(&rest, &slot.guaranteed).is_whole()
+            DominantShare::of_bound(&rest, &slot.guaranteed).is_whole()
         })
     }
 
     /// Repeats the checks of the plan at the end of the warning.
     pub(crate) fn may_still_take(&self, claim: &Claim, victims: &[ContainerId]) -> bool {
         let Some(leaf) = self.queue.leaf_of(&claim.waiter.app) else { return false };
-        let moving = self.moving(|other| other.stage == Stage::Taken);
+        let moving = self.moving(|other| other.stage == ClaimStage::Taken);
         let meets: Vec<QueueIx> = self.queue.path_of(leaf).map(|(ix, _)| ix).collect();
         let mut gone = ByQueue::new();
         victims.iter().filter_map(|id| self.containers.get(id)).all(|c| {
@@ -397,7 +397,7 @@ impl Cluster {
     }
 }
 
-fn is_named(slot: &Slot) -> bool {
+fn is_named(slot: &QueueEntry) -> bool {
     !slot.guaranteed.is_open() && !slot.guaranteed.is_nothing()
 }
 
@@ -406,7 +406,7 @@ fn victim(c: &Container, leaf: QueueIx) -> Victim {
 }
 
 /// Position among the potential victims.
-fn order(app: &App, c: &Container, least: Bytes, above: Dominant) -> Order {
+fn order(app: &App, c: &Container, least: Bytes, above: DominantShare) -> Order {
     let times = c.resource.memory.get().saturating_mul(1000) / least.get().max(1);
     let priority = c.request.as_ref().and_then(|request| app.requests.get(request)).map_or(0, |asked| asked.ask.priority);
     (Reverse(above), times, priority, Reverse(c.granted), Reverse(c.id.seq))
@@ -420,7 +420,7 @@ fn helps(size: &Resource, short: &Resource) -> bool {
 }
 
 /// Victims that are really needed: later ones in the order are dropped first.
-fn without_the_spare(pile: &Pile<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
+fn without_the_spare(pile: &NodeVictims<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
     let (mut room, mut taken) = (pile.room.clone(), pile.members.clone());
     for at in (0..taken.len()).rev() {
         let Some(member) = taken.get(at) else { continue };

@@ -19,18 +19,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_types::{AppId, Bytes, Cpus, Extra, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
+use headroom_types::{AppId, Bytes, Cpus, ExtraResources, Name, NodeId, Reason, RequestId, Resource, Tick, UnixMillis};
 
 use super::constraint::{candidates, is_choosy, misfit};
-use super::fit::Need;
-use super::index::{NodeIx, Slot};
-use super::locality::Barred;
+use super::fit::PlacementNeed;
+use super::index::{NodeIx, IndexedNode};
+use super::locality::ExcludedPlaces;
 use crate::app::App;
-use crate::cluster::{Cluster, Ctx};
-use crate::event::Level;
-use crate::ledger::Part;
+use crate::cluster::{Cluster, StepContext};
+use crate::event::LogSeverity;
+use crate::ledger::ContainerRole;
 use crate::queue::QueueIx;
-use crate::timer::Key;
+use crate::timer::TimerKey;
 
 /// Most reservations at one time.
 const MOST: usize = 16;
@@ -66,20 +66,20 @@ pub struct Reservations {
     of: BTreeMap<(AppId, RequestId), NodeIx>,
     /// True when reservations must be checked: a node, a request or a limit has changed.
     doubted: bool,
-    pub(crate) lately: Lately,
+    pub(crate) lately: RecentGrants,
 }
 
 /// Smallest recently granted containers: answers whether a smaller container was granted since a
 /// moment, without a list of all grants.
 #[derive(Clone, Debug, Default)]
-pub struct Lately {
+pub struct RecentGrants {
     /// Grant numbers with memory; each entry has less memory than all later ones.
     memory: Vec<(u64, Bytes)>,
     /// Grant numbers with processors; each entry has fewer processors than all later ones.
     cpus: Vec<(u64, Cpus)>,
 }
 
-impl Lately {
+impl RecentGrants {
     /// Records the grant of container number `seq`.
     pub(crate) fn granted(&mut self, seq: u64, size: &Resource) {
         note(&mut self.memory, seq, size.memory);
@@ -159,7 +159,7 @@ impl Reservations {
 /// Free resources without the amount that is set aside.
 pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
     let left = |(name, n): (&Name, &u64)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)));
-    let extra = if free.extra.is_none() { Extra::default() } else { free.extra.iter().map(left).collect() };
+    let extra = if free.extra.is_none() { ExtraResources::default() } else { free.extra.iter().map(left).collect() };
     Resource {
         memory: free.memory.saturating_sub(aside.memory),
         cpus: free.cpus.checked_sub(aside.cpus).unwrap_or(Cpus::ZERO),
@@ -204,7 +204,7 @@ impl Cluster {
     }
 
     /// Grants all containers that can be granted, holders of reservations first.
-    pub(crate) fn schedule(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn schedule(&mut self, ctx: &mut StepContext<'_>) {
         loop {
             self.reindex_moved();
             if self.room_changed && !self.claims.is_empty() {
@@ -220,15 +220,15 @@ impl Cluster {
                 break;
             }
         }
-        if !self.queue.is_empty() && self.timers.of(&Key::Reserve).is_none() {
+        if !self.queue.is_empty() && self.timers.of(&TimerKey::Reserve).is_none() {
             let every = self.settings.reserve_after.clamp(REVIEW.0, REVIEW.1);
-            self.timers.set(Key::Reserve, ctx.now.plus(every));
+            self.timers.set(TimerKey::Reserve, ctx.now.plus(every));
         }
         self.arm_preemption(ctx);
     }
 
     /// Reserves nodes for starving requests, and moves reservations to better nodes.
-    pub(crate) fn review_reservations(&mut self, ctx: &mut Ctx<'_>) {
+    pub(crate) fn review_reservations(&mut self, ctx: &mut StepContext<'_>) {
         self.note_waiting(ctx.now);
         self.keep_reservations(ctx);
         self.move_reservations(ctx);
@@ -248,7 +248,7 @@ impl Cluster {
                 continue;
             }
             let taken: BTreeSet<NodeIx> = found.iter().map(|(ix, _)| *ix).collect();
-            let Some(need) = Need::of(app, Some(request)) else { continue };
+            let Some(need) = PlacementNeed::of(app, Some(request)) else { continue };
             if let Some((lack, ix, node)) = self.soonest(need, &taken) {
                 let (app, request, size) = (app.id.clone(), request.clone(), need.size.clone());
                 found.push((ix, Reservation { node, app, request, size, since: ctx.now, lacks: (lack, ctx.now) }));
@@ -277,7 +277,7 @@ impl Cluster {
     }
 
     fn may_be_served(&self, app: &App, size: &Resource) -> bool {
-        self.held(app).is_none() && self.limit(app, Part::Work, size).is_none()
+        self.held(app).is_none() && self.limit(app, ContainerRole::Work, size).is_none()
     }
 
     /// Largest number of reservations: a tenth of the schedulable nodes, at least one, at most
@@ -293,9 +293,9 @@ impl Cluster {
     }
 
     /// Suitable node with the least missing memory, and that amount.
-    fn soonest(&self, need: Need<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
-        let barred = need.of.map(|(app, request)| Barred::apart(&self.index, app, request, need.place)).unwrap_or_default();
-        let could = |slot: &&Slot, ix: NodeIx| {
+    fn soonest(&self, need: PlacementNeed<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
+        let barred = need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
+        let could = |slot: &&IndexedNode, ix: NodeIx| {
             slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers))
                 && misfit(need.place, slot).is_none()
                 && !barred.bars(ix, slot.traits.rack.as_ref())
@@ -344,12 +344,12 @@ impl Cluster {
         node.containers.iter().filter_map(|c| self.containers.get(c)).filter(|c| c.state.is_alive()).map(|c| c.granted).min()
     }
 
-    fn move_reservations(&mut self, ctx: &mut Ctx<'_>) {
+    fn move_reservations(&mut self, ctx: &mut StepContext<'_>) {
         let held: Vec<(NodeIx, Reservation)> = self.reservations.all().map(|(ix, r)| (ix, r.clone())).collect();
         for (ix, reservation) in held {
-            let free = self.ledger.node(&reservation.node).map(crate::ledger::Account::free).unwrap_or_default();
+            let free = self.ledger.node(&reservation.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
             let app = self.apps.get(&reservation.app);
-            let Some(need) = app.and_then(|app| Need::of(app, Some(&reservation.request))) else { continue };
+            let Some(need) = app.and_then(|app| PlacementNeed::of(app, Some(&reservation.request))) else { continue };
             let better = self.soonest(need, &BTreeSet::new()).filter(|(lack, ..)| *lack < lacks(&free, need.size).0);
             if let Some((lack, to, node)) = better {
                 self.unreserve(ix, &format!("{node} lacks less"), ctx);
@@ -358,31 +358,31 @@ impl Cluster {
         }
     }
 
-    fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut Ctx<'_>) {
+    fn reserve(&mut self, ix: NodeIx, reservation: Reservation, ctx: &mut StepContext<'_>) {
         let node = reservation.node.clone();
         let message = format!("{node} is kept for {}, {}", reservation.request, reservation.size);
-        ctx.log_app(Level::Normal, Reason::NodeReserved, &reservation.app, message);
+        ctx.log_app(LogSeverity::Normal, Reason::NodeReserved, &reservation.app, message);
         self.reservations.put(ix, reservation);
         self.reservations.doubt_all();
         self.reindex(&node);
     }
 
     /// Cancels a reservation.
-    pub(crate) fn unreserve(&mut self, ix: NodeIx, why: &str, ctx: &mut Ctx<'_>) {
+    pub(crate) fn unreserve(&mut self, ix: NodeIx, why: &str, ctx: &mut StepContext<'_>) {
         let Some(reservation) = self.reservations.take(ix) else { return };
         self.room_changed = true;
         self.reindex(&reservation.node);
         let message = format!("{} is not kept for {} any more: {why}", reservation.node, reservation.request);
-        ctx.log_app(Level::Normal, Reason::ReservationEnded, &reservation.app, message);
+        ctx.log_app(LogSeverity::Normal, Reason::ReservationEnded, &reservation.app, message);
     }
 
     /// Releases reservations without progress for one pass. Two applications can block each other:
     /// one holds a container until its end, the other holds a reservation. The released request may
     /// get the node again.
-    fn give_others_a_turn(&mut self, ctx: &mut Ctx<'_>) {
+    fn give_others_a_turn(&mut self, ctx: &mut StepContext<'_>) {
         let mut still = Vec::new();
         for (ix, reservation) in &mut self.reservations.on {
-            let free = self.ledger.node(&reservation.node).map(crate::ledger::Account::free).unwrap_or_default();
+            let free = self.ledger.node(&reservation.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
             let now = reservation.size.memory.saturating_sub(free.memory);
             if now < reservation.lacks.0 {
                 reservation.lacks = (now, ctx.now);
@@ -396,7 +396,7 @@ impl Cluster {
     }
 
     /// Cancels obsolete reservations, and grants those whose node has enough free resources.
-    fn keep_reservations(&mut self, ctx: &mut Ctx<'_>) {
+    fn keep_reservations(&mut self, ctx: &mut StepContext<'_>) {
         if self.reservations.on.is_empty() {
             return; // the usual case
         }
@@ -429,7 +429,7 @@ impl Cluster {
         if app.missing(&reservation.request) == 0 {
             return Some("it waits no more");
         }
-        let Some(need) = Need::of(app, Some(&reservation.request)) else { return Some("it is gone") };
+        let Some(need) = PlacementNeed::of(app, Some(&reservation.request)) else { return Some("it is gone") };
         if *need.size != reservation.size {
             return Some("it has another size now");
         }
@@ -441,7 +441,7 @@ impl Cluster {
         if !large || !self.could_hold(&reservation.node, need.size) || misfit(need.place, slot).is_some() {
             return Some("it may not go there now");
         }
-        let barred = Barred::apart(&self.index, app, &reservation.request, need.place);
+        let barred = ExcludedPlaces::apart(&self.index, app, &reservation.request, need.place);
         barred.bars(ix, slot.traits.rack.as_ref()).then_some("containers came there that it keeps apart from")
     }
 
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn only_smaller_ones_served_since_count() {
-        let mut lately = Lately::default();
+        let mut lately = RecentGrants::default();
         for (seq, gib) in [(1, 1), (2, 8), (3, 4), (4, 6)] {
             lately.granted(seq, &size(gib, 4));
         }

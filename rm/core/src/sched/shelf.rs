@@ -42,7 +42,7 @@ struct Head {
 
 /// Nodes sorted by free memory.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct FreeMemoryIndex {
     heads: Vec<Head>,
     /// Most free processors under each [`GROUP`] heads.
     tops: Vec<Cpus>,
@@ -53,7 +53,7 @@ pub(crate) struct Shelf {
 /// Number of heads that one inspection skips.
 const GROUP: usize = 16;
 
-impl Shelf {
+impl FreeMemoryIndex {
     /// Number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -247,7 +247,7 @@ mod tests {
         #[test]
         fn agrees_with_a_scan(moves in proptest::collection::vec((0u32..400, proptest::option::of((0u64..50, 0u32..9))), 0..900),
                               memory in 0u64..50, cpus in 0u32..9, barred in 0u32..400) {
-            let mut shelf = Shelf::default();
+            let mut shelf = FreeMemoryIndex::default();
             let mut plain: BTreeMap<NodeIx, Entry> = BTreeMap::new();
             for (n, room) in moves {
                 let node = NodeIx::of(n);

@@ -8,7 +8,7 @@ use headroom_types::{
     ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
 };
 
-use crate::event::{Health, Phase, RefusedSize, Registration, Seen, Traits, Want};
+use crate::event::{NodeHealth, ContainerPhase, RefusedSize, NodeRegistration, ReportedContainer, NodeProperties, ContainerCommand};
 
 /// Fake node.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct FakeNode {
     /// Offered resources.
     pub offers: Resource,
     /// Containers on the node.
-    pub has: BTreeMap<ContainerId, Held>,
+    pub has: BTreeMap<ContainerId, FakeContainer>,
     /// Exit reports that are not acknowledged.
     pub exits: BTreeMap<ContainerId, ExitReport>,
     /// True while it receives messages of the resource manager.
@@ -24,7 +24,7 @@ pub struct FakeNode {
     /// Containers to stop, with the cause.
     pub asked_to_stop: BTreeMap<ContainerId, StopCause>,
     /// Rack, labels, attributes and taints.
-    pub traits: Traits,
+    pub traits: NodeProperties,
     /// Reason with which it refuses every resize; `None` to apply them.
     pub rigid: Option<String>,
     /// Memory that ended containers left charged on it.
@@ -35,7 +35,7 @@ pub struct FakeNode {
 
 /// Container on a node.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct FakeContainer {
     /// Its request.
     pub request: Option<RequestId>,
     /// Attempt of its master for which it was granted.
@@ -47,15 +47,15 @@ pub struct Held {
     /// A later size that was refused.
     pub refused: Option<RefusedSize>,
     /// Phase.
-    pub phase: Phase,
+    pub phase: ContainerPhase,
     /// Time of the grant.
     pub granted: UnixMillis,
 }
 
-impl Held {
+impl FakeContainer {
     /// Applies a later size, unless the node refuses resizes.
     fn take_size(&mut self, resource: Resource, version: u32, rigid: Option<&String>) {
-        if version <= self.version || self.phase == Phase::Exited {
+        if version <= self.version || self.phase == ContainerPhase::Exited {
             return;
         }
         match rigid {
@@ -78,22 +78,22 @@ fn stopped(cause: StopCause) -> ExitReason {
 }
 
 impl FakeNode {
-    pub(super) fn registration(&self) -> Registration {
-        Registration {
+    pub(super) fn registration(&self) -> NodeRegistration {
+        NodeRegistration {
             serial: 0,
             offers: self.offers.clone(),
             enforcer: EnforcerKind::Cgroup2,
             url: "http://127.0.0.1:1".into(),
             version: "test".into(),
             traits: self.traits.clone(),
-            health: Health::Healthy,
+            health: NodeHealth::Healthy,
             seen: self.seen(),
             exits: self.exits.values().cloned().collect(),
             unattributed: self.unattributed.clone(),
         }
     }
-    pub(super) fn seen(&self) -> Vec<Seen> {
-        let seen = self.has.iter().map(|(id, held)| Seen {
+    pub(super) fn seen(&self) -> Vec<ReportedContainer> {
+        let seen = self.has.iter().map(|(id, held)| ReportedContainer {
             container: id.clone(),
             request: held.request.clone(),
             attempt: held.attempt,
@@ -106,9 +106,9 @@ impl FakeNode {
         });
         seen.collect()
     }
-    pub(super) fn obey(&mut self, container: ContainerId, want: Want) {
+    pub(super) fn obey(&mut self, container: ContainerId, want: ContainerCommand) {
         match want {
-            Want::Run(order) => {
+            ContainerCommand::Run(order) => {
                 let order = *order;
                 if let Some(held) = self.has.get_mut(&container) {
                     return held.take_size(order.resource, order.version, self.rigid.as_ref());
@@ -116,15 +116,15 @@ impl FakeNode {
                 let (request, attempt, resource) = (order.request, order.attempt, order.resource);
                 let (version, granted) = (order.version, order.granted);
                 self.ever.insert(container.clone(), request.clone());
-                let new = Held { request, attempt, resource, version, refused: None, phase: Phase::Preparing, granted };
+                let new = FakeContainer { request, attempt, resource, version, refused: None, phase: ContainerPhase::Preparing, granted };
                 self.has.insert(container, new);
             }
-            Want::Stop { cause } => {
+            ContainerCommand::Stop { cause } => {
                 if self.has.contains_key(&container) {
                     self.asked_to_stop.insert(container, cause);
                 }
             }
-            Want::Forget => self.forget(&container),
+            ContainerCommand::Forget => self.forget(&container),
         }
     }
     pub(super) fn forget(&mut self, container: &ContainerId) {
@@ -135,12 +135,12 @@ impl FakeNode {
     /// Starts prepared containers and ends containers that must stop.
     pub fn go_on(&mut self, name: &NodeId, wall: UnixMillis) {
         for held in self.has.values_mut() {
-            if held.phase == Phase::Preparing {
-                held.phase = Phase::Running;
+            if held.phase == ContainerPhase::Preparing {
+                held.phase = ContainerPhase::Running;
             }
         }
         for (container, cause) in std::mem::take(&mut self.asked_to_stop) {
-            if self.has.get(&container).is_some_and(|held| held.phase != Phase::Exited) {
+            if self.has.get(&container).is_some_and(|held| held.phase != ContainerPhase::Exited) {
                 self.end(name, &container, stopped(cause), wall);
             }
         }
@@ -148,7 +148,7 @@ impl FakeNode {
     /// Ends a container's program.
     pub fn end(&mut self, name: &NodeId, container: &ContainerId, reason: ExitReason, ended: UnixMillis) {
         let Some(held) = self.has.get_mut(container) else { return };
-        held.phase = Phase::Exited;
+        held.phase = ContainerPhase::Exited;
         let report = ExitReport {
             container: container.clone(),
             node: name.clone(),

@@ -5,21 +5,21 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::role::is_user;
-use headroom_identity::{Accessor, Kind, Over, Principal, Right, Rights, Token};
+use headroom_identity::{Accessor, SecretTokenKind, QueuePermission, Principal, Right, Rights, Token};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{
-    LONGEST_ABOUT, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, Secret, TokenView, WhoAmI,
+    LONGEST_ABOUT, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText, TokenView, WhoAmI,
 };
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::limits::Peer;
-use super::parse::{Body, Id, Nothing, Params};
+use super::parse::{Body, Id, EmptyQuery, Params};
 use super::{Web, callers};
-use crate::access::{self, Held, Whose, Wish};
-use crate::audit::Changed;
-use crate::input::Input;
+use crate::access::{self, StoredToken, TokenPurpose, AccessChange};
+use crate::audit::AuditChange;
+use crate::input::LoopInput;
 
 /// Default lifetime of a join token. Seconds.
 const DAY: u64 = 86_400;
@@ -27,7 +27,7 @@ const DAY: u64 = 86_400;
 /// Lists the valid tokens, without their secrets.
 #[utoipa::path(get, path = "/v1/acl/tokens", tag = "access",
     responses((status = 200, body = Vec<TokenView>), Bad, TooMany))]
-pub(crate) async fn tokens(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Vec<TokenView>> {
+pub(crate) async fn tokens(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<TokenView>> {
     let access = web.shared.access.borrow().clone();
     Json(access.tokens(web.clock.unix_now()))
 }
@@ -40,14 +40,14 @@ pub(crate) async fn tokens(State(web): State<Web>, Params(Nothing {}): Params<No
 pub(crate) async fn mint(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<NewToken>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let NewToken { user, rights, lifetime_s, about } = body;
     let rights = access::checked(&rights)?;
     let user = in_the_name_of(&principal, user)?;
     within(&principal, &rights)?;
-    let whose = Whose::User { user, rights };
+    let whose = TokenPurpose::User { user, rights };
     give(&web, &principal, whose, (about, lifetime_s), false).await
 }
 
@@ -59,14 +59,14 @@ pub(crate) async fn mint(
 pub(crate) async fn bootstrap(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     peer: Option<Extension<Peer>>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     if !peer.is_some_and(|Extension(Peer(peer))| peer.is_loopback()) {
-        let problem = Problem::new(Code::HR0403, "the first token is given out on the manager's own host only");
+        let problem = ProblemDetails::new(ErrorCode::HR0403, "the first token is given out on the manager's own host only");
         return Err(problem.hint("type rmctl acl bootstrap there").into());
     }
-    let whose = Whose::User { user: "admin".to_owned(), rights: Rights::all() };
+    let whose = TokenPurpose::User { user: "admin".to_owned(), rights: Rights::all() };
     give(&web, &principal, whose, ("the first token".to_owned(), None), true).await
 }
 
@@ -78,15 +78,15 @@ pub(crate) async fn bootstrap(
 pub(crate) async fn mint_join(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<NewJoinToken>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     if web.authority.is_none() {
-        let problem = Problem::new(Code::HR0409, "this manager cannot sign certificates, so nobody can join by a token");
+        let problem = ProblemDetails::new(ErrorCode::HR0409, "this manager cannot sign certificates, so nobody can join by a token");
         return Err(problem.hint("give it an authority: authority = \"/etc/headroom/authority\" in resourcemanager.toml").into());
     }
     let NewJoinToken { node, names, lifetime_s } = body;
-    let whose = Whose::Join { node, names };
+    let whose = TokenPurpose::Join { node, names };
     give(&web, &principal, whose, (String::new(), lifetime_s.or(Some(DAY))), false).await
 }
 
@@ -97,8 +97,8 @@ pub(crate) async fn revoke(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
     Id(accessor): Id<Accessor>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<(Extension<Changed>, Json<TokenView>), Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<(Extension<AuditChange>, Json<TokenView>), ProblemResponse> {
     let whose = web.shared.access.borrow().token(&accessor).and_then(|view| view.user);
     let may = match &principal {
         Principal::Open => true,
@@ -107,12 +107,12 @@ pub(crate) async fn revoke(
     };
     if !may {
         let who = principal.who().unwrap_or_default();
-        return Err(Problem::new(Code::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into());
+        return Err(ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into());
     }
-    let held = rule(&web, Wish::Revoke(accessor)).await?;
+    let held = rule(&web, AccessChange::Revoke(accessor)).await?;
     let view = held.ok_or_else(super::unexpected)?.view(&accessor);
     let before = format!("{} {}", view.user.as_deref().unwrap_or("join"), view.rights.join(","));
-    Ok((Extension(Changed { before, after: String::new() }), Json(view)))
+    Ok((Extension(AuditChange { before, after: String::new() }), Json(view)))
 }
 
 /// Shows the caller's identity and rights.
@@ -120,7 +120,7 @@ pub(crate) async fn revoke(
 pub(crate) async fn who(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
 ) -> Json<WhoAmI> {
     let words = |rights: &Rights| rights.0.iter().map(Right::to_string).collect();
     let (token, rights) = match &principal {
@@ -138,7 +138,7 @@ pub(crate) async fn who(
 /// Lists the policies of users and groups that differ from the default rights.
 #[utoipa::path(get, path = "/v1/acl/policies", tag = "access",
     responses((status = 200, body = Vec<PolicyView>), Bad, TooMany))]
-pub(crate) async fn policies(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Vec<PolicyView>> {
+pub(crate) async fn policies(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<PolicyView>> {
     Json(web.shared.access.borrow().policies())
 }
 
@@ -151,16 +151,16 @@ pub(crate) async fn allow(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
     Id(subject): Id<String>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<PolicySpec>,
-) -> Result<(Extension<Changed>, Json<PolicyView>), Failure> {
+) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
     let (subject, rights) = (access::subject(&subject)?, access::checked(&body.rights)?);
     within(&principal, &rights)?;
     let before = said(&web, &subject);
     let after = rights.to_string();
-    rule(&web, Wish::Allow { subject: subject.clone(), rights }).await?;
+    rule(&web, AccessChange::Allow { subject: subject.clone(), rights }).await?;
     let rights = after.split(',').map(str::to_owned).collect();
-    Ok((Extension(Changed { before, after }), Json(PolicyView { subject, rights })))
+    Ok((Extension(AuditChange { before, after }), Json(PolicyView { subject, rights })))
 }
 
 /// Removes the policy of a user or group, so that the default rights apply again.
@@ -169,33 +169,33 @@ pub(crate) async fn allow(
 pub(crate) async fn forget(
     State(web): State<Web>,
     Id(subject): Id<String>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<(Extension<Changed>, Json<PolicyView>), Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<(Extension<AuditChange>, Json<PolicyView>), ProblemResponse> {
     let subject = access::subject(&subject)?;
     let before = said(&web, &subject);
-    rule(&web, Wish::Forget { subject: subject.clone() }).await?;
+    rule(&web, AccessChange::Forget { subject: subject.clone() }).await?;
     let rights = before.split(',').map(str::to_owned).collect();
-    Ok((Extension(Changed { before, after: String::new() }), Json(PolicyView { subject, rights })))
+    Ok((Extension(AuditChange { before, after: String::new() }), Json(PolicyView { subject, rights })))
 }
 
 /// Signs in to the web page.
 ///
 /// Sets a cookie with the token; scripts cannot read it.
-#[utoipa::path(post, path = "/v1/session", tag = "access", request_body = Secret,
+#[utoipa::path(post, path = "/v1/session", tag = "access", request_body = SecretText,
     responses((status = 204, description = "The cookie is set."), Bad, TooMany))]
 pub(crate) async fn session(
     State(web): State<Web>,
-    Params(Nothing {}): Params<Nothing>,
-    Body(Secret(token)): Body<Secret>,
-) -> Result<Response, Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(SecretText(token)): Body<SecretText>,
+) -> Result<Response, ProblemResponse> {
     let token = token.trim();
     let principal = web.shared.access.borrow().bearer(token, web.clock.unix_now())?;
     let Principal::User { .. } = &principal else {
-        let problem = Problem::new(Code::HR0401, "this token is an application's, and the page is for people");
+        let problem = ProblemDetails::new(ErrorCode::HR0401, "this token is an application's, and the page is for people");
         return Err(problem.hint("rmctl acl token create --right cluster:read,job:read makes one").into());
     };
     let after = format!("{} signed in", principal.who().unwrap_or_default());
-    let changed = Extension(Changed { before: String::new(), after });
+    let changed = Extension(AuditChange { before: String::new(), after });
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, token))], changed).into_response())
 }
 
@@ -210,7 +210,7 @@ fn cookie(web: &Web, token: &str) -> String {
 /// Signs out of the web page.
 #[utoipa::path(delete, path = "/v1/session", tag = "access",
     responses((status = 204, description = "The cookie is gone."), Bad, TooMany))]
-pub(crate) async fn leave(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Response {
+pub(crate) async fn leave(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Response {
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, ""))]).into_response()
 }
 
@@ -220,36 +220,36 @@ fn said(web: &Web, subject: &str) -> String {
 }
 
 /// Refuses rights that the caller does not have.
-fn within(principal: &Principal, rights: &Rights) -> Result<(), Problem> {
+fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> {
     let Some((name, own)) = giver(principal)? else { return Ok(()) };
     let lacks = rights.0.iter().find(|right| match right.over() {
-        Some((Over::Submit, queue)) => !own.takes_queue(queue),
-        Some((Over::View, queue)) => !own.views(queue),
-        Some((Over::Administer, queue)) => !own.administers(queue),
+        Some((QueuePermission::Submit, queue)) => !own.takes_queue(queue),
+        Some((QueuePermission::View, queue)) => !own.views(queue),
+        Some((QueuePermission::Administer, queue)) => !own.administers(queue),
         None => !own.has(right),
     });
     // A token that names no queue is valid for all queues.
     let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
-        Some(right) => Err(Problem::new(Code::HR0403, format!("{name} may not give the right {right}, which {name} lacks"))),
+        Some(right) => Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not give the right {right}, which {name} lacks"))),
         None if wider => {
             let detail = format!("{name} may use some queues only, so a token of {name} must name them: queue:NAME");
-            Err(Problem::new(Code::HR0403, detail))
+            Err(ProblemDetails::new(ErrorCode::HR0403, detail))
         }
         None => Ok(()),
     }
 }
 
 /// Returns the user of a new token.
-fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, Problem> {
+fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<String, ProblemDetails> {
     if let Some(bad) = wanted.as_ref().filter(|user| !is_user(user)) {
         let shown: String = bad.chars().take(80).collect();
-        return Err(Problem::new(Code::HR0400, format!("{shown:?} is no name of an account")));
+        return Err(ProblemDetails::new(ErrorCode::HR0400, format!("{shown:?} is no name of an account")));
     }
     let Some((name, rights)) = giver(principal)? else { return Ok(wanted.unwrap_or_else(|| "admin".to_owned())) };
     match wanted {
         Some(other) if other != *name && !rights.has(&Right::Admin) => {
-            Err(Problem::new(Code::HR0403, format!("{name} may not make a token for {other}: it needs the right admin")))
+            Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not make a token for {other}: it needs the right admin")))
         }
         Some(user) => Ok(user),
         None => Ok(name.to_owned()),
@@ -258,8 +258,8 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
 
 /// Returns the user who grants rights; `None` if callers are not authenticated. A new token can
 /// outlive the token that created it, so only an administrator's token may create others.
-fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, Problem> {
-    let refused = |why: String| Err(Problem::new(Code::HR0403, why));
+fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, ProblemDetails> {
+    let refused = |why: String| Err(ProblemDetails::new(ErrorCode::HR0403, why));
     match principal {
         Principal::Open => Ok(None),
         Principal::User { name, token: Some(token), rights, .. } if !rights.has(&Right::Admin) => {
@@ -275,32 +275,32 @@ fn giver(principal: &Principal) -> Result<Option<(&str, &Rights)>, Problem> {
 async fn give(
     web: &Web,
     principal: &Principal,
-    whose: Whose,
+    whose: TokenPurpose,
     (about, lifetime_s): (String, Option<u64>),
     first: bool,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     if about.len() > LONGEST_ABOUT {
-        return Err(Problem::new(Code::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())).into());
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())).into());
     }
     let kind = match whose {
-        Whose::User { .. } => Kind::User,
-        Whose::Join { .. } => Kind::Join,
+        TokenPurpose::User { .. } => SecretTokenKind::User,
+        TokenPurpose::Join { .. } => SecretTokenKind::Join,
     };
-    let token = Token::mint(kind).map_err(|error| Problem::new(Code::HR0503, error.to_string()))?;
+    let token = Token::mint(kind).map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
     let created: UnixMillis = web.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
     let by = principal.who().unwrap_or_else(|| "anybody".to_owned());
-    let held = Held { hash: token.hash(), whose, about, by, created, expires };
+    let held = StoredToken { hash: token.hash(), whose, about, by, created, expires };
     let (accessor, view) = (token.accessor(), held.view(&token.accessor()));
-    rule(web, Wish::Keep { accessor, held, first }).await?;
+    rule(web, AccessChange::Keep { accessor, held, first }).await?;
     let rights = if view.rights.is_empty() { String::new() } else { format!(": {}", view.rights.join(",")) };
     let after = format!("token {accessor} for {}{rights}", view.user.as_deref().unwrap_or("a node"));
-    let minted = MintedToken { token: Secret(token.reveal()), view };
-    let changed = Extension(Changed { before: String::new(), after });
+    let minted = MintedToken { token: SecretText(token.reveal()), view };
+    let changed = Extension(AuditChange { before: String::new(), after });
     Ok((StatusCode::CREATED, [(header::CACHE_CONTROL, "no-store")], changed, Json(minted)).into_response())
 }
 
-async fn rule(web: &Web, wish: Wish) -> Result<Option<Held>, Failure> {
+async fn rule(web: &Web, wish: AccessChange) -> Result<Option<StoredToken>, ProblemResponse> {
     let wish = Box::new(wish);
-    Ok(web.handle.ask(|reply| Input::Access { wish, reply }).await??)
+    Ok(web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??)
 }

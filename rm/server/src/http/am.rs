@@ -6,37 +6,37 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use headroom_rm_core::{Answer, Call, How};
+use headroom_rm_core::{CallAnswer, ClusterCall, DryRun};
 use headroom_types::{AppId, Epoch, RequestId};
-use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, Registered, Update};
+use headroom_wire::v1::am::{PlacementRequest, PlacementResponse, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate};
 use headroom_wire::v1::apps::AppView;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Ids, Only, Params};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, Ids, DryRunQuery, Params};
 use super::{Web, apps, stream, unexpected};
-use crate::input::Input;
+use crate::input::LoopInput;
 use crate::{incoming, outgoing};
 
 /// Registers a master.
 #[utoipa::path(post, path = "/v1/apps/{app}/register", tag = "application masters", params(("app" = AppId, Path)),
-    request_body = RegisterMaster, responses((status = 200, body = Registered), Bad, Missing, Conflict, Stale))]
+    request_body = RegisterMaster, responses((status = 200, body = MasterRegistered), Bad, Missing, Conflict, Stale))]
 pub(crate) async fn register(
     State(web): State<Web>,
     Id(app): Id<AppId>,
     Body(body): Body<RegisterMaster>,
-) -> Result<Json<Registered>, Failure> {
+) -> Result<Json<MasterRegistered>, ProblemResponse> {
     let (attempt, url) = incoming::register_master(&app, body)?;
-    let Answer::Master { largest, containers, cursor } = web.handle.register_master(attempt, url).await? else {
+    let CallAnswer::Master { largest, containers, cursor } = web.handle.register_master(attempt, url).await? else {
         return Err(unexpected());
     };
     let containers = containers.into_iter().map(outgoing::granted).collect();
     let user = apps::without_job(&web, &app).await?.user;
     let known = web.shared.families.get(&user, app.name()).map(|family| Box::new(Arc::unwrap_or_clone(family)));
     let traces = web.traces.as_deref().map(str::to_owned);
-    Ok(Json(Registered { epoch: web.epoch, largest, containers, cursor, known, traces }))
+    Ok(Json(MasterRegistered { epoch: web.epoch, largest, containers, cursor, known, traces }))
 }
 
 /// Heartbeat of a master: requests, releases and acknowledgement in one call.
@@ -46,9 +46,9 @@ pub(crate) async fn sync(
     State(web): State<Web>,
     Id(app): Id<AppId>,
     Body(mut body): Body<MasterSync>,
-) -> Result<Json<MasterSyncReply>, Failure> {
+) -> Result<Json<MasterSyncReply>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
-    let Answer::Synced { verdicts, stop } = web.handle.call_with(incoming::sync(&app, body)?, job).await? else {
+    let CallAnswer::Synced { verdicts, stop } = web.handle.call_with(incoming::sync(&app, body)?, job).await? else {
         return Err(unexpected());
     };
     let verdicts = verdicts.into_iter().map(|(request, verdict)| outgoing::ask_answer(request, verdict)).collect();
@@ -62,7 +62,7 @@ pub(crate) async fn finish(
     State(web): State<Web>,
     Id(app): Id<AppId>,
     Body(mut body): Body<FinishApp>,
-) -> Result<Json<AppView>, Failure> {
+) -> Result<Json<AppView>, ProblemResponse> {
     let job = body.job.take().map(|patch| (app.clone(), patch));
     web.handle.call_with(incoming::finish(&app, body)?, job).await?;
     Ok(Json(apps::without_job(&web, &app).await?))
@@ -73,24 +73,24 @@ pub(crate) async fn finish(
 #[serde(deny_unknown_fields)]
 pub(crate) struct OneAsk {
     /// The request.
-    ask: Ask,
+    ask: PlacementRequest,
 }
 
 /// Adds one container request.
 ///
 /// The response reports at once whether it fits, waits or is infeasible.
-#[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), Only),
-    request_body = OneAsk, responses((status = 200, body = AskAnswer), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
+#[utoipa::path(post, path = "/v1/apps/{app}/requests", tag = "application masters", params(("app" = AppId, Path), DryRunQuery),
+    request_body = OneAsk, responses((status = 200, body = PlacementResponse), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn ask(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(change): Params<Only>,
+    Params(change): Params<DryRunQuery>,
     Body(body): Body<OneAsk>,
-) -> Result<Json<AskAnswer>, Failure> {
+) -> Result<Json<PlacementResponse>, ProblemResponse> {
     let ask = Box::new(incoming::ask(body.ask)?);
     let request = ask.request.clone();
-    let how = if change.dry_run { How::DryRun } else { How::Really };
-    let Answer::Asked { verdict } = web.handle.call(Call::Ask { app, ask, how }).await? else {
+    let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
+    let CallAnswer::Asked { verdict } = web.handle.call(ClusterCall::Ask { app, ask, how }).await? else {
         return Err(unexpected());
     };
     Ok(Json(outgoing::ask_answer(request, verdict)))
@@ -100,8 +100,8 @@ pub(crate) async fn ask(
 #[utoipa::path(delete, path = "/v1/apps/{app}/requests/{request}", tag = "application masters",
     params(("app" = AppId, Path), ("request" = RequestId, Path)),
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooMany))]
-pub(crate) async fn withdraw(State(web): State<Web>, Ids(app, request): Ids<AppId, RequestId>) -> Result<Json<AppView>, Failure> {
-    web.handle.call(Call::Withdraw { app: app.clone(), request }).await?;
+pub(crate) async fn withdraw(State(web): State<Web>, Ids(app, request): Ids<AppId, RequestId>) -> Result<Json<AppView>, ProblemResponse> {
+    web.handle.call(ClusterCall::Withdraw { app: app.clone(), request }).await?;
     Ok(Json(apps::without_job(&web, &app).await?))
 }
 
@@ -109,7 +109,7 @@ pub(crate) async fn withdraw(State(web): State<Web>, Ids(app, request): Ids<AppI
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct From {
+pub(crate) struct UpdatesQuery {
     /// Epoch of the resource manager with which the master registered.
     epoch: Epoch,
     /// Return only updates after this cursor; the header `Last-Event-ID` overrides it.
@@ -122,20 +122,20 @@ pub(crate) struct From {
 /// Each update is one line of JSON or one server-sent event. The stream lasts as long as the caller
 /// reads it.
 #[utoipa::path(get, path = "/v1/apps/{app}/updates", tag = "application masters", params(
-    ("app" = AppId, Path), From,
+    ("app" = AppId, Path), UpdatesQuery,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
     ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
 ), responses(
-    (status = 200, content((Update = "application/x-ndjson"), (Update = "text/event-stream"))),
+    (status = 200, content((ApplicationUpdate = "application/x-ndjson"), (ApplicationUpdate = "text/event-stream"))),
     Bad, Missing, Conflict, StaleOrTooOld,
 ))]
 pub(crate) async fn updates(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(from): Params<From>,
+    Params(from): Params<UpdatesQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let (epoch, cursor) = (from.epoch, stream::last_seen(&headers).unwrap_or(from.cursor));
-    let mailbox = web.handle.ask(|reply| Input::WatchApp { app, epoch, cursor, reply }).await??;
+    let mailbox = web.handle.ask(|reply| LoopInput::WatchApp { app, epoch, cursor, reply }).await??;
     Ok(stream::updates(stream::Format::wanted(&headers), cursor, mailbox))
 }

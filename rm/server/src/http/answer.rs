@@ -9,10 +9,10 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Serialize;
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 
 /// Header with the index of the view in the response; `?index=` accepts it.
 pub(crate) const INDEX: HeaderName = HeaderName::from_static("x-headroom-index");
@@ -27,7 +27,7 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
     index: u64,
     value: &T,
     steady: &S,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let tag = tag(version, steady)?;
     let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|v| v.to_str().ok());
     let has_it = known.flat_map(|v| v.split(',')).map(str::trim).any(|t| t == "*" || t == tag || t == format!("W/{tag}"));
@@ -39,7 +39,7 @@ pub(crate) fn single<T: Serialize, S: Serialize>(
 }
 
 /// Responds with one page of a list as JSON.
-pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option<&str>) -> Result<Response, Failure> {
+pub(crate) fn list<T: Serialize>(uri: &Uri, index: u64, rows: &[T], next: Option<&str>) -> Result<Response, ProblemResponse> {
     let mut response = json(&rows)?;
     let headers = response.headers_mut();
     put(headers, INDEX, &index.to_string());
@@ -66,14 +66,14 @@ fn further(uri: &Uri, next: &str) -> String {
     format!("{}?{}", uri.path(), query.join("&"))
 }
 
-fn json<T: Serialize>(value: &T) -> Result<Response, Failure> {
+fn json<T: Serialize>(value: &T) -> Result<Response, ProblemResponse> {
     let body = serde_json::to_vec(value).map_err(|e| unwritten(&e))?;
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response())
 }
 
-fn unwritten(error: &serde_json::Error) -> Failure {
+fn unwritten(error: &serde_json::Error) -> ProblemResponse {
     tracing::error!(%error, "an answer could not be written as JSON; the caller was told, going on");
-    Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more").into()
+    ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more").into()
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
@@ -83,7 +83,7 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-fn tag<S: Serialize>(version: Option<&str>, steady: &S) -> Result<String, Failure> {
+fn tag<S: Serialize>(version: Option<&str>, steady: &S) -> Result<String, ProblemResponse> {
     let content = digest(&serde_json::to_vec(steady).map_err(|e| unwritten(&e))?);
     Ok(match version {
         Some(version) => format!("\"{version}.{content:016x}\""),
@@ -111,11 +111,11 @@ pub(crate) enum IfMatch {
 
 impl IfMatch {
     /// Parses the headers of a call.
-    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+    pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ProblemDetails> {
         let mut versions = Vec::new();
         for value in headers.get_all(header::IF_MATCH) {
             let wrong =
-                || Problem::new(Code::HR0400, "If-Match is not a list of tags").hint("send the ETag as it was given, or *");
+                || ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of tags").hint("send the ETag as it was given, or *");
             for tag in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
                 if tag == "*" {
                     return Ok(IfMatch::Any);
@@ -129,10 +129,10 @@ impl IfMatch {
     }
 
     /// The one version as a number; `None` if the header is absent or `*`.
-    pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, Problem> {
+    pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, ProblemDetails> {
         let IfMatch::Versions(versions) = self else { return Ok(None) };
         let wrong =
-            || Problem::new(Code::HR0400, "If-Match names no version of this").hint("send the ETag as it was given, or *");
+            || ProblemDetails::new(ErrorCode::HR0400, "If-Match names no version of this").hint("send the ETag as it was given, or *");
         match versions.as_slice() {
             [one] => one.parse().map(Some).map_err(|_| wrong()),
             _ => Err(wrong()),
@@ -140,11 +140,11 @@ impl IfMatch {
     }
 
     /// Refuses a call that was meant for another version than `current`.
-    pub(crate) fn check(&self, what: &str, current: &str) -> Result<(), Problem> {
+    pub(crate) fn check(&self, what: &str, current: &str) -> Result<(), ProblemDetails> {
         match self {
             IfMatch::Absent | IfMatch::Any => Ok(()),
             IfMatch::Versions(versions) if versions.iter().any(|v| v == current) => Ok(()),
-            IfMatch::Versions(_) => Err(Problem::new(Code::HR0409, format!("{what} has changed since it was read"))
+            IfMatch::Versions(_) => Err(ProblemDetails::new(ErrorCode::HR0409, format!("{what} has changed since it was read"))
                 .hint("read it again, and send the ETag it has now")),
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(read("\"7.00ff\"").expect("reads").number(), Ok(Some(7_u64)));
         assert_eq!(read("W/\"7\"").expect("reads").number(), Ok(Some(7_u64)));
         assert!(read("\"7.00ff\"").expect("reads").check("it", "7").is_ok());
-        assert_eq!(read("\"7.00ff\"").expect("reads").check("it", "8").expect_err("changed").code, Code::HR0409);
+        assert_eq!(read("\"7.00ff\"").expect("reads").check("it", "8").expect_err("changed").code, ErrorCode::HR0409);
         assert!(read("7").is_err() && read("\"x\"").expect("reads").number::<u64>().is_err());
     }
 

@@ -8,29 +8,29 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{Answer, Call, How, Lifetime, Refusal};
+use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, Lifetime, CallRefusal};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
-use headroom_wire::v1::am::Ask;
-use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, ScaleApp, SubmitApp, Submitted, WhyPending};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::am::PlacementRequest;
+use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, ScaleApp, SubmitApp, SubmissionResult, PendingExplanation};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Only, Params};
-use super::rows::{self, Tasks};
-use super::sight::Sight;
-use super::wait::{self, Patience, Wait};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::rows::{self, TaskRowSelection};
+use super::sight::AppVisibility;
+use super::wait::{self, LongPollParams, Wait};
 use super::{Web, guard, once, pages, unexpected};
-use crate::access::{self, Wish};
-use crate::audit::Changed;
+use crate::access::{self, AccessChange};
+use crate::audit::AuditChange;
 use crate::incoming::{self, cut};
-use crate::input::{Input, Query};
-use crate::view::Part;
+use crate::input::{LoopInput, ClusterQuery};
+use crate::view::ViewSection;
 
 /// Limit on users and groups in each access list of an application.
 const MOST_NAMED: usize = 32;
@@ -41,14 +41,14 @@ const MOST_EXECUTORS: u32 = 10_000;
 ///
 /// The response arrives when the submission is durable.
 #[utoipa::path(post, path = "/v1/apps", tag = "applications", request_body = SubmitApp,
-    responses((status = 200, body = Submitted), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
+    responses((status = 200, body = SubmissionResult), Bad, Missing, Conflict, TooLarge, Never, TooMany))]
 pub(crate) async fn submit(
     State(web): State<Web>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     Body(mut body): Body<SubmitApp>,
-) -> Result<Json<Submitted>, Failure> {
+) -> Result<Json<SubmissionResult>, ProblemResponse> {
     if let Some(Extension(principal)) = principal {
         body.user = guard::submits(&principal, body.user)?;
         guard::queue(&principal, body.queue.as_ref())?;
@@ -59,24 +59,24 @@ pub(crate) async fn submit(
     let access = std::mem::take(&mut body.access);
     let key = headers.get(once::KEY).and_then(|k| k.to_str().ok());
     body.idempotency_key = body.idempotency_key.or(key.map(str::to_owned));
-    let Answer::Submitted { app, attempt } = web.handle.call(incoming::submit(body)?).await? else {
+    let CallAnswer::Submitted { app, attempt } = web.handle.call(incoming::submit(body)?).await? else {
         return Err(unexpected());
     };
     // A caller without a response sends the call again with the same key; the access lists are then
     // stored again.
     if !access.is_nobody() {
-        let wish = Box::new(Wish::Share { app: app.clone(), access });
-        web.handle.ask(|reply| Input::Access { wish, reply }).await??;
+        let wish = Box::new(AccessChange::Share { app: app.clone(), access });
+        web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
     }
     let attempt = AttemptId { app: app.clone(), attempt };
-    Ok(Json(Submitted { app, attempt, epoch: web.epoch }))
+    Ok(Json(SubmissionResult { app, attempt, epoch: web.epoch }))
 }
 
 /// Selection of applications.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
+pub(crate) struct AppListQuery {
     /// Only applications in this state.
     state: Option<AppState>,
     /// Only applications in this queue or in a queue below it.
@@ -100,7 +100,7 @@ pub(crate) struct Asked {
 /// Lists the kept applications in order of submission.
 ///
 /// Tasks and application attempts are left out.
-#[utoipa::path(get, path = "/v1/apps", tag = "applications", params(Asked), responses(
+#[utoipa::path(get, path = "/v1/apps", tag = "applications", params(AppListQuery), responses(
     (status = 200, body = Vec<AppView>, headers(
         ("Link", description = "The address of the next piece, when there is more."),
         ("X-Headroom-Index", description = "The place of the latest change."),
@@ -109,11 +109,11 @@ pub(crate) struct Asked {
 pub(crate) async fn list(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(asked): Params<Asked>,
+    Params(asked): Params<AppListQuery>,
     uri: Uri,
-) -> Result<Response, Failure> {
-    let sight = Sight::of(&web, &principal);
-    let view = wait::view(&web, Part::Apps, Patience { wait: asked.wait, index: asked.index }).await?;
+) -> Result<Response, ProblemResponse> {
+    let sight = AppVisibility::of(&web, &principal);
+    let view = wait::view(&web, ViewSection::Apps, LongPollParams { wait: asked.wait, index: asked.index }).await?;
     let wanted = |a: &&AppView| {
         asked.state.is_none_or(|s| s == a.state)
             && asked.queue.as_ref().is_none_or(|q| a.queue.is_within(q))
@@ -123,11 +123,11 @@ pub(crate) async fn list(
     };
     let all = view.apps.values().filter(wanted);
     let (rows, next) = pages::piece(all, |a| &a.id, asked.after.as_ref(), pages::limit(asked.limit)?);
-    answer::list(&uri, view.index(Part::Apps), &rows, next.map(|a| a.to_string()).as_deref())
+    answer::list(&uri, view.index(ViewSection::Apps), &rows, next.map(|a| a.to_string()).as_deref())
 }
 
 /// Shows one application with its tasks and application attempts.
-#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), rows::Asked), responses(
+#[utoipa::path(get, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), rows::AppDetailQuery), responses(
     (status = 200, body = AppView, headers(
         ("ETag", description = "What PATCH can change, and all that is shown."),
         ("Link", description = "The address of the next page of tasks, when there is more."),
@@ -138,14 +138,14 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(asked): Params<rows::Asked>,
+    Params(asked): Params<rows::AppDetailQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let patience = asked.patience();
     // The index is read first, so that the next wait sees every later change.
-    let index = wait::index(&web, Part::Apps, patience).await?;
+    let index = wait::index(&web, ViewSection::Apps, patience).await?;
     let mut found = without_job(&web, &app).await?;
-    found.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(app.clone(), reply))).await?;
+    found.attempts = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Attempts(app.clone(), reply))).await?;
     let (job, next) = job_with(&web, &app, asked.tasks).await;
     found.job = job;
     let mut answer = single(&headers, Some(&version(&found)), index, &found, &found)?;
@@ -156,7 +156,7 @@ pub(crate) async fn one(
 }
 
 /// The selected task rows, and the number of the next page.
-async fn job_with(web: &Web, app: &AppId, tasks: Tasks) -> (Option<JobView>, Option<usize>) {
+async fn job_with(web: &Web, app: &AppId, tasks: TaskRowSelection) -> (Option<JobView>, Option<usize>) {
     if let Some(snapshot) = web.shared.jobs.snapshot(app) {
         let rows = tasks.of(snapshot.rows(), |row| row).into_iter().cloned().collect();
         return (Some(JobView { totals: snapshot.totals().clone(), tasks: rows }), tasks.next(snapshot.len()));
@@ -183,11 +183,11 @@ pub(crate) fn version_of(queue: &QueuePath, priority: i32, until: Option<UnixMil
 pub(crate) async fn change(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     principal: Option<Extension<Principal>>,
     headers: HeaderMap,
     Body(body): Body<ChangeApp>,
-) -> Result<(Extension<Changed>, Json<AppView>), Failure> {
+) -> Result<(Extension<AuditChange>, Json<AppView>), ProblemResponse> {
     let matched = IfMatch::of(&headers)?;
     if let (Some(Extension(principal)), Some(queue)) = (&principal, &body.queue) {
         guard::queue(principal, Some(queue))?;
@@ -200,9 +200,9 @@ pub(crate) async fn change(
     let _turn = web.changes.lock().await;
     let before = without_job(&web, &app).await?;
     matched.check(&format!("application {app}"), &version(&before))?;
-    web.handle.call(Call::ChangeApp { app: app.clone(), queue: body.queue, priority: body.priority, lifetime }).await?;
+    web.handle.call(ClusterCall::ChangeApp { app: app.clone(), queue: body.queue, priority: body.priority, lifetime }).await?;
     let now = without_job(&web, &app).await?;
-    let changed = Changed { before: settings(&before), after: settings(&now) };
+    let changed = AuditChange { before: settings(&before), after: settings(&now) };
     Ok((Extension(changed), Json(now)))
 }
 
@@ -213,11 +213,11 @@ fn settings(app: &AppView) -> String {
 }
 
 /// Returns an application without its tasks.
-pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, Failure> {
-    let found = web.handle.ask(|reply| Input::Query(Query::App(app.clone(), reply))).await?;
+pub(crate) async fn without_job(web: &Web, app: &AppId) -> Result<AppView, ProblemResponse> {
+    let found = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(app.clone(), reply))).await?;
     match found {
         Some(found) => Ok(found),
-        None => Err(web.missing(Refusal::NoSuchApp(app.clone())).await),
+        None => Err(web.missing(CallRefusal::NoSuchApp(app.clone())).await),
     }
 }
 
@@ -243,11 +243,11 @@ pub(crate) async fn job(web: &Web, app: &AppId) -> Option<JobView> {
 pub(crate) async fn kill(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<KillApp>,
-) -> Result<Json<AppView>, Failure> {
+) -> Result<Json<AppView>, ProblemResponse> {
     let reason = body.reason.map(|r| cut(r, 4096));
-    web.handle.call(Call::Kill { app: app.clone(), reason }).await?;
+    web.handle.call(ClusterCall::Kill { app: app.clone(), reason }).await?;
     Ok(Json(without_job(&web, &app).await?))
 }
 
@@ -261,16 +261,16 @@ pub(crate) async fn kill(
 pub(crate) async fn scale(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<ScaleApp>,
-) -> Result<(StatusCode, Json<AppView>), Failure> {
+) -> Result<(StatusCode, Json<AppView>), ProblemResponse> {
     let ScaleApp { executors, count, reason } = body;
     if !(1..=MOST_EXECUTORS).contains(&count) {
-        return Err(Problem::new(Code::HR0400, format!("count is {count}, and must be from 1 to {MOST_EXECUTORS}")).into());
+        return Err(ProblemDetails::new(ErrorCode::HR0400, format!("count is {count}, and must be from 1 to {MOST_EXECUTORS}")).into());
     }
     let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
     let order = JobOrder::Scale(ScaleOrder { executors, count, reason });
-    web.handle.call(Call::Order { app: app.clone(), order }).await?;
+    web.handle.call(ClusterCall::Order { app: app.clone(), order }).await?;
     Ok((StatusCode::ACCEPTED, Json(without_job(&web, &app).await?)))
 }
 
@@ -278,7 +278,7 @@ pub(crate) async fn scale(
 ///
 /// The usage history, its events and the audit log stay. The response contains the application as
 /// it was.
-#[utoipa::path(delete, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), Only), responses(
+#[utoipa::path(delete, path = "/v1/apps/{app}", tag = "applications", params(("app" = AppId, Path), DryRunQuery), responses(
     (status = 200, description = "It is forgotten.", body = AppView),
     (status = 202, description = "With dry_run: it would be.", body = AppView),
     Bad, Missing, Conflict, TooMany,
@@ -286,12 +286,12 @@ pub(crate) async fn scale(
 pub(crate) async fn purge(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(only): Params<Only>,
-) -> Result<(Extension<Changed>, Response), Failure> {
+    Params(only): Params<DryRunQuery>,
+) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let was = without_job(&web, &app).await?;
-    let (how, status) = if only.dry_run { (How::DryRun, StatusCode::ACCEPTED) } else { (How::Really, StatusCode::OK) };
-    web.handle.call(Call::Purge { app, how }).await?;
-    let changed = Changed { before: format!("{}, of {}", was.state.as_str(), was.user), after: String::new() };
+    let (how, status) = if only.dry_run { (DryRun::DryRun, StatusCode::ACCEPTED) } else { (DryRun::Really, StatusCode::OK) };
+    web.handle.call(ClusterCall::Purge { app, how }).await?;
+    let changed = AuditChange { before: format!("{}, of {}", was.state.as_str(), was.user), after: String::new() };
     Ok((Extension(changed), (status, Json(was)).into_response()))
 }
 
@@ -301,18 +301,18 @@ pub(crate) async fn purge(
 pub(crate) async fn shared(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Json<AppAccess>, Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<AppAccess>, ProblemResponse> {
     without_job(&web, &app).await?;
     Ok(Json(web.shared.access.borrow().shared(&app)))
 }
 
 /// Checks that the lists contain only users and groups, and not too many of them.
-fn checked_access(access: &AppAccess) -> Result<(), Problem> {
+fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
     for list in [&access.view, &access.change] {
         if list.len() > MOST_NAMED {
             let problem =
-                Problem::new(Code::HR0413, format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()));
+                ProblemDetails::new(ErrorCode::HR0413, format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()));
             return Err(problem.hint("name a group of the manager's host: @etl"));
         }
         list.iter().try_for_each(|subject| access::subject(subject).map(|_| ()))?;
@@ -328,44 +328,44 @@ fn checked_access(access: &AppAccess) -> Result<(), Problem> {
 pub(crate) async fn share(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<AppAccess>,
-) -> Result<(Extension<Changed>, Json<AppAccess>), Failure> {
+) -> Result<(Extension<AuditChange>, Json<AppAccess>), ProblemResponse> {
     without_job(&web, &app).await?;
     checked_access(&body)?;
     let words = |access: &AppAccess| format!("view {}; change {}", access.view.join(","), access.change.join(","));
     let before = words(&web.shared.access.borrow().shared(&app));
-    let wish = Box::new(Wish::Share { app, access: body.clone() });
-    web.handle.ask(|reply| Input::Access { wish, reply }).await??;
-    Ok((Extension(Changed { before, after: words(&body) }), Json(body)))
+    let wish = Box::new(AccessChange::Share { app, access: body.clone() });
+    web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
+    Ok((Extension(AuditChange { before, after: words(&body) }), Json(body)))
 }
 
 /// Explains why requests of an application wait: one row for each waiting request.
 #[utoipa::path(get, path = "/v1/apps/{app}/why", tag = "applications", params(("app" = AppId, Path)),
-    responses((status = 200, body = Vec<WhyPending>), Bad, Missing))]
+    responses((status = 200, body = Vec<PendingExplanation>), Bad, Missing))]
 pub(crate) async fn why(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Json<Vec<WhyPending>>, Failure> {
-    let rows = web.handle.ask(|reply| Input::Query(Query::Why(app.clone(), reply))).await?;
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<Vec<PendingExplanation>>, ProblemResponse> {
+    let rows = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Why(app.clone(), reply))).await?;
     match rows {
         Some(rows) => Ok(Json(rows)),
-        None => Err(web.missing(Refusal::NoSuchApp(app)).await),
+        None => Err(web.missing(CallRefusal::NoSuchApp(app)).await),
     }
 }
 
 /// Lists the container requests of an application, as its master sent them.
 #[utoipa::path(get, path = "/v1/apps/{app}/requests", tag = "applications", params(("app" = AppId, Path)),
-    responses((status = 200, body = Vec<Ask>), Bad, Missing))]
+    responses((status = 200, body = Vec<PlacementRequest>), Bad, Missing))]
 pub(crate) async fn requests(
     State(web): State<Web>,
     Id(app): Id<AppId>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Json<Vec<Ask>>, Failure> {
-    let asks = web.handle.ask(|reply| Input::Query(Query::Requests(app.clone(), reply))).await?;
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<Vec<PlacementRequest>>, ProblemResponse> {
+    let asks = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Requests(app.clone(), reply))).await?;
     match asks {
         Some(asks) => Ok(Json(asks)),
-        None => Err(web.missing(Refusal::NoSuchApp(app)).await),
+        None => Err(web.missing(CallRefusal::NoSuchApp(app)).await),
     }
 }

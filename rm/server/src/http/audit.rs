@@ -9,16 +9,16 @@ use utoipa::IntoParams;
 
 use super::answer;
 use super::describe::Bad;
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::parse::{Age, Params};
 use super::{Web, pages};
-use crate::audit::Filter;
+use crate::audit::AuditFilter;
 
 /// Selection of calls.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
+pub(crate) struct AuditListQuery {
     /// Only calls of this caller.
     who: Option<String>,
     /// Only calls whose verb contains this text: `kill`, `PATCH` …
@@ -39,15 +39,15 @@ pub(crate) struct Asked {
 /// Lists changing calls, also refused ones, oldest first.
 ///
 /// The latest 10000 are kept in memory, more on disk.
-#[utoipa::path(get, path = "/v1/audit", tag = "cluster", params(Asked), responses(
+#[utoipa::path(get, path = "/v1/audit", tag = "cluster", params(AuditListQuery), responses(
     (status = 200, body = Vec<AuditLine>, headers(
         ("Link", description = "The address of the next piece, when there is more."),
         ("X-Headroom-Index", description = "The number of the last one that is shown."),
     )), Bad,
 ))]
-pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, uri: Uri) -> Result<Response, Failure> {
+pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<AuditListQuery>, uri: Uri) -> Result<Response, ProblemResponse> {
     let since = asked.since.map(|age| age.before(web.clock.unix_now()));
-    let filter = Filter { who: asked.who, verb: asked.verb, object: asked.object, refused: asked.refused, since };
+    let filter = AuditFilter { who: asked.who, verb: asked.verb, object: asked.object, refused: asked.refused, since };
     let after = asked.after.unwrap_or(0);
     let all = web.audit.read(after, &filter).into_iter();
     let (rows, next) = pages::piece(all, |line| &line.index, None, pages::limit(asked.limit)?);

@@ -5,11 +5,11 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use headroom_identity::{Principal, Rights};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-use super::doors::Visitor;
+use super::doors::ConnectionIdentity;
 use super::lasting;
 use crate::access::Access;
 use crate::clock::Clock;
@@ -20,7 +20,7 @@ pub(crate) const COOKIE: &str = "headroom_session";
 /// An invalid token was presented. The call is refused, even if the connection authenticates the
 /// caller.
 #[derive(Clone, Debug)]
-pub(crate) struct Rejected(pub(crate) Box<Problem>);
+pub(crate) struct Rejected(pub(crate) Box<ProblemDetails>);
 
 /// State that is needed to authenticate callers.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct Scheme(pub(crate) &'static str);
 /// Middleware that authenticates the caller and stores the principal in the request.
 pub(crate) async fn identify(State(known): State<Known>, mut request: Request, next: Next) -> Response {
     let access = known.access.borrow().clone();
-    let visitor = request.extensions_mut().remove::<Visitor>();
+    let visitor = request.extensions_mut().remove::<ConnectionIdentity>();
     let path = request.uri().path();
     let principal = match shown(request.headers()) {
         None => visitor.as_ref().map_or(Principal::Anonymous, |visitor| of(&access, visitor)),
@@ -47,10 +47,10 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
             Err(_) if path == "/v1/join" => Principal::Anonymous,
             // A browser sends an invalid cookie until it receives another one, and it receives that
             // on these paths.
-            Err(_) if matches!(shown, Shown::Cookie(_)) && signs_in(path) => Principal::Anonymous,
+            Err(_) if matches!(shown, PresentedToken::Cookie(_)) && signs_in(path) => Principal::Anonymous,
             Err(problem) => reject(&mut request, problem),
         },
-        Some(Err(detail)) => reject(&mut request, Problem::new(Code::HR0401, detail)),
+        Some(Err(detail)) => reject(&mut request, ProblemDetails::new(ErrorCode::HR0401, detail)),
     };
     let token = shown(request.headers()).and_then(Result::ok).map(|shown| shown.token().to_owned());
     request.extensions_mut().insert(principal.clone());
@@ -68,13 +68,13 @@ pub(crate) async fn identify(State(known): State<Known>, mut request: Request, n
     lasting::while_it_holds(answer, known.access, still)
 }
 
-fn reject(request: &mut Request, problem: Problem) -> Principal {
+fn reject(request: &mut Request, problem: ProblemDetails) -> Principal {
     request.extensions_mut().insert(Rejected(Box::new(problem)));
     Principal::Anonymous
 }
 
-fn of(access: &Access, visitor: &Visitor) -> Principal {
-    let Visitor { principal, groups, account } = visitor.clone();
+fn of(access: &Access, visitor: &ConnectionIdentity) -> Principal {
+    let ConnectionIdentity { principal, groups, account } = visitor.clone();
     let Some(name) = account else { return principal };
     let usual = if let Principal::User { rights, .. } = principal { rights } else { Rights::default() };
     let rights = access.rights(&name, &groups, usual);
@@ -83,17 +83,17 @@ fn of(access: &Access, visitor: &Visitor) -> Principal {
 
 /// A token, and the header in which it was presented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown<'a> {
+pub(crate) enum PresentedToken<'a> {
     /// `Authorization`, set by a program, which can omit it.
     Header(&'a str),
     /// `Cookie`, set by a browser, which cannot omit it.
     Cookie(&'a str),
 }
 
-impl<'a> Shown<'a> {
+impl<'a> PresentedToken<'a> {
     pub(crate) fn token(self) -> &'a str {
         match self {
-            Shown::Header(token) | Shown::Cookie(token) => token,
+            PresentedToken::Header(token) | PresentedToken::Cookie(token) => token,
         }
     }
 }
@@ -104,15 +104,15 @@ fn signs_in(path: &str) -> bool {
 }
 
 /// Token of a request, if it has one.
-pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<Shown<'_>, &'static str>> {
+pub(crate) fn shown(headers: &HeaderMap) -> Option<Result<PresentedToken<'_>, &'static str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let bearer = value.to_str().ok().and_then(|text| text.split_once(' '));
         let token = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        return Some(token.map(Shown::Header).ok_or("Authorization is written: Bearer TOKEN"));
+        return Some(token.map(PresentedToken::Header).ok_or("Authorization is written: Bearer TOKEN"));
     }
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Ok(Shown::Cookie(token)))
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, token)| Ok(PresentedToken::Cookie(token)))
 }
 
 #[cfg(test)]
@@ -126,11 +126,11 @@ mod tests {
     #[test]
     fn a_token_comes_in_a_header_or_in_the_pages_cookie() {
         assert_eq!(shown(&headers(&[])), None);
-        assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok(Shown::Header("hru_1_2"))));
+        assert_eq!(shown(&headers(&[(header::AUTHORIZATION, "bearer hru_1_2")])), Some(Ok(PresentedToken::Header("hru_1_2"))));
         assert!(shown(&headers(&[(header::AUTHORIZATION, "Basic cm9vdDo=")])).is_some_and(|shown| shown.is_err()));
         let cookie = headers(&[(header::COOKIE, "theme=dark; headroom_session=hru_3_4")]);
-        assert_eq!(shown(&cookie), Some(Ok(Shown::Cookie("hru_3_4"))));
+        assert_eq!(shown(&cookie), Some(Ok(PresentedToken::Cookie("hru_3_4"))));
         let both = headers(&[(header::COOKIE, "headroom_session=a"), (header::AUTHORIZATION, "Bearer b")]);
-        assert_eq!(shown(&both), Some(Ok(Shown::Header("b"))), "the header goes before");
+        assert_eq!(shown(&both), Some(Ok(PresentedToken::Header("b"))), "the header goes before");
     }
 }

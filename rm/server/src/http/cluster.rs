@@ -7,27 +7,27 @@ use axum::extract::State;
 use axum::response::Response;
 use headroom_types::Epoch;
 use headroom_wire::v1::apps::ClusterView;
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Web;
 use super::answer::INDEX;
 use super::describe::{self, Bad, TooMany};
-use super::error::Failure;
-use super::parse::{Nothing, Params};
-use super::wait::{self, Patience};
-use crate::view::Part;
+use super::error::ProblemResponse;
+use super::parse::{EmptyQuery, Params};
+use super::wait::{self, LongPollParams};
+use crate::view::ViewSection;
 
 /// Shows the status of the cluster.
-#[utoipa::path(get, path = "/v1/status", tag = "cluster", params(Patience), responses((status = 200, body = ClusterView, headers(
+#[utoipa::path(get, path = "/v1/status", tag = "cluster", params(LongPollParams), responses((status = 200, body = ClusterView, headers(
     ("X-Headroom-Index", description = "The place of the latest change of anything; what is only measured is not counted."),
 )), Bad, TooMany))]
-pub(crate) async fn status(State(web): State<Web>, Params(patience): Params<Patience>) -> Result<Response, Failure> {
+pub(crate) async fn status(State(web): State<Web>, Params(patience): Params<LongPollParams>) -> Result<Response, ProblemResponse> {
     use axum::response::IntoResponse as _;
-    let view = wait::view(&web, Part::Status, patience).await?;
+    let view = wait::view(&web, ViewSection::Status, patience).await?;
     let hour = web.shared.memory_hour(web.clock.unix_now());
-    let index = [(INDEX, view.index(Part::Status).to_string())];
+    let index = [(INDEX, view.index(ViewSection::Status).to_string())];
     Ok((index, Json(view.status(web.clock.now(), hour))).into_response())
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Version {
 
 /// Shows versions.
 #[utoipa::path(get, path = "/v1/version", tag = "cluster", responses((status = 200, body = Version), Bad))]
-pub(crate) async fn version(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Json<Version> {
+pub(crate) async fn version(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION"), api: "v1", epoch: web.epoch })
 }
 
@@ -52,7 +52,7 @@ static TEXT: LazyLock<String> = LazyLock::new(super::description);
 
 /// Returns this API description.
 #[utoipa::path(get, path = "/v1/openapi.json", tag = "cluster", responses((status = 200, body = serde_json::Value), Bad))]
-pub(crate) async fn description(Params(Nothing {}): Params<Nothing>) -> Response {
+pub(crate) async fn description(Params(EmptyQuery {}): Params<EmptyQuery>) -> Response {
     describe::answer(&TEXT)
 }
 
@@ -65,9 +65,9 @@ pub(crate) async fn live() -> &'static str {
 /// Reports whether the resource manager accepts calls.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses(
     (status = 200, body = String, content_type = "text/plain"),
-    (status = 503, body = Problem, content_type = "application/problem+json", description = "Not now."),
+    (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "Not now."),
 ))]
-pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, Failure> {
+pub(crate) async fn ready(State(web): State<Web>) -> Result<&'static str, ProblemResponse> {
     web.handle.turns().await?;
     Ok("ok\n")
 }

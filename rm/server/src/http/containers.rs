@@ -9,30 +9,30 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{Answer, Call, How, Refusal, Size};
+use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, CallRefusal, ContainerSize};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
-use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeContainer, Resizing};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeContainer, ResizeAccepted};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Ids, Nothing, Only, Params};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, Ids, EmptyQuery, DryRunQuery, Params};
 use super::passing::pass_on;
-use super::sight::Sight;
-use super::wait::{self, Patience, Wait};
+use super::sight::AppVisibility;
+use super::wait::{self, LongPollParams, Wait};
 use super::{Web, limits, pages, unexpected};
-use crate::input::{Input, Query, Wanted};
+use crate::input::{LoopInput, ClusterQuery, ContainerFilter};
 use crate::outgoing;
-use crate::view::Part;
+use crate::view::ViewSection;
 
 /// Selection of containers.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Of {
+pub(crate) struct ContainerListQuery {
     /// Only containers of this application.
     app: Option<AppId>,
     /// Only containers on this node.
@@ -56,7 +56,7 @@ pub(crate) struct Of {
 }
 
 /// Lists containers by id, including ended containers that are kept.
-#[utoipa::path(get, path = "/v1/containers", tag = "containers", params(Of), responses(
+#[utoipa::path(get, path = "/v1/containers", tag = "containers", params(ContainerListQuery), responses(
     (status = 200, body = Vec<ContainerView>, headers(
         ("Link", description = "The address of the next piece, when there is more."),
         ("X-Headroom-Index", description = "The place of the latest change; use is not counted."),
@@ -65,21 +65,21 @@ pub(crate) struct Of {
 pub(crate) async fn list(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(of): Params<Of>,
+    Params(of): Params<ContainerListQuery>,
     uri: Uri,
-) -> Result<Response, Failure> {
-    let sight = Sight::of(&web, &principal);
+) -> Result<Response, ProblemResponse> {
+    let sight = AppVisibility::of(&web, &principal);
     let limit = pages::limit(of.limit)?;
-    let view = wait::view(&web, Part::Containers, Patience { wait: of.wait, index: of.index }).await?;
+    let view = wait::view(&web, ViewSection::Containers, LongPollParams { wait: of.wait, index: of.index }).await?;
     let apps = (of.queue.is_some() || of.user.is_some() || sight.is_some()).then(|| {
         let within = |a: &&AppView| of.queue.as_ref().is_none_or(|q| a.queue.is_within(q));
         let owned = |a: &&AppView| of.user.as_ref().is_none_or(|u| *u == a.user);
         let seen = |a: &&AppView| sight.as_ref().is_none_or(|sight| sight.sees(a));
         view.apps.values().filter(within).filter(owned).filter(seen).map(|a| a.id.clone()).collect()
     });
-    let index = view.index(Part::Containers);
-    let wanted = Wanted { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
-    let rows = web.handle.ask(|reply| Input::Query(Query::Containers(Box::new(wanted), reply))).await?;
+    let index = view.index(ViewSection::Containers);
+    let wanted = ContainerFilter { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
+    let rows = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Containers(Box::new(wanted), reply))).await?;
     let (rows, next) = pages::piece(rows.into_iter(), |c| &c.id, None, limit);
     answer::list(&uri, index, &rows, next.map(|c| c.to_string()).as_deref())
 }
@@ -93,18 +93,18 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
-    let index = web.handle.last().index(Part::Containers);
+) -> Result<Response, ProblemResponse> {
+    let index = web.handle.last().index(ViewSection::Containers);
     let found = find(&web, &id).await?;
     let (version, steady) = (found.version.to_string(), ContainerView { used: None, ..found.clone() });
     single(&headers, Some(&version), index, &found, &steady)
 }
 
-pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
-    let found = web.handle.ask(|reply| Input::Query(Query::Container(id.clone(), reply))).await?;
-    found.ok_or_else(|| outgoing::problem(&Refusal::NoSuchContainer(id.clone())).into())
+pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
+    let found = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Container(id.clone(), reply))).await?;
+    found.ok_or_else(|| outgoing::problem(&CallRefusal::NoSuchContainer(id.clone())).into())
 }
 
 /// Stops a container.
@@ -113,9 +113,9 @@ pub(super) async fn find(web: &Web, id: &ContainerId) -> Result<ContainerView, F
 pub(crate) async fn stop(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Json<ContainerView>, Failure> {
-    web.handle.call(Call::Stop { container: id.clone() }).await?;
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<ContainerView>, ProblemResponse> {
+    web.handle.call(ClusterCall::Stop { container: id.clone() }).await?;
     find(&web, &id).await.map(Json)
 }
 
@@ -124,26 +124,26 @@ pub(crate) async fn stop(
 /// The new size is in effect when an update or the view of the container has the version of this
 /// response.
 #[utoipa::path(post, path = "/v1/containers/{id}/resize", tag = "containers", params(
-    ("id" = ContainerId, Path), Only,
+    ("id" = ContainerId, Path), DryRunQuery,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; the same as `version` in the body."),
-), request_body = ResizeContainer, responses((status = 200, body = Resizing), Bad, Missing, Conflict, Never, TooMany))]
+), request_body = ResizeContainer, responses((status = 200, body = ResizeAccepted), Bad, Missing, Conflict, Never, TooMany))]
 pub(crate) async fn resize(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(change): Params<Only>,
+    Params(change): Params<DryRunQuery>,
     headers: HeaderMap,
     Body(body): Body<ResizeContainer>,
-) -> Result<Json<Resizing>, Failure> {
+) -> Result<Json<ResizeAccepted>, ProblemResponse> {
     let matched: Option<u32> = IfMatch::of(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
-        return Err(Problem::new(Code::HR0400, "If-Match and version name two versions").hint("send one of them").into());
+        return Err(ProblemDetails::new(ErrorCode::HR0400, "If-Match and version name two versions").hint("send one of them").into());
     }
-    let how = if change.dry_run { How::DryRun } else { How::Really };
-    let (version, size) = (body.version.or(matched), Size { resource: body.resource, heap: body.heap });
-    let Answer::Resizing { version } = web.handle.call(Call::Resize { container: id, version, size, how }).await? else {
+    let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
+    let (version, size) = (body.version.or(matched), ContainerSize { resource: body.resource, heap: body.heap });
+    let CallAnswer::Resizing { version } = web.handle.call(ClusterCall::Resize { container: id, version, size, how }).await? else {
         return Err(unexpected());
     };
-    Ok(Json(Resizing { version }))
+    Ok(Json(ResizeAccepted { version }))
 }
 
 /// Name of a log file: one plain path component.
@@ -165,7 +165,7 @@ impl FromStr for LogFile {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct End {
+pub(crate) struct ContainerLogQuery {
     /// Only the last bytes, this many.
     tail: Option<u64>,
     /// Also stream bytes that are written later, until the container has ended.
@@ -184,7 +184,7 @@ const PASSED_ON: [HeaderName; 5] = [
 
 /// Returns a log of a container, read from its node.
 #[utoipa::path(get, path = "/v1/containers/{id}/logs/{file}", tag = "containers", params(
-    ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, or TASK.out or TASK.err"), End,
+    ("id" = ContainerId, Path), ("file" = String, Path, description = "stdout, stderr, or TASK.out or TASK.err"), ContainerLogQuery,
     ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST, by positions in all that was ever \
         written; with `follow`, where to begin."),
 ), responses(
@@ -198,9 +198,9 @@ const PASSED_ON: [HeaderName; 5] = [
 pub(crate) async fn log(
     State(web): State<Web>,
     Ids(id, file): Ids<ContainerId, LogFile>,
-    Params(end): Params<End>,
+    Params(end): Params<ContainerLogQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let seat = if end.follow { Some(limits::place(&web.streams)?) } else { None };
     let tail = end.tail.map(|n| format!("tail={n}"));
     let query: Vec<String> = tail.into_iter().chain(end.follow.then(|| "follow=true".to_owned())).collect();
@@ -208,7 +208,7 @@ pub(crate) async fn log(
     let answer = of_its_node(&web, &id, path.trim_end_matches('?'), headers.get(header::RANGE), end.follow).await?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
         let end = answer.headers().get("headroom-log-end").and_then(|end| end.to_str().ok()).unwrap_or("unknown");
-        return Err(Problem::new(Code::HR0416, format!("the log ends at byte {end}"))
+        return Err(ProblemDetails::new(ErrorCode::HR0416, format!("the log ends at byte {end}"))
             .hint("follow it, or ask again later")
             .into());
     }
@@ -222,7 +222,7 @@ async fn of_its_node(
     path: &str,
     range: Option<&HeaderValue>,
     follow: bool,
-) -> Result<reqwest::Response, Failure> {
+) -> Result<reqwest::Response, ProblemResponse> {
     let node = find(web, id).await?.node;
     let base = address(web, &node).await?;
     let url = format!("{base}{path}");
@@ -235,7 +235,7 @@ async fn of_its_node(
 }
 
 /// URL of a node.
-pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, Failure> {
+pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, ProblemResponse> {
     match web.handle.node(node).await? {
         Some((view, _)) => Ok(view.url.trim_end_matches('/').to_owned()),
         None => Err(silent(format!("node {node} has not registered"))),
@@ -243,13 +243,13 @@ pub(super) async fn address(web: &Web, node: &NodeId) -> Result<String, Failure>
 }
 
 /// Error for a node that did not respond.
-pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> Failure {
+pub(super) fn unanswered(node: &NodeId, base: &str, error: &reqwest::Error) -> ProblemResponse {
     tracing::debug!(base, error = error as &dyn std::error::Error, "a node does not answer");
     silent(format!("node {node} does not answer at {base}"))
 }
 
-fn silent(what: String) -> Failure {
-    Problem::new(Code::HR0503, what).hint("what it has is on that node's disk").into()
+fn silent(what: String) -> ProblemResponse {
+    ProblemDetails::new(ErrorCode::HR0503, what).hint("what it has is on that node's disk").into()
 }
 
 /// Shows the memory of a container over time, as measured by its node.
@@ -260,15 +260,15 @@ fn silent(what: String) -> Failure {
 pub(crate) async fn timeline(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Response, Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Response, ProblemResponse> {
     let answer = of_its_node(&web, &id, &format!("/v1/containers/{id}/timeline"), None, false).await?;
     let mut response = Response::builder().status(answer.status());
     if let Some(kind) = answer.headers().get(header::CONTENT_TYPE) {
         response = response.header(header::CONTENT_TYPE, kind);
     }
     let passed_on = response.body(Bytes::from_stream(answer.bytes_stream()));
-    passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
+    passed_on.map_err(|_| ProblemDetails::new(ErrorCode::HR0500, "the node's answer cannot be passed on").into())
 }
 
 #[cfg(test)]

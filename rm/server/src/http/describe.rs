@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use axum::http::{Method, header};
 use axum::response::{IntoResponse as _, Response};
-use headroom_identity::Need;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_identity::CallRequirement;
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{ContentBuilder, InfoBuilder, LicenseBuilder, OpenApi, PathItem, Ref, RefOr, Required, ResponseBuilder};
@@ -19,7 +19,7 @@ use super::guard;
 
 /// Components that all parts of the description share.
 #[derive(utoipa::OpenApi)]
-#[openapi(components(schemas(Problem)))]
+#[openapi(components(schemas(ProblemDetails)))]
 struct Whole;
 
 /// Defines responses for problems with certain codes.
@@ -48,10 +48,10 @@ problems! {
     TooMany: HR0429; "Too many at once; Retry-After says when to come back."
 }
 
-fn problem(codes: &[Code], what: &str) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+fn problem(codes: &[ErrorCode], what: &str) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
     let names: Vec<String> = codes.iter().map(ToString::to_string).collect();
     let status = codes.first().map_or(500, |c| c.status()).to_string();
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(ProblemDetails::name()))).build();
     let response = ResponseBuilder::new().description(format!("{}: {what}", names.join(", ")));
     [(status, response.content("application/problem+json", content).build().into())].into()
 }
@@ -103,11 +103,11 @@ fn finish(path: &str, method: &str, operation: &mut Operation) {
     if !path.starts_with("/v1") {
         return;
     }
-    let mut usual = problem(&[Code::HR0500], "A fault inside; the log says more.");
-    usual.extend(problem(&[Code::HR0503], "Not ready, or it was not got to in time; Retry-After says when to come back."));
-    if guard::need(&verb(method), path, path) != Need::Nothing || JUDGES.contains(&path) {
-        usual.extend(problem(&[Code::HR0401], "Nobody knows who calls."));
-        usual.extend(problem(&[Code::HR0403], "Who calls may not do this; the detail names the right that is needed."));
+    let mut usual = problem(&[ErrorCode::HR0500], "A fault inside; the log says more.");
+    usual.extend(problem(&[ErrorCode::HR0503], "Not ready, or it was not got to in time; Retry-After says when to come back."));
+    if guard::need(&verb(method), path, path) != CallRequirement::Nothing || JUDGES.contains(&path) {
+        usual.extend(problem(&[ErrorCode::HR0401], "Nobody knows who calls."));
+        usual.extend(problem(&[ErrorCode::HR0403], "Who calls may not do this; the detail names the right that is needed."));
     }
     for (status, response) in usual {
         operation.responses.responses.entry(status).or_insert(response);

@@ -9,9 +9,9 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use headroom_config::Anonymous;
+use headroom_config::AnonymousAccess;
 use headroom_identity::{Principal, Rights, Role};
-use headroom_transport::{Caller, Keys, Stream, greet};
+use headroom_transport::{PeerIdentity, ReloadingKeys, AcceptedStream, greet};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 pub(crate) const ADMINISTRATORS: &str = "headroom-admin";
 
 /// A listener.
-pub(crate) trait Door: Send + Sync + 'static {
+pub(crate) trait ServerListener: Send + Sync + 'static {
     /// Accepted connection before authentication.
     type Raw: Send + 'static;
     /// Connection after authentication.
@@ -31,12 +31,12 @@ pub(crate) trait Door: Send + Sync + 'static {
 
     /// Authenticates a connection. Runs in its own task, so that it does not delay other
     /// connections.
-    fn greet(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, Visitor)>> + Send;
+    fn greet(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, ConnectionIdentity)>> + Send;
 }
 
 /// Identity of a connection, before any request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Visitor {
+pub(crate) struct ConnectionIdentity {
     pub(crate) principal: Principal,
     /// Name of a user, from the host or from a certificate, to which policies apply.
     pub(crate) account: Option<String>,
@@ -46,25 +46,25 @@ pub(crate) struct Visitor {
 
 /// TCP listener, with the permissions of unauthenticated callers.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct TcpServerListener {
     pub(crate) listener: TcpListener,
-    pub(crate) anonymous: Anonymous,
+    pub(crate) anonymous: AnonymousAccess,
     /// Certificate and key; plain HTTP without.
-    pub(crate) keys: Option<Arc<Keys>>,
+    pub(crate) keys: Option<Arc<ReloadingKeys>>,
 }
 
-impl Port {
-    fn visitor(&self, caller: Caller) -> Visitor {
-        let account = if let Caller::Known(Role::User(name)) = &caller { Some(name.clone()) } else { None };
+impl TcpServerListener {
+    fn visitor(&self, caller: PeerIdentity) -> ConnectionIdentity {
+        let account = if let PeerIdentity::Known(Role::User(name)) = &caller { Some(name.clone()) } else { None };
         let principal = match (caller, self.anonymous) {
-            (Caller::Known(Role::Manager), _) => Principal::Manager,
-            (Caller::Known(Role::Node(node)), _) => Principal::Node(node),
-            (Caller::Known(Role::User(name)), _) => user(name, Rights::working()),
-            (Caller::Unasked | Caller::Nobody, Anonymous::All) => Principal::Open,
-            (Caller::Unasked | Caller::Nobody, Anonymous::Read) => user("anonymous".to_owned(), Rights::reading()),
-            (Caller::Unasked | Caller::Nobody, Anonymous::Nothing) => Principal::Anonymous,
+            (PeerIdentity::Known(Role::Manager), _) => Principal::Manager,
+            (PeerIdentity::Known(Role::Node(node)), _) => Principal::Node(node),
+            (PeerIdentity::Known(Role::User(name)), _) => user(name, Rights::working()),
+            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::All) => Principal::Open,
+            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => user("anonymous".to_owned(), Rights::reading()),
+            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => Principal::Anonymous,
         };
-        Visitor { principal, account, groups: Arc::default() }
+        ConnectionIdentity { principal, account, groups: Arc::default() }
     }
 }
 
@@ -72,9 +72,9 @@ fn user(name: String, rights: Rights) -> Principal {
     Principal::User { name, token: None, rights, groups: Arc::default() }
 }
 
-impl Door for Port {
+impl ServerListener for TcpServerListener {
     type Raw = TcpStream;
-    type Stream = Stream;
+    type Stream = AcceptedStream;
 
     async fn accept(&self) -> io::Result<(TcpStream, IpAddr)> {
         let (stream, peer) = self.listener.accept().await?;
@@ -83,7 +83,7 @@ impl Door for Port {
         Ok((stream, peer.ip()))
     }
 
-    async fn greet(&self, raw: TcpStream) -> io::Result<(Stream, Visitor)> {
+    async fn greet(&self, raw: TcpStream) -> io::Result<(AcceptedStream, ConnectionIdentity)> {
         let (stream, caller) = greet(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
         Ok((stream, self.visitor(caller)))
     }
@@ -91,15 +91,15 @@ impl Door for Port {
 
 /// Unix socket listener. Its file is removed on drop, unless the service manager holds it.
 #[derive(Debug)]
-pub(crate) struct HostSocket {
+pub(crate) struct UnixSocketListener {
     listener: UnixListener,
     own: Option<PathBuf>,
 }
 
-impl HostSocket {
+impl UnixSocketListener {
     /// Wraps a socket that the service manager created and keeps.
     pub(crate) fn held(listener: UnixListener) -> Self {
-        HostSocket { listener, own: None }
+        UnixSocketListener { listener, own: None }
     }
 
     /// Creates the socket. It replaces one that an earlier incarnation left behind, but not one
@@ -122,11 +122,11 @@ impl HostSocket {
         let listener = UnixListener::bind(path)?;
         // Any user of the host may connect; the user decides the permissions.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        Ok(HostSocket { listener, own: Some(path.to_owned()) })
+        Ok(UnixSocketListener { listener, own: Some(path.to_owned()) })
     }
 }
 
-impl Drop for HostSocket {
+impl Drop for UnixSocketListener {
     fn drop(&mut self) {
         if let Some(path) = &self.own {
             // If this fails, the next incarnation removes the file.
@@ -135,7 +135,7 @@ impl Drop for HostSocket {
     }
 }
 
-impl Door for HostSocket {
+impl ServerListener for UnixSocketListener {
     type Raw = UnixStream;
     type Stream = UnixStream;
 
@@ -144,7 +144,7 @@ impl Door for HostSocket {
         Ok((stream, IpAddr::V4(Ipv4Addr::LOCALHOST)))
     }
 
-    async fn greet(&self, raw: UnixStream) -> io::Result<(UnixStream, Visitor)> {
+    async fn greet(&self, raw: UnixStream) -> io::Result<(UnixStream, ConnectionIdentity)> {
         let peer = raw.peer_cred()?;
         let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
         // The user lookup may use a slow file or service.
@@ -155,14 +155,14 @@ impl Door for HostSocket {
 
 /// Identity of a user of the host. Root, the daemon's own user and the administrators' group have
 /// all rights. Other users may read and run their own jobs, unless a policy differs.
-fn account(uid: Uid, gid: Gid) -> Visitor {
+fn account(uid: Uid, gid: Gid) -> ConnectionIdentity {
     let known = User::from_uid(uid).ok().flatten();
     let name = known.as_ref().map_or_else(|| format!("uid-{uid}"), |user| user.name.clone());
     let groups = groups(&name, gid);
     let administrates = uid.is_root() || uid == Uid::effective() || groups.iter().any(|group| group == ADMINISTRATORS);
     let rights = if administrates { Rights::all() } else { Rights::working() };
     let account = Some(name.clone());
-    Visitor { principal: user(name, rights), account, groups: groups.into() }
+    ConnectionIdentity { principal: user(name, rights), account, groups: groups.into() }
 }
 
 /// Current groups of a user. A login session that began before a user joined a group has that group
@@ -180,17 +180,17 @@ mod tests {
     async fn a_socket_that_was_left_behind_is_taken_over_and_one_in_use_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("run/rm.sock");
-        let first = HostSocket::bind(&path).expect("binds");
+        let first = UnixSocketListener::bind(&path).expect("binds");
         let mode = std::fs::metadata(&path).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o666);
-        assert_eq!(HostSocket::bind(&path).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(UnixSocketListener::bind(&path).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(!path.exists(), "nothing is left");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("binds")); // as a killed incarnation leaves it
         assert!(path.exists());
-        drop(HostSocket::bind(&path).expect("takes it over"));
+        drop(UnixSocketListener::bind(&path).expect("takes it over"));
         std::fs::write(&path, "somebody's").expect("writes");
-        assert_eq!(HostSocket::bind(&path).expect_err("no socket").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(UnixSocketListener::bind(&path).expect_err("no socket").kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(&path).expect("reads"), "somebody's", "what is no socket is left alone");
     }
 
@@ -198,10 +198,10 @@ mod tests {
     async fn the_kernel_says_who_calls() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("rm.sock");
-        let socket = HostSocket::bind(&path).expect("binds");
+        let socket = UnixSocketListener::bind(&path).expect("binds");
         let _caller = UnixStream::connect(&path).await.expect("connects");
         let (raw, from) = socket.accept().await.expect("comes in");
-        let (_, Visitor { principal, groups, .. }) = socket.greet(raw).await.expect("the kernel knows");
+        let (_, ConnectionIdentity { principal, groups, .. }) = socket.greet(raw).await.expect("the kernel knows");
         assert!(!groups.is_empty(), "everybody is in a group");
         let me = User::from_uid(Uid::effective()).expect("accounts").expect("an account").name;
         assert!(from.is_loopback());

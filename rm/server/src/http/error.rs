@@ -3,25 +3,25 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 /// A problem as a response.
 #[derive(Debug)]
-pub(crate) struct Failure(pub(crate) Problem);
+pub(crate) struct ProblemResponse(pub(crate) ProblemDetails);
 
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Self {
-        Failure(problem)
+impl From<ProblemDetails> for ProblemResponse {
+    fn from(problem: ProblemDetails) -> Self {
+        ProblemResponse(problem)
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ProblemResponse {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(&self.0)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(self.0.code, Code::HR0429 | Code::HR0503) {
+        if matches!(self.0.code, ErrorCode::HR0429 | ErrorCode::HR0503) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         // The trace layer adds the id of the request to it.
@@ -31,13 +31,13 @@ impl IntoResponse for Failure {
 }
 
 /// Response for an unknown path.
-pub(crate) async fn no_route(uri: axum::http::Uri) -> Failure {
-    Problem::new(Code::HR0404, format!("there is nothing at {}", uri.path())).hint("the interface begins at /v1").into()
+pub(crate) async fn no_route(uri: axum::http::Uri) -> ProblemResponse {
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is nothing at {}", uri.path())).hint("the interface begins at /v1").into()
 }
 
 /// Response for a known path with an unsupported method.
-pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> Failure {
-    Problem::new(Code::HR0400, format!("{} does not take {method}", uri.path())).into()
+pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> ProblemResponse {
+    ProblemDetails::new(ErrorCode::HR0400, format!("{} does not take {method}", uri.path())).into()
 }
 
 /// Response after a panic of a handler. The message of the panic is in the log, not in the
@@ -45,5 +45,5 @@ pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) 
 pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
     tracing::error!(what = text.unwrap_or("unknown"), "a handler panicked; the caller was told, going on");
-    Failure(Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more")).into_response()
+    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more")).into_response()
 }

@@ -11,26 +11,26 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
 use headroom_identity::Principal;
-use headroom_types::{AppId, NodeId, Reason, Topic};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_types::{AppId, NodeId, Reason, EventTopic};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany, TooOld as Old};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::parse::{Age, Params};
-use super::sight::Sight;
+use super::sight::AppVisibility;
 use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
 use super::{Web, limits, stream};
-use crate::eventlog::{EventLog, Filter, Place, TooOld};
+use crate::eventlog::{EventLog, EventFilter, EventPosition, TooOld};
 
 /// Query parameters of the events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Wanted {
+pub(crate) struct EventListQuery {
     /// Only events after this number; the header `Last-Event-ID` overrides it.
     cursor: Option<u64>,
     /// Wait for further events. Always on for server-sent events.
@@ -42,7 +42,7 @@ pub(crate) struct Wanted {
     /// `task`.
     #[serde(default, deserialize_with = "parsed")]
     #[param(value_type = Option<String>)]
-    topic: Option<Topic>,
+    topic: Option<EventTopic>,
     /// Only events of this level.
     #[serde(rename = "type")]
     level: Option<EventLevel>,
@@ -66,13 +66,13 @@ fn parsed<'de, T: FromStr<Err = String>, D: serde::Deserializer<'de>>(d: D) -> R
 /// State of one event stream.
 struct Reader {
     log: Arc<EventLog>,
-    place: Place,
+    place: EventPosition,
     news: watch::Receiver<u64>,
     follow: bool,
     format: Format,
     /// Visibility filter, for a caller who may not see all applications.
-    sight: Option<Sight>,
-    first: Option<Vec<Arc<Event>>>,
+    sight: Option<AppVisibility>,
+    first: Option<Vec<Arc<LoggedEvent>>>,
     closing: tokio_util::sync::CancellationToken,
     /// Released when the reader ends.
     _seat: Option<OwnedSemaphorePermit>,
@@ -80,19 +80,19 @@ struct Reader {
 
 /// Returns the event log, as lines of JSON or server-sent events.
 #[utoipa::path(get, path = "/v1/events", tag = "cluster", params(
-    Wanted,
+    EventListQuery,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
     ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
 ), responses(
-    (status = 200, content((Event = "application/x-ndjson"), (Event = "text/event-stream"))), Bad, Old, TooMany,
+    (status = 200, content((LoggedEvent = "application/x-ndjson"), (LoggedEvent = "text/event-stream"))), Bad, Old, TooMany,
 ))]
 pub(crate) async fn events(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(wanted): Params<Wanted>,
+    Params(wanted): Params<EventListQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
-    let mut sight = Sight::of(&web, &principal);
+) -> Result<Response, ProblemResponse> {
+    let mut sight = AppVisibility::of(&web, &principal);
     if let (Some(seen), Some(app)) = (&sight, &wanted.app) {
         seen.demands(app).await?;
         // The caller may see all events of the one selected application.
@@ -100,9 +100,9 @@ pub(crate) async fn events(
     }
     let format = stream::Format::wanted(&headers);
     let cursor = stream::last_seen(&headers).or(wanted.cursor).unwrap_or(0);
-    let Wanted { app, topic, level, reason, object, node, since, .. } = wanted;
+    let EventListQuery { app, topic, level, reason, object, node, since, .. } = wanted;
     let since = since.map(|age| age.before(web.clock.unix_now()));
-    let mut place = Place { cursor, filter: Filter { app, topic, level, reason, object, node, since } };
+    let mut place = EventPosition { cursor, filter: EventFilter { app, topic, level, reason, object, node, since } };
     let log = web.shared.events.clone();
     let news = log.watch();
     let first = log.read(&mut place).map_err(|old| {
@@ -115,9 +115,9 @@ pub(crate) async fn events(
     Ok(endless(format, unfold(reader, next)))
 }
 
-fn too_old(cursor: u64, old: &TooOld) -> Failure {
+fn too_old(cursor: u64, old: &TooOld) -> ProblemResponse {
     let detail = format!("events after {cursor} are asked for, and the oldest that is kept is {}", old.oldest);
-    Problem::new(Code::HR0411, detail).hint("start from cursor 0 to get all that is kept").into()
+    ProblemDetails::new(ErrorCode::HR0411, detail).hint("start from cursor 0 to get all that is kept").into()
 }
 
 async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
@@ -152,14 +152,14 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
 
 impl Reader {
     /// Writes those events that the caller may see.
-    fn rendered(&self, events: &[Arc<Event>]) -> Bytes {
+    fn rendered(&self, events: &[Arc<LoggedEvent>]) -> Bytes {
         let Some(sight) = &self.sight else { return render(self.format, events) };
-        let seen = |event: &&Arc<Event>| event.app.as_ref().is_none_or(|app| sight.sees_id(app));
+        let seen = |event: &&Arc<LoggedEvent>| event.app.as_ref().is_none_or(|app| sight.sees_id(app));
         render(self.format, &events.iter().filter(seen).cloned().collect::<Vec<_>>())
     }
 }
 
-fn render(format: Format, events: &[Arc<Event>]) -> Bytes {
+fn render(format: Format, events: &[Arc<LoggedEvent>]) -> Bytes {
     let mut out = Vec::new();
     for event in events {
         numbered(&mut out, format, event.index, &event.reason, &**event);
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_server_sent_event_has_its_number_and_its_word() {
-        let event = Event {
+        let event = LoggedEvent {
             index: 7,
             time: UnixMillis(1),
             level: EventLevel::Warning,

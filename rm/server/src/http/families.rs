@@ -5,49 +5,49 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use headroom_types::Name;
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::families::{Family, FamilyRow};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::families::{JobHistory, JobHistoryRow};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Web;
 use super::describe::{Bad, Missing, TooMany};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::parse::{Id, Params};
 
 /// Selection by user.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Whose {
+pub(crate) struct HistoryQuery {
     /// User who submitted the jobs. Without it, a list has all users, and a single family is that
     /// of the unnamed user.
     user: Option<String>,
 }
 
 /// Lists the families of the usage history, by user and name.
-#[utoipa::path(get, path = "/v1/families", tag = "families", params(Whose), responses((status = 200, body = Vec<FamilyRow>), Bad, TooMany))]
-pub(crate) async fn list(State(web): State<Web>, Params(Whose { user }): Params<Whose>) -> Result<Json<Vec<FamilyRow>>, Failure> {
+#[utoipa::path(get, path = "/v1/families", tag = "families", params(HistoryQuery), responses((status = 200, body = Vec<JobHistoryRow>), Bad, TooMany))]
+pub(crate) async fn list(State(web): State<Web>, Params(HistoryQuery { user }): Params<HistoryQuery>) -> Result<Json<Vec<JobHistoryRow>>, ProblemResponse> {
     Ok(Json(web.shared.families.list(user.as_deref())))
 }
 
 /// Shows one family of the usage history.
 ///
 /// For each stage it contains the needs of the latest tasks that succeeded.
-#[utoipa::path(get, path = "/v1/families/{name}", tag = "families", params(("name" = Name, Path), Whose),
-    responses((status = 200, body = Family), Bad, Missing, TooMany))]
+#[utoipa::path(get, path = "/v1/families/{name}", tag = "families", params(("name" = Name, Path), HistoryQuery),
+    responses((status = 200, body = JobHistory), Bad, Missing, TooMany))]
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(name): Id<Name>,
-    Params(Whose { user }): Params<Whose>,
-) -> Result<Json<Family>, Failure> {
+    Params(HistoryQuery { user }): Params<HistoryQuery>,
+) -> Result<Json<JobHistory>, ProblemResponse> {
     let user = user.unwrap_or_default();
     let found = web.shared.families.get(&user, &name).map(Arc::unwrap_or_clone);
     Ok(Json(found.ok_or_else(|| no_such_family(&user, &name))?))
 }
 
-fn no_such_family(user: &str, name: &Name) -> Problem {
+fn no_such_family(user: &str, name: &Name) -> ProblemDetails {
     let whose = if user.is_empty() { "nobody".to_owned() } else { format!("user {user}") };
-    Problem::new(Code::HR0404, format!("no job called {name} of {whose} has taught anything yet"))
+    ProblemDetails::new(ErrorCode::HR0404, format!("no job called {name} of {whose} has taught anything yet"))
         .hint("GET /v1/families lists those that have; another user's are named with ?user=")
 }

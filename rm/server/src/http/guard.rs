@@ -9,12 +9,12 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use headroom_identity::{Need, Principal, Right, Why};
+use headroom_identity::{CallRequirement, Principal, Right, AccessDenied};
 use headroom_types::{AppId, ContainerId, QueuePath};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::callers::Rejected;
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::sight::belongs;
 use super::{Web, apps};
 
@@ -22,21 +22,21 @@ use super::{Web, apps};
 const UNREAD: usize = 64 << 10;
 
 /// Returns the right that a call needs.
-pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
+pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequirement {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     let words: Vec<&str> = template.split('/').filter(|w| !w.is_empty()).collect();
     let given: Vec<&str> = path.split('/').filter(|w| !w.is_empty()).collect();
     let named = |at: usize| given.get(at).copied().unwrap_or_default();
-    let right = |right| Need::Right(right);
+    let right = |right| CallRequirement::Right(right);
     match words.as_slice() {
-        [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => Need::Nothing,
-        ["v1", "version" | "openapi.json" | "errors" | "ca" | "join" | "session", ..] => Need::Nothing,
+        [] | ["livez" | "readyz" | "cluster" | "jmx"] | ["ui", ..] => CallRequirement::Nothing,
+        ["v1", "version" | "openapi.json" | "errors" | "ca" | "join" | "session", ..] => CallRequirement::Nothing,
         // The bootstrap handler accepts only the host of the resource manager, and once. Any caller
         // may query its own identity.
-        ["v1", "acl", "bootstrap" | "self"] => Need::Nothing,
+        ["v1", "acl", "bootstrap" | "self"] => CallRequirement::Nothing,
         // The handlers check that callers grant no right that they lack, and that callers may
         // revoke their own tokens.
-        ["v1", "acl", "tokens", ..] if !reads => Need::Anybody,
+        ["v1", "acl", "tokens", ..] if !reads => CallRequirement::Anybody,
         ["v1", "acl", ..] if reads => right(Right::OperatorRead),
         ["v1", "acl", "join-tokens"] => right(Right::NodeWrite),
         ["v1", "acl", ..] => right(Right::OperatorWrite),
@@ -54,19 +54,19 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
         // The node reads files with its own permissions, so viewers of the application may not read
         // them.
         ["v1", "containers", _, "files", ..] => match named(2).parse::<ContainerId>() {
-            Ok(id) => Need::Own(Right::JobRead, id.app),
-            Err(_) => Need::Anybody,
+            Ok(id) => CallRequirement::Own(Right::JobRead, id.app),
+            Err(_) => CallRequirement::Anybody,
         },
-        ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2).parse().map_or(Need::Anybody, Need::See),
+        ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2).parse().map_or(CallRequirement::Anybody, CallRequirement::See),
         ["v1", "containers", _, ..] if reads => see(named(2)),
-        ["v1", "apps" | "containers"] if reads => Need::Look,
+        ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
         ["v1", "apps"] => right(Right::JobSubmit),
         ["v1", "apps", _, "register" | "sync" | "finish"] | ["v1", "apps", _, "requests", ..] => application(named(2)),
         ["v1", "apps", _, ..] => own(named(2).parse()),
         ["v1", "containers", _, ..] => own(named(2).parse::<ContainerId>().map(|id| id.app)),
         ["v1", "nodes", _, "register" | "report"] => node(named(2)),
         ["v1", "nodes", ..] => right(Right::NodeWrite),
-        ["v1", "queues", _, "gate"] => named(2).parse().map_or(Need::Anybody, Need::Queue),
+        ["v1", "queues", _, "gate"] => named(2).parse().map_or(CallRequirement::Anybody, CallRequirement::Queue),
         ["v1", "queues" | "profiles" | "operator", ..] => right(Right::OperatorWrite),
         ["ws", ..] if reads => right(Right::JobRead),
         ["ws", "v1", "cluster", "apps"] | ["ws", "v1", "cluster", "apps", "new-application"] => right(Right::JobSubmit),
@@ -77,20 +77,20 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> Need {
 
 /// An invalid id has no owner, so any authenticated caller passes and the handler reports the
 /// error.
-fn own<E>(app: Result<AppId, E>) -> Need {
-    app.map_or(Need::Anybody, |app| Need::Own(Right::JobKill, app))
+fn own<E>(app: Result<AppId, E>) -> CallRequirement {
+    app.map_or(CallRequirement::Anybody, |app| CallRequirement::Own(Right::JobKill, app))
 }
 
-fn see(container: &str) -> Need {
-    container.parse::<ContainerId>().map_or(Need::Anybody, |id| Need::See(id.app))
+fn see(container: &str) -> CallRequirement {
+    container.parse::<ContainerId>().map_or(CallRequirement::Anybody, |id| CallRequirement::See(id.app))
 }
 
-fn application(app: &str) -> Need {
-    app.parse().map_or(Need::Anybody, Need::Application)
+fn application(app: &str) -> CallRequirement {
+    app.parse().map_or(CallRequirement::Anybody, CallRequirement::Application)
 }
 
-fn node(name: &str) -> Need {
-    name.parse().map_or(Need::SomeNode, Need::Node)
+fn node(name: &str) -> CallRequirement {
+    name.parse().map_or(CallRequirement::SomeNode, CallRequirement::Node)
 }
 
 /// Middleware that passes permitted calls and refuses all others.
@@ -98,7 +98,7 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     let principal = request.extensions().get::<Principal>().cloned().unwrap_or(Principal::Anonymous);
     if let Some(Rejected(problem)) = request.extensions_mut().remove() {
         let _ = to_bytes(request.into_body(), UNREAD).await;
-        return Failure(*problem).into_response();
+        return ProblemResponse(*problem).into_response();
     }
     if principal == Principal::Open {
         return next.run(request).await;
@@ -108,12 +108,12 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     let need = need(request.method(), route.as_str(), request.uri().path());
     let belongs = match &need {
         // Ownership does not matter for a caller who may see all applications.
-        Need::See(_) if principal.sees_all() => None,
-        Need::Own(_, app) | Need::Application(app) | Need::See(app) if matches!(principal, Principal::User { .. }) => {
+        CallRequirement::See(_) if principal.sees_all() => None,
+        CallRequirement::Own(_, app) | CallRequirement::Application(app) | CallRequirement::See(app) if matches!(principal, Principal::User { .. }) => {
             apps::without_job(&web, app).await.ok().map(|found| belongs(&web, &found))
         }
-        Need::Own(..) | Need::Application(_) | Need::See(_) => None,
-        Need::Nothing | Need::Anybody | Need::Right(_) | Need::Look | Need::Queue(_) | Need::Node(_) | Need::SomeNode => None,
+        CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => None,
+        CallRequirement::Nothing | CallRequirement::Anybody | CallRequirement::Right(_) | CallRequirement::Look | CallRequirement::Queue(_) | CallRequirement::Node(_) | CallRequirement::SomeNode => None,
     };
     match principal.may(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
@@ -121,20 +121,20 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
             // A caller that is still sending would not read the response, so the body is read
             // first.
             let _ = to_bytes(request.into_body(), UNREAD).await;
-            Failure(refusal(&why)).into_response()
+            ProblemResponse(refusal(&why)).into_response()
         }
     }
 }
 
-fn refusal(why: &Why) -> Problem {
+fn refusal(why: &AccessDenied) -> ProblemDetails {
     match why {
-        Why::Unknown => Problem::new(Code::HR0401, why.to_string()),
-        Why::Forbidden { .. } => Problem::new(Code::HR0403, why.to_string()),
+        AccessDenied::Unknown => ProblemDetails::new(ErrorCode::HR0401, why.to_string()),
+        AccessDenied::Forbidden { .. } => ProblemDetails::new(ErrorCode::HR0403, why.to_string()),
     }
 }
 
 /// Checks that the caller may submit to this queue, or move an application to it.
-pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<(), Problem> {
+pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<(), ProblemDetails> {
     let Principal::User { name, rights, .. } = principal else { return Ok(()) };
     let usual = QueuePath::default_leaf();
     let queue = queue.unwrap_or(&usual);
@@ -142,17 +142,17 @@ pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<
         return Ok(());
     }
     let own: Vec<String> = rights.0.iter().filter(|right| right.over().is_some()).map(Right::to_string).collect();
-    let problem = Problem::new(Code::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
+    let problem = ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
 
 /// Returns the user of a submission: the caller, or another user if the caller may act for others.
-pub(crate) fn submits(principal: &Principal, wanted: Option<String>) -> Result<Option<String>, Problem> {
+pub(crate) fn submits(principal: &Principal, wanted: Option<String>) -> Result<Option<String>, ProblemDetails> {
     let Principal::User { name, rights, .. } = principal else { return Ok(wanted) };
     match wanted {
         Some(other) if other != *name && !rights.has(&Right::OperatorWrite) => {
             let detail = format!("{name} may not submit in the name of {other}: it needs the right operator:write");
-            Err(Problem::new(Code::HR0403, detail))
+            Err(ProblemDetails::new(ErrorCode::HR0403, detail))
         }
         Some(other) => Ok(Some(other)),
         None => Ok(Some(name.clone())),
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use headroom_identity::Rights;
 
-    fn of(method: Method, template: &str, path: &str) -> Need {
+    fn of(method: Method, template: &str, path: &str) -> CallRequirement {
         need(&method, template, path)
     }
 
@@ -173,42 +173,42 @@ mod tests {
         for (method, template) in super::super::operations() {
             let path = template.replace("{app}", "sort.1").replace("{node}", "n1").replace("{id}", "sort.1.e1.c1");
             let method: Method = method.to_uppercase().parse().expect("a method");
-            assert_ne!(need(&method, &template, &path), Need::Right(Right::Admin), "{method} {template} has no row");
+            assert_ne!(need(&method, &template, &path), CallRequirement::Right(Right::Admin), "{method} {template} has no row");
         }
     }
 
     #[test]
     fn calls_need_what_they_do() {
         let app: AppId = "sort.1".parse().expect("an app");
-        let own = Need::Own(Right::JobKill, app.clone());
+        let own = CallRequirement::Own(Right::JobKill, app.clone());
         assert_eq!(of(Method::POST, "/v1/apps/{app}/kill", "/v1/apps/sort.1/kill"), own);
         assert_eq!(of(Method::PATCH, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
         assert_eq!(of(Method::DELETE, "/v1/apps/{app}", "/v1/apps/sort.1"), own);
         assert_eq!(of(Method::POST, "/v1/containers/{id}/stop", "/v1/containers/sort.1.e1.c1/stop"), own);
-        assert_eq!(of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"), Need::Application(app.clone()));
-        assert_eq!(of(Method::GET, "/v1/apps/{app}/updates", "/v1/apps/sort.1/updates"), Need::Application(app));
-        assert_eq!(of(Method::POST, "/v1/apps", "/v1/apps"), Need::Right(Right::JobSubmit));
-        assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), Need::Look);
+        assert_eq!(of(Method::POST, "/v1/apps/{app}/sync", "/v1/apps/sort.1/sync"), CallRequirement::Application(app.clone()));
+        assert_eq!(of(Method::GET, "/v1/apps/{app}/updates", "/v1/apps/sort.1/updates"), CallRequirement::Application(app));
+        assert_eq!(of(Method::POST, "/v1/apps", "/v1/apps"), CallRequirement::Right(Right::JobSubmit));
+        assert_eq!(of(Method::GET, "/v1/apps", "/v1/apps"), CallRequirement::Look);
         let gate = of(Method::POST, "/v1/queues/{path}/gate", "/v1/queues/root.etl/gate");
-        assert_eq!(gate, Need::Queue("root.etl".parse().expect("a queue")));
-        assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), Need::Right(Right::NodeWrite));
-        assert_eq!(of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"), Need::Right(Right::NodeWrite));
-        assert_eq!(of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"), Need::Node("n1".parse().expect("a node")));
+        assert_eq!(gate, CallRequirement::Queue("root.etl".parse().expect("a queue")));
+        assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), CallRequirement::Right(Right::NodeWrite));
+        assert_eq!(of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"), CallRequirement::Right(Right::NodeWrite));
+        assert_eq!(of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"), CallRequirement::Node("n1".parse().expect("a node")));
         assert_eq!(
             of(Method::GET, "/v1/nodes/{node}/desired", "/v1/nodes/n1/desired"),
-            Need::Node("n1".parse().expect("a node"))
+            CallRequirement::Node("n1".parse().expect("a node"))
         );
-        assert_eq!(of(Method::GET, "/v1/audit", "/v1/audit"), Need::Right(Right::OperatorRead));
-        assert_eq!(of(Method::PUT, "/v1/queues", "/v1/queues"), Need::Right(Right::OperatorWrite));
-        assert_eq!(of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"), Need::Right(Right::Admin));
+        assert_eq!(of(Method::GET, "/v1/audit", "/v1/audit"), CallRequirement::Right(Right::OperatorRead));
+        assert_eq!(of(Method::PUT, "/v1/queues", "/v1/queues"), CallRequirement::Right(Right::OperatorWrite));
+        assert_eq!(of(Method::DELETE, "/v1/unheard/of", "/v1/unheard/of"), CallRequirement::Right(Right::Admin));
         let (app, into) = (|| "sort.1".parse().expect("an app"), |last: &str| format!("/v1/containers/{{id}}/{last}"));
         let at = |method, last: &str| of(method, &into(last), &format!("/v1/containers/sort.1.e1.c2/{last}"));
-        assert_eq!(at(Method::GET, "files/content"), Need::Own(Right::JobRead, app()));
-        assert_eq!(at(Method::POST, "exec"), Need::Own(Right::JobKill, app()));
-        assert_eq!(at(Method::GET, "logs/stdout"), Need::See(app()));
-        assert_eq!(of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"), Need::See(app()));
-        assert_eq!(of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"), Need::Right(Right::NodeWrite));
-        assert_eq!(of(Method::GET, "/livez", "/livez"), Need::Nothing);
+        assert_eq!(at(Method::GET, "files/content"), CallRequirement::Own(Right::JobRead, app()));
+        assert_eq!(at(Method::POST, "exec"), CallRequirement::Own(Right::JobKill, app()));
+        assert_eq!(at(Method::GET, "logs/stdout"), CallRequirement::See(app()));
+        assert_eq!(of(Method::GET, "/v1/apps/{app}", "/v1/apps/sort.1"), CallRequirement::See(app()));
+        assert_eq!(of(Method::POST, "/v1/acl/join-tokens", "/v1/acl/join-tokens"), CallRequirement::Right(Right::NodeWrite));
+        assert_eq!(of(Method::GET, "/livez", "/livez"), CallRequirement::Nothing);
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
         assert_eq!(own(Rights::working(), None), Ok(Some("alice".into())));
         assert_eq!(own(Rights::working(), Some("alice")), Ok(Some("alice".into())));
-        assert_eq!(own(Rights::working(), Some("bob")).expect_err("no").code, Code::HR0403);
+        assert_eq!(own(Rights::working(), Some("bob")).expect_err("no").code, ErrorCode::HR0403);
         assert_eq!(own(Rights::all(), Some("bob")), Ok(Some("bob".into())));
         assert_eq!(submits(&Principal::Open, Some("bob".into())), Ok(Some("bob".into())));
     }

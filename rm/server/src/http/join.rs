@@ -8,20 +8,20 @@ use anyhow::Context as _;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::{Extension, Json};
-use headroom_identity::authority::Wanted;
+use headroom_identity::authority::CertificateRequest;
 use headroom_identity::{Authority, Certificate, Role, files};
 use headroom_types::UnixMillis;
-use headroom_wire::v1::acl::{CaView, Join, Joined};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::acl::{CaView, JoinRequest, JoinResponse};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::limits::Peer;
-use super::parse::{Body, Nothing, Params};
+use super::parse::{Body, EmptyQuery, Params};
 use super::{Web, callers};
-use crate::access::Wish;
-use crate::audit::Changed;
-use crate::input::Input;
+use crate::access::AccessChange;
+use crate::audit::AuditChange;
+use crate::input::LoopInput;
 
 /// Lifetime of a node's certificate.
 const LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -47,12 +47,12 @@ impl Signer {
 ///
 /// Any caller receives it: compare the fingerprint before you trust it.
 #[utoipa::path(get, path = "/v1/ca", tag = "access", responses((status = 200, body = CaView), Bad, Missing, TooMany))]
-pub(crate) async fn ca(State(web): State<Web>, Params(Nothing {}): Params<Nothing>) -> Result<Json<CaView>, Failure> {
+pub(crate) async fn ca(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Result<Json<CaView>, ProblemResponse> {
     let ca = web.authority.as_ref().map(|signer| signer.ca.clone()).or_else(|| web.nodes.ca());
     let Some(ca) = ca else {
-        return Err(Problem::new(Code::HR0404, "this cluster has no certificates").into());
+        return Err(ProblemDetails::new(ErrorCode::HR0404, "this cluster has no certificates").into());
     };
-    let fingerprint = Certificate::from_pem(&ca).map_err(|error| Problem::new(Code::HR0500, error.to_string()))?.fingerprint;
+    let fingerprint = Certificate::from_pem(&ca).map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?.fingerprint;
     Ok(Json(CaView { ca, fingerprint: fingerprint.to_string() }))
 }
 
@@ -60,53 +60,53 @@ pub(crate) async fn ca(State(web): State<Web>, Params(Nothing {}): Params<Nothin
 ///
 /// The host presents a join token and receives a certificate for a key of its own. The token is
 /// then used up.
-#[utoipa::path(post, path = "/v1/join", tag = "access", request_body = Join,
-    responses((status = 200, body = Joined), Bad, Conflict, TooLarge, TooMany))]
+#[utoipa::path(post, path = "/v1/join", tag = "access", request_body = JoinRequest,
+    responses((status = 200, body = JoinResponse), Bad, Conflict, TooLarge, TooMany))]
 pub(crate) async fn join(
     State(web): State<Web>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
-    Body(body): Body<Join>,
-) -> Result<(Extension<Changed>, Json<Joined>), Failure> {
+    Body(body): Body<JoinRequest>,
+) -> Result<(Extension<AuditChange>, Json<JoinResponse>), ProblemResponse> {
     let Some(signer) = &web.authority else {
-        return Err(Problem::new(Code::HR0409, "this manager cannot sign certificates, so nobody can join by a token").into());
+        return Err(ProblemDetails::new(ErrorCode::HR0409, "this manager cannot sign certificates, so nobody can join by a token").into());
     };
-    let nobody = || Problem::new(Code::HR0401, "a host joins with a token; rmctl acl join-token create makes one");
+    let nobody = || ProblemDetails::new(ErrorCode::HR0401, "a host joins with a token; rmctl acl join-token create makes one");
     let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?.token();
     let now = web.clock.unix_now();
     let (accessor, node, names) = web.shared.access.borrow().joins(token, now)?;
     if let Some(other) = node.filter(|node| *node != body.node) {
         let detail = format!("this token is for node {other}, not for {}", body.node);
-        return Err(Problem::new(Code::HR0403, detail).into());
+        return Err(ProblemDetails::new(ErrorCode::HR0403, detail).into());
     }
     allowed(&body.names, &names, peer.map(|Extension(Peer(peer))| peer))?;
     let certificate = sign(signer, &body, now)?;
-    let wish = Box::new(Wish::Spend { accessor });
-    web.handle.ask(|reply| Input::Access { wish, reply }).await??;
-    let changed = Changed { before: format!("token {accessor}"), after: format!("node {} has a certificate", body.node) };
-    Ok((Extension(changed), Json(Joined { certificate, ca: signer.ca.clone() })))
+    let wish = Box::new(AccessChange::Spend { accessor });
+    web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
+    let changed = AuditChange { before: format!("token {accessor}"), after: format!("node {} has a certificate", body.node) };
+    Ok((Extension(changed), Json(JoinResponse { certificate, ca: signer.ca.clone() })))
 }
 
 /// Checks the names for a certificate: a certificate with the name of another host would let its
 /// holder impersonate that host.
-fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(), Problem> {
+fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(), ProblemDetails> {
     let own = peer.map(|peer| peer.to_string());
     let may = |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));
     let Some(foreign) = asked.iter().find(may) else {
         if asked.is_empty() {
-            return Err(Problem::new(Code::HR0400, "a node's certificate says where it is reached, and no address was given"));
+            return Err(ProblemDetails::new(ErrorCode::HR0400, "a node's certificate says where it is reached, and no address was given"));
         }
         return Ok(());
     };
     let shown: String = foreign.chars().take(80).collect();
-    let problem = Problem::new(Code::HR0403, format!("this token does not let {shown:?} stand in a certificate"));
+    let problem = ProblemDetails::new(ErrorCode::HR0403, format!("this token does not let {shown:?} stand in a certificate"));
     Err(problem.hint("a token lets the address in that is called from; others: rmctl acl join-token create --at NAME"))
 }
 
-fn sign(signer: &Signer, body: &Join, now: UnixMillis) -> Result<String, Problem> {
-    let wanted = Wanted { role: Role::Node(body.node.clone()), names: &body.names, now, lifetime: LIFETIME };
-    signer.authority.sign(&body.request, &wanted).map_err(|error| Problem::new(Code::HR0400, error.to_string()))
+fn sign(signer: &Signer, body: &JoinRequest, now: UnixMillis) -> Result<String, ProblemDetails> {
+    let wanted = CertificateRequest { role: Role::Node(body.node.clone()), names: &body.names, now, lifetime: LIFETIME };
+    signer.authority.sign(&body.request, &wanted).map_err(|error| ProblemDetails::new(ErrorCode::HR0400, error.to_string()))
 }
 
 #[cfg(test)]
@@ -122,6 +122,6 @@ mod tests {
         allowed(&words(&["rm.example"]), &[], peer).expect_err("a name that nobody allowed");
         allowed(&words(&["w1.example"]), &words(&["w1.example"]), peer).expect("named in the token");
         allowed(&words(&["10.0.0.7"]), &words(&["w1.example"]), peer).expect_err("the token says which");
-        assert_eq!(allowed(&[], &[], peer).expect_err("nowhere").code, Code::HR0400);
+        assert_eq!(allowed(&[], &[], peer).expect_err("nowhere").code, ErrorCode::HR0400);
     }
 }

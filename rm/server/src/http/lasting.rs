@@ -20,7 +20,7 @@ use crate::access::Access;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// State of one open stream.
-struct Lasting<F> {
+struct AuthorizedStream<F> {
     body: BodyDataStream,
     access: watch::Receiver<Arc<Access>>,
     look: Interval,
@@ -39,7 +39,7 @@ where
     let (head, body) = answer.into_parts();
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let lasting = Lasting { body: body.into_data_stream(), access, look, holds };
+    let lasting = AuthorizedStream { body: body.into_data_stream(), access, look, holds };
     let chunks = unfold(lasting, async |mut lasting| {
         loop {
             tokio::select! {

@@ -12,13 +12,13 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use headroom_config::Limits;
-use headroom_telemetry::{Turned, Why};
-use headroom_transport::{Local, Peers, Present};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_config::CallerLimits;
+use headroom_telemetry::{RejectedConnections, RejectionReason};
+use headroom_transport::{LoopbackPolicy, ConnectionLimiter, ConnectionPermit};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 
 /// Limit on callers with a rate bucket.
 const PEERS: usize = 10_000;
@@ -30,7 +30,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 /// Rate limiter by caller.
 #[derive(Debug)]
 pub(crate) struct Rates {
-    limits: Limits,
+    limits: CallerLimits,
     buckets: Mutex<BTreeMap<IpAddr, Bucket>>,
 }
 
@@ -42,7 +42,7 @@ struct Bucket {
 }
 
 impl Rates {
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: CallerLimits) -> Self {
         Rates { limits, buckets: Mutex::new(BTreeMap::new()) }
     }
 
@@ -74,7 +74,7 @@ impl Rates {
 }
 
 /// Whether the limits apply to this caller.
-fn counts(peer: IpAddr, limits: &Limits) -> bool {
+fn counts(peer: IpAddr, limits: &CallerLimits) -> bool {
     limits.loopback || !peer.to_canonical().is_loopback()
 }
 
@@ -86,7 +86,7 @@ pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next
         && let Err(wait) = rates.take(peer, Instant::now())
     {
         let seconds = wait.as_secs_f64().ceil();
-        let problem = Problem::new(Code::HR0429, format!("{peer} sends more calls than the configuration allows"));
+        let problem = ProblemDetails::new(ErrorCode::HR0429, format!("{peer} sends more calls than the configuration allows"));
         let problem =
             problem.hint(format!("wait {seconds} s, send several things in one call, or raise limits.calls_per_second"));
         return too_many(problem, &format!("{seconds}"));
@@ -95,60 +95,60 @@ pub(crate) async fn rate(State(rates): State<Arc<Rates>>, request: Request, next
 }
 
 /// Rejection with a `Retry-After` header. `after` is in seconds.
-fn too_many(problem: Problem, after: &str) -> Response {
-    let mut response = Failure(problem).into_response();
+fn too_many(problem: ProblemDetails, after: &str) -> Response {
+    let mut response = ProblemResponse(problem).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_str(after).unwrap_or(HeaderValue::from_static("1")));
     response
 }
 
 /// Acquires a stream slot, which is released on drop.
-pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemResponse> {
     streams.clone().try_acquire_owned().map_err(|_| {
-        let problem = Problem::new(Code::HR0429, "as many streams and waiting queries are open as the configuration allows");
+        let problem = ProblemDetails::new(ErrorCode::HR0429, "as many streams and waiting queries are open as the configuration allows");
         problem.hint("close one, or raise limits.streams").into()
     })
 }
 
 /// Connection limits by caller.
 #[derive(Clone, Debug)]
-pub(crate) struct Doors {
-    limits: Limits,
-    peers: Arc<Peers>,
-    turned: Arc<Turned>,
+pub(crate) struct ConnectionLimits {
+    limits: CallerLimits,
+    peers: Arc<ConnectionLimiter>,
+    turned: Arc<RejectedConnections>,
 }
 
 /// One admitted connection.
 #[derive(Debug)]
-pub(crate) struct Inside {
-    turned: Arc<Turned>,
-    present: Present,
+pub(crate) struct AdmittedConnection {
+    turned: Arc<RejectedConnections>,
+    present: ConnectionPermit,
 }
 
-impl Doors {
-    pub(crate) fn new(limits: Limits, turned: Arc<Turned>) -> Self {
-        let local = if limits.loopback { Local::Counted } else { Local::Free };
-        Doors { limits, peers: Peers::new(limits.connections_per_peer, local), turned }
+impl ConnectionLimits {
+    pub(crate) fn new(limits: CallerLimits, turned: Arc<RejectedConnections>) -> Self {
+        let local = if limits.loopback { LoopbackPolicy::Counted } else { LoopbackPolicy::Free };
+        ConnectionLimits { limits, peers: ConnectionLimiter::new(limits.connections_per_peer, local), turned }
     }
 
     /// Creates separate limits for another listener; rejected connections are counted together.
     pub(crate) fn another(&self) -> Self {
-        Doors::new(self.limits, self.turned.clone())
+        ConnectionLimits::new(self.limits, self.turned.clone())
     }
 
     /// Admits a connection. `None` if the caller has the maximum number of connections.
-    pub(crate) fn enter(&self, peer: IpAddr) -> Option<Inside> {
+    pub(crate) fn enter(&self, peer: IpAddr) -> Option<AdmittedConnection> {
         let Some(present) = self.peers.enter(peer) else {
-            self.turned.away(peer, Why::Crowded, &format_args!("{} are open", self.peers.most()));
+            self.turned.away(peer, RejectionReason::Crowded, &format_args!("{} are open", self.peers.most()));
             return None;
         };
-        Some(Inside { turned: self.turned.clone(), present })
+        Some(AdmittedConnection { turned: self.turned.clone(), present })
     }
 }
 
-impl Inside {
+impl AdmittedConnection {
     /// Counts a failed handshake.
     pub(crate) fn unproven(&self, error: &std::io::Error) {
-        self.turned.away(self.present.peer(), Why::Unproven, error);
+        self.turned.away(self.present.peer(), RejectionReason::Unproven, error);
     }
 }
 
@@ -156,8 +156,8 @@ impl Inside {
 mod tests {
     use super::*;
 
-    fn limits() -> Limits {
-        Limits { calls_per_second: 10, calls_at_once: 3, connections_per_peer: 2, ..Limits::default() }
+    fn limits() -> CallerLimits {
+        CallerLimits { calls_per_second: 10, calls_at_once: 3, connections_per_peer: 2, ..CallerLimits::default() }
     }
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -179,7 +179,7 @@ mod tests {
         let rates = Rates::new(limits());
         let now = Instant::now();
         assert!((0..100).all(|_| rates.take(ip("127.0.0.1"), now).is_ok() && rates.take(ip("::ffff:127.0.0.1"), now).is_ok()));
-        let strict = Rates::new(Limits { loopback: true, ..limits() });
+        let strict = Rates::new(CallerLimits { loopback: true, ..limits() });
         assert!((0..3).all(|_| strict.take(ip("127.0.0.1"), now).is_ok()) && strict.take(ip("127.0.0.1"), now).is_err());
     }
 
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_door_is_free_again_when_somebody_leaves() {
-        let doors = Doors::new(limits(), Arc::default());
+        let doors = ConnectionLimits::new(limits(), Arc::default());
         let (first, second) = (doors.enter(ip("10.0.0.1")), doors.enter(ip("10.0.0.1")));
         assert!(first.is_some() && second.is_some() && doors.enter(ip("10.0.0.1")).is_none());
         assert!(doors.enter(ip("10.0.0.2")).is_some() && doors.another().enter(ip("10.0.0.1")).is_some());

@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::doors::Door;
-use super::limits::{Doors, Peer};
+use super::doors::ServerListener;
+use super::limits::{ConnectionLimits, Peer};
 
 /// Maximum number of connections. A node has two, a master two, a browser or terminal one or two.
 const CONNECTIONS: u64 = 30_000;
@@ -31,7 +31,7 @@ const RECOVER: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `closing`, then waits for running calls.
-pub(crate) async fn serve<D: Door>(door: D, router: Router, doors: Doors, headers: Duration, closing: CancellationToken) {
+pub(crate) async fn serve<D: ServerListener>(door: D, router: Router, doors: ConnectionLimits, headers: Duration, closing: CancellationToken) {
     let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
     let (graceful, door) = (GracefulShutdown::new(), Arc::new(door));
     loop {
@@ -95,9 +95,9 @@ fn places(descriptors: u64) -> u64 {
 }
 
 /// An accepted connection, with its slot and address.
-type Taken<D> = (OwnedSemaphorePermit, <D as Door>::Raw, IpAddr);
+type Taken<D> = (OwnedSemaphorePermit, <D as ServerListener>::Raw, IpAddr);
 
-async fn take<D: Door>(door: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {
+async fn take<D: ServerListener>(door: &Arc<D>, places: &Arc<Semaphore>) -> Option<Taken<D>> {
     let place = places.clone().acquire_owned().await.ok()?;
     match door.accept().await {
         Ok((raw, peer)) => Some((place, raw, peer)),

@@ -13,9 +13,9 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
-use headroom_identity::{Need, Principal, Why};
+use headroom_identity::{CallRequirement, Principal, AccessDenied};
 use headroom_types::AppId;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
@@ -24,15 +24,15 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::parse::Params;
-use super::sight::Sight;
+use super::sight::AppVisibility;
 use super::stream::{ALIVE_EVERY, Format, alive, endless, last_seen, numbered};
 use super::{Web, limits};
 use crate::eventlog;
 use crate::live::lists::{Piece, Sort};
 use crate::live::log::{Filter, Reading};
-use crate::live::{Board, Told, Topic, job, lists, nodes, overview, patch};
+use crate::live::{TopicState, TopicMessage, Topic, job, lists, nodes, overview, patch};
 
 /// Limit on topics of one stream.
 const TOPICS: usize = 8;
@@ -49,7 +49,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Wanted {
+pub(crate) struct StreamQuery {
     /// Up to 8 topics, separated by commas: `overview`, `nodes`, `node:NODE`, `queues`, `jobs`,
     /// `job:JOB`, `task:JOB/STAGE/INDEX`, `container:ID`, `events`, `families`, `profiles`,
     /// `audit`. With `app` alone: that application and its events.
@@ -77,7 +77,7 @@ struct Followed {
     topic: Topic,
     name: String,
     /// The state that the reader has.
-    shown: Option<Arc<Board>>,
+    shown: Option<Arc<TopicState>>,
     missing: bool,
     /// Something has changed since the topic was last read.
     stale: bool,
@@ -95,7 +95,7 @@ struct Follower {
     topics: Vec<Followed>,
     reading: Option<Reading>,
     /// Topics that the reader may not see; reported once.
-    refused: Vec<Told>,
+    refused: Vec<TopicMessage>,
 }
 
 /// Streams topics: a snapshot of each, then the changes, as lines of JSON or server-sent events.
@@ -104,18 +104,18 @@ struct Follower {
 /// the topic `events` continues from there. The other topics start with a new snapshot. A client
 /// that reads nothing for 20 s is disconnected.
 #[utoipa::path(get, path = "/v1/stream", tag = "cluster", params(
-    Wanted,
+    StreamQuery,
     ("Accept" = Option<String>, Header, description = "`text/event-stream` for server-sent events."),
     ("Last-Event-ID" = Option<u64>, Header, description = "The last number that was seen."),
 ), responses(
-    (status = 200, content((Told = "application/x-ndjson"), (Told = "text/event-stream"))), Bad, TooMany,
+    (status = 200, content((TopicMessage = "application/x-ndjson"), (TopicMessage = "text/event-stream"))), Bad, TooMany,
 ))]
 pub(crate) async fn stream(
     State(web): State<Web>,
     Extension(principal): Extension<Principal>,
-    Params(wanted): Params<Wanted>,
+    Params(wanted): Params<StreamQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let format = Format::wanted(&headers);
     let seat = limits::place(&web.streams)?;
     let follower = Follower::new(web, &principal, wanted, (format, last_seen(&headers)))?;
@@ -130,21 +130,21 @@ pub(crate) async fn stream(
 
 /// Authorizes a topic like the guard authorizes a call, but with the current view: an application
 /// that the view lacks is hidden.
-fn may(web: &Web, who: &Principal, need: &Need) -> Result<(), Why> {
-    match (need, Sight::of(web, who)) {
-        (Need::See(app), Some(sight)) if !sight.sees_id(app) => {
-            Err(Why::Forbidden { who: who.who().unwrap_or_default(), needs: need.words() })
+fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessDenied> {
+    match (need, AppVisibility::of(web, who)) {
+        (CallRequirement::See(app), Some(sight)) if !sight.sees_id(app) => {
+            Err(AccessDenied::Forbidden { who: who.who().unwrap_or_default(), needs: need.words() })
         }
         (need, _) => who.may(need, |_| None),
     }
 }
 
 impl Follower {
-    fn new(web: Web, who: &Principal, wanted: Wanted, (format, seen): (Format, Option<u64>)) -> Result<Self, Problem> {
-        let bad = |detail: String| Problem::new(Code::HR0400, format!("the parameters: {detail}"));
+    fn new(web: Web, who: &Principal, wanted: StreamQuery, (format, seen): (Format, Option<u64>)) -> Result<Self, ProblemDetails> {
+        let bad = |detail: String| ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {detail}"));
         let of_app = || wanted.app.as_ref().map(|app| format!("job:{app},events"));
         let Some(topics) = wanted.topics.clone().or_else(of_app) else {
-            let problem = Problem::new(Code::HR0400, "the parameters: neither topics nor app is given");
+            let problem = ProblemDetails::new(ErrorCode::HR0400, "the parameters: neither topics nor app is given");
             return Err(problem.hint("write topics=overview,events, or app=JOB for one application and its events"));
         };
         let names: Vec<&str> = topics.split(',').map(str::trim).collect();
@@ -156,11 +156,11 @@ impl Follower {
         for name in names {
             let topic: Topic = name.parse().map_err(bad)?;
             if let Err(why) = may(&web, who, &topic.need()) {
-                refused.push(Told::Refused { topic: name.to_owned(), detail: why.to_string() });
+                refused.push(TopicMessage::Refused { topic: name.to_owned(), detail: why.to_string() });
                 continue;
             }
             if topic == Topic::Events {
-                let log = eventlog::Filter { app: wanted.app.clone(), level: wanted.level, ..eventlog::Filter::default() };
+                let log = eventlog::EventFilter { app: wanted.app.clone(), level: wanted.level, ..eventlog::EventFilter::default() };
                 reading = Some(Reading::new(Filter { log, find: find.clone() }, seen.or(wanted.cursor)));
                 continue;
             }
@@ -237,23 +237,23 @@ impl Follower {
 }
 
 impl Followed {
-    fn tell(&mut self, board: Option<Arc<Board>>) -> Option<Told> {
+    fn tell(&mut self, board: Option<Arc<TopicState>>) -> Option<TopicMessage> {
         let topic = self.name.clone();
         let Some(board) = board else {
-            let told = (!self.missing).then(|| Told::Missing { detail: format!("there is no {topic}"), topic });
+            let told = (!self.missing).then(|| TopicMessage::Missing { detail: format!("there is no {topic}"), topic });
             (self.missing, self.shown) = (true, None);
             return told;
         };
         self.missing = false;
         match self.shown.replace(board.clone()) {
-            None => Some(Told::Snapshot { topic, set: board }),
+            None => Some(TopicMessage::Snapshot { topic, set: board }),
             Some(before) => patch(&topic, &before, &board),
         }
     }
 }
 
 /// Current state of a topic; `None` if its object does not exist.
-async fn make(web: &Web, followed: &mut Followed, piece: &Piece) -> Result<Option<Arc<Board>>, Problem> {
+async fn make(web: &Web, followed: &mut Followed, piece: &Piece) -> Result<Option<Arc<TopicState>>, ProblemDetails> {
     let board = match &followed.topic {
         Topic::Overview => return web.boards.overview(overview::board(web)).await.map(Some),
         Topic::Nodes => Some(lists::nodes(web, piece).await?),

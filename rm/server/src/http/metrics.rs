@@ -7,22 +7,22 @@ use headroom_telemetry::Format;
 
 use super::Web;
 use super::describe::Bad;
-use super::error::Failure;
-use super::parse::{Nothing, Params};
+use super::error::ProblemResponse;
+use super::parse::{EmptyQuery, Params};
 
 /// Returns all metrics, in the Prometheus text format.
 ///
 /// A caller that accepts `application/openmetrics-text` receives OpenMetrics.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses(
     (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text"))),
-    (status = 503, body = headroom_wire::v1::error::Problem, content_type = "application/problem+json", description = "Not now."),
+    (status = 503, body = headroom_wire::v1::error::ProblemDetails, content_type = "application/problem+json", description = "Not now."),
     Bad,
 ))]
 pub(crate) async fn metrics(
     State(web): State<Web>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let format = Format::wanted(headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()));
     let page = crate::metrics::page(&web).await?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], page.write(format)).into_response())

@@ -52,10 +52,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use headroom_config::Limits;
+use headroom_config::CallerLimits;
 use headroom_rm_store::Documents;
 use headroom_types::Epoch;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -63,20 +63,20 @@ use tower_http::timeout::RequestBodyDeadlineLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::error::Failure;
+use self::error::ProblemResponse;
 use self::join::Signer;
 use self::limits::Rates;
-use self::once::{Keys, Once};
+use self::once::{Keys, IdempotencyStore};
 use self::reach::NodeKeys;
 use self::tonodes::ToNodes;
-use crate::audit::Audit;
+use crate::audit::AuditRecorder;
 use crate::clock::Clock;
 use crate::input::Handle;
 use crate::live::Boards;
-use crate::near::Near;
-use crate::operator::Operator;
+use crate::near::LimitWarnings;
+use crate::operator::OperatorHandle;
 use crate::peaks::Peaks;
-use crate::run::Shared;
+use crate::run::SharedState;
 
 /// Maximum body of most calls. Bytes.
 const BODY: usize = 1 << 20;
@@ -89,7 +89,7 @@ pub(crate) const BODY_TIME: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(crate) struct Web {
     pub(crate) handle: Handle,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedState,
     pub(crate) documents: Documents,
     pub(crate) epoch: Epoch,
     pub(crate) clock: Clock,
@@ -108,16 +108,16 @@ pub(crate) struct Web {
     /// Topic states that all pages share, made once for all of them.
     pub(crate) boards: Arc<Boards>,
     /// Containers with an open limit warning.
-    pub(crate) near: Arc<Near>,
+    pub(crate) near: Arc<LimitWarnings>,
     /// Keys with which nodes grant access to their containers.
     pub(crate) keys: Arc<NodeKeys>,
     /// Recent peak of memory use by node.
     pub(crate) peaks: Arc<Peaks>,
     /// The audit log.
-    pub(crate) audit: Arc<Audit>,
+    pub(crate) audit: Arc<AuditRecorder>,
     /// Reloads the configuration and changes the log level; `None` if this runs inside another
     /// program.
-    pub(crate) operator: Option<Operator>,
+    pub(crate) operator: Option<OperatorHandle>,
     /// State directory; only its size is read.
     pub(crate) state: Arc<Path>,
 }
@@ -125,7 +125,7 @@ pub(crate) struct Web {
 /// Limits for callers, and the timeout for their bodies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    pub(crate) limits: Limits,
+    pub(crate) limits: CallerLimits,
     pub(crate) body_time: Duration,
 }
 
@@ -239,7 +239,7 @@ pub(crate) fn operations() -> Vec<(&'static str, String)> {
 }
 
 /// Router with all routes, for the listener at `listen`.
-pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -> Router {
+pub(crate) fn router(web: Web, once: IdempotencyStore, listen: SocketAddr, bounds: Bounds) -> Router {
     let rates = Arc::new(Rates::new(bounds.limits));
     let keys = Keys { once: Arc::new(once), handle: web.handle.clone(), clock: web.clock };
     let known = callers::Known { access: web.shared.access.subscribe(), clock: web.clock, scheme: web.nodes.scheme() };
@@ -260,7 +260,7 @@ pub(crate) fn router(web: Web, once: Once, listen: SocketAddr, bounds: Bounds) -
 }
 
 /// The core returned another kind of result than the call expects. This is a bug.
-pub(crate) fn unexpected() -> Failure {
+pub(crate) fn unexpected() -> ProblemResponse {
     tracing::error!("the core gave an answer of another kind than the call asks for; the caller was told, going on");
-    Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more").into()
+    ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more").into()
 }

@@ -7,31 +7,31 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use headroom_rm_core::{AfterDrain, Answer, Call, How, NodeTags, Refusal};
+use headroom_rm_core::{AfterDrain, CallAnswer, ClusterCall, DryRun, NodeTags, CallRefusal};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::nodes::{
-    Desired, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode, TagNode,
+    DesiredStateLine, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode, TagNode,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Only, Params};
-use super::wait::{self, Patience, Wait};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::wait::{self, LongPollParams, Wait};
 use super::{Web, pages, stream, unexpected};
-use crate::audit::Changed;
+use crate::audit::AuditChange;
 use crate::incoming::cut;
-use crate::input::Input;
-use crate::view::{self, Part};
+use crate::input::LoopInput;
+use crate::view::{self, ViewSection};
 use crate::{incoming, near, outgoing};
 
 /// Selection of nodes.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
+pub(crate) struct NodeListQuery {
     /// Only nodes in this state: `ready`, `cordoned`, `draining`, `lost` …
     state: Option<String>,
     /// Only nodes whose name starts with this text.
@@ -53,12 +53,12 @@ pub(crate) struct Asked {
 }
 
 /// Lists all nodes, by name.
-#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(Asked), responses((status = 200, body = Vec<NodeView>, headers(
+#[utoipa::path(get, path = "/v1/nodes", tag = "nodes", params(NodeListQuery), responses((status = 200, body = Vec<NodeView>, headers(
     ("Link", description = "The address of the next piece, when there is more."),
     ("X-Headroom-Index", description = "The place of the latest change; what is only measured is not counted."),
 )), Bad, TooMany))]
-pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, uri: Uri) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Nodes, Patience { wait: asked.wait, index: asked.index }).await?;
+pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<NodeListQuery>, uri: Uri) -> Result<Response, ProblemResponse> {
+    let view = wait::view(&web, ViewSection::Nodes, LongPollParams { wait: asked.wait, index: asked.index }).await?;
     let now = web.clock.now();
     let wanted = |n: &NodeView| {
         asked.state.as_ref().is_none_or(|s| *s == n.state)
@@ -70,11 +70,11 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, u
     let seen = |node| web.peaks.told(view::seen_at(node, now), unix);
     let all = view.nodes.values().filter(|(n, _)| wanted(n)).map(seen);
     let (rows, next) = pages::piece(all, |n| &n.id, asked.after.as_ref(), pages::limit(asked.limit)?);
-    answer::list(&uri, view.index(Part::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
+    answer::list(&uri, view.index(ViewSection::Nodes), &rows, next.map(|n| n.to_string()).as_deref())
 }
 
 /// Shows one node.
-#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), Patience), responses(
+#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), LongPollParams), responses(
     (status = 200, body = NodeView, headers(("ETag", description = "Changes with all but what is only measured."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, Missing, TooMany,
@@ -82,11 +82,11 @@ pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<Asked>, u
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(patience): Params<Patience>,
+    Params(patience): Params<LongPollParams>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     // The index is read first, so that the next wait sees every later change.
-    let index = wait::index(&web, Part::Nodes, patience).await?;
+    let index = wait::index(&web, ViewSection::Nodes, patience).await?;
     let found = as_it_is(&web, &node).await?.0;
     single(&headers, None, index, &found, &view::steady(&found))
 }
@@ -98,9 +98,9 @@ pub(crate) async fn register(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
     Body(mut body): Body<RegisterNode>,
-) -> Result<Json<NodeRegistered>, Failure> {
+) -> Result<Json<NodeRegistered>, ProblemResponse> {
     let (key, name) = (body.key.take(), node.clone());
-    let Answer::Node { acked } = web.handle.call(incoming::register_node(node, body)?).await? else {
+    let CallAnswer::Node { acked } = web.handle.call(incoming::register_node(node, body)?).await? else {
         return Err(unexpected());
     };
     web.keys.told(name, key);
@@ -114,11 +114,11 @@ pub(crate) async fn report(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
     Body(mut body): Body<NodeReport>,
-) -> Result<Json<NodeReportReply>, Failure> {
+) -> Result<Json<NodeReportReply>, ProblemResponse> {
     let reload = body.reload.take();
     let near = near::those_in(&body.containers);
     web.peaks.note(&node, &body.containers, web.clock.unix_now());
-    let Answer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
+    let CallAnswer::Received { received } = web.handle.report(node.clone(), incoming::report(&node, body)?).await? else {
         return Err(unexpected());
     };
     web.shared.events.push(web.near.events(&node, web.clock.unix_now(), near));
@@ -130,7 +130,7 @@ pub(crate) async fn report(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Life {
+pub(crate) struct DesiredQuery {
     /// Epoch of the resource manager with which the agent registered.
     epoch: Epoch,
 }
@@ -138,14 +138,14 @@ pub(crate) struct Life {
 /// Streams the desired state of a node to its agent.
 ///
 /// Each message is one line of JSON. The stream lasts as long as the agent reads it.
-#[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), Life),
-    responses((status = 200, body = Desired, content_type = "application/x-ndjson"), Bad, Stale))]
+#[utoipa::path(get, path = "/v1/nodes/{node}/desired", tag = "node agents", params(("node" = NodeId, Path), DesiredQuery),
+    responses((status = 200, body = DesiredStateLine, content_type = "application/x-ndjson"), Bad, Stale))]
 pub(crate) async fn desired(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(life): Params<Life>,
-) -> Result<Response, Failure> {
-    let mailbox = web.handle.ask(|reply| Input::WatchNode { node, epoch: life.epoch, reply }).await?;
+    Params(life): Params<DesiredQuery>,
+) -> Result<Response, ProblemResponse> {
+    let mailbox = web.handle.ask(|reply| LoopInput::WatchNode { node, epoch: life.epoch, reply }).await?;
     let mailbox = mailbox.map_err(|refusal| outgoing::problem(&refusal))?;
     let tokens = web.asks.then(|| web.shared.access.subscribe());
     Ok(stream::desired(web.epoch, mailbox, tokens))
@@ -159,12 +159,12 @@ pub(crate) async fn desired(
 pub(crate) async fn drain(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<DrainNode>,
-) -> Result<Json<NodeView>, Failure> {
+) -> Result<Json<NodeView>, ProblemResponse> {
     let then = if body.decommission { AfterDrain::Decommission } else { AfterDrain::Stay };
     let (within, reason) = (body.deadline_s.map(Duration::from_secs), cut(body.reason, 1024));
-    web.handle.call(Call::Drain { node: node.clone(), within, reason, then }).await?;
+    web.handle.call(ClusterCall::Drain { node: node.clone(), within, reason, then }).await?;
     as_it_is(&web, &node).await
 }
 
@@ -174,9 +174,9 @@ pub(crate) async fn drain(
 pub(crate) async fn undrain(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Json<NodeView>, Failure> {
-    web.handle.call(Call::Undrain { node: node.clone() }).await?;
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<NodeView>, ProblemResponse> {
+    web.handle.call(ClusterCall::Undrain { node: node.clone() }).await?;
     as_it_is(&web, &node).await
 }
 
@@ -185,7 +185,7 @@ pub(crate) async fn undrain(
 /// They add to those that its agent reports. Keys that are absent do not change, so that changes of
 /// other operators are kept. The settings survive restarts and registrations, and do not move
 /// running containers.
-#[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), Only), request_body = TagNode,
+#[utoipa::path(patch, path = "/v1/nodes/{node}", tag = "nodes", params(("node" = NodeId, Path), DryRunQuery), request_body = TagNode,
     responses(
         (status = 200, description = "It is so now.", body = NodeView),
         (status = 202, description = "With dry_run: it would be so.", body = NodeView),
@@ -194,15 +194,15 @@ pub(crate) async fn undrain(
 pub(crate) async fn tag(
     State(web): State<Web>,
     Id(node): Id<NodeId>,
-    Params(only): Params<Only>,
+    Params(only): Params<DryRunQuery>,
     Body(body): Body<TagNode>,
-) -> Result<(Extension<Changed>, Response), Failure> {
+) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
     let change = Box::new(incoming::tag(body)?);
-    let (how, status) = if only.dry_run { (How::DryRun, StatusCode::ACCEPTED) } else { (How::Really, StatusCode::OK) };
-    let Answer::Tagged(tagged) = web.handle.call(Call::Tag { node: node.clone(), change, how }).await? else {
+    let (how, status) = if only.dry_run { (DryRun::DryRun, StatusCode::ACCEPTED) } else { (DryRun::Really, StatusCode::OK) };
+    let CallAnswer::Tagged(tagged) = web.handle.call(ClusterCall::Tag { node: node.clone(), change, how }).await? else {
         return Err(unexpected());
     };
-    let changed = Changed { before: words(&tagged.before), after: words(&tagged.after) };
+    let changed = AuditChange { before: words(&tagged.before), after: words(&tagged.after) };
     let Json(mut view) = as_it_is(&web, &node).await?;
     if only.dry_run {
         view.tags = Box::new(outgoing::tags(&tagged.after));
@@ -223,9 +223,9 @@ fn words(tags: &NodeTags) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, Failure> {
+async fn as_it_is(web: &Web, node: &NodeId) -> Result<Json<NodeView>, ProblemResponse> {
     match web.handle.node(node).await? {
         Some(found) => Ok(Json(web.peaks.told(view::seen_at(&found, web.clock.now()), web.clock.unix_now()))),
-        None => Err(web.missing(Refusal::NoSuchNode(node.clone())).await),
+        None => Err(web.missing(CallRefusal::NoSuchNode(node.clone())).await),
     }
 }

@@ -14,12 +14,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use headroom_rm_store::SavedAnswer;
+use headroom_rm_store::SavedResponse;
 use headroom_types::UnixMillis;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::watch;
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 use crate::clock::Clock;
 use crate::input::Handle;
 
@@ -45,11 +45,11 @@ const SECRET: [&str; 3] = ["/v1/acl/", "/v1/join", "/v1/session"];
 
 /// Recorded response.
 #[derive(Clone, Debug)]
-struct Answer {
+struct RecordedResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
-    problem: Option<Problem>,
+    problem: Option<ProblemDetails>,
 }
 
 /// A key with its call.
@@ -58,12 +58,12 @@ struct Entry {
     /// Hash of the whole call: method, path, body.
     call: u64,
     at: Instant,
-    answer: watch::Receiver<Option<Answer>>,
+    answer: watch::Receiver<Option<RecordedResponse>>,
 }
 
 /// Keys and their responses.
 #[derive(Debug, Default)]
-pub(crate) struct Once {
+pub(crate) struct IdempotencyStore {
     kept: Mutex<Kept>,
 }
 
@@ -80,25 +80,25 @@ struct Kept {
 /// State of the middleware.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    pub(crate) once: Arc<Once>,
+    pub(crate) once: Arc<IdempotencyStore>,
     pub(crate) handle: Handle,
     pub(crate) clock: Clock,
 }
 
 /// Role of a call with a key.
-enum Turn {
+enum KeyedCallRole {
     /// It is the first call with the key.
-    First(watch::Sender<Option<Answer>>),
+    First(watch::Sender<Option<RecordedResponse>>),
     /// Another call with the key was the first.
-    Later(watch::Receiver<Option<Answer>>),
+    Later(watch::Receiver<Option<RecordedResponse>>),
     /// The key belongs to a different call.
     Taken,
 }
 
-impl Once {
+impl IdempotencyStore {
     /// Restores the responses of an earlier incarnation, oldest first.
-    pub(crate) fn restored(answers: Vec<SavedAnswer>, wall: UnixMillis) -> Self {
-        let (once, now) = (Once::default(), Instant::now());
+    pub(crate) fn restored(answers: Vec<SavedResponse>, wall: UnixMillis) -> Self {
+        let (once, now) = (IdempotencyStore::default(), Instant::now());
         {
             let mut kept = once.kept();
             for saved in answers {
@@ -125,17 +125,17 @@ impl Once {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn turn(&self, key: &str, call: u64, now: Instant) -> Turn {
+    fn turn(&self, key: &str, call: u64, now: Instant) -> KeyedCallRole {
         let mut kept = self.kept();
         kept.forget(|kept, at| kept.order.len() >= 2 * MOST || now.saturating_duration_since(at) >= KEPT);
         if let Some(entry) = kept.entries.get(key) {
-            return if entry.call == call { Turn::Later(entry.answer.clone()) } else { Turn::Taken };
+            return if entry.call == call { KeyedCallRole::Later(entry.answer.clone()) } else { KeyedCallRole::Taken };
         }
         kept.forget(|kept, _| kept.entries.len() >= MOST || kept.bytes >= MOST_BYTES);
         let (tell, answer) = watch::channel(None);
         kept.entries.insert(key.to_owned(), Entry { call, at: now, answer });
         kept.order.push_back((now, key.to_owned()));
-        Turn::First(tell)
+        KeyedCallRole::First(tell)
     }
 
     fn answered(&self, size: usize) {
@@ -176,22 +176,22 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
     let plain = |k: &HeaderValue| (1..=LONGEST).contains(&k.len()) && k.as_bytes().iter().all(u8::is_ascii_graphic);
     let Some(key) = Some(key).filter(|k| plain(k)).and_then(|k| k.to_str().ok()).map(str::to_owned) else {
         let detail = format!("Idempotency-Key must have 1 to {LONGEST} plain characters");
-        return Failure(Problem::new(Code::HR0400, detail)).into_response();
+        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0400, detail)).into_response();
     };
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
-        return Failure(Problem::new(Code::HR0413, "the body is larger than this call takes")).into_response();
+        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call takes")).into_response();
     };
     let mut whole = format!("{} {}\n", parts.method, parts.uri).into_bytes();
     whole.extend_from_slice(&body);
     let request = Request::from_parts(parts, Body::from(body));
     let call = digest(&whole);
     match keys.once.turn(&key, call, Instant::now()) {
-        Turn::First(tell) => first(keys, (key, call), request, next, tell).await,
-        Turn::Later(answer) => later(answer).await,
-        Turn::Taken => {
-            let problem = Problem::new(Code::HR0409, format!("Idempotency-Key {key} was used for another call"));
-            Failure(problem.hint("use a new key for a new call")).into_response()
+        KeyedCallRole::First(tell) => first(keys, (key, call), request, next, tell).await,
+        KeyedCallRole::Later(answer) => later(answer).await,
+        KeyedCallRole::Taken => {
+            let problem = ProblemDetails::new(ErrorCode::HR0409, format!("Idempotency-Key {key} was used for another call"));
+            ProblemResponse(problem.hint("use a new key for a new call")).into_response()
         }
     }
 }
@@ -202,7 +202,7 @@ async fn first(
     (key, call): (String, u64),
     request: Request,
     next: Next,
-    tell: watch::Sender<Option<Answer>>,
+    tell: watch::Sender<Option<RecordedResponse>>,
 ) -> Response {
     let (once, named) = (keys.once.clone(), key.clone());
     let made = tokio::spawn(async move {
@@ -215,8 +215,8 @@ async fn first(
             keys.once.give_up(&named);
             return Response::from_parts(parts, Body::from(body));
         }
-        let problem = parts.extensions.get::<Problem>().cloned();
-        let answer = Answer { status: parts.status, headers: parts.headers.clone(), body: body.clone(), problem };
+        let problem = parts.extensions.get::<ProblemDetails>().cloned();
+        let answer = RecordedResponse { status: parts.status, headers: parts.headers.clone(), body: body.clone(), problem };
         let saved = answer.saved(named, call, keys.clock.unix_now());
         keys.once.answered(body.len());
         // Fails if no other call waits for the response; later calls read it from the map.
@@ -224,7 +224,7 @@ async fn first(
         if let Some(saved) = saved
             && let Err(problem) = keys.handle.keep(saved, keys.once.take_gone()).await
         {
-            return Failure(problem).into_response();
+            return ProblemResponse(problem).into_response();
         }
         Response::from_parts(parts, Body::from(body))
     });
@@ -234,25 +234,25 @@ async fn first(
     })
 }
 
-impl Answer {
+impl RecordedResponse {
     /// Form of the response in the journal. `None` if it is too large or not text.
-    fn saved(&self, key: String, call: u64, at: UnixMillis) -> Option<SavedAnswer> {
+    fn saved(&self, key: String, call: u64, at: UnixMillis) -> Option<SavedResponse> {
         let body = (self.body.len() <= LARGEST_SAVED).then(|| String::from_utf8(self.body.to_vec()).ok())??;
         let text = |(name, value): (&HeaderName, &HeaderValue)| Some((name.to_string(), value.to_str().ok()?.to_owned()));
         let headers = self.headers.iter().map(text).collect::<Option<Vec<_>>>()?;
-        Some(SavedAnswer { key, call, at, status: self.status.as_u16(), headers, body })
+        Some(SavedResponse { key, call, at, status: self.status.as_u16(), headers, body })
     }
 }
 
 /// Restores a response from the journal. `None` if another version wrote an invalid one; it is then
 /// ignored.
-fn restored(saved: SavedAnswer) -> Option<Answer> {
+fn restored(saved: SavedResponse) -> Option<RecordedResponse> {
     let mut headers = HeaderMap::new();
     for (name, value) in saved.headers {
         headers.append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);
     }
     let status = StatusCode::from_u16(saved.status).ok()?;
-    Some(Answer { status, headers, body: Bytes::from(saved.body), problem: None })
+    Some(RecordedResponse { status, headers, body: Bytes::from(saved.body), problem: None })
 }
 
 /// Hash of a call, FNV-1a. It is on disk, so it must be the same in later versions.
@@ -260,11 +260,11 @@ fn digest(call: &[u8]) -> u64 {
     call.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-async fn later(mut answer: watch::Receiver<Option<Answer>>) -> Response {
+async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Response {
     // Ends without a response if the first call failed.
     let Ok(answer) = answer.wait_for(Option::is_some).await.map(|a| a.clone()) else {
-        let problem = Problem::new(Code::HR0503, "the first call with this Idempotency-Key came to nothing");
-        return Failure(problem.hint("send it again")).into_response();
+        let problem = ProblemDetails::new(ErrorCode::HR0503, "the first call with this Idempotency-Key came to nothing");
+        return ProblemResponse(problem.hint("send it again")).into_response();
     };
     let Some(answer) = answer else { return broken() };
     let mut response = Response::new(Body::from(answer.body));
@@ -278,7 +278,7 @@ async fn later(mut answer: watch::Receiver<Option<Answer>>) -> Response {
 }
 
 fn broken() -> Response {
-    Failure(Problem::new(Code::HR0500, "a fault inside the resource manager; its log says more")).into_response()
+    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more")).into_response()
 }
 
 #[cfg(test)]
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn the_oldest_keys_make_room_and_old_ones_go() {
-        let once = Once::default();
+        let once = IdempotencyStore::default();
         let start = Instant::now();
-        let first = |key: &str, at| matches!(once.turn(key, 1, at), Turn::First(_));
+        let first = |key: &str, at| matches!(once.turn(key, 1, at), KeyedCallRole::First(_));
         assert!((0..MOST).all(|i| first(&format!("k{i}"), start)));
         assert!(!first("k0", start), "still there");
         assert!(first("one more", start) && first("k0", start), "it made room for one more");
@@ -300,48 +300,48 @@ mod tests {
 
     #[test]
     fn an_answer_outlives_the_process_and_its_time_goes_on() {
-        let answer = Answer {
+        let answer = RecordedResponse {
             status: StatusCode::CREATED,
             headers: HeaderMap::from_iter([(axum::http::header::ETAG, HeaderValue::from_static("\"3\""))]),
             body: Bytes::from_static(b"{}"),
             problem: None,
         };
         let saved = answer.saved("a".into(), 1, UnixMillis(1_000_000)).expect("a text");
-        let large = Answer { body: Bytes::from(vec![b' '; LARGEST_SAVED + 1]), ..answer };
+        let large = RecordedResponse { body: Bytes::from(vec![b' '; LARGEST_SAVED + 1]), ..answer };
         assert_eq!(large.saved("b".into(), 1, UnixMillis(0)), None);
-        let once = Once::restored(vec![saved], UnixMillis(1_001_000));
-        assert!(matches!(once.turn("a", 2, Instant::now()), Turn::Taken));
-        let Turn::Later(again) = once.turn("a", 1, Instant::now()) else { panic!("it was answered") };
+        let once = IdempotencyStore::restored(vec![saved], UnixMillis(1_001_000));
+        assert!(matches!(once.turn("a", 2, Instant::now()), KeyedCallRole::Taken));
+        let KeyedCallRole::Later(again) = once.turn("a", 1, Instant::now()) else { panic!("it was answered") };
         let again = again.borrow().clone().expect("an answer");
         assert_eq!(
             (again.status, again.headers["etag"].as_bytes(), &*again.body),
             (StatusCode::CREATED, &b"\"3\""[..], &b"{}"[..])
         );
-        assert!(matches!(once.turn("a", 1, Instant::now() + KEPT), Turn::First(_)), "a day has passed");
+        assert!(matches!(once.turn("a", 1, Instant::now() + KEPT), KeyedCallRole::First(_)), "a day has passed");
         assert_eq!((once.take_gone(), once.take_gone()), (vec!["a".to_owned()], Vec::new()));
     }
 
     #[test]
     fn large_answers_make_room_too() {
-        let once = Once::default();
+        let once = IdempotencyStore::default();
         let now = Instant::now();
-        let Turn::First(tell) = once.turn("a", 1, now) else { panic!("the first") };
+        let KeyedCallRole::First(tell) = once.turn("a", 1, now) else { panic!("the first") };
         let body = Bytes::from(vec![0; MOST_BYTES]);
         once.answered(body.len());
-        tell.send(Some(Answer { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None })).expect("kept");
-        assert!(matches!(once.turn("b", 1, now), Turn::First(_)));
-        assert!(matches!(once.turn("a", 1, now), Turn::First(_)), "it is forgotten");
+        tell.send(Some(RecordedResponse { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None })).expect("kept");
+        assert!(matches!(once.turn("b", 1, now), KeyedCallRole::First(_)));
+        assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)), "it is forgotten");
         assert_eq!(once.kept().bytes, 0);
     }
 
     #[test]
     fn a_key_belongs_to_one_call() {
-        let once = Once::default();
+        let once = IdempotencyStore::default();
         let now = Instant::now();
-        assert!(matches!(once.turn("a", 1, now), Turn::First(_)));
-        assert!(matches!(once.turn("a", 1, now), Turn::Later(_)));
-        assert!(matches!(once.turn("a", 2, now), Turn::Taken));
+        assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)));
+        assert!(matches!(once.turn("a", 1, now), KeyedCallRole::Later(_)));
+        assert!(matches!(once.turn("a", 2, now), KeyedCallRole::Taken));
         once.give_up("a");
-        assert!(matches!(once.turn("a", 2, now), Turn::First(_)));
+        assert!(matches!(once.turn("a", 2, now), KeyedCallRole::First(_)));
     }
 }

@@ -11,19 +11,19 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 
 /// Middleware that refuses cross-site requests.
 pub(crate) async fn guard(State(listen): State<SocketAddr>, request: Request, next: Next) -> Response {
     match check(listen.ip(), request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(problem) => Failure(problem).into_response(),
+        Err(problem) => ProblemResponse(problem).into_response(),
     }
 }
 
-fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), ProblemDetails> {
     let text = |name| headers.get(name).and_then(|value: &axum::http::HeaderValue| value.to_str().ok());
     let host = text(header::HOST).unwrap_or_default();
     if listen.is_loopback() && !host.is_empty() && !is_loopback(host) {
@@ -38,8 +38,8 @@ fn check(listen: IpAddr, method: &Method, headers: &HeaderMap) -> Result<(), Pro
     }
 }
 
-fn refused(detail: String) -> Problem {
-    Problem::new(Code::HR0400, detail).hint("use rmctl, or a program that is not a web page of another address")
+fn refused(detail: String) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::HR0400, detail).hint("use rmctl, or a program that is not a web page of another address")
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -1,16 +1,16 @@
 //! Pagination of lists: a stable order, a limit, and the id after which the next page begins.
 
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 /// Maximum number of rows of a page.
 pub(crate) const MOST: usize = 1000;
 
 /// Limit that the caller requests; all rows without one.
-pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ProblemDetails> {
     match asked {
         None => Ok(usize::MAX),
         Some(n) if (1..=MOST).contains(&n) => Ok(n),
-        Some(n) => Err(Problem::new(Code::HR0400, format!("the parameters: limit is {n}"))
+        Some(n) => Err(ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: limit is {n}"))
             .hint(format!("write 1 to {MOST}, and follow the header Link for more"))),
     }
 }

@@ -9,31 +9,31 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use headroom_types::{AppId, TaskId, UnixMillis};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 
 /// A JSON body.
 #[derive(Debug)]
 pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Failure;
+    type Rejection = ProblemResponse;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, ProblemResponse> {
         let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
-        serde_json::from_slice(&bytes).map(Body).map_err(|e| Problem::new(Code::HR0400, format!("the body: {e}")).into())
+        serde_json::from_slice(&bytes).map(Body).map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the body: {e}")).into())
     }
 }
 
-fn unread(rejection: BytesRejection) -> Failure {
+fn unread(rejection: BytesRejection) -> ProblemResponse {
     let problem = if rejection.status().as_u16() == 413 {
-        Problem::new(Code::HR0413, "the body is larger than this call takes").hint("send less at once")
+        ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call takes").hint("send less at once")
     } else {
-        Problem::new(Code::HR0400, format!("the body did not arrive: {}", rejection.body_text()))
+        ProblemDetails::new(ErrorCode::HR0400, format!("the body did not arrive: {}", rejection.body_text()))
     };
     problem.into()
 }
@@ -43,9 +43,9 @@ fn unread(rejection: BytesRejection) -> Failure {
 pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
-    type Rejection = Failure;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let parsed = Query::<T>::from_request_parts(parts, state).await;
         parsed.map(|Query(t)| Params(t)).map_err(|e| mistaken(&e.body_text()).into())
     }
@@ -55,7 +55,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Only {
+pub(crate) struct DryRunQuery {
     /// Only check the change, and return its result.
     #[serde(default)]
     pub(crate) dry_run: bool,
@@ -83,18 +83,18 @@ impl<'de> serde::Deserialize<'de> for Age {
 /// Query without parameters.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub(crate) struct EmptyQuery {}
 
 /// Problem for a wrong query parameter. For an unknown one it suggests the most similar known
 /// parameter.
-fn mistaken(what: &str) -> Problem {
-    let problem = Problem::new(Code::HR0400, format!("the parameters: {what}"));
+fn mistaken(what: &str) -> ProblemDetails {
+    let problem = ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {what}"));
     let mut words = what.split('`').skip(1).step_by(2);
     match words.next().filter(|_| what.contains("unknown field")) {
         None => problem,
         Some(written) => {
             let known: Vec<&str> = words.collect();
-            let problem = Problem::new(Code::HR0400, format!("the parameters: there is no parameter {written:?} here"));
+            let problem = ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
             match headroom_config::raw::nearest(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
                 None if known.is_empty() => problem.hint("this call takes none"),
@@ -109,9 +109,9 @@ fn mistaken(what: &str) -> Problem {
 pub(crate) struct Id<T>(pub(crate) T);
 
 impl<T: FromStr<Err: std::fmt::Display>, S: Send + Sync> FromRequestParts<S> for Id<T> {
-    type Rejection = Failure;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let Path(text) = path::<String, S>(parts, state).await?;
         parse(&text).map(Id)
     }
@@ -127,9 +127,9 @@ where
     U: FromStr<Err: std::fmt::Display>,
     S: Send + Sync,
 {
-    type Rejection = Failure;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let Path((first, second)) = path::<(String, String), S>(parts, state).await?;
         Ok(Ids(parse(&first)?, parse(&second)?))
     }
@@ -140,21 +140,21 @@ where
 pub(crate) struct TaskOf(pub(crate) AppId, pub(crate) TaskId);
 
 impl<S: Send + Sync> FromRequestParts<S> for TaskOf {
-    type Rejection = Failure;
+    type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemResponse> {
         let Path((app, stage, index)) = path::<(String, String, String), S>(parts, state).await?;
         Ok(TaskOf(parse(&app)?, parse(&format!("{stage}/{index}"))?))
     }
 }
 
-async fn path<T: DeserializeOwned + Send, S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Path<T>, Failure> {
-    let wrong = |what: String| Failure(Problem::new(Code::HR0400, format!("the address: {what}")));
+async fn path<T: DeserializeOwned + Send, S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Path<T>, ProblemResponse> {
+    let wrong = |what: String| ProblemResponse(ProblemDetails::new(ErrorCode::HR0400, format!("the address: {what}")));
     Path::<T>::from_request_parts(parts, state).await.map_err(|e| wrong(e.body_text()))
 }
 
-fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|e| Problem::new(Code::HR0400, format!("the address: {e}")).into())
+fn parse<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, ProblemResponse> {
+    text.parse().map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the address: {e}")).into())
 }
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
         after: Option<String>,
     }
 
-    fn told<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> Problem {
+    fn told<T: DeserializeOwned + std::fmt::Debug>(query: &str) -> ProblemDetails {
         let uri: axum::http::Uri = format!("/x?{query}").parse().expect("an address");
         mistaken(&Query::<T>::try_from_uri(&uri).expect_err(query).body_text())
     }
@@ -181,7 +181,7 @@ mod tests {
         let problem = told::<Asked>("lmit=3");
         assert!(problem.detail.contains("\"lmit\"") && problem.hints == ["did you mean \"limit\"?"], "{problem:?}");
         assert_eq!(told::<Asked>("colour=3").hints, ["it takes limit, after"]);
-        assert_eq!(told::<Nothing>("colour=3").hints, ["this call takes none"]);
+        assert_eq!(told::<EmptyQuery>("colour=3").hints, ["this call takes none"]);
         assert!(told::<Asked>("limit=many").detail.contains("limit"), "{:?}", told::<Asked>("limit=many"));
     }
 }

@@ -4,11 +4,11 @@ use axum::body::Body;
 use axum::http::HeaderName;
 use axum::response::Response;
 use futures_util::StreamExt as _;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Web;
-use super::error::Failure;
+use super::error::ProblemResponse;
 
 /// Passes on the status, the given headers and the body of a response. Ends when the daemon closes.
 pub(super) fn pass_on(
@@ -16,7 +16,7 @@ pub(super) fn pass_on(
     answer: reqwest::Response,
     headers: &[HeaderName],
     seat: Option<OwnedSemaphorePermit>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let mut response = Response::builder().status(answer.status());
     for name in headers {
         if let Some(value) = answer.headers().get(name) {
@@ -31,5 +31,5 @@ pub(super) fn pass_on(
         })
         .take_until(web.closing.clone().cancelled_owned());
     let passed_on = response.body(Body::from_stream(pieces));
-    passed_on.map_err(|_| Problem::new(Code::HR0500, "the node's answer cannot be passed on").into())
+    passed_on.map_err(|_| ProblemDetails::new(ErrorCode::HR0500, "the node's answer cannot be passed on").into())
 }

@@ -5,18 +5,18 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use headroom_rm_core::How;
+use headroom_rm_core::DryRun;
 use headroom_types::Name;
 use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 
 use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Only, Params};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
 use super::{Web, unexpected};
-use crate::audit::Changed;
-use crate::input::Input;
-use crate::profiles::{Change, Done, Wish};
+use crate::audit::AuditChange;
+use crate::input::LoopInput;
+use crate::profiles::{ProfileChange, ProfileOutcome, ProfileAction};
 
 /// Lists the profiles of the cluster, by name.
 #[utoipa::path(get, path = "/v1/profiles", tag = "profiles", responses(
@@ -26,9 +26,9 @@ use crate::profiles::{Change, Done, Wish};
 ))]
 pub(crate) async fn list(
     State(web): State<Web>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let all = web.shared.profiles.borrow().clone();
     let rows: Vec<&ClusterProfile> = all.known.values().collect();
     single(&headers, Some(&all.generation.to_string()), all.generation, &rows, &rows)
@@ -43,9 +43,9 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(name): Id<Name>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let all = web.shared.profiles.borrow().clone();
     let profile = all.get(&name)?;
     single(&headers, Some(&profile.revision.to_string()), all.generation, profile, profile)
@@ -55,7 +55,7 @@ pub(crate) async fn one(
 ///
 /// Jobs that were submitted before keep the size with which they were submitted.
 #[utoipa::path(put, path = "/v1/profiles/{name}", tag = "profiles", params(
-    ("name" = Name, Path), Only,
+    ("name" = Name, Path), DryRunQuery,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
 ), request_body = ProfileSpec, responses(
     (status = 200, description = "It is so now.", body = ClusterProfile),
@@ -65,13 +65,13 @@ pub(crate) async fn one(
 pub(crate) async fn put(
     State(web): State<Web>,
     Id(name): Id<Name>,
-    Params(only): Params<Only>,
+    Params(only): Params<DryRunQuery>,
     headers: HeaderMap,
     Body(spec): Body<ProfileSpec>,
-) -> Result<(Extension<Changed>, Response), Failure> {
-    let Done { before, after } = change(&web, name, Wish::Set(spec), &headers, only.dry_run).await?;
+) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
+    let ProfileOutcome { before, after } = change(&web, name, ProfileAction::Set(spec), &headers, only.dry_run).await?;
     let profile = after.ok_or_else(unexpected)?;
-    let changed = Changed { before: words(before.as_ref()), after: words(Some(&profile)) };
+    let changed = AuditChange { before: words(before.as_ref()), after: words(Some(&profile)) };
     Ok((Extension(changed), shown(&profile, only.dry_run)))
 }
 
@@ -79,7 +79,7 @@ pub(crate) async fn put(
 ///
 /// Jobs that were submitted with it keep its size. The response contains the deleted profile.
 #[utoipa::path(delete, path = "/v1/profiles/{name}", tag = "profiles", params(
-    ("name" = Name, Path), Only,
+    ("name" = Name, Path), DryRunQuery,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
 ), responses(
     (status = 200, description = "It is gone.", body = ClusterProfile),
@@ -89,19 +89,19 @@ pub(crate) async fn put(
 pub(crate) async fn delete(
     State(web): State<Web>,
     Id(name): Id<Name>,
-    Params(only): Params<Only>,
+    Params(only): Params<DryRunQuery>,
     headers: HeaderMap,
-) -> Result<(Extension<Changed>, Response), Failure> {
-    let Done { before, after: _ } = change(&web, name, Wish::Unset, &headers, only.dry_run).await?;
+) -> Result<(Extension<AuditChange>, Response), ProblemResponse> {
+    let ProfileOutcome { before, after: _ } = change(&web, name, ProfileAction::Unset, &headers, only.dry_run).await?;
     let profile = before.ok_or_else(unexpected)?;
-    let changed = Changed { before: words(Some(&profile)), after: String::new() };
+    let changed = AuditChange { before: words(Some(&profile)), after: String::new() };
     Ok((Extension(changed), shown(&profile, only.dry_run)))
 }
 
-async fn change(web: &Web, name: Name, wish: Wish, headers: &HeaderMap, dry_run: bool) -> Result<Done, Failure> {
-    let how = if dry_run { How::DryRun } else { How::Really };
-    let change = Box::new(Change { name, wish, matched: IfMatch::of(headers)?, how });
-    Ok(web.handle.ask(|reply| Input::Profile { change, reply }).await??)
+async fn change(web: &Web, name: Name, wish: ProfileAction, headers: &HeaderMap, dry_run: bool) -> Result<ProfileOutcome, ProblemResponse> {
+    let how = if dry_run { DryRun::DryRun } else { DryRun::Really };
+    let change = Box::new(ProfileChange { name, wish, matched: IfMatch::of(headers)?, how });
+    Ok(web.handle.ask(|reply| LoopInput::Profile { change, reply }).await??)
 }
 
 fn shown(profile: &ClusterProfile, dry_run: bool) -> Response {

@@ -4,42 +4,42 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use headroom_rm_core::queue::spec::Tree;
-use headroom_rm_core::{Answer, Call, How, Refusal};
+use headroom_rm_core::queue::spec::QueueTree;
+use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, CallRefusal};
 use headroom_types::QueuePath;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::queue_tree;
-use headroom_wire::v1::queues::{QueueSpec, QueueView, QueuesChecked, QueuesView, SetGate};
+use headroom_wire::v1::queues::{QueueSpec, QueueView, QueueTreeCheck, QueuesView, SetQueueState};
 use serde_json::Value;
 
 use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Only, Params};
-use super::wait::{self, Patience};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::wait::{self, LongPollParams};
 use super::{Web, errors, unexpected};
-use crate::audit::Changed;
-use crate::view::{Part, View};
+use crate::audit::AuditChange;
+use crate::view::{ViewSection, View};
 use crate::{outgoing, queues};
 
 /// Shows the tree of queues with their use.
-#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(Patience), responses(
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(LongPollParams), responses(
     (status = 200, body = QueuesView, headers(("ETag", description = "The generation and what is in the queues."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, TooMany,
 ))]
 pub(crate) async fn list(
     State(web): State<Web>,
-    Params(patience): Params<Patience>,
+    Params(patience): Params<LongPollParams>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Queues, patience).await?;
+) -> Result<Response, ProblemResponse> {
+    let view = wait::view(&web, ViewSection::Queues, patience).await?;
     let generation = view.queues.generation.to_string();
-    single(&headers, Some(&generation), view.index(Part::Queues), &view.queues, &view.queues)
+    single(&headers, Some(&generation), view.index(ViewSection::Queues), &view.queues, &view.queues)
 }
 
 /// Shows one queue with the queues below it.
-#[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), Patience), responses(
+#[utoipa::path(get, path = "/v1/queues/{path}", tag = "queues", params(("path" = QueuePath, Path), LongPollParams), responses(
     (status = 200, body = QueueView, headers(("ETag", description = "The generation and what is in the queue."))),
     (status = 304, description = "It is what If-None-Match names."),
     Bad, Missing, TooMany,
@@ -47,37 +47,37 @@ pub(crate) async fn list(
 pub(crate) async fn one(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(patience): Params<Patience>,
+    Params(patience): Params<LongPollParams>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
-    let view = wait::view(&web, Part::Queues, patience).await?;
+) -> Result<Response, ProblemResponse> {
+    let view = wait::view(&web, ViewSection::Queues, patience).await?;
     let queue = view.queues.root.find(&path).ok_or_else(|| no_such_queue(&view, &path))?;
     let generation = view.queues.generation.to_string();
-    single(&headers, Some(&generation), view.index(Part::Queues), queue, queue)
+    single(&headers, Some(&generation), view.index(ViewSection::Queues), queue, queue)
 }
 
-fn no_such_queue(view: &View, path: &QueuePath) -> Problem {
-    let refusal = Refusal::NoSuchQueue(path.clone());
+fn no_such_queue(view: &View, path: &QueuePath) -> ProblemDetails {
+    let refusal = CallRefusal::NoSuchQueue(path.clone());
     errors::with_nearest(view, &refusal, outgoing::problem(&refusal))
 }
 
 /// Replaces the whole tree of queues, or changes nothing.
 #[utoipa::path(put, path = "/v1/queues", tag = "queues", params(
-    Only, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
+    DryRunQuery, ("If-Match" = String, Header, description = "The ETag that was read, or `*` for whatever it is."),
 ), request_body = QueueSpec, responses(
     (status = 200, description = "It is in force.", body = QueuesView),
-    (status = 202, description = "With dry_run: it would be in force.", body = QueuesChecked),
+    (status = 202, description = "With dry_run: it would be in force.", body = QueueTreeCheck),
     Bad, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn put(
     State(web): State<Web>,
-    Params(change): Params<Only>,
+    Params(change): Params<DryRunQuery>,
     headers: HeaderMap,
     Body(tree): Body<Value>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let matched = IfMatch::of(&headers)?;
     if matched == IfMatch::Absent {
-        let problem = Problem::new(Code::HR0400, "If-Match is missing: a tree may not be put over one that was never read");
+        let problem = ProblemDetails::new(ErrorCode::HR0400, "If-Match is missing: a tree may not be put over one that was never read");
         return Err(problem.hint("send the ETag of GET /v1/queues, or * for whatever it is").into());
     }
     set(&web, &tree, matched.number()?, change).await
@@ -85,20 +85,20 @@ pub(crate) async fn put(
 
 /// Changes some keys of one queue, as a JSON merge patch (RFC 7396): null removes a key.
 #[utoipa::path(patch, path = "/v1/queues/{path}", tag = "queues", params(
-    ("path" = QueuePath, Path), Only,
+    ("path" = QueuePath, Path), DryRunQuery,
     ("If-Match" = Option<String>, Header, description = "The ETag that was read; left out for whatever it is."),
 ), request_body = QueueSpec, responses(
     (status = 200, description = "It is in force.", body = QueuesView),
-    (status = 202, description = "With dry_run: it would be in force.", body = QueuesChecked),
+    (status = 202, description = "With dry_run: it would be in force.", body = QueueTreeCheck),
     Bad, Missing, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn patch(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(change): Params<Only>,
+    Params(change): Params<DryRunQuery>,
     headers: HeaderMap,
     Body(keys): Body<Value>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let given = IfMatch::of(&headers)?.number()?;
     // The lock keeps other changes out between the read and the merge.
     let _turn = web.changes.lock().await;
@@ -123,9 +123,9 @@ fn written(view: &View) -> QueueSpec {
     spec(&view.queues.root)
 }
 
-async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Only) -> Result<Response, Failure> {
+async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: DryRunQuery) -> Result<Response, ProblemResponse> {
     let (spec, mut problems) = queue_tree::read(tree);
-    let checked = Tree::new(queues::tree(spec.clone()));
+    let checked = QueueTree::new(queues::tree(spec.clone()));
     let tree = match checked {
         Ok(tree) if problems.is_empty() => tree,
         Ok(_) => return Err(queues::problem(problems).into()),
@@ -134,11 +134,11 @@ async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Only) -> 
             return Err(queues::problem(problems).into());
         }
     };
-    let how = if change.dry_run { How::DryRun } else { How::Really };
-    let call = Call::SetQueues { tree: Box::new(tree), generation, how };
-    let Answer::Queues { generation } = web.handle.call(call).await? else { return Err(unexpected()) };
+    let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
+    let call = ClusterCall::SetQueues { tree: Box::new(tree), generation, how };
+    let CallAnswer::Queues { generation } = web.handle.call(call).await? else { return Err(unexpected()) };
     if change.dry_run {
-        return Ok((axum::http::StatusCode::ACCEPTED, Json(QueuesChecked { generation, tree: spec })).into_response());
+        return Ok((axum::http::StatusCode::ACCEPTED, Json(QueueTreeCheck { generation, tree: spec })).into_response());
     }
     let view = web.handle.view().await?;
     let mut response = Json(&view.queues).into_response();
@@ -149,18 +149,18 @@ async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: Only) -> 
 }
 
 /// Sets the state of a queue: whether it accepts applications, and whether it grants containers.
-#[utoipa::path(post, path = "/v1/queues/{path}/gate", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetGate,
+#[utoipa::path(post, path = "/v1/queues/{path}/gate", tag = "queues", params(("path" = QueuePath, Path)), request_body = SetQueueState,
     responses((status = 200, body = QueueView), Bad, Missing, Conflict, TooMany))]
 pub(crate) async fn gate(
     State(web): State<Web>,
     Id(path): Id<QueuePath>,
-    Params(Nothing {}): Params<Nothing>,
-    Body(body): Body<SetGate>,
-) -> Result<(Extension<Changed>, Json<QueueView>), Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(body): Body<SetQueueState>,
+) -> Result<(Extension<AuditChange>, Json<QueueView>), ProblemResponse> {
     let before = web.handle.view().await?.queues.root.find(&path).map(|queue| queue.gate.as_str().to_owned());
-    web.handle.call(Call::SetGate { queue: path.clone(), gate: queues::gate(body.gate) }).await?;
+    web.handle.call(ClusterCall::SetGate { queue: path.clone(), gate: queues::gate(body.gate) }).await?;
     let view = web.handle.view().await?;
     let queue = view.queues.root.find(&path).cloned().ok_or_else(|| no_such_queue(&view, &path))?;
-    let changed = Changed { before: before.unwrap_or_default(), after: queue.gate.as_str().to_owned() };
+    let changed = AuditChange { before: before.unwrap_or_default(), after: queue.gate.as_str().to_owned() };
     Ok((Extension(changed), Json(queue)))
 }

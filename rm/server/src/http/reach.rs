@@ -13,20 +13,20 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::v1::events::{Event, EventLevel};
-use headroom_wire::v1::nodes::Reload;
-use headroom_wire::v1::reach::{ExecIn, ExecLine, FileRow, KEY, SignalContainer, Signalled};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::nodes::ConfigReload;
+use headroom_wire::v1::reach::{ExecContainer, ExecLine, ContainerFileEntry, KEY, SignalContainer, SignalDelivered};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Id, Nothing, Params};
+use super::error::ProblemResponse;
+use super::parse::{Body, Id, EmptyQuery, Params};
 use super::passing::pass_on;
 use super::{Web, limits};
-use crate::audit::Changed;
+use crate::audit::AuditChange;
 use crate::incoming::cut;
 
 /// Maximum length of a node's key. Bytes.
@@ -53,7 +53,7 @@ impl NodeKeys {
     }
 
     /// Event for a configuration reload of a node; `None` if it was reported before.
-    pub(crate) fn reloaded(&self, node: &NodeId, reload: Reload, now: UnixMillis) -> Option<Event> {
+    pub(crate) fn reloaded(&self, node: &NodeId, reload: ConfigReload, now: UnixMillis) -> Option<LoggedEvent> {
         let before = self.1.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone(), reload.at);
         if before == Some(reload.at) {
             return None;
@@ -62,7 +62,7 @@ impl NodeKeys {
             false => (Reason::ConfigReloaded, EventLevel::Normal),
             true => (Reason::ConfigRefused, EventLevel::Warning),
         };
-        Some(Event {
+        Some(LoggedEvent {
             index: 0,
             time: now,
             level,
@@ -83,23 +83,23 @@ impl NodeKeys {
 ///
 /// SIGKILL ends the container like a stop without a grace period.
 #[utoipa::path(post, path = "/v1/containers/{id}/signal", tag = "containers", params(("id" = ContainerId, Path)),
-    request_body = SignalContainer, responses((status = 200, body = Signalled), Bad, Missing, Conflict, TooLarge, TooMany))]
+    request_body = SignalContainer, responses((status = 200, body = SignalDelivered), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn signal(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(mut body): Body<SignalContainer>,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let view = running(&web, &id).await?;
     body.reason = body.reason.map(|reason| cut(reason, LONGEST_REASON)).filter(|reason| !reason.trim().is_empty());
     let (base, key) = door(&web, &view.node).await?;
     let request = web.nodes.usual().post(format!("{base}/v1/containers/{id}/signal")).header(KEY, key).json(&body);
     let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
-    let done: Signalled = answer.json().await.map_err(|error| unanswered(&view.node, &base, &error))?;
+    let done: SignalDelivered = answer.json().await.map_err(|error| unanswered(&view.node, &base, &error))?;
     let to = if body.all { format!("all {} of its processes", done.processes) } else { "its program".to_owned() };
     let why = body.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     tell(&web, &view, Reason::ContainerSignalled, format!("{} to {to}{why}", done.signal));
-    let changed = Changed { before: view.state, after: format!("{} to {to}", done.signal) };
+    let changed = AuditChange { before: view.state, after: format!("{} to {to}", done.signal) };
     Ok((Extension(changed), Json(done)).into_response())
 }
 
@@ -107,17 +107,17 @@ pub(crate) async fn signal(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct At {
+pub(crate) struct FilePathQuery {
     /// Path below the container's directory, such as `work/part-0`; without it, the directory
     /// itself.
     #[serde(default)]
     path: String,
 }
 
-impl At {
+impl FilePathQuery {
     /// URL on the node with this path as a parameter, percent-encoded.
-    fn below(&self, address: &str) -> Result<reqwest::Url, Failure> {
-        let odd = |_| Failure(Problem::new(Code::HR0503, format!("the node gave an address that is none: {address}")));
+    fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
+        let odd = |_| ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node gave an address that is none: {address}")));
         reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
     }
 }
@@ -125,9 +125,9 @@ impl At {
 /// Lists a directory of a container: its `work`, `tmp` and `tasks`, and its two logs.
 ///
 /// The entries are in order of their names, at most 10000.
-#[utoipa::path(get, path = "/v1/containers/{id}/files", tag = "containers", params(("id" = ContainerId, Path), At),
-    responses((status = 200, body = Vec<FileRow>), Bad, Missing, TooLarge, TooMany))]
-pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Params(at): Params<At>) -> Result<Response, Failure> {
+#[utoipa::path(get, path = "/v1/containers/{id}/files", tag = "containers", params(("id" = ContainerId, Path), FilePathQuery),
+    responses((status = 200, body = Vec<ContainerFileEntry>), Bad, Missing, TooLarge, TooMany))]
+pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Params(at): Params<FilePathQuery>) -> Result<Response, ProblemResponse> {
     let node = find(&web, &id).await?.node;
     let (base, key) = door(&web, &node).await?;
     let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(KEY, key);
@@ -139,7 +139,7 @@ pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Param
 ///
 /// Also for an ended container, while its node keeps it.
 #[utoipa::path(get, path = "/v1/containers/{id}/files/content", tag = "containers", params(
-    ("id" = ContainerId, Path), At,
+    ("id" = ContainerId, Path), FilePathQuery,
     ("Range" = Option<String>, Header, description = "bytes=FROM-, bytes=FROM-TO or bytes=-LAST"),
 ), responses(
     (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
@@ -149,9 +149,9 @@ pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Param
 pub(crate) async fn content(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(at): Params<At>,
+    Params(at): Params<FilePathQuery>,
     headers: HeaderMap,
-) -> Result<Response, Failure> {
+) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let node = find(&web, &id).await?.node;
     let (base, key) = door(&web, &node).await?;
@@ -161,7 +161,7 @@ pub(crate) async fn content(
     }
     let answer = request.header(KEY, key).send().await.map_err(|error| unanswered(&node, &base, &error))?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-        let problem = Problem::new(Code::HR0416, format!("{} is not as long as that", at.path));
+        let problem = ProblemDetails::new(ErrorCode::HR0416, format!("{} is not as long as that", at.path));
         return Err(problem.hint("list it: rmctl container files ls").into());
     }
     pass_on(&web, success(answer).await?, &PASSED_ON, Some(seat))
@@ -173,16 +173,16 @@ pub(crate) async fn content(
 /// memory counts towards the container's limit, which may end both programs. Each line of the
 /// response is an `ExecLine`; the last one contains the exit status.
 #[utoipa::path(post, path = "/v1/containers/{id}/exec", tag = "containers", params(("id" = ContainerId, Path)),
-    request_body = ExecIn, responses(
+    request_body = ExecContainer, responses(
         (status = 200, body = ExecLine, content_type = "application/x-ndjson", description = "One line for each piece of output, then its end."),
         Bad, Missing, Conflict, TooLarge, TooMany,
 ))]
 pub(crate) async fn exec(
     State(web): State<Web>,
     Id(id): Id<ContainerId>,
-    Params(Nothing {}): Params<Nothing>,
-    Body(body): Body<ExecIn>,
-) -> Result<Response, Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(body): Body<ExecContainer>,
+) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
     let (base, key) = door(&web, &view.node).await?;
@@ -190,42 +190,42 @@ pub(crate) async fn exec(
     let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
     tell(&web, &view, Reason::ContainerEntered, command.clone());
-    let changed = Changed { before: view.state, after: command };
+    let changed = AuditChange { before: view.state, after: command };
     Ok((Extension(changed), pass_on(&web, answer, &PASSED_ON, Some(seat))?).into_response())
 }
 
 /// Returns a container whose program runs, according to the last report of its node.
-async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, Failure> {
+async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemResponse> {
     let view = find(web, id).await?;
     if view.state == "running" || view.state == "stopping" {
         return Ok(view);
     }
-    let problem = Problem::new(Code::HR0409, format!("container {id} does not run: it is {}", view.state));
+    let problem = ProblemDetails::new(ErrorCode::HR0409, format!("container {id} does not run: it is {}", view.state));
     Err(problem.hint(format!("rmctl container show {id}")).into())
 }
 
 /// URL of a node, and the key for container access.
-async fn door(web: &Web, node: &NodeId) -> Result<(String, String), Failure> {
+async fn door(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
     let base = address(web, node).await?;
     let closed = || {
-        let problem = Problem::new(Code::HR0503, format!("node {node} has not said how its containers are reached into"));
-        Failure(problem.hint("its agent may be of an earlier release, or about to register again: try again in a moment"))
+        let problem = ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not said how its containers are reached into"));
+        ProblemResponse(problem.hint("its agent may be of an earlier release, or about to register again: try again in a moment"))
     };
     Ok((base, web.keys.of(node).ok_or_else(closed)?))
 }
 
 /// Turns a refusal of the node into a failure with the same problem.
-async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Failure> {
+async fn success(answer: reqwest::Response) -> Result<reqwest::Response, ProblemResponse> {
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);
     }
     let text = answer.text().await.unwrap_or_default();
-    let odd = |what: String| Problem::new(Code::HR0503, what).hint("try again in a moment");
-    let said = serde_json::from_str::<Problem>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
+    let odd = |what: String| ProblemDetails::new(ErrorCode::HR0503, what).hint("try again in a moment");
+    let said = serde_json::from_str::<ProblemDetails>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
     // The node refuses the resource manager, not its caller: the node has restarted and has a new
     // key.
-    let ours = said.code == Code::HR0403;
+    let ours = said.code == ErrorCode::HR0403;
     Err(if ours {
         odd("the node does not know this resource manager; its agent is about to register again".into())
     } else {
@@ -241,7 +241,7 @@ fn tell(web: &Web, view: &ContainerView, reason: Reason, message: String) {
     let (app, node) = (Some(view.id.app.clone()), Some(view.node.clone()));
     let (reason, object) = (reason.as_str().to_owned(), view.id.to_string());
     let time = web.clock.unix_now();
-    web.shared.events.push([Event { index: 0, time, level: EventLevel::Normal, reason, object, app, node, message }]);
+    web.shared.events.push([LoggedEvent { index: 0, time, level: EventLevel::Normal, reason, object, app, node, message }]);
 }
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_reload_is_told_once_however_often_it_is_repeated() {
         let (keys, node) = (NodeKeys::default(), "n1".parse::<NodeId>().expect("name"));
-        let reload = |at, refused| Reload { at: UnixMillis(at), refused, message: "logs.count: 4 → 7".into() };
+        let reload = |at, refused| ConfigReload { at: UnixMillis(at), refused, message: "logs.count: 4 → 7".into() };
         let told = |at, refused| keys.reloaded(&node, reload(at, refused), UnixMillis(9)).map(|event| event.reason);
         assert_eq!(told(1, false).as_deref(), Some("ConfigReloaded"));
         assert_eq!(told(1, false), None);

@@ -7,16 +7,16 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use headroom_types::AppId;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde_json::json;
 
 use super::describe::{Bad, Missing};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::parse::Id;
 use super::{Web, ui};
 use crate::eventlog;
 use crate::live::log::{Filter, Reading};
-use crate::live::{Board, job};
+use crate::live::{TopicState, job};
 
 /// The file runs its own script and loads nothing.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
@@ -29,10 +29,10 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 #[utoipa::path(get, path = "/v1/apps/{app}/report", tag = "applications", params(("app" = AppId, Path)), responses(
     (status = 200, body = String, content_type = "text/html"), Bad, Missing,
 ))]
-pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Response, Failure> {
+pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result<Response, ProblemResponse> {
     let mut kept = None;
     let Some(board) = job::job(&web, &app, &mut kept).await? else {
-        return Err(Problem::new(Code::HR0404, format!("there is no application {app}")).into());
+        return Err(ProblemDetails::new(ErrorCode::HR0404, format!("there is no application {app}")).into());
     };
     let mut boards = vec![(format!("job:{app}"), board)];
     for task in job::chosen_tasks(&web, &app, &mut kept).await {
@@ -40,7 +40,7 @@ pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result
             boards.push((format!("task:{app}/{task}"), board));
         }
     }
-    let own = eventlog::Filter { app: Some(app.clone()), ..eventlog::Filter::default() };
+    let own = eventlog::EventFilter { app: Some(app.clone()), ..eventlog::EventFilter::default() };
     let events = Reading::new(Filter { log: own, find: None }, None).look(&web.shared.events);
     let told: serde_json::Map<String, serde_json::Value> =
         boards.into_iter().map(|(topic, board)| (topic, whole(board))).collect();
@@ -60,7 +60,7 @@ pub(crate) async fn report(State(web): State<Web>, Id(app): Id<AppId>) -> Result
     Ok(response)
 }
 
-fn whole(board: Board) -> serde_json::Value {
+fn whole(board: TopicState) -> serde_json::Value {
     board.into_iter().collect::<serde_json::Map<_, _>>().into()
 }
 

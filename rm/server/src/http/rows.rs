@@ -9,14 +9,14 @@ use headroom_wire::v1::job::{TaskRow, TaskState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::wait::{Patience, Wait};
+use super::wait::{LongPollParams, Wait};
 
 /// Rows of one page.
 pub(crate) const PAGE: usize = 100;
 
 /// Selection of task rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tasks {
+pub(crate) enum TaskRowSelection {
     /// All rows.
     #[default]
     All,
@@ -30,16 +30,16 @@ pub(crate) enum Tasks {
     Page(usize),
 }
 
-impl FromStr for Tasks {
+impl FromStr for TaskRowSelection {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "all" => Ok(Tasks::All),
-            "none" => Ok(Tasks::None),
-            "kills" => Ok(Tasks::Kills),
-            "first" => Ok(Tasks::First),
+            "all" => Ok(TaskRowSelection::All),
+            "none" => Ok(TaskRowSelection::None),
+            "kills" => Ok(TaskRowSelection::Kills),
+            "first" => Ok(TaskRowSelection::First),
             number => match number.parse() {
-                Ok(page) if page > 0 => Ok(Tasks::Page(page)),
+                Ok(page) if page > 0 => Ok(TaskRowSelection::Page(page)),
                 Ok(_) | Err(_) => {
                     Err(format!("tasks: {text:?} is none of all, none, kills, first and the number of a page from 1"))
                 }
@@ -48,7 +48,7 @@ impl FromStr for Tasks {
     }
 }
 
-impl<'de> Deserialize<'de> for Tasks {
+impl<'de> Deserialize<'de> for TaskRowSelection {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
     }
@@ -58,14 +58,14 @@ impl<'de> Deserialize<'de> for Tasks {
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Asked {
+pub(crate) struct AppDetailQuery {
     /// Task rows in the response: `all`, `none`, `kills` for tasks with an attempt that was killed
     /// for memory, `first`, or a page number. `first` is the first 100 of failed, running, waiting
     /// and done tasks, with those on a higher rung first. A page has 100 rows and counts from 1.
     /// The header Link has the address of the next page.
     #[serde(default)]
     #[param(value_type = Option<String>)]
-    pub(crate) tasks: Tasks,
+    pub(crate) tasks: TaskRowSelection,
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
@@ -74,35 +74,35 @@ pub(crate) struct Asked {
     index: Option<u64>,
 }
 
-impl Asked {
+impl AppDetailQuery {
     /// Long-poll parameters.
-    pub(crate) fn patience(self) -> Patience {
-        Patience { wait: self.wait, index: self.index }
+    pub(crate) fn patience(self) -> LongPollParams {
+        LongPollParams { wait: self.wait, index: self.index }
     }
 }
 
-impl Tasks {
+impl TaskRowSelection {
     /// Selected rows of `rows`, in their order.
     pub(crate) fn of<T>(self, rows: impl Iterator<Item = T>, row: impl Fn(&T) -> &TaskRow) -> Vec<T> {
         match self {
-            Tasks::All => rows.collect(),
-            Tasks::None => Vec::new(),
-            Tasks::Kills => rows.filter(|one| was_killed(row(one))).collect(),
-            Tasks::First => {
+            TaskRowSelection::All => rows.collect(),
+            TaskRowSelection::None => Vec::new(),
+            TaskRowSelection::Kills => rows.filter(|one| was_killed(row(one))).collect(),
+            TaskRowSelection::First => {
                 let mut rows: Vec<T> = rows.collect();
                 rows.sort_by_cached_key(|one| (order(row(one).state), Reverse(row(one).rung)));
                 rows.truncate(PAGE);
                 rows
             }
-            Tasks::Page(page) => rows.skip((page - 1).saturating_mul(PAGE)).take(PAGE).collect(),
+            TaskRowSelection::Page(page) => rows.skip((page - 1).saturating_mul(PAGE)).take(PAGE).collect(),
         }
     }
 
     /// Number of the next page, for a job with this number of rows.
     pub(crate) fn next(self, rows: usize) -> Option<usize> {
         match self {
-            Tasks::Page(page) if page.saturating_mul(PAGE) < rows => Some(page + 1),
-            Tasks::Page(_) | Tasks::All | Tasks::None | Tasks::Kills | Tasks::First => None,
+            TaskRowSelection::Page(page) if page.saturating_mul(PAGE) < rows => Some(page + 1),
+            TaskRowSelection::Page(_) | TaskRowSelection::All | TaskRowSelection::None | TaskRowSelection::Kills | TaskRowSelection::First => None,
         }
     }
 }
@@ -130,16 +130,16 @@ mod tests {
     fn a_page_is_a_number_from_1() {
         assert_eq!(
             ["all", "none", "kills", "first", "7"].map(str::parse),
-            [Tasks::All, Tasks::None, Tasks::Kills, Tasks::First, Tasks::Page(7)].map(Ok)
+            [TaskRowSelection::All, TaskRowSelection::None, TaskRowSelection::Kills, TaskRowSelection::First, TaskRowSelection::Page(7)].map(Ok)
         );
         for wrong in ["0", "-1", "some", ""] {
-            assert!(wrong.parse::<Tasks>().is_err(), "{wrong}");
+            assert!(wrong.parse::<TaskRowSelection>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn the_last_page_has_no_next() {
-        assert_eq!([1, 2, 3].map(|page| Tasks::Page(page).next(201)), [Some(2), Some(3), None]);
-        assert_eq!([Tasks::Page(2).next(200), Tasks::Page(1).next(0), Tasks::All.next(9_999)], [None, None, None]);
+        assert_eq!([1, 2, 3].map(|page| TaskRowSelection::Page(page).next(201)), [Some(2), Some(3), None]);
+        assert_eq!([TaskRowSelection::Page(2).next(200), TaskRowSelection::Page(1).next(0), TaskRowSelection::All.next(9_999)], [None, None, None]);
     }
 }

@@ -1,30 +1,30 @@
 //! Visibility of applications in lists.
 
-use headroom_identity::{Belongs, Principal};
+use headroom_identity::{AppOwnership, Principal};
 use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::{Web, apps};
 
 /// Visibility filter for a caller who may not see all applications.
 #[derive(Clone, Debug)]
-pub(crate) struct Sight {
+pub(crate) struct AppVisibility {
     web: Web,
     principal: Principal,
 }
 
 /// Owner, queue and access lists of an application.
-pub(crate) fn belongs(web: &Web, app: &AppView) -> Belongs {
+pub(crate) fn belongs(web: &Web, app: &AppView) -> AppOwnership {
     let access = web.shared.access.borrow().shared(&app.id);
-    Belongs { user: app.user.clone(), queue: app.queue.clone(), viewers: access.view, changers: access.change }
+    AppOwnership { user: app.user.clone(), queue: app.queue.clone(), viewers: access.view, changers: access.change }
 }
 
-impl Sight {
+impl AppVisibility {
     /// Creates the filter; `None` for a caller who may see all applications.
     pub(crate) fn of(web: &Web, principal: &Principal) -> Option<Self> {
-        (!principal.sees_all()).then(|| Sight { web: web.clone(), principal: principal.clone() })
+        (!principal.sees_all()).then(|| AppVisibility { web: web.clone(), principal: principal.clone() })
     }
 
     /// Whether the caller may see this application.
@@ -48,13 +48,13 @@ impl Sight {
     ///
     /// # Errors
     /// There is no such application, or the caller may not see it.
-    pub(crate) async fn demands(&self, id: &AppId) -> Result<(), Failure> {
+    pub(crate) async fn demands(&self, id: &AppId) -> Result<(), ProblemResponse> {
         let app = apps::without_job(&self.web, id).await?;
         if self.sees(&app) || self.sees_id(id) {
             return Ok(());
         }
         let who = self.principal.who().unwrap_or_default();
-        let problem = Problem::new(Code::HR0403, format!("{who} may not see {id}: it needs the right job:read"));
+        let problem = ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not see {id}: it needs the right job:read"));
         Err(problem.hint("its owner can let others look: rmctl app share").into())
     }
 }

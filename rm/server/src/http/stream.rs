@@ -8,11 +8,11 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
 use futures_util::stream::{self, Stream};
-use headroom_rm_core::Update;
+use headroom_rm_core::MasterUpdate;
 use headroom_types::{AttemptId, Epoch};
-use headroom_wire::v1::acl::Secret;
+use headroom_wire::v1::acl::SecretText;
 use headroom_wire::v1::am;
-use headroom_wire::v1::nodes::{Desired, Want};
+use headroom_wire::v1::nodes::{DesiredStateLine, ContainerDesiredState};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
@@ -90,8 +90,8 @@ pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
 
 /// Stream of a node's desired state. If callers are authenticated, containers to be started receive
 /// tokens.
-pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>, tokens: Option<watch::Receiver<Arc<Access>>>) -> Response {
-    let alive = Desired { epoch, full: false, containers: Vec::new() };
+pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<DesiredStateLine>, tokens: Option<watch::Receiver<Arc<Access>>>) -> Response {
+    let alive = DesiredStateLine { epoch, full: false, containers: Vec::new() };
     let chunks = stream::unfold((mailbox, alive, tokens), |(mut mailbox, alive, tokens)| async {
         let message = tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await;
         let mut out = Vec::new();
@@ -112,20 +112,20 @@ pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<Desired>, tokens: Op
 
 /// A master receives a token with all permissions of its application. Other containers receive a
 /// token that only looks up the address of the master.
-fn give_tokens(desired: &mut Desired, access: &Access) {
+fn give_tokens(desired: &mut DesiredStateLine, access: &Access) {
     for wanted in &mut desired.containers {
-        let Want::Run(order) = &mut wanted.want else { continue };
+        let ContainerDesiredState::Run(order) = &mut wanted.want else { continue };
         let token = match order.request {
             None => access.master_token(&AttemptId { app: order.app.clone(), attempt: order.attempt }),
             Some(_) => access.reader_token(&order.app),
         };
-        order.token = Some(Secret(token));
+        order.token = Some(SecretText(token));
     }
 }
 
 /// Stream of an application's updates after `cursor`. Keep-alive messages contain the current
 /// cursor.
-pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<Update>>) -> Response {
+pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<MasterUpdate>>) -> Response {
     let chunks = stream::unfold((mailbox, cursor), move |(mut mailbox, mut cursor)| async move {
         let updates = match tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await {
             Ok(updates) => updates?,
@@ -138,7 +138,7 @@ pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<U
             numbered(&mut out, format, cursor, word(&update.what), &update);
         }
         if out.is_empty() {
-            let alive = am::Update { cursor, what: am::UpdateKind::Alive };
+            let alive = am::ApplicationUpdate { cursor, what: am::ApplicationUpdateKind::Alive };
             numbered(&mut out, format, cursor, word(&alive.what), &alive);
         }
         Some((Bytes::from(out), (mailbox, cursor)))
@@ -147,18 +147,18 @@ pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<U
 }
 
 /// Event type of an update; `kind` in the JSON.
-fn word(what: &am::UpdateKind) -> &'static str {
+fn word(what: &am::ApplicationUpdateKind) -> &'static str {
     match what {
-        am::UpdateKind::Allocated(_) => "allocated",
-        am::UpdateKind::Running { .. } => "running",
-        am::UpdateKind::Exited { .. } => "exited",
-        am::UpdateKind::Resized { .. } => "resized",
-        am::UpdateKind::ResizeFailed { .. } => "resize_failed",
-        am::UpdateKind::PreemptSoon { .. } => "preempt_soon",
-        am::UpdateKind::NodeDraining { .. } => "node_draining",
-        am::UpdateKind::Expired { .. } => "expired",
-        am::UpdateKind::Order(_) => "order",
-        am::UpdateKind::Scale(_) => "scale",
-        am::UpdateKind::Alive => "alive",
+        am::ApplicationUpdateKind::Allocated(_) => "allocated",
+        am::ApplicationUpdateKind::Running { .. } => "running",
+        am::ApplicationUpdateKind::Exited { .. } => "exited",
+        am::ApplicationUpdateKind::Resized { .. } => "resized",
+        am::ApplicationUpdateKind::ResizeFailed { .. } => "resize_failed",
+        am::ApplicationUpdateKind::PreemptSoon { .. } => "preempt_soon",
+        am::ApplicationUpdateKind::NodeDraining { .. } => "node_draining",
+        am::ApplicationUpdateKind::Expired { .. } => "expired",
+        am::ApplicationUpdateKind::Order(_) => "order",
+        am::ApplicationUpdateKind::Scale(_) => "scale",
+        am::ApplicationUpdateKind::Alive => "alive",
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::describe::{Bad, TooMany};
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::parse::Params;
 use super::{Web, unexpected};
 
@@ -16,7 +16,7 @@ use super::{Web, unexpected};
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Of {
+pub(crate) struct SuggestionQuery {
     /// User who submitted them; without it, all users.
     user: Option<String>,
     /// Name of the jobs; without it, all jobs.
@@ -24,8 +24,8 @@ pub(crate) struct Of {
 }
 
 /// Suggests a size for each stage in the usage history, by user, name and stage.
-#[utoipa::path(get, path = "/v1/suggestions", tag = "families", params(Of), responses((status = 200, body = Vec<Suggestion>), Bad, TooMany))]
-pub(crate) async fn list(State(web): State<Web>, Params(Of { user, job }): Params<Of>) -> Result<Json<Vec<Suggestion>>, Failure> {
+#[utoipa::path(get, path = "/v1/suggestions", tag = "families", params(SuggestionQuery), responses((status = 200, body = Vec<Suggestion>), Bad, TooMany))]
+pub(crate) async fn list(State(web): State<Web>, Params(SuggestionQuery { user, job }): Params<SuggestionQuery>) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
     let families = web.shared.families.clone();
     // A suggestion that is not cached is computed now, which takes milliseconds for each stage.
     let found = tokio::task::spawn_blocking(move || families.suggestions(user.as_deref(), job.as_ref())).await;

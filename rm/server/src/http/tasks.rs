@@ -8,17 +8,17 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use headroom_rm_core::{Call, Refusal};
-use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskWish};
-use headroom_wire::v1::apps::{OrderTask, RankTask, ResizeTask};
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_rm_core::{ClusterCall, CallRefusal};
+use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskOrderAction};
+use headroom_wire::v1::apps::{TaskOrderRequest, PrioritizeTask, ResizeTask};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
 use super::Web;
 use super::apps::without_job;
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
-use super::error::Failure;
-use super::parse::{Body, Nothing, Params, TaskOf};
+use super::error::ProblemResponse;
+use super::parse::{Body, EmptyQuery, Params, TaskOf};
 use crate::incoming::cut;
 
 /// Minimum memory of a task. Bytes.
@@ -27,7 +27,7 @@ const LEAST: Bytes = Bytes::from_mib(1);
 /// Valid task priorities.
 const PRIORITIES: std::ops::RangeInclusive<i32> = -1000..=1000;
 
-type Taken = Result<(StatusCode, Json<TaskRow>), Failure>;
+type TaskOrderResult = Result<(StatusCode, Json<TaskRow>), ProblemResponse>;
 
 /// Shows one task with all its attempts.
 #[utoipa::path(get, path = "/v1/apps/{app}/tasks/{stage}/{index}", tag = "tasks",
@@ -36,8 +36,8 @@ type Taken = Result<(StatusCode, Json<TaskRow>), Failure>;
 pub(crate) async fn one(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
-    Params(Nothing {}): Params<Nothing>,
-) -> Result<Json<TaskRow>, Failure> {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<TaskRow>, ProblemResponse> {
     find(&web, &app, &task).await.map(Json)
 }
 
@@ -46,32 +46,32 @@ pub(crate) async fn one(
 /// The other tasks of the job continue, and the job fails when they have ended. The response
 /// contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/kill", tag = "tasks",
-    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = OrderTask,
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = TaskOrderRequest,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn kill(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
-    Params(Nothing {}): Params<Nothing>,
-    Body(body): Body<OrderTask>,
-) -> Taken {
-    order(&web, app, task, body.reason, |_| TaskWish::Cancel).await
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(body): Body<TaskOrderRequest>,
+) -> TaskOrderResult {
+    order(&web, app, task, body.reason, |_| TaskOrderAction::Cancel).await
 }
 
 /// Ends the running attempt and starts another one, which is charged to no budget.
 ///
 /// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/retry", tag = "tasks",
-    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = OrderTask,
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = TaskOrderRequest,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn retry(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
-    Params(Nothing {}): Params<Nothing>,
-    Body(body): Body<OrderTask>,
-) -> Taken {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(body): Body<TaskOrderRequest>,
+) -> TaskOrderResult {
     // The attempt that the row shows: a repeated order does not end the next attempt.
     let attempt = |row: &TaskRow| u32::try_from(row.attempts.len()).unwrap_or(u32::MAX);
-    order(&web, app, task, body.reason, |row| TaskWish::Retry { attempt: attempt(row) }).await
+    order(&web, app, task, body.reason, |row| TaskOrderAction::Retry { attempt: attempt(row) }).await
 }
 
 /// Sets the size of a waiting task for its next attempt, up to the largest rung.
@@ -83,48 +83,48 @@ pub(crate) async fn retry(
 pub(crate) async fn resize(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
-    Params(Nothing {}): Params<Nothing>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
     Body(body): Body<ResizeTask>,
-) -> Taken {
+) -> TaskOrderResult {
     if body.memory < LEAST {
-        let problem = Problem::new(Code::HR0400, format!("memory: {} holds no process", body.memory));
+        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("memory: {} holds no process", body.memory));
         return Err(problem.hint(format!("ask for {LEAST} or more")).into());
     }
-    order(&web, app, task, body.reason, |_| TaskWish::Resize { memory: body.memory }).await
+    order(&web, app, task, body.reason, |_| TaskOrderAction::Resize { memory: body.memory }).await
 }
 
 /// Sets the priority of a task within its job: tasks with a higher priority start first.
 ///
 /// The response contains the row before the change.
 #[utoipa::path(post, path = "/v1/apps/{app}/tasks/{stage}/{index}/priority", tag = "tasks",
-    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = RankTask,
+    params(("app" = AppId, Path), ("stage" = Name, Path), ("index" = u32, Path)), request_body = PrioritizeTask,
     responses((status = 202, description = "Its master is told.", body = TaskRow), Bad, Missing, Conflict, TooLarge, TooMany))]
 pub(crate) async fn rank(
     State(web): State<Web>,
     TaskOf(app, task): TaskOf,
-    Params(Nothing {}): Params<Nothing>,
-    Body(body): Body<RankTask>,
-) -> Taken {
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+    Body(body): Body<PrioritizeTask>,
+) -> TaskOrderResult {
     if !PRIORITIES.contains(&body.priority) {
-        let problem = Problem::new(Code::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
+        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
         return Err(problem.hint("0 is the usual, and 1 goes before it").into());
     }
-    order(&web, app, task, body.reason, |_| TaskWish::Rank { priority: body.priority }).await
+    order(&web, app, task, body.reason, |_| TaskOrderAction::Rank { priority: body.priority }).await
 }
 
 /// Sends an order about a task in its current state to the master.
-async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish: impl FnOnce(&TaskRow) -> TaskWish) -> Taken {
+async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish: impl FnOnce(&TaskRow) -> TaskOrderAction) -> TaskOrderResult {
     let row = find(web, &app, &task).await?;
     let wish = wish(&row);
     if let Some(problem) = not_now(&app, &row, wish) {
         return Err(problem.into());
     }
     let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
-    web.handle.call(Call::Order { app, order: JobOrder::Task(TaskOrder { task, wish, reason }) }).await?;
+    web.handle.call(ClusterCall::Order { app, order: JobOrder::Task(TaskOrder { task, wish, reason }) }).await?;
     Ok((StatusCode::ACCEPTED, Json(row)))
 }
 
-async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, Failure> {
+async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, ProblemResponse> {
     let live = web.shared.jobs.snapshot(app).and_then(|job| job.rows().find(|row| row.task == *task).cloned());
     if let Some(row) = live {
         return Ok(row);
@@ -132,27 +132,27 @@ async fn find(web: &Web, app: &AppId, task: &TaskId) -> Result<TaskRow, Failure>
     // The job may have ended, with its rows in the store, or the application may not exist.
     without_job(web, app).await?;
     let kept = super::apps::job(web, app).await.and_then(|job| job.tasks.into_iter().find(|row| row.task == *task));
-    kept.ok_or_else(|| outgoing(&Refusal::NoSuchTask { app: app.clone(), task: task.clone() }))
+    kept.ok_or_else(|| outgoing(&CallRefusal::NoSuchTask { app: app.clone(), task: task.clone() }))
 }
 
-fn outgoing(refusal: &Refusal) -> Failure {
+fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
     crate::outgoing::problem(refusal).into()
 }
 
 /// Problem for an order that the state of the task does not allow.
-fn not_now(app: &AppId, row: &TaskRow, wish: TaskWish) -> Option<Problem> {
-    let says = |why: &str, fix: String| Some(Problem::new(Code::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
+fn not_now(app: &AppId, row: &TaskRow, wish: TaskOrderAction) -> Option<ProblemDetails> {
+    let says = |why: &str, fix: String| Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
     match (row.state, wish) {
         (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),
         (TaskState::Failed, _) => says("was given up", format!("rmctl diagnose {app}/{}", row.task)),
-        (TaskState::Blocked | TaskState::Pending, TaskWish::Retry { .. }) => {
+        (TaskState::Blocked | TaskState::Pending, TaskOrderAction::Retry { .. }) => {
             says("does not run, and will when its turn comes", format!("rmctl why {app}"))
         }
-        (TaskState::Running, TaskWish::Resize { .. }) => {
+        (TaskState::Running, TaskOrderAction::Resize { .. }) => {
             says("runs, and what runs keeps its size", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
         }
-        (TaskState::Blocked | TaskState::Pending | TaskState::Running, TaskWish::Cancel | TaskWish::Rank { .. })
-        | (TaskState::Running, TaskWish::Retry { .. })
-        | (TaskState::Blocked | TaskState::Pending, TaskWish::Resize { .. }) => None,
+        (TaskState::Blocked | TaskState::Pending | TaskState::Running, TaskOrderAction::Cancel | TaskOrderAction::Rank { .. })
+        | (TaskState::Running, TaskOrderAction::Retry { .. })
+        | (TaskState::Blocked | TaskState::Pending, TaskOrderAction::Resize { .. }) => None,
     }
 }

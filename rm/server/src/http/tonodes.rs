@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use headroom_identity::tls::Expect;
-use headroom_transport::{Keys, trusting_nobody};
+use headroom_identity::tls::PeerExpectation;
+use headroom_transport::{ReloadingKeys, trusting_nobody};
 
 use super::callers::Scheme;
 
@@ -18,7 +18,7 @@ const FEEL: Duration = Duration::from_secs(30);
 /// Clients with and without a read timeout.
 #[derive(Debug)]
 pub(crate) struct ToNodes {
-    keys: Option<Arc<Keys>>,
+    keys: Option<Arc<ReloadingKeys>>,
     now: Mutex<Pair>,
 }
 
@@ -32,7 +32,7 @@ struct Pair {
 
 impl ToNodes {
     /// Creates the clients, with this certificate if there is one.
-    pub(crate) fn new(keys: Option<Arc<Keys>>) -> anyhow::Result<Self> {
+    pub(crate) fn new(keys: Option<Arc<ReloadingKeys>>) -> anyhow::Result<Self> {
         let generation = keys.as_ref().map_or(0, |keys| keys.identity().1);
         let now = Mutex::new(make(keys.as_deref(), generation)?);
         Ok(ToNodes { keys, now })
@@ -76,11 +76,11 @@ impl ToNodes {
     }
 }
 
-fn make(keys: Option<&Keys>, generation: u64) -> anyhow::Result<Pair> {
+fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
     let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
         let nobody = trusting_nobody()?;
         let tls = match keys {
-            Some(keys) => keys.client(Expect::Node)?,
+            Some(keys) => keys.client(PeerExpectation::Node)?,
             None => nobody,
         };
         Ok(reqwest::Client::builder().no_proxy().connect_timeout(CONNECT).tls_backend_preconfigured(tls))

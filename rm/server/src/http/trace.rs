@@ -13,11 +13,11 @@ use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Principal;
 use headroom_types::Epoch;
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 use tracing::{debug, info, warn};
 
 use super::limits::Peer;
-use crate::audit::{Audit, Changed, named as verb_and_object};
+use crate::audit::{AuditRecorder, AuditChange, named as verb_and_object};
 use crate::clock::Clock;
 use crate::incoming::cut;
 use crate::metrics::Counters;
@@ -43,11 +43,11 @@ pub(crate) struct Ids {
     epoch: Epoch,
     next: AtomicU64,
     counters: Arc<Counters>,
-    audit: Option<(Arc<Audit>, Clock)>,
+    audit: Option<(Arc<AuditRecorder>, Clock)>,
 }
 
 impl Ids {
-    pub(crate) fn new(epoch: Epoch, counters: Arc<Counters>, audit: (Arc<Audit>, Clock)) -> Self {
+    pub(crate) fn new(epoch: Epoch, counters: Arc<Counters>, audit: (Arc<AuditRecorder>, Clock)) -> Self {
         Ids { epoch, next: AtomicU64::new(1), counters, audit: Some(audit) }
     }
 
@@ -76,7 +76,7 @@ impl Ids {
     fn record(&self, response: &Response, (method, path): (&Method, &str), (who, peer, id): (&str, &str, &HeaderValue)) {
         let Some((audit, clock)) = &self.audit else { return };
         let (verb, object) = verb_and_object(method.as_str(), path);
-        let changed = response.extensions().get::<Changed>().cloned();
+        let changed = response.extensions().get::<AuditChange>().cloned();
         let (before, after) = changed.map(|c| (c.before, c.after)).unzip();
         audit.write(AuditLine {
             index: 0,
@@ -87,7 +87,7 @@ impl Ids {
             object: cut(object, LONGEST_OBJECT),
             request: id.to_str().unwrap_or_default().to_owned(),
             outcome: response.status().as_u16(),
-            code: response.extensions().get::<Problem>().map(|problem| problem.code),
+            code: response.extensions().get::<ProblemDetails>().map(|problem| problem.code),
             before,
             after,
         });
@@ -127,7 +127,7 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
 
 /// Adds the request id to a problem document.
 fn named(mut response: Response, id: &HeaderValue) -> Response {
-    let Some(mut problem) = response.extensions_mut().remove::<Problem>() else { return response };
+    let Some(mut problem) = response.extensions_mut().remove::<ProblemDetails>() else { return response };
     problem.instance = id.to_str().ok().map(|id| format!("urn:headroom:request:{id}"));
     let (mut parts, _) = response.into_parts();
     let (fresh, body) = Json(problem).into_response().into_parts();

@@ -12,11 +12,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
 use super::answer::digest;
 use super::describe::Missing;
-use super::error::Failure;
+use super::error::ProblemResponse;
 
 /// Content only from this server, scripts only from files, and no framing by other pages.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; \
@@ -77,7 +77,7 @@ fn to(place: &'static str) -> Response {
 #[utoipa::path(get, path = "/ui/", tag = "page", responses(
     (status = 200, body = String, content_type = "text/html"), (status = 304, description = "It is what If-None-Match names."),
 ))]
-pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Failure> {
+pub(crate) async fn index(headers: HeaderMap) -> Result<Response, ProblemResponse> {
     serve("index.html", &headers)
 }
 
@@ -85,13 +85,13 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Failure> {
 #[utoipa::path(get, path = "/ui/{file}", tag = "page", params(("file" = String, Path)), responses(
     (status = 200, body = String, content_type = "text/plain"), (status = 304, description = "It is what If-None-Match names."), Missing,
 ))]
-pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Failure> {
+pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, ProblemResponse> {
     serve(&name, &headers)
 }
 
-fn serve(name: &str, asked: &HeaderMap) -> Result<Response, Failure> {
+fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
     let Some(file) = FILES.iter().find(|f| f.name == name) else {
-        return Err(Problem::new(Code::HR0404, format!("the page has no file {name:?}")).hint("the page is at /ui/").into());
+        return Err(ProblemDetails::new(ErrorCode::HR0404, format!("the page has no file {name:?}")).hint("the page is at /ui/").into());
     };
     let has = |name, text: &str| {
         let values = asked.get_all(name).iter().filter_map(|v: &HeaderValue| v.to_str().ok());

@@ -8,14 +8,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_wire::v1::error::{Code, Problem};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::error::Failure;
+use super::error::ProblemResponse;
 use super::{Web, limits};
-use crate::view::{Part, View};
+use crate::view::{ViewSection, View};
 
 /// Maximum wait of one call.
 const MOST: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ impl<'de> Deserialize<'de> for Wait {
 #[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Patience {
+pub(crate) struct LongPollParams {
     /// Respond only when something has changed since `index`, or after this time, such as `30s`; at
     /// most `60s`.
     #[param(value_type = Option<String>)]
@@ -54,13 +54,13 @@ pub(crate) struct Patience {
 }
 
 /// Returns the view, as soon as the index of `part` differs from the caller's.
-pub(crate) async fn view(web: &Web, part: Part, patience: Patience) -> Result<Arc<View>, Failure> {
+pub(crate) async fn view(web: &Web, part: ViewSection, patience: LongPollParams) -> Result<Arc<View>, ProblemResponse> {
     let view = web.handle.view().await?;
     let (wait, index) = match (patience.wait, patience.index) {
         (None, _) => return Ok(view),
         (Some(Wait(wait)), Some(index)) => (wait, index),
         (Some(_), None) => {
-            let problem = Problem::new(Code::HR0400, "the parameters: wait is given without index");
+            let problem = ProblemDetails::new(ErrorCode::HR0400, "the parameters: wait is given without index");
             return Err(problem.hint("send the X-Headroom-Index of the answer before as index").into());
         }
     };
@@ -73,14 +73,14 @@ pub(crate) async fn view(web: &Web, part: Part, patience: Patience) -> Result<Ar
 
 /// Returns the index of a part that is not shown from the view itself, as soon as it differs from
 /// the caller's. Makes no view for a caller that does not wait.
-pub(crate) async fn index(web: &Web, part: Part, patience: Patience) -> Result<u64, Failure> {
+pub(crate) async fn index(web: &Web, part: ViewSection, patience: LongPollParams) -> Result<u64, ProblemResponse> {
     match patience.wait {
         None => Ok(web.handle.last().index(part)),
         Some(_) => Ok(view(web, part, patience).await?.index(part)),
     }
 }
 
-async fn changed(web: &Web, part: Part, index: u64, mut view: Arc<View>, until: Instant) -> Result<Arc<View>, Failure> {
+async fn changed(web: &Web, part: ViewSection, index: u64, mut view: Arc<View>, until: Instant) -> Result<Arc<View>, ProblemResponse> {
     let mut batches = web.handle.batches();
     batches.mark_changed();
     loop {

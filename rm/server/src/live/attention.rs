@@ -1,12 +1,12 @@
 //! Attention list for operators, most important entries first.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 use headroom_wire::v1::nodes::NodeView;
-use headroom_wire::v1::queues::{Gate, QueueView};
+use headroom_wire::v1::queues::{QueueRunState, QueueView};
 use serde_json::{Value, json};
 
-use crate::input::Waits;
+use crate::input::WaitingRequest;
 
 /// Maximum number of entries.
 const LINES: usize = 12;
@@ -20,16 +20,16 @@ const WARNINGS: usize = 5;
 /// Entries: `level`, `text`, the object as `kind` and `id`, and a command.
 pub(crate) fn lines<'a>(
     nodes: impl Iterator<Item = &'a NodeView>,
-    waits: &[Waits],
+    waits: &[WaitingRequest],
     zero: UnixMillis,
     root: &QueueView,
-    warnings: &[std::sync::Arc<Event>],
+    warnings: &[std::sync::Arc<LoggedEvent>],
 ) -> Vec<Value> {
     let (sick_nodes, ready): (Vec<&NodeView>, Vec<&NodeView>) = nodes.partition(|n| n.state != "ready");
     let mut lines = sick(&sick_nodes);
     lines.extend(ready.into_iter().filter_map(left_behind).take(NODES));
     lines.extend(waits.iter().take(REQUESTS).map(|w| waiting(w, zero)));
-    lines.extend(root.walk().into_iter().filter(|q| q.gate != Gate::Open && q.queues.is_empty()).map(gate));
+    lines.extend(root.walk().into_iter().filter(|q| q.gate != QueueRunState::Open && q.queues.is_empty()).map(gate));
     lines.extend(warnings.iter().rev().filter(|e| e.level == EventLevel::Warning).take(WARNINGS).map(|e| warning(e)));
     lines.truncate(LINES);
     lines
@@ -60,7 +60,7 @@ fn one_node(node: &NodeView) -> Value {
     json!({"level": level, "kind": "node", "id": node.id, "text": text, "type": type_in})
 }
 
-fn waiting(w: &Waits, zero: UnixMillis) -> Value {
+fn waiting(w: &WaitingRequest, zero: UnixMillis) -> Value {
     let text = format!("{}/{} waits: {}", w.app, w.request, w.sentence);
     json!({
         "level": "warning", "kind": "wait", "id": w.app, "since": UnixMillis(zero.0.saturating_add(w.since.0)), "text": text, "type": format!("rmctl why {}", w.app),
@@ -72,7 +72,7 @@ fn gate(queue: &QueueView) -> Value {
     json!({"level": "normal", "kind": "queue", "id": queue.path, "text": text, "type": format!("rmctl queue show {}", queue.path)})
 }
 
-fn warning(event: &Event) -> Value {
+fn warning(event: &LoggedEvent) -> Value {
     let about = match &event.app {
         Some(app) if event.object.contains('/') => format!("{app}/{}", event.object),
         Some(_) | None => event.object.clone(),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::json;
 use super::stories::Labels;
-use crate::input::{Held, Waits};
+use crate::input::{HeldContainer, WaitingRequest};
 
 /// Maximum text in a short row. Characters.
 const TEXT: usize = 240;
@@ -25,7 +25,7 @@ pub(crate) fn node(node: &NodeView) -> Value {
 }
 
 /// One container on its node, with its running tasks.
-pub(crate) fn container(held: &Held, labels: &Labels) -> Value {
+pub(crate) fn container(held: &HeldContainer, labels: &Labels) -> Value {
     let ContainerView { id, request, resource, state, used, granted, wanted, .. } = &held.view;
     json!({
         "id": id, "app": id.app, "request": request, "memory": resource.memory, "cpus": resource.cpus, "heap": held.heap,
@@ -96,7 +96,7 @@ pub(crate) fn charge(reason: &ExitReason) -> &'static str {
 }
 
 /// One waiting request; `zero` is the wall-clock time at tick 0.
-pub(crate) fn wait(w: &Waits, zero: UnixMillis) -> Value {
+pub(crate) fn wait(w: &WaitingRequest, zero: UnixMillis) -> Value {
     json!({
         "app": w.app, "request": w.request, "queue": w.queue, "since": zero.0.saturating_add(w.since.0), "missing": w.missing,
         "asks": {"memory": w.asks.memory, "cpus": w.asks.cpus}, "sentence": w.sentence,

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headroom_types::{AppId, Charge, TaskId};
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::job::{FoldedTasks, JobTotals, JobView, TaskRow, TaskState};
 use serde_json::{Value, json};
 
 use super::overview::filled;
 use super::stories::is_told;
-use super::{Board, brief, json, lists};
+use super::{TopicState, brief, json, lists};
 use crate::http::{Web, apps};
-use crate::input::{Input, Query};
+use crate::input::{LoopInput, ClusterQuery};
 use crate::jobs::Snapshot;
 
 /// Limit on tasks that are sent with all their attempts; the others are only cells of the grid.
@@ -59,10 +59,10 @@ async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Optio
 }
 
 /// State of the topic of one job; `None` if it does not exist.
-pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) -> Result<Option<Board>, Problem> {
-    let Some(mut app) = web.handle.ask(|reply| Input::Query(Query::App(id.clone(), reply))).await? else { return Ok(None) };
-    app.attempts = web.handle.ask(|reply| Input::Query(Query::Attempts(id.clone(), reply))).await?;
-    let mut board = Board::from([("app".into(), json(&app))]);
+pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) -> Result<Option<TopicState>, ProblemDetails> {
+    let Some(mut app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else { return Ok(None) };
+    app.attempts = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Attempts(id.clone(), reply))).await?;
+    let mut board = TopicState::from([("app".into(), json(&app))]);
     if app.pending > 0 {
         board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);
     }
@@ -111,7 +111,7 @@ fn word(state: TaskState) -> &'static str {
     }
 }
 
-fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]) -> Board {
+fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]) -> TopicState {
     let mut stages: BTreeMap<&str, Stage> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     for row in rows {
@@ -156,16 +156,16 @@ fn stages<'a>(rows: impl Iterator<Item = &'a TaskRow>, folded: &'a [FoldedTasks]
             "first": s.first,
         })
     };
-    let mut board: Board = stages.iter().map(|(name, stage)| (format!("stage:{name}"), row(name, stage))).collect();
+    let mut board: TopicState = stages.iter().map(|(name, stage)| (format!("stage:{name}"), row(name, stage))).collect();
     board.insert("stages".into(), json(&order));
     board
 }
 
 /// Tasks that are sent with their attempts: failed, escalated or grown, retried, running and
 /// pending ones, in this order, up to a limit.
-fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> Board {
+fn chosen<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> TopicState {
     let (ranked, all) = ranked(rows);
-    let mut board: Board = ranked.into_iter().map(|row| (format!("task:{}", row.task), brief::task(row))).collect();
+    let mut board: TopicState = ranked.into_iter().map(|row| (format!("task:{}", row.task), brief::task(row))).collect();
     board.insert("lines".into(), json!({"shown": board.len(), "of": all}));
     board
 }
@@ -202,11 +202,11 @@ pub(crate) async fn task(
     id: &AppId,
     task: &TaskId,
     kept: &mut Option<Arc<JobView>>,
-) -> Result<Option<Board>, Problem> {
-    let Some(app) = web.handle.ask(|reply| Input::Query(Query::App(id.clone(), reply))).await? else { return Ok(None) };
+) -> Result<Option<TopicState>, ProblemDetails> {
+    let Some(app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else { return Ok(None) };
     let Some(tasks) = tasks(web, id, kept).await else { return Ok(None) };
     let Some(row) = tasks.rows().find(|row| row.task == *task) else { return Ok(None) };
-    let mut board = Board::from([("app".into(), brief::app(&app, None)), ("row".into(), brief::task(row))]);
+    let mut board = TopicState::from([("app".into(), brief::app(&app, None)), ("row".into(), brief::task(row))]);
     board.extend(row.attempts.iter().map(|a| (format!("attempt:{}", a.attempt.attempt), brief::whole_attempt(a))));
     if row.state == TaskState::Pending {
         board.insert("waits".into(), lists::waits(web, Some(id.clone())).await?);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use headroom_types::AppId;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::QueueView;
 use serde::Deserialize;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::overview::filled;
-use super::{Board, brief, json};
-use crate::audit::Filter;
+use super::{TopicState, brief, json};
+use crate::audit::AuditFilter;
 use crate::http::Web;
-use crate::input::{Input, Query};
+use crate::input::{LoopInput, ClusterQuery};
 
 /// Rows of one page.
 pub(crate) const ROWS: usize = 50;
@@ -58,7 +58,7 @@ impl Piece {
 }
 
 /// One page of the list of nodes.
-pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<Board, Problem> {
+pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<TopicState, ProblemDetails> {
     let view = web.handle.view().await?;
     let rack = |n: &NodeView| n.traits.rack.as_ref().map(|r| r.to_string()).unwrap_or_default();
     let mut found: Vec<&NodeView> = view.nodes.values().map(|(n, _)| n).collect();
@@ -78,13 +78,13 @@ pub(crate) async fn nodes(web: &Web, piece: &Piece) -> Result<Board, Problem> {
     let largest = view.nodes.values().map(|(n, _)| n.offers.memory).max();
     let page =
         json!({"from": piece.from, "of": found.len(), "all": view.nodes.len(), "ids": ids, "rows": ROWS, "largest": largest});
-    let mut board = Board::from([("page".into(), page)]);
+    let mut board = TopicState::from([("page".into(), page)]);
     board.extend(rows.into_iter().map(|n| (format!("node:{}", n.id), brief::node(n))));
     Ok(board)
 }
 
 /// One page of the list of applications, newest first.
-pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<Board, Problem> {
+pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<TopicState, ProblemDetails> {
     let view = web.handle.view().await?;
     let wanted = |a: &&AppView| {
         let (id, queue) = (a.id.to_string(), a.queue.to_string());
@@ -94,16 +94,16 @@ pub(crate) async fn jobs(web: &Web, piece: &Piece) -> Result<Board, Problem> {
     let rows: Vec<&AppView> = found.iter().skip(piece.from).take(ROWS).copied().collect();
     let ids: Vec<Value> = rows.iter().map(|a| json(&a.id)).collect();
     let page = json!({"from": piece.from, "of": found.len(), "all": view.apps.len(), "ids": ids, "rows": ROWS});
-    let mut board = Board::from([("page".into(), page)]);
+    let mut board = TopicState::from([("page".into(), page)]);
     let row = |a: &AppView| (format!("app:{}", a.id), brief::app(a, web.shared.jobs.totals(&a.id).as_ref()));
     board.extend(rows.into_iter().map(row));
     Ok(board)
 }
 
 /// All queues, with their waiting requests.
-pub(crate) async fn queues(web: &Web) -> Result<Board, Problem> {
+pub(crate) async fn queues(web: &Web) -> Result<TopicState, ProblemDetails> {
     let view = web.handle.view().await?;
-    let mut board = Board::new();
+    let mut board = TopicState::new();
     let all = view.queues.root.walk();
     let order: Vec<Value> = all.iter().take(QUEUES).map(|q| json(&q.path)).collect();
     board.insert("order".into(), json(&order));
@@ -120,15 +120,15 @@ pub(crate) async fn queues(web: &Web) -> Result<Board, Problem> {
 }
 
 /// Waiting requests with their reasons.
-pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, Problem> {
-    let waits = web.handle.ask(|reply| Input::Query(Query::Waits(app, WAITS, reply))).await?;
+pub(crate) async fn waits(web: &Web, app: Option<AppId>) -> Result<Value, ProblemDetails> {
+    let waits = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Waits(app, WAITS, reply))).await?;
     let zero = web.clock.unix_at_zero();
     Ok(json(&waits.iter().map(|w| brief::wait(w, zero)).collect::<Vec<_>>()))
 }
 
 /// One page of the audit log, latest first.
-pub(crate) fn audit(web: &Web, piece: &Piece) -> Board {
-    let all = web.audit.read(0, &Filter::default());
+pub(crate) fn audit(web: &Web, piece: &Piece) -> TopicState {
+    let all = web.audit.read(0, &AuditFilter::default());
     let finds = |line: &&Arc<AuditLine>| {
         let code = line.code.map(|code| code.to_string()).unwrap_or_default();
         piece.finds(&[&line.who, &line.verb, &line.object, &line.request, &line.outcome.to_string(), &code])
@@ -136,17 +136,17 @@ pub(crate) fn audit(web: &Web, piece: &Piece) -> Board {
     let found: Vec<&Arc<AuditLine>> = all.iter().rev().filter(finds).collect();
     let rows: Vec<&AuditLine> = found.iter().skip(piece.from).take(ROWS).map(|line| &***line).collect();
     let page = json!({"from": piece.from, "of": found.len(), "all": all.len(), "rows": ROWS});
-    Board::from([("page".into(), page), ("lines".into(), json(&rows))])
+    TopicState::from([("page".into(), page), ("lines".into(), json(&rows))])
 }
 
 /// All profiles of the cluster.
-pub(crate) fn profiles(web: &Web) -> Board {
+pub(crate) fn profiles(web: &Web) -> TopicState {
     let all = web.shared.profiles.borrow().clone();
     all.known.values().map(|profile| (format!("profile:{}", profile.name), json(profile))).collect()
 }
 
 /// All families of the usage history.
-pub(crate) fn families(web: &Web) -> Board {
+pub(crate) fn families(web: &Web) -> TopicState {
     let rows = web.shared.families.list(None);
     rows.iter().map(|row| (format!("family:{}/{}", row.user, row.name), json(row))).collect()
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use headroom_wire::v1::events::{Event, EventLevel};
+use headroom_wire::v1::events::{LoggedEvent, EventLevel};
 
-use super::Told;
-use crate::eventlog::{self, EventLog, Place};
+use super::TopicMessage;
+use crate::eventlog::{self, EventLog, EventPosition};
 
 /// Maximum number of events in one message.
 const FIRST: usize = 300;
@@ -16,13 +16,13 @@ const RECENT: u64 = 500;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Filter of the event log.
-    pub(crate) log: eventlog::Filter,
+    pub(crate) log: eventlog::EventFilter,
     /// Text that the events contain, in lower case.
     pub(crate) find: Option<String>,
 }
 
 impl Filter {
-    fn passes(&self, event: &Event) -> bool {
+    fn passes(&self, event: &LoggedEvent) -> bool {
         let has = |find: &String| {
             let names = [event.app.as_ref().map(ToString::to_string), event.node.as_ref().map(ToString::to_string)];
             let texts = [event.reason.as_str(), event.object.as_str(), event.message.as_str()];
@@ -30,11 +30,11 @@ impl Filter {
         };
         self.find.as_ref().is_none_or(has)
     }
-    fn place(&self, cursor: u64) -> Place {
-        Place { cursor, filter: self.log.clone() }
+    fn place(&self, cursor: u64) -> EventPosition {
+        EventPosition { cursor, filter: self.log.clone() }
     }
     fn is_open(&self) -> bool {
-        self.find.is_none() && self.log == eventlog::Filter::default()
+        self.find.is_none() && self.log == eventlog::EventFilter::default()
     }
 }
 
@@ -43,7 +43,7 @@ impl Filter {
 pub(crate) struct Reading {
     filter: Filter,
     /// Position after the events that were sent; `None` before the first read.
-    place: Option<Place>,
+    place: Option<EventPosition>,
 }
 
 impl Reading {
@@ -54,20 +54,20 @@ impl Reading {
     }
 
     /// Messages that are due now.
-    pub(crate) fn look(&mut self, log: &EventLog) -> Vec<Told> {
+    pub(crate) fn look(&mut self, log: &EventLog) -> Vec<TopicMessage> {
         let topic = || "events".to_owned();
         let mut told = Vec::new();
         let (mut place, mut first) = match self.place.take() {
             Some(place) => (place, false),
             None => (self.beginning(log), true),
         };
-        let mut rows: Vec<Arc<Event>> = Vec::new();
+        let mut rows: Vec<Arc<LoggedEvent>> = Vec::new();
         loop {
             match log.read(&mut place) {
                 Ok(piece) if piece.is_empty() => break,
                 Ok(piece) => rows.extend(piece.into_iter().filter(|e| self.filter.passes(e))),
                 Err(old) => {
-                    told.push(Told::Resync { topic: topic(), oldest: old.oldest });
+                    told.push(TopicMessage::Resync { topic: topic(), oldest: old.oldest });
                     (place, first) = (self.beginning(log), true);
                     rows.clear();
                 }
@@ -78,14 +78,14 @@ impl Reading {
         }
         rows.drain(..rows.len().saturating_sub(FIRST));
         if first || !rows.is_empty() {
-            told.push(Told::Events { topic: topic(), first, rows: rows.iter().map(|e| (**e).clone()).collect() });
+            told.push(TopicMessage::Events { topic: topic(), first, rows: rows.iter().map(|e| (**e).clone()).collect() });
         }
         self.place = Some(place);
         told
     }
 
     /// Start position. With a filter it is the oldest kept event, because few events may match.
-    fn beginning(&self, log: &EventLog) -> Place {
+    fn beginning(&self, log: &EventLog) -> EventPosition {
         let last = *log.watch().borrow();
         let back = u64::try_from(FIRST).unwrap_or(0);
         self.filter.place(if self.filter.is_open() { last.saturating_sub(back) } else { 0 })
@@ -93,10 +93,10 @@ impl Reading {
 }
 
 /// Latest warnings, oldest first.
-pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<Event>> {
+pub(crate) fn latest_warnings(log: &EventLog, most: usize) -> Vec<Arc<LoggedEvent>> {
     let last = *log.watch().borrow();
-    let warnings = eventlog::Filter { level: Some(EventLevel::Warning), ..eventlog::Filter::default() };
-    let (mut place, mut found) = (Place { cursor: last.saturating_sub(RECENT), filter: warnings }, Vec::new());
+    let warnings = eventlog::EventFilter { level: Some(EventLevel::Warning), ..eventlog::EventFilter::default() };
+    let (mut place, mut found) = (EventPosition { cursor: last.saturating_sub(RECENT), filter: warnings }, Vec::new());
     while let Ok(piece) = log.read(&mut place) {
         if piece.is_empty() {
             break;
@@ -112,14 +112,14 @@ mod tests {
     use super::*;
     use headroom_types::{Epoch, UnixMillis};
 
-    fn event(reason: &str, level: EventLevel) -> Event {
+    fn event(reason: &str, level: EventLevel) -> LoggedEvent {
         let (object, message) = ("map/7@1".to_owned(), "limit reached".to_owned());
-        Event { index: 0, time: UnixMillis(1), level, reason: reason.into(), object, app: None, node: None, message }
+        LoggedEvent { index: 0, time: UnixMillis(1), level, reason: reason.into(), object, app: None, node: None, message }
     }
-    fn words(told: &[Told]) -> Vec<String> {
-        let row = |t: &Told| match t {
-            Told::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
-            Told::Resync { .. } | Told::Snapshot { .. } | Told::Patch { .. } | Told::Missing { .. } | Told::Refused { .. } => {
+    fn words(told: &[TopicMessage]) -> Vec<String> {
+        let row = |t: &TopicMessage| match t {
+            TopicMessage::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
+            TopicMessage::Resync { .. } | TopicMessage::Snapshot { .. } | TopicMessage::Patch { .. } | TopicMessage::Missing { .. } | TopicMessage::Refused { .. } => {
                 t.word().to_owned()
             }
         };
@@ -143,7 +143,7 @@ mod tests {
         log.push([event("OomKilled", EventLevel::Warning)]);
         log.push((0..1000).map(|_| event("x", EventLevel::Normal)));
         let level = Some(EventLevel::Warning);
-        let warnings = Filter { log: eventlog::Filter { level, ..eventlog::Filter::default() }, find: None };
+        let warnings = Filter { log: eventlog::EventFilter { level, ..eventlog::EventFilter::default() }, find: None };
         assert_eq!(words(&Reading::new(warnings, None).look(&log)), ["true:1"]);
         let named = Filter { find: Some("oomk".into()), ..Filter::default() };
         assert_eq!(words(&Reading::new(named, None).look(&log)), ["true:1"]);
@@ -152,10 +152,10 @@ mod tests {
     #[test]
     fn an_application_is_not_its_name_with_more_behind_it() {
         let log = EventLog::new(Epoch(2));
-        let of = |app: &str| Event { app: app.parse().ok(), ..event("Escalated", EventLevel::Warning) };
+        let of = |app: &str| LoggedEvent { app: app.parse().ok(), ..event("Escalated", EventLevel::Warning) };
         log.push([of("sort.1"), of("sort.10"), event("NodeLost", EventLevel::Warning)]);
         let app = "sort.1".parse().ok();
-        let own = Filter { log: eventlog::Filter { app, ..eventlog::Filter::default() }, find: None };
+        let own = Filter { log: eventlog::EventFilter { app, ..eventlog::EventFilter::default() }, find: None };
         let mut reading = Reading::new(own, None);
         assert_eq!(words(&reading.look(&log)), ["true:1"]);
         log.push([of("sort.10")]);

@@ -19,9 +19,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headroom_identity::{Need, Right};
+use headroom_identity::{CallRequirement, Right};
 use headroom_types::{AppId, ContainerId, NodeId, TaskId};
-use headroom_wire::v1::events::Event;
+use headroom_wire::v1::events::LoggedEvent;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 /// State of one topic: named parts.
-pub(crate) type Board = BTreeMap<String, Value>;
+pub(crate) type TopicState = BTreeMap<String, Value>;
 
 /// Minimum interval between two versions of an expensive topic, for all readers together.
 const OVERVIEW_EVERY: Duration = Duration::from_millis(500);
@@ -98,15 +98,15 @@ impl FromStr for Topic {
 
 impl Topic {
     /// Right that a reader of the topic needs.
-    pub(crate) fn need(&self) -> Need {
+    pub(crate) fn need(&self) -> CallRequirement {
         match self {
             Topic::Overview | Topic::Nodes | Topic::Node(_) | Topic::Queues | Topic::Families | Topic::Profiles => {
-                Need::Right(Right::ClusterRead)
+                CallRequirement::Right(Right::ClusterRead)
             }
-            Topic::Jobs | Topic::Events => Need::Right(Right::JobRead),
-            Topic::Job(app) | Topic::Task(app, _) => Need::See(app.clone()),
-            Topic::Container(id) => Need::See(id.app.clone()),
-            Topic::Audit => Need::Right(Right::OperatorRead),
+            Topic::Jobs | Topic::Events => CallRequirement::Right(Right::JobRead),
+            Topic::Job(app) | Topic::Task(app, _) => CallRequirement::See(app.clone()),
+            Topic::Container(id) => CallRequirement::See(id.app.clone()),
+            Topic::Audit => CallRequirement::Right(Right::OperatorRead),
         }
     }
 
@@ -124,7 +124,7 @@ impl Topic {
 /// One message of the stream.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub(crate) enum Told {
+pub(crate) enum TopicMessage {
     /// All parts of a topic, which replace all earlier ones.
     Snapshot {
         /// Name of the topic.
@@ -132,7 +132,7 @@ pub(crate) enum Told {
         /// Parts by name.
         #[serde(serialize_with = "behind")]
         #[schema(value_type = BTreeMap<String, Value>)]
-        set: Arc<Board>,
+        set: Arc<TopicState>,
     },
     /// New and changed parts of a topic, each complete.
     Patch {
@@ -164,7 +164,7 @@ pub(crate) enum Told {
         /// True if they replace all earlier events of the reader.
         first: bool,
         /// The events.
-        rows: Vec<Event>,
+        rows: Vec<LoggedEvent>,
     },
     /// Events were missed, because they are no longer kept. The kept events follow, as for a new
     /// reader.
@@ -176,31 +176,31 @@ pub(crate) enum Told {
     },
 }
 
-fn behind<S: serde::Serializer>(board: &Arc<Board>, serializer: S) -> Result<S::Ok, S::Error> {
+fn behind<S: serde::Serializer>(board: &Arc<TopicState>, serializer: S) -> Result<S::Ok, S::Error> {
     (**board).serialize(serializer)
 }
 
-impl Told {
+impl TopicMessage {
     /// Event type of a message; `kind` in the JSON.
     pub(crate) fn word(&self) -> &'static str {
         match self {
-            Told::Snapshot { .. } => "snapshot",
-            Told::Patch { .. } => "patch",
-            Told::Missing { .. } => "missing",
-            Told::Refused { .. } => "refused",
-            Told::Events { .. } => "events",
-            Told::Resync { .. } => "resync",
+            TopicMessage::Snapshot { .. } => "snapshot",
+            TopicMessage::Patch { .. } => "patch",
+            TopicMessage::Missing { .. } => "missing",
+            TopicMessage::Refused { .. } => "refused",
+            TopicMessage::Events { .. } => "events",
+            TopicMessage::Resync { .. } => "resync",
         }
     }
 }
 
 /// Difference between two states of a topic; `None` if they are equal.
-pub(crate) fn patch(topic: &str, before: &Board, now: &Board) -> Option<Told> {
+pub(crate) fn patch(topic: &str, before: &TopicState, now: &TopicState) -> Option<TopicMessage> {
     let changed = now.iter().filter(|(name, part)| before.get(*name) != Some(part));
     let set: BTreeMap<String, Value> = changed.map(|(name, part)| (name.clone(), part.clone())).collect();
     let gone: Vec<String> = before.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
     let same = set.is_empty() && gone.is_empty();
-    (!same).then(|| Told::Patch { topic: topic.to_owned(), set, gone })
+    (!same).then(|| TopicMessage::Patch { topic: topic.to_owned(), set, gone })
 }
 
 /// Converts a value to JSON.
@@ -212,12 +212,12 @@ pub(crate) fn json<T: Serialize>(value: &T) -> Value {
 /// Topic states that all readers share.
 #[derive(Debug, Default)]
 pub(crate) struct Boards {
-    overview: Mutex<Option<(Instant, Arc<Board>)>>,
+    overview: Mutex<Option<(Instant, Arc<TopicState>)>>,
 }
 
 impl Boards {
     /// Returns the overview, and makes it again when it is too old.
-    pub(crate) async fn overview<E>(&self, make: impl Future<Output = Result<Board, E>>) -> Result<Arc<Board>, E> {
+    pub(crate) async fn overview<E>(&self, make: impl Future<Output = Result<TopicState, E>>) -> Result<Arc<TopicState>, E> {
         let mut kept = self.overview.lock().await;
         if let Some((at, board)) = &*kept
             && at.elapsed() < OVERVIEW_EVERY * 4 / 5
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn board(parts: &[(&str, u32)]) -> Board {
+    fn board(parts: &[(&str, u32)]) -> TopicState {
         parts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect()
     }
 
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn patches_upon_a_snapshot_give_the_board() {
         let (before, now) = (board(&[("a", 1), ("b", 2)]), board(&[("b", 3), ("c", 1)]));
-        let Some(Told::Patch { set, gone, .. }) = patch("x", &before, &now) else { panic!("they differ") };
+        let Some(TopicMessage::Patch { set, gone, .. }) = patch("x", &before, &now) else { panic!("they differ") };
         let mut followed = before;
         gone.iter().for_each(|name| drop(followed.remove(name)));
         followed.extend(set);

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use headroom_types::{AppId, Bytes, NodeId};
 use headroom_wire::v1::apps::AppView;
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 use headroom_wire::v1::nodes::NodeView;
 use serde_json::{Value, json};
 
-use super::stories::Stories;
-use super::{Board, attention, brief, json, log};
+use super::stories::LiveTaskSummary;
+use super::{TopicState, attention, brief, json, log};
 use crate::http::Web;
-use crate::input::{Input, Query};
+use crate::input::{LoopInput, ClusterQuery};
 use crate::view::View;
 
 /// Limit on nodes that are shown one by one.
@@ -29,12 +29,12 @@ const WAITS: usize = 8;
 const WARNINGS: usize = 8;
 
 /// State of the topic.
-pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
+pub(crate) async fn board(web: &Web) -> Result<TopicState, ProblemDetails> {
     let view = web.handle.view().await?;
     let shown = shown(&view);
-    let held = web.handle.ask(|reply| Input::Query(Query::Held(shown.clone(), reply))).await?;
-    let waits = web.handle.ask(|reply| Input::Query(Query::Waits(None, WAITS, reply))).await?;
-    let stories = Stories::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
+    let held = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Held(shown.clone(), reply))).await?;
+    let waits = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Waits(None, WAITS, reply))).await?;
+    let stories = LiveTaskSummary::of(&web.shared.jobs, view.apps.values().filter(|a| !a.state.is_final()).map(|a| &a.id));
     let zero = web.clock.unix_at_zero();
     let hour = web.shared.memory_hour(web.clock.unix_now());
     let mut status = json(&view.status(headroom_types::Tick(0), hour));
@@ -45,7 +45,7 @@ pub(crate) async fn board(web: &Web) -> Result<Board, Problem> {
     }
     let nodes = || view.nodes.values().map(|(node, _)| node);
     let warnings = log::latest_warnings(&web.shared.events, WARNINGS);
-    let mut board = Board::from([
+    let mut board = TopicState::from([
         ("status".into(), status),
         ("figures".into(), stories.figures()),
         ("fleet".into(), fleet(&view, shown.len())),
@@ -158,7 +158,7 @@ fn racks(view: &View) -> Vec<Value> {
 }
 
 /// Live applications, newest first, then ended ones, newest first.
-fn jobs(view: &View, stories: &Stories) -> Vec<Value> {
+fn jobs(view: &View, stories: &LiveTaskSummary) -> Vec<Value> {
     let newest = |over: bool| view.apps.values().rev().filter(move |a| a.state.is_final() == over);
     let total = |a: &AppId| stories.totals.get(a);
     let row = |a: &AppView| brief::app(a, total(&a.id));

@@ -8,7 +8,7 @@ use headroom_wire::v1::job::{JobTotals, TaskRow, TaskState};
 use serde_json::{Value, json};
 
 use super::brief;
-use crate::jobs::Jobs;
+use crate::jobs::JobRowStore;
 
 /// Names of running tasks by container.
 pub(crate) type Labels = BTreeMap<ContainerId, Vec<String>>;
@@ -22,7 +22,7 @@ const LADDERS: usize = 6;
 
 /// Collected data about tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Stories {
+pub(crate) struct LiveTaskSummary {
     /// Names of running tasks by container.
     pub(crate) labels: Labels,
     /// Totals by job.
@@ -35,10 +35,10 @@ pub(crate) struct Stories {
     ladders: Vec<(UnixMillis, Value)>,
 }
 
-impl Stories {
+impl LiveTaskSummary {
     /// Collects the tasks of these applications, which are in order of submission.
-    pub(crate) fn of<'a>(jobs: &Jobs, apps: impl DoubleEndedIterator<Item = &'a AppId>) -> Stories {
-        let mut stories = Stories::default();
+    pub(crate) fn of<'a>(jobs: &JobRowStore, apps: impl DoubleEndedIterator<Item = &'a AppId>) -> LiveTaskSummary {
+        let mut stories = LiveTaskSummary::default();
         for app in apps.rev().take(JOBS) {
             let Some(snapshot) = jobs.snapshot(app) else { continue };
             stories.totals.insert(app.clone(), snapshot.totals().clone());

@@ -8,7 +8,7 @@ use std::time::Instant;
 use axum::http::{Method, StatusCode};
 use headroom_telemetry::histogram::SHORT;
 use headroom_telemetry::names::{RM_HTTP_DURATION, RM_HTTP_INFLIGHT, RM_HTTP_REQUESTS};
-use headroom_telemetry::{Histogram, Page};
+use headroom_telemetry::{Histogram, MetricsPage};
 
 /// Label of unknown routes.
 const ELSEWHERE: &str = "other";
@@ -89,7 +89,7 @@ impl Calls {
     }
 
     /// Adds the metrics to the page.
-    pub(crate) fn put(&self, page: &mut Page) {
+    pub(crate) fn put(&self, page: &mut MetricsPage) {
         page.number(&RM_HTTP_INFLIGHT, &[], {
             let underway = self.underway.load(Ordering::Relaxed).max(0);
             f64::from(u32::try_from(underway).unwrap_or(u32::MAX))
@@ -125,7 +125,7 @@ mod tests {
         calls.end(&one, Some("/v1/apps"), &Method::POST, StatusCode::CONFLICT);
         calls.end(&one, Some("/ws/v1/cluster/info"), &Method::GET, StatusCode::OK);
         calls.end(&one, Some("/nowhere"), &Method::HEAD, StatusCode::BAD_GATEWAY);
-        let mut page = Page::new();
+        let mut page = MetricsPage::new();
         calls.put(&mut page);
         drop(one);
         let text = page.write(Format::Text);

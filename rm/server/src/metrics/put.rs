@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use headroom_telemetry::names::*;
-use headroom_telemetry::{Page, process};
+use headroom_telemetry::{MetricsPage, process};
 use headroom_types::{Reason, Tick};
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::error::Problem;
+use headroom_wire::v1::error::ProblemDetails;
 
 use super::{Counters, Decision};
 use crate::http::Web;
@@ -19,11 +19,11 @@ const APP_STATES: [AppState; 6] =
     [AppState::Accepted, AppState::Running, AppState::Finishing, AppState::Finished, AppState::Failed, AppState::Killed];
 
 /// Current metrics.
-pub(crate) async fn page(web: &Web) -> Result<Page, Problem> {
+pub(crate) async fn page(web: &Web) -> Result<MetricsPage, ProblemDetails> {
     let view = web.handle.view().await?;
     let state = web.state.clone();
     let size = tokio::task::spawn_blocking(move || size_of(&state)).await.unwrap_or_default();
-    let mut page = Page::new();
+    let mut page = MetricsPage::new();
     cluster(&mut page, web, &view);
     nodes(&mut page, web, &view);
     queues(&mut page, &view);
@@ -34,7 +34,7 @@ pub(crate) async fn page(web: &Web) -> Result<Page, Problem> {
     Ok(page)
 }
 
-fn cluster(page: &mut Page, web: &Web, view: &View) {
+fn cluster(page: &mut MetricsPage, web: &Web, view: &View) {
     let status = view.status(web.clock.now(), web.shared.memory_hour(web.clock.unix_now()));
     page.count(&RM_BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1);
     page.count(&RM_LEADER, &[], u64::from(web.shared.published.is_recovered()));
@@ -53,7 +53,7 @@ fn cluster(page: &mut Page, web: &Web, view: &View) {
     }
 }
 
-fn nodes(page: &mut Page, web: &Web, view: &View) {
+fn nodes(page: &mut MetricsPage, web: &Web, view: &View) {
     for state in ["ready", "cordoned", "unhealthy", "suspect", "unreachable", "lost", "draining", "drained", "decommissioned"] {
         page.count(&RM_NODES, &[state], 0);
     }
@@ -80,7 +80,7 @@ fn heard_at(web: &Web, heard: Tick) -> f64 {
     seconds(web.clock.unix_at_zero().0.saturating_add(heard.0))
 }
 
-fn queues(page: &mut Page, view: &View) {
+fn queues(page: &mut MetricsPage, view: &View) {
     for queue in view.queues.root.walk().into_iter().filter(|q| q.queues.is_empty()) {
         let (name, waiting) = (queue.path.as_str(), view.figures.waiting.get(&queue.path).copied().unwrap_or_default());
         page.count(&RM_REQUESTS_PENDING, &[name, "waits"], waiting.waits);
@@ -93,7 +93,7 @@ fn queues(page: &mut Page, view: &View) {
     }
 }
 
-fn counted(page: &mut Page, counters: &Arc<Counters>, web: &Web) {
+fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
     counters.calls.put(page);
     page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.spread());
     page.spread(&RM_STATE_WRITE, &[], &counters.writes.spread());

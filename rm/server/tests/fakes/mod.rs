@@ -11,16 +11,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use headroom_client::{Client, ClientError, Lines};
-use headroom_resourcemanager::{Options, Running, start};
+use headroom_client::{Client, ClientError, JsonLineStream};
+use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
 use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
     StoreBackend, UnixMillis,
 };
-use headroom_wire::v1::am::{Ask, AskAnswer, FinishApp, LaunchSpec, MasterSync, RegisterMaster, Update, UpdateKind};
-use headroom_wire::v1::apps::{AppState, AppView, Master, SubmitApp, Submitted};
+use headroom_wire::v1::am::{PlacementRequest, PlacementResponse, FinishApp, LaunchSpec, MasterSync, RegisterMaster, ApplicationUpdate, ApplicationUpdateKind};
+use headroom_wire::v1::apps::{AppState, AppView, ApplicationMaster, SubmitApp, SubmissionResult};
 use headroom_wire::v1::job::JobPatch;
-use headroom_wire::v1::nodes::{Desired, Health, NodeReport, NodeTraits, Observed, Phase, RegisterNode, RunOrder, Want};
+use headroom_wire::v1::nodes::{DesiredStateLine, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, NodeContainerPhase, RegisterNode, RunOrder, ContainerDesiredState};
 
 /// Timeout for actions that take a moment, on a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -43,12 +43,12 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look
     .await
 }
 
-pub(crate) async fn resource_manager(state: &Path) -> (Running, Client) {
+pub(crate) async fn resource_manager(state: &Path) -> (RunningManager, Client) {
     resource_manager_with(state, StoreBackend::default()).await
 }
 
-pub(crate) async fn resource_manager_with(state: &Path, store: StoreBackend) -> (Running, Client) {
-    let options = Options { store, ..Options::new("127.0.0.1:0".parse().expect("address"), state.to_owned()) };
+pub(crate) async fn resource_manager_with(state: &Path, store: StoreBackend) -> (RunningManager, Client) {
+    let options = ManagerOptions { store, ..ManagerOptions::new("127.0.0.1:0".parse().expect("address"), state.to_owned()) };
     let running = start(options).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     (running, client)
@@ -121,7 +121,7 @@ pub(crate) fn launch() -> LaunchSpec {
 }
 
 pub(crate) fn unmanaged(name: &str) -> SubmitApp {
-    let master = Master::Unmanaged;
+    let master = ApplicationMaster::Unmanaged;
     let user = Some("test".into());
     SubmitApp {
         name: id(name),
@@ -138,7 +138,7 @@ pub(crate) fn unmanaged(name: &str) -> SubmitApp {
 pub(crate) fn managed(name: &str, resource: Resource, max_attempts: u32) -> SubmitApp {
     let launch =
         Box::new(LaunchSpec { command: vec!["master".into()], heap: Some(Bytes::from_mib(64)), ..LaunchSpec::default() });
-    SubmitApp { master: Master::Managed { resource, launch, max_attempts }, ..unmanaged(name) }
+    SubmitApp { master: ApplicationMaster::Managed { resource, launch, max_attempts }, ..unmanaged(name) }
 }
 
 pub(crate) async fn app_state(client: &Client, app: &AppId, state: AppState) -> AppView {
@@ -154,11 +154,11 @@ pub(crate) struct FakeNode {
     pub(crate) offers: Resource,
     pub(crate) url: String,
     pub(crate) epoch: Epoch,
-    pub(crate) has: BTreeMap<ContainerId, Observed>,
+    pub(crate) has: BTreeMap<ContainerId, ObservedContainer>,
     pub(crate) exits: BTreeMap<ContainerId, ExitReport>,
     /// All orders to run a container, also of ended containers.
     pub(crate) orders: BTreeMap<ContainerId, RunOrder>,
-    pub(crate) line: Option<Lines<Desired>>,
+    pub(crate) line: Option<JsonLineStream<DesiredStateLine>>,
 }
 
 impl FakeNode {
@@ -185,7 +185,7 @@ impl FakeNode {
             offers: self.offers.clone(),
             enforcer: EnforcerKind::Poll,
             url: self.url.clone(),
-            health: Health::Healthy,
+            health: NodeHealthState::Healthy,
             version: "test".into(),
             traits: NodeTraits::default(),
             containers: self.has.values().cloned().collect(),
@@ -210,26 +210,26 @@ impl FakeNode {
         self.exits.remove(container);
     }
 
-    async fn next_line(&mut self) -> Desired {
+    async fn next_line(&mut self) -> DesiredStateLine {
         let line = self.line.as_mut().expect("listens");
         soon("a line for the node", line.next()).await.expect("the line is open").expect("a line")
     }
 
     /// Applies the orders of a message, without processes.
-    fn obey(&mut self, line: Desired) {
+    fn obey(&mut self, line: DesiredStateLine) {
         for desired in line.containers {
             let container = desired.container;
             match desired.want {
-                Want::Run(order) => {
+                ContainerDesiredState::Run(order) => {
                     if !self.has.contains_key(&container) {
-                        let observed = Observed {
+                        let observed = ObservedContainer {
                             container: container.clone(),
                             request: order.request.clone(),
                             attempt: order.attempt,
                             resource: order.resource.clone(),
                             version: order.version,
                             refused: None,
-                            phase: Phase::Preparing,
+                            phase: NodeContainerPhase::Preparing,
                             used: None,
                             anon: None,
                             granted: order.granted,
@@ -238,12 +238,12 @@ impl FakeNode {
                         self.orders.insert(container, *order);
                     }
                 }
-                Want::Stop { .. } => {
-                    if self.has.get(&container).is_some_and(|c| c.phase != Phase::Exited) {
+                ContainerDesiredState::Stop { .. } => {
+                    if self.has.get(&container).is_some_and(|c| c.phase != NodeContainerPhase::Exited) {
                         self.end(&container, ExitReason::Stopped);
                     }
                 }
-                Want::Forget => self.forget(&container),
+                ContainerDesiredState::Forget => self.forget(&container),
             }
         }
     }
@@ -268,8 +268,8 @@ impl FakeNode {
     }
 
     pub(crate) async fn run_all(&mut self) {
-        for container in self.has.values_mut().filter(|c| c.phase == Phase::Preparing) {
-            container.phase = Phase::Running;
+        for container in self.has.values_mut().filter(|c| c.phase == NodeContainerPhase::Preparing) {
+            container.phase = NodeContainerPhase::Running;
             container.used = Some(Bytes::from_mib(7));
         }
         self.report().await.expect("reports");
@@ -278,7 +278,7 @@ impl FakeNode {
     /// Ends a container; the next report contains the exit.
     pub(crate) fn end(&mut self, container: &ContainerId, reason: ExitReason) {
         let Some(observed) = self.has.get_mut(container) else { return };
-        observed.phase = Phase::Exited;
+        observed.phase = NodeContainerPhase::Exited;
         let report = ExitReport {
             container: container.clone(),
             node: self.id.clone(),
@@ -302,7 +302,7 @@ impl FakeNode {
             containers: self.has.values().cloned().collect(),
             exits: self.exits.values().cloned().collect(),
             host_used: Bytes::from_mib(100),
-            health: Health::Healthy,
+            health: NodeHealthState::Healthy,
             reload: None,
             unattributed: Bytes::ZERO,
             left_by: Vec::new(),
@@ -331,12 +331,12 @@ pub(crate) struct FakeMaster {
     pub(crate) granted: BTreeSet<ContainerId>,
     pub(crate) running: BTreeSet<ContainerId>,
     pub(crate) ended: BTreeMap<ContainerId, ExitReport>,
-    pub(crate) line: Option<Lines<Update>>,
+    pub(crate) line: Option<JsonLineStream<ApplicationUpdate>>,
 }
 
 impl FakeMaster {
     pub(crate) async fn submit(client: &Client, name: &str) -> FakeMaster {
-        let submitted: Submitted = client.submit(&unmanaged(name)).await.expect("submits");
+        let submitted: SubmissionResult = client.submit(&unmanaged(name)).await.expect("submits");
         let mut master = FakeMaster::of(client, submitted.attempt);
         master.register().await;
         master
@@ -374,8 +374,8 @@ impl FakeMaster {
         self.line = Some(self.client.updates(&self.attempt.app, self.epoch, self.cursor).await.expect("listens"));
     }
 
-    pub(crate) fn ask(&self, request: &str, resource: Resource, count: u32) -> Ask {
-        Ask {
+    pub(crate) fn ask(&self, request: &str, resource: Resource, count: u32) -> PlacementRequest {
+        PlacementRequest {
             request: id(request),
             resource,
             count,
@@ -390,11 +390,11 @@ impl FakeMaster {
         }
     }
 
-    pub(crate) async fn sync(&self, asks: Vec<Ask>) -> Result<Vec<AskAnswer>, ClientError> {
+    pub(crate) async fn sync(&self, asks: Vec<PlacementRequest>) -> Result<Vec<PlacementResponse>, ClientError> {
         self.sync_with(asks, None).await
     }
 
-    pub(crate) async fn sync_with(&self, asks: Vec<Ask>, job: Option<JobPatch>) -> Result<Vec<AskAnswer>, ClientError> {
+    pub(crate) async fn sync_with(&self, asks: Vec<PlacementRequest>, job: Option<JobPatch>) -> Result<Vec<PlacementResponse>, ClientError> {
         let body = MasterSync {
             attempt: self.attempt.clone(),
             epoch: self.epoch,
@@ -427,30 +427,30 @@ impl FakeMaster {
         .await
     }
 
-    fn take(&mut self, update: Update) {
-        if update.what == UpdateKind::Alive {
+    fn take(&mut self, update: ApplicationUpdate) {
+        if update.what == ApplicationUpdateKind::Alive {
             return;
         }
         assert_eq!(update.cursor, self.cursor + 1, "updates have no holes");
         self.cursor = update.cursor;
         match update.what {
-            UpdateKind::Allocated(granted) => {
+            ApplicationUpdateKind::Allocated(granted) => {
                 self.granted.insert(granted.container);
             }
-            UpdateKind::Running { container } => {
+            ApplicationUpdateKind::Running { container } => {
                 self.running.insert(container);
             }
-            UpdateKind::Exited { report, .. } => {
+            ApplicationUpdateKind::Exited { report, .. } => {
                 self.ended.insert(report.container.clone(), *report);
             }
-            UpdateKind::Resized { .. }
-            | UpdateKind::ResizeFailed { .. }
-            | UpdateKind::PreemptSoon { .. }
-            | UpdateKind::NodeDraining { .. }
-            | UpdateKind::Expired { .. }
-            | UpdateKind::Order(_)
-            | UpdateKind::Scale(_)
-            | UpdateKind::Alive => {}
+            ApplicationUpdateKind::Resized { .. }
+            | ApplicationUpdateKind::ResizeFailed { .. }
+            | ApplicationUpdateKind::PreemptSoon { .. }
+            | ApplicationUpdateKind::NodeDraining { .. }
+            | ApplicationUpdateKind::Expired { .. }
+            | ApplicationUpdateKind::Order(_)
+            | ApplicationUpdateKind::Scale(_)
+            | ApplicationUpdateKind::Alive => {}
         }
     }
 }

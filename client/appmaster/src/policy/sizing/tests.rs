@@ -5,12 +5,12 @@ fn profile(heap: u64, overhead: u64) -> Profile {
     Profile { heap: Bytes::from_mib(heap), overhead: Bytes::from_mib(overhead), cpus: Cpus::from_cores(1) }
 }
 
-fn ask<'a>(kind: &'a str, memory: Memory, stated: &'a Profile, task: u64) -> Ask<'a> {
-    Ask { kind, memory, input: None, stated, task }
+fn ask<'a>(kind: &'a str, memory: MemoryQuantities, stated: &'a Profile, task: u64) -> TaskSizeQuery<'a> {
+    TaskSizeQuery { kind, memory, input: None, stated, task }
 }
 
-fn need(heap: Option<u64>, rest: u64) -> Need {
-    Need { heap: heap.map(Bytes::from_mib), rest: Bytes::from_mib(rest) }
+fn need(heap: Option<u64>, rest: u64) -> MeasuredNeed {
+    MeasuredNeed { heap: heap.map(Bytes::from_mib), rest: Bytes::from_mib(rest) }
 }
 
 fn mib(profile: &Profile) -> (u64, u64) {
@@ -20,8 +20,8 @@ fn mib(profile: &Profile) -> (u64, u64) {
 #[test]
 fn of_a_kind_nothing_is_known_of_the_stated_size_is_kept_to_the_byte() {
     let stated = profile(77, 0);
-    for mode in [Mode::Headroom, Mode::Tovar] {
-        let told = Sizer::new(mode, false).first(&ask("map", Memory::One, &stated, 0));
+    for mode in [MemoryFailureMode::Headroom, MemoryFailureMode::Tovar] {
+        let told = Sizer::new(mode, false).first(&ask("map", MemoryQuantities::One, &stated, 0));
         assert_eq!((told.profile, told.learned), (stated.clone(), false), "{mode:?}");
         assert!(told.why.contains("stage"), "{}", told.why);
     }
@@ -30,17 +30,17 @@ fn of_a_kind_nothing_is_known_of_the_stated_size_is_kept_to_the_byte() {
 #[test]
 fn heap_and_overhead_are_learned_apart() {
     let stated = profile(1024, 256);
-    let mut sizer = Sizer::new(Mode::Headroom, false);
+    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     for task in 0..40 {
-        sizer.ended(&ask("map", Memory::HeapAndOverhead, &stated, task), &need(Some(300), 180), 10.0);
+        sizer.ended(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, task), &need(Some(300), 180), 10.0);
     }
-    let learned = sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 99)).profile;
+    let learned = sizer.first(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, 99)).profile;
     assert!((300..400).contains(&mib(&learned).0) && (180..256).contains(&mib(&learned).1), "{learned}");
     // Three kills for the heap raise only the heap.
     for task in 50..53 {
-        sizer.killed(&ask("map", Memory::HeapAndOverhead, &stated, task), Dimension::Heap, &learned);
+        sizer.killed(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, task), Dimension::Heap, &learned);
     }
-    let after = sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 99)).profile;
+    let after = sizer.first(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, 99)).profile;
     assert!(after.heap >= learned.heap.mul_ratio(5, 4), "{after}");
     assert_eq!(after.overhead, learned.overhead);
 }
@@ -48,42 +48,42 @@ fn heap_and_overhead_are_learned_apart() {
 #[test]
 fn a_heap_that_was_not_told_teaches_nothing() {
     let stated = profile(1024, 256);
-    let mut sizer = Sizer::new(Mode::Headroom, false);
-    sizer.ended(&ask("map", Memory::HeapAndOverhead, &stated, 1), &need(None, 500), 10.0);
-    assert!(!sizer.first(&ask("map", Memory::HeapAndOverhead, &stated, 2)).learned);
+    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    sizer.ended(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, 1), &need(None, 500), 10.0);
+    assert!(!sizer.first(&ask("map", MemoryQuantities::HeapAndOverhead, &stated, 2)).learned);
 }
 
 #[test]
 fn a_killed_size_is_a_lower_bound_and_a_task_that_was_given_up_is_forgotten() {
     let stated = profile(100, 0);
-    let mut sizer = Sizer::new(Mode::Headroom, false);
-    sizer.killed(&ask("map", Memory::One, &stated, 1), Dimension::Native, &stated);
-    let told = sizer.first(&ask("map", Memory::One, &stated, 2));
+    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    sizer.killed(&ask("map", MemoryQuantities::One, &stated, 1), Dimension::Native, &stated);
+    let told = sizer.first(&ask("map", MemoryQuantities::One, &stated, 2));
     assert!(told.profile.memory() >= Bytes::from_mib(125) && told.why.contains("not enough"), "{told:?}");
-    sizer.dropped(&ask("map", Memory::One, &stated, 1));
-    assert!(!sizer.first(&ask("map", Memory::One, &stated, 2)).learned);
+    sizer.dropped(&ask("map", MemoryQuantities::One, &stated, 1));
+    assert!(!sizer.first(&ask("map", MemoryQuantities::One, &stated, 2)).learned);
 }
 
 #[test]
 fn after_a_kill_it_tells_what_holds_all_that_was_seen_and_then_that_nothing_does() {
     let stated = profile(1024, 0);
-    let mut sizer = Sizer::new(Mode::Headroom, false);
-    let asks = |task| ask("map", Memory::One, &stated, task);
-    assert_eq!(sizer.after_kill(&asks(1), Dimension::Native, &stated, 1), After::Unknown);
+    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
+    let asks = |task| ask("map", MemoryQuantities::One, &stated, task);
+    assert_eq!(sizer.after_kill(&asks(1), Dimension::Native, &stated, 1), SizeAfterKill::Unknown);
     (0..50).for_each(|task| sizer.ended(&asks(task), &need(None, if task % 10 == 0 { 3000 } else { 100 }), 10.0));
-    let After::Rung(rung) = sizer.after_kill(&asks(99), Dimension::Native, &profile(128, 0), 1) else { panic!("a rung") };
+    let SizeAfterKill::Rung(rung) = sizer.after_kill(&asks(99), Dimension::Native, &profile(128, 0), 1) else { panic!("a rung") };
     assert!((3000..4000).contains(&rung.whole_mib()), "{rung}");
-    assert_eq!(sizer.after_kill(&asks(99), Dimension::Native, &profile(3500, 0), 2), After::Beyond);
+    assert_eq!(sizer.after_kill(&asks(99), Dimension::Native, &profile(3500, 0), 2), SizeAfterKill::Beyond);
 }
 
 #[test]
 fn a_new_kind_is_judged_by_what_five_others_made_of_their_sizes() {
     let stated = profile(1000, 0);
-    let mut sizer = Sizer::new(Mode::Headroom, false);
+    let mut sizer = Sizer::new(MemoryFailureMode::Headroom, false);
     for kind in ["a", "b", "c", "d", "e"] {
-        (0..4).for_each(|task| sizer.ended(&ask(kind, Memory::One, &stated, task), &need(None, 200), 10.0));
+        (0..4).for_each(|task| sizer.ended(&ask(kind, MemoryQuantities::One, &stated, task), &need(None, 200), 10.0));
     }
-    let told = sizer.first(&ask("new", Memory::One, &stated, 9));
+    let told = sizer.first(&ask("new", MemoryQuantities::One, &stated, 9));
     assert!(told.learned && told.why.contains("other kinds"), "{told:?}");
     assert!((200..500).contains(&told.profile.memory().whole_mib()), "{told:?}");
 }
@@ -91,11 +91,11 @@ fn a_new_kind_is_judged_by_what_five_others_made_of_their_sizes() {
 #[test]
 fn tovar_gives_what_wastes_least_and_holds_nobody_back() {
     let stated = profile(96, 32);
-    let mut sizer = Sizer::new(Mode::Tovar, false);
-    sizer.ended(&ask("map", Memory::One, &stated, 1), &need(None, 64), 10.0);
-    assert_eq!(mib(&sizer.first(&ask("map", Memory::One, &stated, 2)).profile), (48, 16), "both quantities alike");
-    assert!(sizer.may_start("new", Memory::One, 10_000));
-    assert!(!Sizer::new(Mode::Headroom, false).may_start("new", Memory::One, 10_000));
+    let mut sizer = Sizer::new(MemoryFailureMode::Tovar, false);
+    sizer.ended(&ask("map", MemoryQuantities::One, &stated, 1), &need(None, 64), 10.0);
+    assert_eq!(mib(&sizer.first(&ask("map", MemoryQuantities::One, &stated, 2)).profile), (48, 16), "both quantities alike");
+    assert!(sizer.may_start("new", MemoryQuantities::One, 10_000));
+    assert!(!Sizer::new(MemoryFailureMode::Headroom, false).may_start("new", MemoryQuantities::One, 10_000));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headroom_types::Bytes;
 
 use super::super::run::seconds;
-use crate::policy::{Place, Size};
+use crate::policy::{AttemptPlace, AttemptSize};
 
 /// A container: an executor with several slots, or one for a single task.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct ReplayContainer {
     pub(super) slots: u32,
     /// Memory of a slot; zero in a container for one task.
     share: Bytes,
-    pub(super) place: Place,
+    pub(super) place: AttemptPlace,
     /// Attempts in its slots, by task.
     pub(super) attempts: BTreeMap<usize, SlotAttempt>,
     /// The only task that may start in it, if it is reserved.
@@ -32,7 +32,7 @@ pub(super) struct ReplayContainer {
 
 impl ReplayContainer {
     /// A container on this node; `share` is the memory of one of its slots.
-    pub(super) fn new(host: usize, memory: Bytes, (slots, share): (u32, Bytes), place: Place, now: u64) -> Self {
+    pub(super) fn new(host: usize, memory: Bytes, (slots, share): (u32, Bytes), place: AttemptPlace, now: u64) -> Self {
         let attempts = BTreeMap::new();
         ReplayContainer { host, memory, base: memory, resized: now, before: 0.0, slots, share, place, attempts, kept_for: None }
     }
@@ -84,7 +84,7 @@ impl ReplayContainer {
 #[derive(Clone, Debug)]
 pub(super) struct SlotAttempt {
     /// Current size.
-    pub(super) size: Size,
+    pub(super) size: AttemptSize,
     /// Number of the try; it changes when the attempt is frozen, which invalidates earlier events.
     pub(super) try_: u32,
     /// Charged memory.

@@ -15,10 +15,10 @@ use super::super::growth::{CONTENTION_AFTER, HOLD};
 use super::super::run::{moment, seconds, ticks};
 use super::container::{SlotAttempt, SlotHold};
 use super::{ExecutorRun, STEPS, SlotEvent, slack};
-use crate::policy::blame::Fate;
-use crate::policy::contention::{Candidate, cheaper, choose};
-use crate::policy::grow::{self, Pressed};
-use crate::policy::{Place, Size};
+use crate::policy::blame::AttemptFate;
+use crate::policy::contention::{EvictionCandidate, cheaper, choose};
+use crate::policy::grow::{self, GrowthInput};
+use crate::policy::{AttemptPlace, AttemptSize};
 
 impl ExecutorRun<'_> {
     /// Raises the use of a task. True when memory became free.
@@ -49,7 +49,7 @@ impl ExecutorRun<'_> {
         if let Some(attempt) = self.take_attempt(id, n, now) {
             self.sums.kills += 1;
             let size = self.size_reached(&attempt);
-            self.decides(n, &SlotAttempt { size, ..attempt }, Fate::Own, false);
+            self.decides(n, &SlotAttempt { size, ..attempt }, AttemptFate::Own, false);
         }
     }
 
@@ -98,10 +98,10 @@ impl ExecutorRun<'_> {
 
     /// Attempts on the node of a frozen one, the oldest first, each with the memory that its
     /// eviction would make available.
-    fn candidates(&self, n: usize, now: u64) -> Vec<Candidate<usize>> {
+    fn candidates(&self, n: usize, now: u64) -> Vec<EvictionCandidate<usize>> {
         let Some(id) = self.at.get(&n) else { return Vec::new() };
         let host = self.host_of(n);
-        let mut there: Vec<(u64, Candidate<usize>)> = Vec::new();
+        let mut there: Vec<(u64, EvictionCandidate<usize>)> = Vec::new();
         for (other, container) in self.boxes.iter().filter(|(_, container)| Some(container.host) == host) {
             let alone = container.attempts.len() == 1;
             for (task, attempt) in &container.attempts {
@@ -113,7 +113,7 @@ impl ExecutorRun<'_> {
                 };
                 let lost = Duration::from_micros(now - attempt.began);
                 let gave_way = self.evicted.contains(task);
-                there.push((attempt.began, Candidate { who: *task, lost, frees, gave_way }));
+                there.push((attempt.began, EvictionCandidate { who: *task, lost, frees, gave_way }));
             }
         }
         there.sort_by_key(|(began, one)| (*began, one.who));
@@ -138,10 +138,10 @@ impl ExecutorRun<'_> {
         self.sums.held_s += attempt.hold.map_or(0.0, |hold| seconds(now - hold.since));
         self.leaves(n);
         match place {
-            Place::Own if self.growth => self.close(id, now),
+            AttemptPlace::Own if self.growth => self.close(id, now),
             // The container is closed with the idle ones.
-            Place::Own => {}
-            Place::Shared => self.shrink(id, needs, now),
+            AttemptPlace::Own => {}
+            AttemptPlace::Shared => self.shrink(id, needs, now),
         }
         Some(attempt)
     }
@@ -187,7 +187,7 @@ impl ExecutorRun<'_> {
         let (mut profile, mut steps) = (attempt.size.profile.clone(), 0);
         while profile.memory() < used {
             let (runtime, cap) = (Runtime::Native, self.cap());
-            let pressed = Pressed { mode: self.mode, profile: &profile, runtime, cap, steps: attempt.grown + steps };
+            let pressed = GrowthInput { mode: self.mode, profile: &profile, runtime, cap, steps: attempt.grown + steps };
             profile = grow::next(&pressed).ok()?;
             steps += 1;
         }
@@ -227,13 +227,13 @@ impl ExecutorRun<'_> {
 
     /// The size that an attempt passes on to the next one. An attempt that grew in shared slots
     /// needs more slots, or its own container.
-    fn size_reached(&self, attempt: &SlotAttempt) -> Size {
+    fn size_reached(&self, attempt: &SlotAttempt) -> AttemptSize {
         let (size, set) = (attempt.size.clone(), &self.site.set);
-        if attempt.grown == 0 || size.place == Place::Own {
+        if attempt.grown == 0 || size.place == AttemptPlace::Own {
             return size;
         }
         let slots = set.slots_for(size.memory()).max(size.slots);
-        if slots <= set.slots { Size { slots, ..size } } else { Size { slots: 1, place: Place::Own, ..size } }
+        if slots <= set.slots { AttemptSize { slots, ..size } } else { AttemptSize { slots: 1, place: AttemptPlace::Own, ..size } }
     }
 
     /// Takes free memory of the node for a container. False when there is too little.

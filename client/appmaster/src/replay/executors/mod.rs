@@ -16,21 +16,21 @@ mod growth;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use headroom_config::{ExecutorSpec, Idempotent, Memory, RetrySpec, Runtime, StageSpec};
+use headroom_config::{ExecutorSpec, Idempotent, MemoryQuantities, RetrySpec, Runtime, StageSpec};
 use headroom_types::{Bytes, Dimension, ExitReason};
-use headroom_wire::v1::job::Mode;
+use headroom_wire::v1::job::MemoryFailureMode;
 use serde::Serialize;
 
 use super::ClusterShape;
-use super::trace::Task;
+use super::trace::RecordedTask;
 use super::ways::{SHARE, SLOTS};
-use crate::policy::blame::{Fate, Suspect, blame};
-use crate::policy::classify::{Class, MemoryFailure};
+use crate::policy::blame::{AttemptFate, Suspect, blame};
+use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::grow;
-use crate::policy::learn::After;
+use crate::policy::learn::SizeAfterKill;
 use crate::policy::seats::seated;
-use crate::policy::sizing::{Ask, Need, Sizer};
-use crate::policy::{Account, Cap, Case, Next, Place, Size, Spent, decide};
+use crate::policy::sizing::{TaskSizeQuery, MeasuredNeed, Sizer};
+use crate::policy::{ChargeAccount, TaskSizeCap, DecisionInput, TaskDecision, AttemptPlace, AttemptSize, SpentBudgets, decide};
 use container::{ReplayContainer, SlotAttempt};
 
 /// Number of steps in which a task reaches its need.
@@ -42,7 +42,7 @@ const LOOKED_AT: usize = 8;
 
 /// Results of the tasks in shared executors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Shared {
+pub struct SharedResults {
     /// Killed attempts: of tasks beyond their size, and of tasks in the same executor.
     pub kills: u64,
     /// Killed attempts of tasks that stayed within their size.
@@ -71,8 +71,8 @@ pub struct Shared {
     pub evictions: u64,
 }
 
-impl Shared {
-    pub(super) fn add(&mut self, other: &Shared) {
+impl SharedResults {
+    pub(super) fn add(&mut self, other: &SharedResults) {
         self.kills += other.kills;
         self.innocent_kills += other.innocent_kills;
         self.innocent_charged += other.innocent_charged;
@@ -94,29 +94,29 @@ impl Shared {
 }
 
 /// The job that stands for a trace: one stage on shared executors.
-struct Site {
+struct TraceReplayJob {
     stage: StageSpec,
     set: ExecutorSpec,
     retry: RetrySpec,
 }
 
-impl Site {
-    fn new(memory: Bytes) -> Option<Site> {
+impl TraceReplayJob {
+    fn new(memory: Bytes) -> Option<TraceReplayJob> {
         let text = format!(
             "version = 1\nname = \"trace\"\n[profiles.exec]\nmemory = \"{}B\"\ncpus = {SLOTS}\n[executors.main]\nprofile = \"exec\"\n\
              slots = {SLOTS}\nreserve = \"0B\"\n[[stage]]\nname = \"work\"\nenforce = \"executor\"\ncommand = [\"work\"]\n",
             memory.get()
         );
         let job = headroom_config::job::compile(&text, "trace").ok()?;
-        Some(Site { stage: job.stages.first()?.clone(), set: job.executors.first()?.clone(), retry: job.retry })
+        Some(TraceReplayJob { stage: job.stages.first()?.clone(), set: job.executors.first()?.clone(), retry: job.retry })
     }
 }
 
 /// Earlier attempts of a task.
 #[derive(Clone, Debug, Default)]
-struct Past {
-    size: Option<Size>,
-    spent: Spent,
+struct TaskHistory {
+    size: Option<AttemptSize>,
+    spent: SpentBudgets,
     tries: u32,
 }
 
@@ -135,10 +135,10 @@ enum SlotEvent {
 
 /// A replay in progress.
 struct ExecutorRun<'a> {
-    tasks: &'a [Task],
-    mode: Mode,
+    tasks: &'a [RecordedTask],
+    mode: MemoryFailureMode,
     growth: bool,
-    site: &'a Site,
+    site: &'a TraceReplayJob,
     whole: Bytes,
     hosts: Vec<(u32, Bytes)>,
     /// The reserved host, and the only task that may start there.
@@ -149,7 +149,7 @@ struct ExecutorRun<'a> {
     again: BTreeSet<usize>,
     lines: BTreeMap<&'a str, BTreeSet<usize>>,
     running: BTreeMap<&'a str, usize>,
-    past: BTreeMap<usize, Past>,
+    past: BTreeMap<usize, TaskHistory>,
     events: BinaryHeap<Reverse<(u64, usize, u32, SlotEvent)>>,
     /// Tasks that are frozen at their limit, the longest first.
     held: Vec<usize>,
@@ -157,15 +157,15 @@ struct ExecutorRun<'a> {
     evicted: BTreeSet<usize>,
     sizer: Sizer,
     /// Cached first sizes of each kind, by input, until something new is learned about it.
-    sized: BTreeMap<&'a str, BTreeMap<Option<Bytes>, Size>>,
-    sums: Shared,
+    sized: BTreeMap<&'a str, BTreeMap<Option<Bytes>, AttemptSize>>,
+    sums: SharedResults,
 }
 
 /// Memory of an executor with four slots: four shares of a slot.
 pub(super) const EXECUTOR: Bytes = Bytes::from_gib(16);
 
 /// Memory of an executor in which one task in ten does not fit its share; at most [`EXECUTOR`].
-pub(super) fn tight(tasks: &[Task]) -> Bytes {
+pub(super) fn tight(tasks: &[RecordedTask]) -> Bytes {
     let mut peaks: Vec<Bytes> = tasks.iter().map(|task| task.peak).collect();
     peaks.sort_unstable();
     let share = peaks.get(peaks.len() * 9 / 10).copied().unwrap_or(SHARE);
@@ -173,9 +173,9 @@ pub(super) fn tight(tasks: &[Task]) -> Bytes {
 }
 
 /// Runs the tasks of one trace in one mode, in executors of this memory.
-pub(super) fn run(tasks: &[Task], (mode, growth): (Mode, bool), cluster: ClusterShape, executor: Bytes) -> Shared {
+pub(super) fn run(tasks: &[RecordedTask], (mode, growth): (MemoryFailureMode, bool), cluster: ClusterShape, executor: Bytes) -> SharedResults {
     let growth = growth && grow::is_part_of(mode);
-    let Some(site) = &Site::new(executor.min(cluster.memory)) else { return Shared::default() };
+    let Some(site) = &TraceReplayJob::new(executor.min(cluster.memory)) else { return SharedResults::default() };
     let mut lines: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (n, task) in tasks.iter().enumerate() {
         lines.entry(task.kind.as_str()).or_default().insert(n);
@@ -200,13 +200,13 @@ pub(super) fn run(tasks: &[Task], (mode, growth): (Mode, bool), cluster: Cluster
         evicted: BTreeSet::new(),
         sizer: Sizer::new(mode, growth),
         sized: BTreeMap::new(),
-        sums: Shared::default(),
+        sums: SharedResults::default(),
     };
     run.go()
 }
 
 impl<'a> ExecutorRun<'a> {
-    fn go(mut self) -> Shared {
+    fn go(mut self) -> SharedResults {
         let mut now = 0;
         self.place(now);
         while let Some(Reverse((at, n, try_, what))) = self.events.pop() {
@@ -239,34 +239,34 @@ impl<'a> ExecutorRun<'a> {
         self.sums
     }
 
-    fn ask(&self, n: usize) -> Option<Ask<'a>> {
+    fn ask(&self, n: usize) -> Option<TaskSizeQuery<'a>> {
         let task = self.tasks.get(n)?;
-        Some(Ask {
+        Some(TaskSizeQuery {
             kind: &task.kind,
-            memory: Memory::One,
+            memory: MemoryQuantities::One,
             input: task.input,
             stated: &self.site.stage.profile,
             task: u64::try_from(n).unwrap_or(u64::MAX),
         })
     }
 
-    fn cap(&self) -> Cap {
-        Cap { task: self.whole, largest: Some(self.whole), by_job: false }
+    fn cap(&self) -> TaskSizeCap {
+        TaskSizeCap { task: self.whole, largest: Some(self.whole), by_job: false }
     }
 
     /// The size for which a task waits; `None` while only a few of its kind may run.
-    fn size_of(&mut self, n: usize) -> Option<Size> {
+    fn size_of(&mut self, n: usize) -> Option<AttemptSize> {
         if let Some(size) = self.past.get(&n).and_then(|past| past.size.clone()) {
             return Some(size);
         }
-        let stated = Size { profile: self.site.stage.profile.clone(), slots: 1, rung: 1, place: Place::Shared };
+        let stated = AttemptSize { profile: self.site.stage.profile.clone(), slots: 1, rung: 1, place: AttemptPlace::Shared };
         match self.mode {
-            Mode::Headroom | Mode::Tovar => {}
-            Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Fixed => return Some(stated),
+            MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => {}
+            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => return Some(stated),
         }
         let ask = self.ask(n)?;
         let running = self.running.get(ask.kind).copied().unwrap_or(0);
-        if !self.sizer.may_start(ask.kind, Memory::One, running) {
+        if !self.sizer.may_start(ask.kind, MemoryQuantities::One, running) {
             return None;
         }
         if let Some(size) = self.sized.get(ask.kind).and_then(|of| of.get(&ask.input)) {
@@ -305,7 +305,7 @@ impl<'a> ExecutorRun<'a> {
         let slots = self
             .boxes
             .values()
-            .any(|b| b.place == Place::Shared && b.kept_for.is_none() && !self.is_kept(b.host) && b.free() > 0);
+            .any(|b| b.place == AttemptPlace::Shared && b.kept_for.is_none() && !self.is_kept(b.host) && b.free() > 0);
         slots || self.host_for(4, self.site.set.profile.memory(), None).is_some()
     }
 
@@ -322,10 +322,10 @@ impl<'a> ExecutorRun<'a> {
         all.min_by_key(|(_, (_, memory))| *memory).map(|(host, _)| host)
     }
 
-    fn try_one(&mut self, n: usize, size: &Size, now: u64) -> bool {
+    fn try_one(&mut self, n: usize, size: &AttemptSize, now: u64) -> bool {
         let there = match size.place {
-            Place::Own => self.own_box(n, size.memory(), now),
-            Place::Shared => self.shared_box(n, size.slots, now),
+            AttemptPlace::Own => self.own_box(n, size.memory(), now),
+            AttemptPlace::Shared => self.shared_box(n, size.slots, now),
         };
         let Some(id) = there else { return false };
         self.sit(id, n, size.clone(), now);
@@ -341,23 +341,23 @@ impl<'a> ExecutorRun<'a> {
             return None;
         };
         self.kept_host = self.kept_host.filter(|(_, by)| *by != n);
-        Some(self.open(host, memory, Place::Own, now))
+        Some(self.open(host, memory, AttemptPlace::Own, now))
     }
 
     fn shared_box(&mut self, n: usize, slots: u32, now: u64) -> Option<u64> {
-        let able = |b: &ReplayContainer| b.place == Place::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
+        let able = |b: &ReplayContainer| b.place == AttemptPlace::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
         let there = self.boxes.iter().filter(|(_, b)| able(b) && !self.is_kept(b.host));
         // The fullest first, so that other executors become idle.
         if let Some((id, _)) = there.min_by_key(|(id, b)| (b.free(), **id)) {
             return Some(*id);
         }
         if let Some(host) = self.host_for(u32::try_from(SLOTS).unwrap_or(4), self.site.set.profile.memory(), None) {
-            return Some(self.open(host, self.site.set.profile.memory(), Place::Shared, now));
+            return Some(self.open(host, self.site.set.profile.memory(), AttemptPlace::Shared, now));
         }
         let kept = self.boxes.values().filter(|b| b.kept_for.is_some()).count();
         let mine = self.boxes.values().any(|b| b.kept_for == Some(n));
         if slots > 1 && !mine && kept < self.boxes.len() / 2 {
-            let most = self.boxes.values_mut().filter(|b| b.place == Place::Shared && b.kept_for.is_none());
+            let most = self.boxes.values_mut().filter(|b| b.place == AttemptPlace::Shared && b.kept_for.is_none());
             if let Some(b) = most.max_by_key(|b| b.free()) {
                 b.kept_for = Some(n);
             }
@@ -365,13 +365,13 @@ impl<'a> ExecutorRun<'a> {
         None
     }
 
-    fn open(&mut self, host: usize, memory: Bytes, place: Place, now: u64) -> u64 {
-        let slots = if place == Place::Own { 1 } else { u32::try_from(SLOTS).unwrap_or(4) };
+    fn open(&mut self, host: usize, memory: Bytes, place: AttemptPlace, now: u64) -> u64 {
+        let slots = if place == AttemptPlace::Own { 1 } else { u32::try_from(SLOTS).unwrap_or(4) };
         if let Some((cpus, free)) = self.hosts.get_mut(host) {
             (*cpus, *free) = (cpus.saturating_sub(slots), free.saturating_sub(memory));
         }
         self.next += 1;
-        let share = if place == Place::Own { Bytes::ZERO } else { self.site.set.share() };
+        let share = if place == AttemptPlace::Own { Bytes::ZERO } else { self.site.set.share() };
         let opened = ReplayContainer::new(host, memory, (slots, share), place, now);
         self.boxes.insert(self.next, opened);
         self.next
@@ -398,7 +398,7 @@ impl<'a> ExecutorRun<'a> {
         }
     }
 
-    fn sit(&mut self, id: u64, n: usize, size: Size, now: u64) {
+    fn sit(&mut self, id: u64, n: usize, size: AttemptSize, now: u64) {
         let Some(task) = self.tasks.get(n) else { return };
         let past = self.past.entry(n).or_default();
         past.tries += 1;
@@ -428,7 +428,7 @@ impl<'a> ExecutorRun<'a> {
         let Some(attempt) = b.attempts.get_mut(&n) else { return false };
         attempt.charged = use_;
         // Kernel memory does not kill a task that runs alone within its size.
-        let room = if b.place == Place::Own { b.memory.saturating_add(Bytes::new(SLACK)) } else { b.memory };
+        let room = if b.place == AttemptPlace::Own { b.memory.saturating_add(Bytes::new(SLACK)) } else { b.memory };
         let over = b.used().saturating_sub(room);
         if over.is_zero() {
             return false;
@@ -464,20 +464,20 @@ impl<'a> ExecutorRun<'a> {
         }
     }
 
-    fn decides(&mut self, n: usize, attempt: &SlotAttempt, fate: Fate, within: bool) {
+    fn decides(&mut self, n: usize, attempt: &SlotAttempt, fate: AttemptFate, within: bool) {
         let Some(ask) = self.ask(n) else { return };
         let spent = self.past.get(&n).map(|past| past.spent).unwrap_or_default();
         let failure = MemoryFailure { dimension: Dimension::Native, off_heap: attempt.charged, live: None, spike: false };
         let profile = &attempt.size.profile;
         let known = match self.mode {
-            Mode::Headroom => self.sizer.after_kill(&ask, Dimension::Native, profile, spent.memory + 1),
-            Mode::Pinterest | Mode::Uber | Mode::Databricks | Mode::Tovar | Mode::Fixed => After::Unknown,
+            MemoryFailureMode::Headroom => self.sizer.after_kill(&ask, Dimension::Native, profile, spent.memory + 1),
+            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed => SizeAfterKill::Unknown,
         };
-        let (account, next) = decide(&Case {
+        let (account, next) = decide(&DecisionInput {
             mode: self.mode,
             task: "a task",
             reason: ExitReason::OverheadOom,
-            class: Class::Memory(failure),
+            class: AttemptEndClass::Memory(failure),
             fate,
             size: &attempt.size,
             set: &self.site.set,
@@ -491,20 +491,20 @@ impl<'a> ExecutorRun<'a> {
             remote_input: Bytes::ZERO,
             treated: None,
         });
-        let charged = account == Account::Memory;
+        let charged = account == ChargeAccount::Memory;
         self.sums.innocent_charged += u64::from(charged && within);
         if charged {
             self.sizer.killed(&ask, Dimension::Native, profile);
             self.sized.remove(ask.kind);
         }
         match next {
-            Next::Again { size, .. } => {
+            TaskDecision::Again { size, .. } => {
                 let past = self.past.entry(n).or_default();
                 past.spent.memory += u32::from(charged);
                 past.size = Some(size);
                 self.again.insert(n);
             }
-            Next::GiveUp { .. } | Next::Done => {
+            TaskDecision::GiveUp { .. } | TaskDecision::Done => {
                 self.sizer.dropped(&ask);
                 self.sized.remove(ask.kind);
                 self.lose(n);
@@ -524,7 +524,7 @@ impl<'a> ExecutorRun<'a> {
         let (Some(task), Some(ask)) = (self.tasks.get(n), self.ask(n)) else { return false };
         self.take_attempt(id, n, now);
         self.sums.used_gib_h += task.peak.as_gib_f64() * task.runtime_s / 3600.0;
-        self.sizer.ended(&ask, &Need { heap: None, rest: task.peak }, task.runtime_s);
+        self.sizer.ended(&ask, &MeasuredNeed { heap: None, rest: task.peak }, task.runtime_s);
         self.sized.remove(ask.kind);
         true
     }

@@ -55,7 +55,7 @@ const KINDS: [(&str, Load, &[&[usize]]); 5] = [
 
 /// Results: times from the end of a killed attempt to the start of the next one.
 #[derive(Debug, serde::Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct LoadedRetryResults {
     p50_ms: f64,
     p99_ms: f64,
     mean_task_ms: f64,
@@ -111,7 +111,7 @@ impl Sums {
 }
 
 /// Runs this number of rounds.
-pub(crate) fn measure(rounds: u32) -> Result<Figures> {
+pub(crate) fn measure(rounds: u32) -> Result<LoadedRetryResults> {
     let (mut kinds, mut alone) = (Vec::new(), Sums::default());
     for (kind, load, jobs) in KINDS {
         let sums = of_kind(load, jobs, rounds).with_context(|| kind.to_owned())?;
@@ -125,7 +125,7 @@ pub(crate) fn measure(rounds: u32) -> Result<Figures> {
     }
     let at = |percent| quantile(&alone.waits, percent).map(millis).context("nothing was killed");
     let first = kinds.first().context("a kind")?;
-    Ok(Figures {
+    Ok(LoadedRetryResults {
         p50_ms: at(50)?,
         p99_ms: at(99)?,
         mean_task_ms: alone.mean_ms()?,

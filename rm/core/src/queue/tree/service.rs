@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 
 use headroom_types::{AppId, QueuePath, RequestId, Resource};
 
-use super::{Failed, Member, QueueIx, Queues, Seat, Slot};
+use super::{Failed, Member, QueueIx, Queues, PassTarget, QueueEntry};
 use crate::ledger::Ledger;
-use crate::queue::bound::{Bound, Dominant};
-use crate::queue::seats::{Class, Rank, Standing};
-use crate::queue::spec::{Gate, Order};
+use crate::queue::bound::{ResourceBound, DominantShare};
+use crate::queue::seats::{SizeClass, SiblingRank, GuaranteePosition};
+use crate::queue::spec::{QueueState, LeafOrder};
 use crate::queue::waits::Head;
 
 impl Queues {
@@ -37,7 +37,7 @@ impl Queues {
     pub(super) fn used(&mut self, app: &AppId, ledger: &Ledger) {
         let Some(member) = self.members.get(&app.seq()) else { return };
         let leaf = member.leaf;
-        let fair = self.slot(leaf).is_some_and(|slot| slot.spec.order == Order::Fair);
+        let fair = self.slot(leaf).is_some_and(|slot| slot.spec.order == LeafOrder::Fair);
         if fair && member.seat.is_some() {
             self.reseat_app(app.seq(), ledger);
         } else {
@@ -52,11 +52,11 @@ impl Queues {
             let most = above(&can_have).unwrap_or_else(|| self.total.clone());
             let sure = above(&can_count_on).unwrap_or_else(|| self.total.clone());
             slot.ranked = None;
-            slot.maximum = Bound::of(&slot.spec.maximum, &most);
-            slot.guaranteed = Bound::of(&slot.spec.guaranteed, &sure);
+            slot.maximum = ResourceBound::of(&slot.spec.maximum, &most);
+            slot.guaranteed = ResourceBound::of(&slot.spec.guaranteed, &sure);
             let most = slot.maximum.over(&most);
             slot.most = most.clone();
-            let part = |part: Option<u32>| part.map_or(Bound::default(), |part| Bound::part_of(&most, part));
+            let part = |part: Option<u32>| part.map_or(ResourceBound::default(), |part| ResourceBound::part_of(&most, part));
             slot.user = part(slot.spec.user_limit);
             slot.masters = part(slot.spec.master_share);
             can_count_on.push(slot.guaranteed.over(&sure));
@@ -129,7 +129,7 @@ impl Queues {
         }
     }
     /// Minimum class of all waiters in or below a queue; `None` when the queue may not grant it.
-    fn least(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Option<Class> {
+    fn least(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> Option<SizeClass> {
         let least = slot.seats.least().filter(|_| slot.spec.gate.grants())?;
         let most = |used: &Resource| slot.maximum.is_open() || slot.maximum.admits(used, &least.floor());
         ledger.queue(ix).is_none_or(|account| most(&account.used)).then_some(least)
@@ -137,7 +137,7 @@ impl Queues {
     /// Checks the invariant that every position equals a newly computed one.
     pub(crate) fn check_seats(&self, ledger: &Ledger) {
         let mut taken = vec![0; self.slots.len()];
-        let mut check = |of: QueueIx, seat: Option<(Class, Rank)>, right: Option<(Class, Rank)>, who: &dyn std::fmt::Display| {
+        let mut check = |of: QueueIx, seat: Option<(SizeClass, SiblingRank)>, right: Option<(SizeClass, SiblingRank)>, who: &dyn std::fmt::Display| {
             assert_eq!(seat, right, "{who}: its seat is not what follows from what is used");
             let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else { return };
             assert!(slot.seats.has(class, &rank), "{who} has a seat and does not sit in {}", slot.path);
@@ -157,40 +157,40 @@ impl Queues {
             assert_eq!(slot.seats.len(), taken[ix.index()], "{}: seats that belong to nobody", slot.path);
         }
     }
-    pub(super) fn rank(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> Rank {
+    pub(super) fn rank(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> SiblingRank {
         let (standing, share) = self.standing(ix, slot, ledger);
         let weight = slot.spec.weight.unwrap_or(1);
-        Rank { priority: Reverse(slot.spec.priority), standing, share: share.by_weight(weight), who: ix.0 }
+        SiblingRank { priority: Reverse(slot.spec.priority), standing, share: share.by_weight(weight), who: ix.0 }
     }
     /// Position of a queue relative to its guarantee, and its share of the guarantee; of the
     /// cluster without a guarantee.
-    pub(crate) fn standing(&self, ix: QueueIx, slot: &Slot, ledger: &Ledger) -> (Standing, Dominant) {
-        let Some(used) = ledger.queue(ix).map(|account| &account.used) else { return (Standing::Above, Dominant::default()) };
+    pub(crate) fn standing(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> (GuaranteePosition, DominantShare) {
+        let Some(used) = ledger.queue(ix).map(|account| &account.used) else { return (GuaranteePosition::Above, DominantShare::default()) };
         if slot.guaranteed.is_open() || slot.guaranteed.is_nothing() {
-            return (Standing::Above, Dominant::of_all(used, &self.total));
+            return (GuaranteePosition::Above, DominantShare::of_all(used, &self.total));
         }
-        let share = Dominant::of_bound(used, &slot.guaranteed);
-        (if share.is_whole() { Standing::Above } else { Standing::Below }, share)
+        let share = DominantShare::of_bound(used, &slot.guaranteed);
+        (if share.is_whole() { GuaranteePosition::Above } else { GuaranteePosition::Below }, share)
     }
-    pub(super) fn rank_app(&self, member: &Member, leaf: &Slot, ledger: &Ledger) -> Rank {
+    pub(super) fn rank_app(&self, member: &Member, leaf: &QueueEntry, ledger: &Ledger) -> SiblingRank {
         let share = match leaf.spec.order {
-            Order::Fifo => Dominant::default(),
-            Order::Fair => ledger.app(&member.id).map_or(Dominant::default(), |has| Dominant::of_all(&has.used, &self.total)),
+            LeafOrder::Fifo => DominantShare::default(),
+            LeafOrder::Fair => ledger.app(&member.id).map_or(DominantShare::default(), |has| DominantShare::of_all(&has.used, &self.total)),
         };
-        Rank { priority: Reverse(member.priority), standing: Standing::Above, share, who: member.id.seq() }
+        SiblingRank { priority: Reverse(member.priority), standing: GuaranteePosition::Above, share, who: member.id.seq() }
     }
 
     /// Next child queue or application that may succeed.
-    pub(crate) fn next(&self, queue: QueueIx, after: Option<Rank>, open: impl FnMut(Class) -> bool) -> Option<(Rank, Seat)> {
+    pub(crate) fn next(&self, queue: QueueIx, after: Option<SiblingRank>, open: impl FnMut(SizeClass) -> bool) -> Option<(SiblingRank, PassTarget)> {
         let slot = self.slot(queue)?;
         if slot.children.is_empty() {
-            let failed = |rank: &Rank| self.members.get(&rank.who).is_none_or(|member| member.failed == self.round);
+            let failed = |rank: &SiblingRank| self.members.get(&rank.who).is_none_or(|member| member.failed == self.round);
             let rank = slot.seats.next(after, open, failed)?;
-            return Some((rank, Seat::App(rank.who)));
+            return Some((rank, PassTarget::App(rank.who)));
         }
-        let failed = |rank: &Rank| self.slot(QueueIx(rank.who)).is_none_or(|slot| slot.failed == self.round);
+        let failed = |rank: &SiblingRank| self.slot(QueueIx(rank.who)).is_none_or(|slot| slot.failed == self.round);
         let rank = slot.seats.next(after, open, failed)?;
-        Some((rank, Seat::Queue(QueueIx(rank.who))))
+        Some((rank, PassTarget::Queue(QueueIx(rank.who))))
     }
     /// Application of this number, and the next line that it waits for.
     pub(crate) fn next_line(&self, number: u32, after: Option<&Head>) -> Option<(&AppId, Head)> {
@@ -226,17 +226,17 @@ impl Queues {
         }
     }
     /// Effective state of a queue: the most restrictive one of the queue and its ancestors.
-    pub fn gate(&self, queue: QueueIx) -> Gate {
+    pub fn gate(&self, queue: QueueIx) -> QueueState {
         let gates = || self.path_of(queue).map(|(_, slot)| slot.spec.gate);
-        match (gates().all(Gate::admits), gates().all(Gate::grants)) {
-            (true, true) => Gate::Open,
-            (true, false) => Gate::Paused,
-            (false, true) => Gate::Draining,
-            (false, false) => Gate::Closed,
+        match (gates().all(QueueState::admits), gates().all(QueueState::grants)) {
+            (true, true) => QueueState::Open,
+            (true, false) => QueueState::Paused,
+            (false, true) => QueueState::Draining,
+            (false, false) => QueueState::Closed,
         }
     }
     /// Innermost queue on the path to the root whose state forbids grants.
-    pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, Gate)> {
+    pub(crate) fn barred(&self, leaf: QueueIx) -> Option<(&QueuePath, QueueState)> {
         self.path_of(leaf).find(|(_, slot)| !slot.spec.gate.grants()).map(|(_, slot)| (&slot.path, slot.spec.gate))
     }
 }

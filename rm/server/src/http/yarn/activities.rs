@@ -3,16 +3,16 @@
 use axum::Json;
 use axum::extract::State;
 use headroom_types::UnixMillis;
-use headroom_wire::v1::apps::{WhyNode, WhyPending as Why};
+use headroom_wire::v1::apps::{NodeFitExplanation, PendingExplanation as Why};
 use headroom_wire::yarn::ids::YarnApp;
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
 use super::super::Web;
-use super::error::Fault;
-use super::{At, app};
-use crate::facts::AppFacts;
-use crate::input::{Input, Query};
+use super::error::YarnError;
+use super::{YarnPathParams, app};
+use crate::facts::ApplicationReport;
+use crate::input::{LoopInput, ClusterQuery};
 
 /// `{"appActivities":…}`.
 #[derive(Debug, Serialize)]
@@ -65,15 +65,15 @@ struct Child {
 }
 
 /// `GET /ws/v1/cluster/scheduler/app-activities/{app}`.
-pub(crate) async fn of_app(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Answer>, Fault> {
+pub(crate) async fn of_app(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Json<Answer>, YarnError> {
     let app = app(&web, id).await?;
     let of = app.id.clone();
-    let why = web.handle.ask(|reply| Input::Query(Query::Why(of, reply))).await?.unwrap_or_default();
+    let why = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Why(of, reply))).await?.unwrap_or_default();
     Ok(Json(Answer { activities: convert(&app, why, web.clock.unix_now()) }))
 }
 
 /// Converts the reasons. If no request waits, the list of allocations is empty.
-fn convert(app: &AppFacts, why: Vec<Why>, now: UnixMillis) -> Activities {
+fn convert(app: &ApplicationReport, why: Vec<Why>, now: UnixMillis) -> Activities {
     let allocation = || Allocation {
         queue_name: app.queue.to_string(),
         app_priority: app.priority.to_string(),
@@ -93,8 +93,8 @@ fn convert(app: &AppFacts, why: Vec<Why>, now: UnixMillis) -> Activities {
     }
 }
 
-fn request(app: &AppFacts, why: &Why, place: i64) -> Request {
-    let child = |node: &WhyNode| Child {
+fn request(app: &ApplicationReport, why: &Why, place: i64) -> Request {
+    let child = |node: &NodeFitExplanation| Child {
         name: node.node.to_string(),
         node_id: node.node.to_string(),
         allocation_state: "SKIPPED",

@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::extract::State;
 use headroom_types::Bytes;
-use headroom_wire::v1::apps::MemoryHour;
+use headroom_wire::v1::apps::MemoryFailureStats;
 use headroom_wire::yarn::ids::{CLUSTER, YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 use super::filter::{Filter, Part, app_states};
 use super::nodes::{Address, address};
 use super::resource::{Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent};
 use super::state::{AppState, FinalStatus};
-use super::{Asked, At, Here, app, facts};
-use crate::facts::{AppFacts, ContainerFacts, Of, Use, sum};
+use super::{YarnQueryParams, YarnPathParams, RequestBaseUrl, app, facts};
+use crate::facts::{ApplicationReport, ContainerReport, AppSelection, Use, sum};
 
 /// Type of an application that was submitted without one.
 pub(crate) const TYPE: &str = "HEADROOM";
@@ -38,7 +38,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(app: &AppFacts) -> Self {
+    pub(crate) fn of(app: &ApplicationReport) -> Self {
         let said = |name: &str| app.environment.as_ref().and_then(|env| env.get(name)).cloned();
         let tags = said(TAGS_VARIABLE).unwrap_or_default();
         Kind {
@@ -201,30 +201,30 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    pub(crate) async fn of(web: &Web, Here(here): Here) -> Result<Self, Fault> {
-        let memory = web.handle.view().await?.status(web.clock.now(), MemoryHour::default()).memory;
+    pub(crate) async fn of(web: &Web, RequestBaseUrl(here): RequestBaseUrl) -> Result<Self, YarnError> {
+        let memory = web.handle.view().await?.status(web.clock.now(), MemoryFailureStats::default()).memory;
         Ok(Whole { memory, now: web.clock.unix_now().0, here })
     }
 }
 
 /// `GET /ws/v1/cluster/apps`.
-pub(crate) async fn list(State(web): State<Web>, asked: Asked, here: Here) -> Result<Json<Apps>, Fault> {
+pub(crate) async fn list(State(web): State<Web>, asked: YarnQueryParams, here: RequestBaseUrl) -> Result<Json<Apps>, YarnError> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&web, here).await?;
-    let chosen = filter.choose(facts(&web, Of::All).await?);
+    let chosen = filter.choose(facts(&web, AppSelection::All).await?);
     let app = chosen.iter().map(|app| show(&web, app, &whole, &filter.without)).collect();
     Ok(Json(Apps { apps: List { app } }))
 }
 
 /// `GET /ws/v1/cluster/apps/{app}`.
-pub(crate) async fn one(State(web): State<Web>, At(id): At<YarnApp>, asked: Asked, here: Here) -> Result<Json<One>, Fault> {
+pub(crate) async fn one(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>, asked: YarnQueryParams, here: RequestBaseUrl) -> Result<Json<One>, YarnError> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&web, here).await?;
     let found = app(&web, id).await?;
     Ok(Json(One { app: show(&web, &found, &whole, &filter.without) }))
 }
 
-fn show(web: &Web, app: &AppFacts, whole: &Whole, without: &BTreeSet<Part>) -> App {
+fn show(web: &Web, app: &ApplicationReport, whole: &Whole, without: &BTreeSet<Part>) -> App {
     let progress = progress(app, web.shared.jobs.part_done(&app.id));
     let mut shown = convert(app, whole, progress);
     for part in without {
@@ -240,7 +240,7 @@ fn show(web: &Web, app: &AppFacts, whole: &Whole, without: &BTreeSet<Part>) -> A
 }
 
 /// Progress in percent: the share of tasks that the master reports as done; 100 after success.
-fn progress(app: &AppFacts, done: Option<(u32, u32)>) -> f64 {
+fn progress(app: &ApplicationReport, done: Option<(u32, u32)>) -> f64 {
     match FinalStatus::of(app.state) {
         FinalStatus::Succeeded => 100.0,
         FinalStatus::Undefined | FinalStatus::Failed | FinalStatus::Killed => {
@@ -249,7 +249,7 @@ fn progress(app: &AppFacts, done: Option<(u32, u32)>) -> f64 {
     }
 }
 
-fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
+fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
     let Kind { name, kind, tags } = Kind::of(app);
     let master = app.masters.last_key_value().map(|(_, c)| c);
     let Address { id: master_node, http } = master.map(|c| address(&c.node, c.node_url.as_deref())).unwrap_or_default();
@@ -308,11 +308,11 @@ fn convert(app: &AppFacts, whole: &Whole, progress: f64) -> App {
 }
 
 /// Start of the oldest application attempt that is kept.
-fn launched(app: &AppFacts) -> u64 {
+fn launched(app: &ApplicationReport) -> u64 {
     app.runs.first().and_then(|run| run.started).map_or(0, |at| at.0)
 }
 
-fn tracking(app: &AppFacts) -> &'static str {
+fn tracking(app: &ApplicationReport) -> &'static str {
     match AppState::of(app.state) {
         AppState::New | AppState::NewSaving | AppState::Submitted | AppState::Accepted => "UNASSIGNED",
         AppState::Running => "ApplicationMaster",
@@ -321,7 +321,7 @@ fn tracking(app: &AppFacts) -> &'static str {
 }
 
 /// URL of a container's logs; empty if its node is no longer known.
-pub(crate) fn logs(c: &ContainerFacts) -> String {
+pub(crate) fn logs(c: &ContainerReport) -> String {
     let name = YarnContainer::of(&c.id, c.attempt);
     let at = |url: &String| format!("{}/ws/v1/node/containers/{name}/logs", url.trim_end_matches('/'));
     c.node_url.as_ref().map(at).unwrap_or_default()
@@ -329,7 +329,7 @@ pub(crate) fn logs(c: &ContainerFacts) -> String {
 
 /// Converts waiting requests. A request has a name here and a number in YARN: its position among
 /// the waiting requests.
-fn requests(app: &AppFacts) -> Vec<ResourceRequest> {
+fn requests(app: &ApplicationReport) -> Vec<ResourceRequest> {
     let all = app.waiting.iter().zip(0..);
     let request = all.map(|(waiting, place)| ResourceRequest {
         priority: waiting.priority,
@@ -344,8 +344,8 @@ fn requests(app: &AppFacts) -> Vec<ResourceRequest> {
     request.collect()
 }
 
-fn used_resources(app: &AppFacts) -> UsedResources {
-    let live = |c: &&ContainerFacts| app.run.container() == Some(&c.id);
+fn used_resources(app: &ApplicationReport) -> UsedResources {
+    let live = |c: &&ContainerReport| app.run.container() == Some(&c.id);
     let master = app.masters.values().find(live).map(|c| c.size.clone()).unwrap_or_default();
     let one = PartitionUse {
         partition_name: "",
@@ -362,7 +362,7 @@ fn over_time(used: Use) -> Entries {
 }
 
 /// The lifetime, which is the only timeout.
-pub(crate) fn lifetime(app: &AppFacts, now: u64) -> Timeout {
+pub(crate) fn lifetime(app: &ApplicationReport, now: u64) -> Timeout {
     let (expiry_time, remaining_time_in_seconds) = match app.until {
         None => ("UNLIMITED".to_owned(), -1),
         Some(until) => {
@@ -375,7 +375,7 @@ pub(crate) fn lifetime(app: &AppFacts, now: u64) -> Timeout {
 }
 
 impl Timeouts {
-    pub(crate) fn of(app: &AppFacts, now: u64) -> Self {
+    pub(crate) fn of(app: &ApplicationReport, now: u64) -> Self {
         Timeouts { timeout: vec![lifetime(app, now)] }
     }
 }
@@ -402,15 +402,15 @@ struct Item {
 }
 
 /// `GET /ws/v1/cluster/appstatistics`.
-pub(crate) async fn statistics(State(web): State<Web>, asked: Asked) -> Result<Json<Statistics>, Fault> {
+pub(crate) async fn statistics(State(web): State<Web>, asked: YarnQueryParams) -> Result<Json<Statistics>, YarnError> {
     let wanted = app_states(&asked.all("states"))?;
     let wanted = if wanted.is_empty() { AppState::ALL.to_vec() } else { wanted };
     let types = asked.all("applicationTypes");
     if types.len() > 1 {
-        return Err(Fault::bad(format!("applicationTypes: {} are named, and one at most is counted", types.len())));
+        return Err(YarnError::bad(format!("applicationTypes: {} are named, and one at most is counted", types.len())));
     }
-    let apps = facts(&web, Of::All).await?;
-    let of_type = |app: &&AppFacts| types.first().is_none_or(|wanted| Kind::of(app).kind.eq_ignore_ascii_case(wanted));
+    let apps = facts(&web, AppSelection::All).await?;
+    let of_type = |app: &&ApplicationReport| types.first().is_none_or(|wanted| Kind::of(app).kind.eq_ignore_ascii_case(wanted));
     let count = |state: AppState| apps.iter().filter(|app| AppState::of(app.state) == state).filter(of_type).count();
     let kind = types.first().copied().unwrap_or("*");
     let item = |state: &AppState| Item { state: *state, kind: kind.to_owned(), count: count(*state) };

@@ -7,10 +7,10 @@ use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 use super::nodes::{Address, address};
-use super::{At, app, apps, state};
-use crate::facts::{AppFacts, ContainerFacts, Life};
+use super::{YarnPathParams, app, apps, state};
+use crate::facts::{ApplicationReport, ContainerReport, ContainerStage};
 
 /// `{"appAttempts":{"appAttempt":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -50,30 +50,30 @@ struct Attempt {
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/appattempts`.
-pub(crate) async fn list(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Json<Attempts>, Fault> {
+pub(crate) async fn list(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Json<Attempts>, YarnError> {
     let app = app(&web, id).await?;
     let attempt = (1..=app.attempt).map(|number| convert(&app, number)).collect();
     Ok(Json(Attempts { all: List { attempt } }))
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
-pub(crate) async fn one(State(web): State<Web>, At((id, attempt)): At<(YarnApp, YarnAttempt)>) -> Result<Json<One>, Fault> {
+pub(crate) async fn one(State(web): State<Web>, YarnPathParams((id, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>) -> Result<Json<One>, YarnError> {
     let app = run_of(&web, id, attempt).await?;
     Ok(Json(One { attempt: convert(&app, attempt.attempt) }))
 }
 
 /// Returns the application of an existing application attempt.
-pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Result<AppFacts, Fault> {
+pub(crate) async fn run_of(web: &Web, id: YarnApp, attempt: YarnAttempt) -> Result<ApplicationReport, YarnError> {
     let app = app(web, id).await?;
     if attempt.app != id || !(1..=app.attempt).contains(&attempt.attempt) {
-        return Err(Fault::none(format!("{attempt} is no attempt of {id}, which has had {}", app.attempt)));
+        return Err(YarnError::none(format!("{attempt} is no attempt of {id}, which has had {}", app.attempt)));
     }
     Ok(app)
 }
 
 /// Converts an application attempt. Its data comes from its own record if that is kept, otherwise
 /// from its master's container. Without both, only its number is shown.
-fn convert(app: &AppFacts, number: u32) -> Attempt {
+fn convert(app: &ApplicationReport, number: u32) -> Attempt {
     let run = app.runs.iter().find(|run| run.number == number);
     let master = app.masters.get(&number);
     let container = run.and_then(|run| run.container.clone()).or_else(|| master.map(|c| c.id.clone()));
@@ -98,9 +98,9 @@ fn convert(app: &AppFacts, number: u32) -> Attempt {
     }
 }
 
-fn ended(c: &ContainerFacts) -> Option<UnixMillis> {
+fn ended(c: &ContainerReport) -> Option<UnixMillis> {
     match c.life {
-        Life::Over { ended, .. } => Some(ended),
-        Life::Coming | Life::Running => None,
+        ContainerStage::Over { ended, .. } => Some(ended),
+        ContainerStage::Coming | ContainerStage::Running => None,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
-use headroom_rm_core::{Call, Lifetime};
+use headroom_rm_core::{ClusterCall, Lifetime};
 use headroom_types::QueuePath;
 use headroom_wire::yarn::ids::YarnApp;
 use headroom_wire::yarn::time;
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::super::Web;
 use super::apps::{self, Timeout, Timeouts};
-use super::error::Fault;
+use super::error::YarnError;
 use super::filter::word;
-use super::{At, Sent, Tagged, app, tagged, to_change};
+use super::{YarnPathParams, YarnJsonBody, Tagged, app, tagged, to_change};
 
 /// `{"queue":…}`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,12 +55,12 @@ struct Expiry {
 }
 
 /// Checks the type of a timeout: the lifetime is the only one.
-fn lifetime_only(kind: &str) -> Result<(), Fault> {
+fn lifetime_only(kind: &str) -> Result<(), YarnError> {
     word("type", &[("LIFETIME", ())], kind)
 }
 
 /// `GET …/queue`.
-pub(crate) async fn queue(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<Queue>, Fault> {
+pub(crate) async fn queue(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<Queue>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, Queue { queue: found.queue.short().to_owned() }))
 }
@@ -68,19 +68,19 @@ pub(crate) async fn queue(State(web): State<Web>, At(id): At<YarnApp>) -> Result
 /// `PUT …/queue`.
 pub(crate) async fn move_to(
     State(web): State<Web>,
-    At(id): At<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
     headers: HeaderMap,
-    Sent(wanted): Sent<Queue>,
-) -> Result<Tagged<Queue>, Fault> {
-    let queue: QueuePath = wanted.queue.parse().map_err(|e| Fault::bad(format!("queue: {e}")))?;
+    YarnJsonBody(wanted): YarnJsonBody<Queue>,
+) -> Result<Tagged<Queue>, YarnError> {
+    let queue: QueuePath = wanted.queue.parse().map_err(|e| YarnError::bad(format!("queue: {e}")))?;
     let (turn, found) = to_change(&web, &headers, id).await?;
-    web.handle.call(Call::ChangeApp { app: found.id, queue: Some(queue), priority: None, lifetime: None }).await?;
+    web.handle.call(ClusterCall::ChangeApp { app: found.id, queue: Some(queue), priority: None, lifetime: None }).await?;
     drop(turn);
-    self::queue(State(web), At(id)).await
+    self::queue(State(web), YarnPathParams(id)).await
 }
 
 /// `GET …/priority`.
-pub(crate) async fn priority(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<Priority>, Fault> {
+pub(crate) async fn priority(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<Priority>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, Priority { priority: found.priority }))
 }
@@ -88,25 +88,25 @@ pub(crate) async fn priority(State(web): State<Web>, At(id): At<YarnApp>) -> Res
 /// `PUT …/priority`.
 pub(crate) async fn prioritise(
     State(web): State<Web>,
-    At(id): At<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
     headers: HeaderMap,
-    Sent(wanted): Sent<Priority>,
-) -> Result<Tagged<Priority>, Fault> {
+    YarnJsonBody(wanted): YarnJsonBody<Priority>,
+) -> Result<Tagged<Priority>, YarnError> {
     let (turn, found) = to_change(&web, &headers, id).await?;
     let priority = Some(wanted.priority);
-    web.handle.call(Call::ChangeApp { app: found.id, queue: None, priority, lifetime: None }).await?;
+    web.handle.call(ClusterCall::ChangeApp { app: found.id, queue: None, priority, lifetime: None }).await?;
     drop(turn);
-    self::priority(State(web), At(id)).await
+    self::priority(State(web), YarnPathParams(id)).await
 }
 
 /// `GET …/timeouts`.
-pub(crate) async fn timeouts(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<All>, Fault> {
+pub(crate) async fn timeouts(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<All>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, All { timeouts: Timeouts::of(&found, web.clock.unix_now().0) }))
 }
 
 /// `GET …/timeouts/LIFETIME`.
-pub(crate) async fn timeout(State(web): State<Web>, At((id, kind)): At<(YarnApp, String)>) -> Result<Tagged<One>, Fault> {
+pub(crate) async fn timeout(State(web): State<Web>, YarnPathParams((id, kind)): YarnPathParams<(YarnApp, String)>) -> Result<Tagged<One>, YarnError> {
     lifetime_only(&kind)?;
     let found = app(&web, id).await?;
     Ok(tagged(&found, One { timeout: apps::lifetime(&found, web.clock.unix_now().0) }))
@@ -115,10 +115,10 @@ pub(crate) async fn timeout(State(web): State<Web>, At((id, kind)): At<(YarnApp,
 /// `PUT …/timeout`.
 pub(crate) async fn expire(
     State(web): State<Web>,
-    At(id): At<YarnApp>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
     headers: HeaderMap,
-    Sent(wanted): Sent<Wanted>,
-) -> Result<Tagged<One>, Fault> {
+    YarnJsonBody(wanted): YarnJsonBody<Wanted>,
+) -> Result<Tagged<One>, YarnError> {
     let Expiry { kind, expiry_time } = wanted.timeout;
     lifetime_only(&kind)?;
     let (turn, found) = to_change(&web, &headers, id).await?;
@@ -127,13 +127,13 @@ pub(crate) async fn expire(
     } else {
         let until = time::read(&expiry_time);
         let until = until
-            .ok_or_else(|| Fault::bad(format!("expiryTime: {expiry_time:?} is no moment like 2030-01-31T09:30:00.000+0000")))?;
+            .ok_or_else(|| YarnError::bad(format!("expiryTime: {expiry_time:?} is no moment like 2030-01-31T09:30:00.000+0000")))?;
         if until <= web.clock.unix_now() {
-            return Err(Fault::bad(format!("expiryTime: {expiry_time} has passed")));
+            return Err(YarnError::bad(format!("expiryTime: {expiry_time} has passed")));
         }
         Lifetime::AtMost(Duration::from_millis(until.0.saturating_sub(found.submitted.0)))
     };
-    web.handle.call(Call::ChangeApp { app: found.id, queue: None, priority: None, lifetime: Some(lifetime) }).await?;
+    web.handle.call(ClusterCall::ChangeApp { app: found.id, queue: None, priority: None, lifetime: Some(lifetime) }).await?;
     drop(turn);
-    timeout(State(web), At((id, kind))).await
+    timeout(State(web), YarnPathParams((id, kind))).await
 }

@@ -2,20 +2,20 @@
 
 use axum::Json;
 use axum::extract::State;
-use headroom_rm_core::Call;
-use headroom_wire::yarn::end::{End, LIVE};
+use headroom_rm_core::ClusterCall;
+use headroom_wire::yarn::end::{YarnContainerEnd, LIVE};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
 use super::super::Web;
 use super::attempts::run_of;
-use super::error::Fault;
+use super::error::YarnError;
 use super::filter::word;
 use super::nodes::{Address, address};
 use super::resource::{Entries, cores, mib};
-use super::{At, apps, id, state};
-use crate::facts::{ContainerFacts, Life, Question};
-use crate::input::{Input, Query};
+use super::{YarnPathParams, apps, id, state};
+use crate::facts::{ContainerReport, ContainerStage, ReportQuery};
+use crate::input::{LoopInput, ClusterQuery};
 
 /// `{"containers":{"container":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -59,8 +59,8 @@ struct Container {
 /// `GET …/appattempts/{attempt}/containers`.
 pub(crate) async fn list(
     State(web): State<Web>,
-    At((app, attempt)): At<(YarnApp, YarnAttempt)>,
-) -> Result<Json<Containers>, Fault> {
+    YarnPathParams((app, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
+) -> Result<Json<Containers>, YarnError> {
     let now = web.clock.unix_now().0;
     let of_run = of_run(&web, app, attempt).await?;
     Ok(Json(Containers { containers: List { container: of_run.iter().map(|c| convert(c, now)).collect() } }))
@@ -69,28 +69,28 @@ pub(crate) async fn list(
 /// `GET …/appattempts/{attempt}/containers/{container}`.
 pub(crate) async fn one(
     State(web): State<Web>,
-    At((app, attempt, container)): At<(YarnApp, YarnAttempt, YarnContainer)>,
-) -> Result<Json<One>, Fault> {
+    YarnPathParams((app, attempt, container)): YarnPathParams<(YarnApp, YarnAttempt, YarnContainer)>,
+) -> Result<Json<One>, YarnError> {
     let of_run = of_run(&web, app, attempt).await?;
     let found = of_run.iter().find(|c| container.names(&c.id));
-    let found = found.ok_or_else(|| Fault::none(format!("{attempt} has no container {container}, or has it no longer")))?;
+    let found = found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or has it no longer")))?;
     Ok(Json(One { container: convert(found, web.clock.unix_now().0) }))
 }
 
-async fn of_run(web: &Web, app: YarnApp, attempt: YarnAttempt) -> Result<Vec<ContainerFacts>, Fault> {
+async fn of_run(web: &Web, app: YarnApp, attempt: YarnAttempt) -> Result<Vec<ContainerReport>, YarnError> {
     let id = run_of(web, app, attempt).await?.id;
-    let mut all = web.handle.ask(|reply| Input::Query(Query::Facts(Question::Containers(id, reply)))).await?;
+    let mut all = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Containers(id, reply)))).await?;
     all.retain(|c| c.attempt == attempt.attempt);
     Ok(all)
 }
 
-fn convert(c: &ContainerFacts, now: u64) -> Container {
+fn convert(c: &ContainerReport, now: u64) -> Container {
     let name = YarnContainer::of(&c.id, c.attempt);
     let Address { id: node, http } = address(&c.node, c.node_url.as_deref());
     let (status, diagnostics, finished) = match &c.life {
-        Life::Coming | Life::Running => (LIVE, String::new(), 0),
-        Life::Over { ended, reason, exit_code, peak } => {
-            let end = End { reason: *reason, exit_code: *exit_code, limit: c.size.memory, peak: *peak };
+        ContainerStage::Coming | ContainerStage::Running => (LIVE, String::new(), 0),
+        ContainerStage::Over { ended, reason, exit_code, peak } => {
+            let end = YarnContainerEnd { reason: *reason, exit_code: *exit_code, limit: c.size.memory, peak: *peak };
             (end.status(), end.diagnostics(&name.to_string()), ended.0)
         }
     };
@@ -133,14 +133,14 @@ const COMMANDS: [(&str, Command); 3] = [
 ];
 
 /// `POST /ws/v1/cluster/containers/{container}/signal/{command}`.
-pub(crate) async fn signal(State(web): State<Web>, At((container, command)): At<(YarnContainer, String)>) -> Result<(), Fault> {
+pub(crate) async fn signal(State(web): State<Web>, YarnPathParams((container, command)): YarnPathParams<(YarnContainer, String)>) -> Result<(), YarnError> {
     match word("command", &COMMANDS, &command)? {
-        Command::ThreadDump => Err(Fault::bad(
+        Command::ThreadDump => Err(YarnError::bad(
             "OUTPUT_THREAD_DUMP is not sent: only stops reach a container; GRACEFUL_SHUTDOWN and FORCEFUL_SHUTDOWN are",
         )),
         Command::Graceful | Command::Forceful => {
             let container = container.within(id(&web, container.app).await?);
-            web.handle.call(Call::Stop { container }).await?;
+            web.handle.call(ClusterCall::Stop { container }).await?;
             Ok(())
         }
     }

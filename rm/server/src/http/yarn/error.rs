@@ -5,45 +5,45 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use headroom_wire::v1::error::{Code, Problem};
-use headroom_wire::yarn::error::{Kind, RemoteError};
+use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
+use headroom_wire::yarn::error::{YarnErrorKind, RemoteError};
 
 /// A failed call.
 #[derive(Debug)]
-pub(crate) struct Fault {
-    kind: Kind,
+pub(crate) struct YarnError {
+    kind: YarnErrorKind,
     what: String,
 }
 
-impl Fault {
-    pub(crate) fn new(kind: Kind, what: impl Into<String>) -> Self {
-        Fault { kind, what: what.into() }
+impl YarnError {
+    pub(crate) fn new(kind: YarnErrorKind, what: impl Into<String>) -> Self {
+        YarnError { kind, what: what.into() }
     }
     /// The call is invalid.
     pub(crate) fn bad(what: impl Into<String>) -> Self {
-        Fault::new(Kind::BadRequest, what)
+        YarnError::new(YarnErrorKind::BadRequest, what)
     }
     /// The object does not exist.
     pub(crate) fn none(what: impl Into<String>) -> Self {
-        Fault::new(Kind::NotFound, what)
+        YarnError::new(YarnErrorKind::NotFound, what)
     }
 }
 
-impl From<Problem> for Fault {
-    fn from(problem: Problem) -> Self {
+impl From<ProblemDetails> for YarnError {
+    fn from(problem: ProblemDetails) -> Self {
         let kind = match problem.code {
-            Code::HR0400 | Code::HR0410 | Code::HR0411 | Code::HR0413 | Code::HR0416 | Code::HR0422 => Kind::BadRequest,
-            Code::HR0404 => Kind::NotFound,
-            Code::HR0401 | Code::HR0403 | Code::HR0409 => Kind::Forbidden,
-            Code::HR0429 | Code::HR0503 => Kind::Unavailable,
-            Code::HR0500 => Kind::Internal,
+            ErrorCode::HR0400 | ErrorCode::HR0410 | ErrorCode::HR0411 | ErrorCode::HR0413 | ErrorCode::HR0416 | ErrorCode::HR0422 => YarnErrorKind::BadRequest,
+            ErrorCode::HR0404 => YarnErrorKind::NotFound,
+            ErrorCode::HR0401 | ErrorCode::HR0403 | ErrorCode::HR0409 => YarnErrorKind::Forbidden,
+            ErrorCode::HR0429 | ErrorCode::HR0503 => YarnErrorKind::Unavailable,
+            ErrorCode::HR0500 => YarnErrorKind::Internal,
         };
         let hints = problem.hints.iter().map(|hint| format!("; {hint}"));
-        Fault::new(kind, problem.detail.clone() + &hints.collect::<String>())
+        YarnError::new(kind, problem.detail.clone() + &hints.collect::<String>())
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for YarnError {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (status, Json(RemoteError::new(self.kind, &self.what))).into_response()
@@ -71,23 +71,23 @@ const NOT_HERE: [(&str, &str); 13] = [
 ///
 /// The body is read first: a connection with an unread part of a request cannot serve the next
 /// request.
-pub(crate) async fn no_route(uri: Uri, body: Result<Bytes, BytesRejection>) -> Fault {
+pub(crate) async fn no_route(uri: Uri, body: Result<Bytes, BytesRejection>) -> YarnError {
     drop(body);
     let path = uri.path();
     let first = path.strip_prefix("/ws/v1/cluster/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
     match NOT_HERE.iter().find(|(word, _)| *word == first) {
-        Some((_, instead)) => Fault::new(Kind::NotImplemented, format!("{path} is not answered: {instead}")),
-        None => Fault::none(format!("there is nothing at {path}")),
+        Some((_, instead)) => YarnError::new(YarnErrorKind::NotImplemented, format!("{path} is not answered: {instead}")),
+        None => YarnError::none(format!("there is nothing at {path}")),
     }
 }
 
 /// Response for a known path with an unsupported method.
-pub(crate) async fn no_method(method: Method, uri: Uri, body: Result<Bytes, BytesRejection>) -> Fault {
+pub(crate) async fn no_method(method: Method, uri: Uri, body: Result<Bytes, BytesRejection>) -> YarnError {
     drop(body);
-    Fault::new(Kind::NotAllowed, format!("{} does not take {method}", uri.path()))
+    YarnError::new(YarnErrorKind::NotAllowed, format!("{} does not take {method}", uri.path()))
 }
 
 /// Response for a caller that accepts only XML, which is not supported.
-pub(crate) fn not_acceptable() -> Fault {
-    Fault::new(Kind::NotAcceptable, "only application/json is written here; leave Accept out, or name that")
+pub(crate) fn not_acceptable() -> YarnError {
+    YarnError::new(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that")
 }

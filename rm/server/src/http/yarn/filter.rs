@@ -5,11 +5,11 @@ use std::str::FromStr;
 
 use headroom_types::QueuePath;
 
-use super::Asked;
+use super::YarnQueryParams;
 use super::apps::Kind;
-use super::error::Fault;
+use super::error::YarnError;
 use super::state::{AppState, FinalStatus};
-use crate::facts::AppFacts;
+use crate::facts::ApplicationReport;
 
 /// Parts of an application that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,12 +56,12 @@ struct Range {
 }
 
 impl Range {
-    fn of(asked: &Asked, name: &str) -> Result<Self, Fault> {
+    fn of(asked: &YarnQueryParams, name: &str) -> Result<Self, YarnError> {
         let (begin, end) = (number(asked, &format!("{name}Begin"))?, number(asked, &format!("{name}End"))?);
         if let (Some(begin), Some(end)) = (begin, end)
             && begin > end
         {
-            return Err(Fault::bad(format!("{name}Begin lies after {name}End")));
+            return Err(YarnError::bad(format!("{name}Begin lies after {name}End")));
         }
         Ok(Range { begin, end })
     }
@@ -73,22 +73,22 @@ impl Range {
     }
 }
 
-fn number<T: FromStr>(asked: &Asked, name: &str) -> Result<Option<T>, Fault> {
+fn number<T: FromStr>(asked: &YarnQueryParams, name: &str) -> Result<Option<T>, YarnError> {
     let read =
-        |text: &str| text.parse().map_err(|_| Fault::bad(format!("{name} must be a number of 0 or more, and is {text:?}")));
+        |text: &str| text.parse().map_err(|_| YarnError::bad(format!("{name} must be a number of 0 or more, and is {text:?}")));
     asked.one(name).map(read).transpose()
 }
 
 impl Filter {
     /// Parses the parameters. A word that is not in its list is refused: an empty response would
     /// look as if nothing ran.
-    pub(crate) fn of(asked: &Asked) -> Result<Self, Fault> {
+    pub(crate) fn of(asked: &YarnQueryParams) -> Result<Self, YarnError> {
         let states = [asked.all("states"), asked.all("state")].concat();
         let limit: Option<usize> = number(asked, "limit")?;
         if limit == Some(0) {
-            return Err(Fault::bad("limit must be above 0"));
+            return Err(YarnError::bad("limit must be above 0"));
         }
-        let queue = asked.one("queue").map(|q| q.parse().map_err(|e| Fault::bad(format!("queue: {e}")))).transpose()?;
+        let queue = asked.one("queue").map(|q| q.parse().map_err(|e| YarnError::bad(format!("queue: {e}")))).transpose()?;
         let parts = asked.all("deSelects").into_iter().map(|part| word("deSelects", &Part::ALL, part));
         let tags: Vec<String> = asked.all("applicationTags").into_iter().map(str::to_lowercase).collect();
         Ok(Filter {
@@ -107,13 +107,13 @@ impl Filter {
     }
 
     /// Matching applications in order of submission; if they exceed the limit, the latest.
-    pub(crate) fn choose(&self, mut apps: Vec<AppFacts>) -> Vec<AppFacts> {
+    pub(crate) fn choose(&self, mut apps: Vec<ApplicationReport>) -> Vec<ApplicationReport> {
         apps.retain(|app| self.wants(app));
         let surplus = self.limit.map_or(0, |limit| apps.len().saturating_sub(limit));
         apps.split_off(surplus)
     }
 
-    fn wants(&self, app: &AppFacts) -> bool {
+    fn wants(&self, app: &ApplicationReport) -> bool {
         let kind = Kind::of(app);
         let tagged = || kind.tags.iter().any(|tag| self.tags.contains(&tag.to_lowercase()));
         (self.states.is_empty() || self.states.contains(&AppState::of(app.state)))
@@ -130,22 +130,22 @@ impl Filter {
 }
 
 /// States by name, ignoring case.
-pub(crate) fn app_states(names: &[&str]) -> Result<Vec<AppState>, Fault> {
+pub(crate) fn app_states(names: &[&str]) -> Result<Vec<AppState>, YarnError> {
     let all = AppState::ALL.map(|state| (state.as_str(), state));
     names.iter().map(|name| word("states", &all, name)).collect()
 }
 
-fn final_status(name: &str) -> Result<FinalStatus, Fault> {
+fn final_status(name: &str) -> Result<FinalStatus, YarnError> {
     let all = [FinalStatus::Undefined, FinalStatus::Succeeded, FinalStatus::Failed, FinalStatus::Killed];
     word("finalStatus", &all.map(|status| (status.as_str(), status)), name)
 }
 
 /// Value for a word of a closed list, ignoring case.
-pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> Result<T, Fault> {
+pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> Result<T, YarnError> {
     let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(given));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        Fault::bad(format!("{parameter}: {given:?} is none of {}", names.join(", ")))
+        YarnError::bad(format!("{parameter}: {given:?} is none of {}", names.join(", ")))
     })
 }
 
@@ -153,8 +153,8 @@ pub(crate) fn word<T: Copy>(parameter: &str, all: &[(&str, T)], given: &str) -> 
 mod tests {
     use super::*;
 
-    fn asked(pairs: &[(&str, &str)]) -> Asked {
-        Asked(pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect())
+    fn asked(pairs: &[(&str, &str)]) -> YarnQueryParams {
+        YarnQueryParams(pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect())
     }
 
     #[test]

@@ -4,14 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
-use headroom_wire::v1::apps::MemoryHour;
+use headroom_wire::v1::apps::MemoryFailureStats;
 use headroom_wire::yarn::FOLLOWS;
 use headroom_wire::yarn::ids::CLUSTER;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 
 /// `{"clusterInfo":…}`.
 #[derive(Debug, Serialize)]
@@ -70,8 +70,8 @@ pub(crate) async fn front() -> impl IntoResponse {
 }
 
 /// `GET /jmx`: the few beans that have an equivalent here.
-pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, Fault> {
-    let view = web.handle.view().await?.status(web.clock.now(), MemoryHour::default());
+pub(crate) async fn jmx(State(web): State<Web>) -> Result<Json<Value>, YarnError> {
+    let view = web.handle.view().await?.status(web.clock.now(), MemoryFailureStats::default());
     Ok(Json(json!({"beans": [
         {"name": "java.lang:type=Runtime", "SpecName": "headroom", "SpecVersion": view.version, "Uptime": web.clock.now().0},
         {"name": "Hadoop:service=ResourceManager,name=ClusterMetrics", "NumActiveNMs": view.nodes_ready},

@@ -4,14 +4,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use headroom_rm_core::Call;
+use headroom_rm_core::ClusterCall;
 use headroom_wire::yarn::ids::YarnApp;
 use serde::{Deserialize, Serialize};
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 use super::state::AppState;
-use super::{Asked, At, Here, Sent, Tagged, app, tagged, to_change};
+use super::{YarnQueryParams, YarnPathParams, RequestBaseUrl, YarnJsonBody, Tagged, app, tagged, to_change};
 
 /// `{"state":…}`.
 #[derive(Debug, Serialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/state`.
-pub(crate) async fn state(State(web): State<Web>, At(id): At<YarnApp>) -> Result<Tagged<Shown>, Fault> {
+pub(crate) async fn state(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<Shown>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, Shown { state: AppState::of(found.state) }))
 }
@@ -34,19 +34,19 @@ pub(crate) async fn state(State(web): State<Web>, At(id): At<YarnApp>) -> Result
 /// `PUT /ws/v1/cluster/apps/{app}/state`: 200 when the application has ended, 202 while it ends.
 pub(crate) async fn kill(
     State(web): State<Web>,
-    At(id): At<YarnApp>,
-    asked: Asked,
-    Here(here): Here,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+    asked: YarnQueryParams,
+    RequestBaseUrl(here): RequestBaseUrl,
     headers: HeaderMap,
-    Sent(wanted): Sent<Wanted>,
-) -> Result<Response, Fault> {
+    YarnJsonBody(wanted): YarnJsonBody<Wanted>,
+) -> Result<Response, YarnError> {
     if wanted.state != "KILLED" {
-        return Err(Fault::bad(format!("an application can be brought to KILLED only, and {:?} is asked for", wanted.state)));
+        return Err(YarnError::bad(format!("an application can be brought to KILLED only, and {:?} is asked for", wanted.state)));
     }
     let (turn, mut found) = to_change(&web, &headers, id).await?;
     if !found.state.is_over() {
         let reason = asked.user().map(|user| format!("killed by {user}"));
-        web.handle.call(Call::Kill { app: found.id, reason }).await?;
+        web.handle.call(ClusterCall::Kill { app: found.id, reason }).await?;
         found = app(&web, id).await?;
     }
     drop(turn);

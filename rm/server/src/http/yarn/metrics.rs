@@ -6,11 +6,11 @@ use headroom_types::Resource;
 use serde::Serialize;
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 use super::resource::{ResourceInfo, cores, mib, whole_percent};
 use super::state::{AppState, NodeState};
 use super::{facts, nodes};
-use crate::facts::{AppFacts, NodeFacts, Of, rest, sum};
+use crate::facts::{ApplicationReport, ClusterNodeReport, AppSelection, rest, sum};
 
 /// `{"clusterMetrics":…}`.
 #[derive(Debug, Serialize)]
@@ -72,22 +72,22 @@ struct Metrics {
 }
 
 /// `GET /ws/v1/cluster/metrics`.
-pub(crate) async fn metrics(State(web): State<Web>) -> Result<Json<Answer>, Fault> {
-    let (apps, nodes) = (facts(&web, Of::All).await?, nodes::facts(&web).await?);
+pub(crate) async fn metrics(State(web): State<Web>) -> Result<Json<Answer>, YarnError> {
+    let (apps, nodes) = (facts(&web, AppSelection::All).await?, nodes::facts(&web).await?);
     let waiting = web.handle.waiting();
     Ok(Json(Answer { metrics: convert(&apps, &nodes, waiting) }))
 }
 
 /// Converts the reports. `waiting` is the number of inputs that wait for the main loop. The loop
 /// also schedules, so there is no other queue.
-fn convert(apps: &[AppFacts], nodes: &[NodeFacts], waiting: usize) -> Metrics {
+fn convert(apps: &[ApplicationReport], nodes: &[ClusterNodeReport], waiting: usize) -> Metrics {
     let in_state = |state| apps.iter().filter(|app| AppState::of(app.state) == state).count();
     let nodes_in = |state| nodes.iter().filter(|node| NodeState::of(node) == state).count();
-    let active: Vec<&NodeFacts> = nodes.iter().filter(|node| NodeState::of(node).is_active()).collect();
+    let active: Vec<&ClusterNodeReport> = nodes.iter().filter(|node| NodeState::of(node).is_active()).collect();
     let total = sum(active.iter().map(|node| &node.offers));
     let allocated = sum(nodes.iter().map(|node| &node.allocated));
     let available = rest(&total, &sum(active.iter().map(|node| &node.allocated)));
-    let pending: Vec<Resource> = apps.iter().map(AppFacts::pending).collect();
+    let pending: Vec<Resource> = apps.iter().map(ApplicationReport::pending).collect();
     let pending = sum(pending.iter());
     let reserved = sum(apps.iter().flat_map(|app| &app.reserved));
     let used = nodes.iter().map(|node| node.host_used).fold(headroom_types::Bytes::ZERO, headroom_types::Bytes::saturating_add);

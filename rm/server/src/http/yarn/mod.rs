@@ -38,10 +38,10 @@ use tokio::sync::MutexGuard;
 
 use super::Web;
 use super::answer::IfMatch;
-use crate::facts::{AppFacts, Of, Question};
+use crate::facts::{ApplicationReport, AppSelection, ReportQuery};
 use crate::http::callers::Scheme;
-use crate::input::{Input, Query as Ask};
-use error::Fault;
+use crate::input::{LoopInput, ClusterQuery as Ask};
+use error::YarnError;
 
 /// All routes of this interface.
 pub(crate) fn router() -> Router<Web> {
@@ -87,45 +87,45 @@ fn takes_json(headers: &HeaderMap) -> bool {
 
 /// Path segments, as ids or text.
 #[derive(Debug)]
-pub(crate) struct At<T>(pub(crate) T);
+pub(crate) struct YarnPathParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
-    type Rejection = Fault;
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for YarnPathParams<T> {
+    type Rejection = YarnError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, YarnError> {
         let read = Path::<T>::from_request_parts(parts, state).await;
-        read.map(|Path(t)| At(t)).map_err(|e| Fault::bad(format!("the address: {}", e.body_text())))
+        read.map(|Path(t)| YarnPathParams(t)).map_err(|e| YarnError::bad(format!("the address: {}", e.body_text())))
     }
 }
 
 /// A JSON body.
 #[derive(Debug)]
-pub(crate) struct Sent<T>(pub(crate) T);
+pub(crate) struct YarnJsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
-    type Rejection = Fault;
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for YarnJsonBody<T> {
+    type Rejection = YarnError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, YarnError> {
         let bytes = Bytes::from_request(request, state).await;
-        let bytes = bytes.map_err(|e| Fault::bad(format!("the body did not arrive: {}", e.body_text())))?;
-        serde_json::from_slice(&bytes).map(Sent).map_err(|e| Fault::bad(format!("the body is not what the call takes: {e}")))
+        let bytes = bytes.map_err(|e| YarnError::bad(format!("the body did not arrive: {}", e.body_text())))?;
+        serde_json::from_slice(&bytes).map(YarnJsonBody).map_err(|e| YarnError::bad(format!("the body is not what the call takes: {e}")))
     }
 }
 
 /// Query parameters. A name may occur more than once.
 #[derive(Debug, Default)]
-pub(crate) struct Asked(Vec<(String, String)>);
+pub(crate) struct YarnQueryParams(Vec<(String, String)>);
 
-impl<S: Send + Sync> FromRequestParts<S> for Asked {
-    type Rejection = Fault;
+impl<S: Send + Sync> FromRequestParts<S> for YarnQueryParams {
+    type Rejection = YarnError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, YarnError> {
         let read = Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
-        read.map(|Query(pairs)| Asked(pairs)).map_err(|e| Fault::bad(format!("the parameters: {}", e.body_text())))
+        read.map(|Query(pairs)| YarnQueryParams(pairs)).map_err(|e| YarnError::bad(format!("the parameters: {}", e.body_text())))
     }
 }
 
-impl Asked {
+impl YarnQueryParams {
     /// Value of one parameter, unless it is empty.
     pub(crate) fn one(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
@@ -143,38 +143,38 @@ impl Asked {
 
 /// Base URL under which the caller reached this server, for links.
 #[derive(Debug)]
-pub(crate) struct Here(pub(crate) String);
+pub(crate) struct RequestBaseUrl(pub(crate) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Here {
+impl<S: Send + Sync> FromRequestParts<S> for RequestBaseUrl {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         let host = parts.headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or("localhost");
         let Scheme(scheme) = parts.extensions.get::<Scheme>().copied().unwrap_or(Scheme("http"));
-        Ok(Here(format!("{scheme}://{host}")))
+        Ok(RequestBaseUrl(format!("{scheme}://{host}")))
     }
 }
 
 /// Reports about applications.
-pub(crate) async fn facts(web: &Web, of: Of) -> Result<Vec<AppFacts>, Fault> {
+pub(crate) async fn facts(web: &Web, of: AppSelection) -> Result<Vec<ApplicationReport>, YarnError> {
     let wall = web.clock.unix_now();
-    Ok(web.handle.ask(|reply| Input::Query(Ask::Facts(Question::Apps { of, wall, reply }))).await?)
+    Ok(web.handle.ask(|reply| LoopInput::Query(Ask::Facts(ReportQuery::Apps { of, wall, reply }))).await?)
 }
 
 /// Report about one application.
-pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<AppFacts, Fault> {
-    facts(web, Of::Number(app.0)).await?.pop().ok_or_else(|| Fault::none(format!("there is no application {app}")))
+pub(crate) async fn app(web: &Web, app: YarnApp) -> Result<ApplicationReport, YarnError> {
+    facts(web, AppSelection::Number(app.0)).await?.pop().ok_or_else(|| YarnError::none(format!("there is no application {app}")))
 }
 
 /// A response about an application, with the ETag of its changeable fields: that of
 /// `/v1/apps/{app}` up to its dot.
 pub(crate) type Tagged<T> = ([(HeaderName, String); 1], Json<T>);
 
-pub(crate) fn tagged<T>(app: &AppFacts, shown: T) -> Tagged<T> {
+pub(crate) fn tagged<T>(app: &ApplicationReport, shown: T) -> Tagged<T> {
     ([(header::ETAG, format!("\"{}\"", version(app)))], Json(shown))
 }
 
-fn version(app: &AppFacts) -> String {
+fn version(app: &ApplicationReport) -> String {
     super::apps::version_of(&app.queue, app.priority, app.until)
 }
 
@@ -184,7 +184,7 @@ pub(crate) async fn to_change<'a>(
     web: &'a Web,
     headers: &HeaderMap,
     of: YarnApp,
-) -> Result<(MutexGuard<'a, ()>, AppFacts), Fault> {
+) -> Result<(MutexGuard<'a, ()>, ApplicationReport), YarnError> {
     let matched = IfMatch::of(headers)?;
     let turn = web.changes.lock().await;
     let found = app(web, of).await?;
@@ -193,13 +193,13 @@ pub(crate) async fn to_change<'a>(
 }
 
 /// Id of an application in this resource manager.
-pub(crate) async fn id(web: &Web, of: YarnApp) -> Result<AppId, Fault> {
+pub(crate) async fn id(web: &Web, of: YarnApp) -> Result<AppId, YarnError> {
     Ok(app(web, of).await?.id)
 }
 
 /// The core returned another kind of result than the call expects.
-pub(crate) fn unexpected() -> Fault {
-    let super::error::Failure(problem) = super::unexpected();
+pub(crate) fn unexpected() -> YarnError {
+    let super::error::ProblemResponse(problem) = super::unexpected();
     problem.into()
 }
 
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_parameter_may_stand_there_twice_or_with_commas() {
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        let asked = Asked(vec![pair("states", "NEW, RUNNING"), pair("states", "FAILED"), pair("user", "")]);
+        let asked = YarnQueryParams(vec![pair("states", "NEW, RUNNING"), pair("states", "FAILED"), pair("user", "")]);
         assert_eq!(asked.all("states"), ["NEW", "RUNNING", "FAILED"]);
         assert_eq!((asked.one("user"), asked.one("limit")), (None, None));
     }

@@ -6,13 +6,13 @@ use headroom_types::{NodeId, Tick};
 use serde::Serialize;
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 use super::filter::word;
 use super::resource::{ResourceInfo, cores, mib, percent};
 use super::state::NodeState;
-use super::{Asked, At};
-use crate::facts::{NodeFacts, Question};
-use crate::input::{Input, Query};
+use super::{YarnQueryParams, YarnPathParams};
+use crate::facts::{ClusterNodeReport, ReportQuery};
+use crate::input::{LoopInput, ClusterQuery};
 
 /// `{"nodes":{"node":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -120,15 +120,15 @@ pub(crate) fn address(node: &NodeId, url: Option<&str>) -> Address {
 }
 
 /// Reports about all nodes.
-pub(crate) async fn facts(web: &Web) -> Result<Vec<NodeFacts>, Fault> {
-    Ok(web.handle.ask(|reply| Input::Query(Query::Facts(Question::Nodes(reply)))).await?)
+pub(crate) async fn facts(web: &Web) -> Result<Vec<ClusterNodeReport>, YarnError> {
+    Ok(web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Nodes(reply)))).await?)
 }
 
 /// `GET /ws/v1/cluster/nodes`. Without `states`, lost and decommissioned nodes are left out.
-pub(crate) async fn list(State(web): State<Web>, asked: Asked) -> Result<Json<Nodes>, Fault> {
+pub(crate) async fn list(State(web): State<Web>, asked: YarnQueryParams) -> Result<Json<Nodes>, YarnError> {
     let all = NodeState::ALL.map(|state| (state.as_str(), state));
     let states = asked.all("states").into_iter().map(|state| word("states", &all, state)).collect::<Result<Vec<_>, _>>()?;
-    let wanted = |node: &&NodeFacts| match NodeState::of(node) {
+    let wanted = |node: &&ClusterNodeReport| match NodeState::of(node) {
         state if !states.is_empty() => states.contains(&state),
         state => state.is_member(),
     };
@@ -138,17 +138,17 @@ pub(crate) async fn list(State(web): State<Web>, asked: Asked) -> Result<Json<No
 }
 
 /// `GET /ws/v1/cluster/nodes/{node}`: by name, with any port or none.
-pub(crate) async fn one(State(web): State<Web>, At(name): At<String>) -> Result<Json<One>, Fault> {
+pub(crate) async fn one(State(web): State<Web>, YarnPathParams(name): YarnPathParams<String>) -> Result<Json<One>, YarnError> {
     let host = match name.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) => host,
         Some(_) | None => &name,
     };
     let found = facts(&web).await?.into_iter().find(|node| node.id.as_str() == host);
-    let found = found.ok_or_else(|| Fault::none(format!("there is no node {name}")))?;
+    let found = found.ok_or_else(|| YarnError::none(format!("there is no node {name}")))?;
     Ok(Json(One { node: convert(&found, web.clock.now(), web.clock.unix_now().0) }))
 }
 
-fn convert(node: &NodeFacts, now: Tick, wall: u64) -> Node {
+fn convert(node: &ClusterNodeReport, now: Tick, wall: u64) -> Node {
     let Address { id, http } = address(&node.id, Some(&node.url));
     let silent = u64::try_from(now.since(node.heard).as_millis()).unwrap_or(u64::MAX);
     let free = node.free();
@@ -191,12 +191,12 @@ fn convert(node: &NodeFacts, now: Tick, wall: u64) -> Node {
 }
 
 /// Reason why the node accepts no containers: its own, or the operator's mark.
-fn report(node: &NodeFacts) -> String {
+fn report(node: &ClusterNodeReport) -> String {
     let mark = node.mark.as_ref().map(|mark| mark.reason.as_str());
     node.state.reason().or(mark).unwrap_or_default().to_owned()
 }
 
-fn attributes(node: &NodeFacts) -> Vec<Attribute> {
+fn attributes(node: &ClusterNodeReport) -> Vec<Attribute> {
     let attribute = |(name, value): &(headroom_types::Name, String)| Attribute {
         prefix: "headroom",
         name: name.to_string(),

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::app;
-use headroom_rm_core::queue::spec::{Gate, Order, Preemptable};
+use headroom_rm_core::queue::spec::{QueueState, LeafOrder, Preemptable};
 use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
 
 use super::super::Web;
-use super::error::Fault;
+use super::error::YarnError;
 use super::facts;
 use super::resource::{ResourceInfo, percent};
-use crate::facts::{AppFacts, Of, Question, QueueFacts, sum};
-use crate::input::{Input, Query};
+use crate::facts::{ApplicationReport, AppSelection, ReportQuery, QueueReport, sum};
+use crate::input::{LoopInput, ClusterQuery};
 
 /// Application limit of a queue without its own: that of the whole resource manager.
 const MOST_APPS: u32 = 10_000;
@@ -165,13 +165,13 @@ struct Nothing {
 }
 
 /// Applications that have not ended, by leaf queue.
-type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a AppFacts>>;
+type ByLeaf<'a> = BTreeMap<&'a QueuePath, Vec<&'a ApplicationReport>>;
 
 /// `GET /ws/v1/cluster/scheduler`.
-pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, Fault> {
-    let root = web.handle.ask(|reply| Input::Query(Query::Facts(Question::Queues(reply)))).await?;
-    let root = root.ok_or_else(|| Fault::none("there are no queues"))?;
-    let apps = facts(&web, Of::All).await?;
+pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, YarnError> {
+    let root = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Facts(ReportQuery::Queues(reply)))).await?;
+    let root = root.ok_or_else(|| YarnError::none("there are no queues"))?;
+    let apps = facts(&web, AppSelection::All).await?;
     let mut live = ByLeaf::new();
     for app in apps.iter().filter(|app| !app.state.is_over()) {
         live.entry(&app.queue).or_default().push(app);
@@ -184,7 +184,7 @@ pub(crate) async fn scheduler(State(web): State<Web>) -> Result<Json<Answer>, Fa
 
 /// Converts a queue with the queues below it. Shares are shares of memory: of the parent queue, and
 /// of the cluster.
-fn convert(queue: &QueueFacts, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -> Queue {
+fn convert(queue: &QueueReport, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -> Queue {
     let capacity = capacity(queue, parent, whole);
     let inner = queue.children.iter().map(|child| convert(child, live, queue.guaranteed, whole));
     let used = ResourceInfo::of(&queue.used);
@@ -224,7 +224,7 @@ fn convert(queue: &QueueFacts, live: &ByLeaf<'_>, parent: Bytes, whole: Bytes) -
     }
 }
 
-fn capacity(queue: &QueueFacts, parent: Bytes, whole: Bytes) -> PartitionCapacity {
+fn capacity(queue: &QueueReport, parent: Bytes, whole: Bytes) -> PartitionCapacity {
     let of = |part: Bytes, whole: Bytes| percent(part.get(), whole.get());
     PartitionCapacity {
         partition_name: "",
@@ -238,7 +238,7 @@ fn capacity(queue: &QueueFacts, parent: Bytes, whole: Bytes) -> PartitionCapacit
     }
 }
 
-fn leaf(queue: &QueueFacts, apps: &[&AppFacts]) -> Leaf {
+fn leaf(queue: &QueueReport, apps: &[&ApplicationReport]) -> Leaf {
     let share = u64::from(queue.spec.master_share.unwrap_or(1000));
     let cpus = u64::from(queue.maximum.cpus.milli()) * share / 1000;
     let cpus = Cpus::from_milli(u32::try_from(cpus).unwrap_or(u32::MAX));
@@ -255,8 +255,8 @@ fn leaf(queue: &QueueFacts, apps: &[&AppFacts]) -> Leaf {
         user_limit_factor: 1.0,
         users: Users { user: users(queue, apps) },
         ordering_policy_info: match queue.spec.order {
-            Order::Fifo => "fifo",
-            Order::Fair => "fair",
+            LeafOrder::Fifo => "fifo",
+            LeafOrder::Fair => "fair",
         },
         am_resource_limit: limit.clone(),
         used_am_resource: ResourceInfo::of(&queue.masters),
@@ -265,13 +265,13 @@ fn leaf(queue: &QueueFacts, apps: &[&AppFacts]) -> Leaf {
 }
 
 /// Users with an application or a container in the queue.
-fn users(queue: &QueueFacts, apps: &[&AppFacts]) -> Vec<User> {
-    let mut by_name: BTreeMap<&str, (Resource, Vec<&AppFacts>)> =
+fn users(queue: &QueueReport, apps: &[&ApplicationReport]) -> Vec<User> {
+    let mut by_name: BTreeMap<&str, (Resource, Vec<&ApplicationReport>)> =
         queue.users.iter().map(|(name, used)| (name.as_str(), (used.clone(), Vec::new()))).collect();
     for app in apps {
         by_name.entry(&app.user).or_default().1.push(app);
     }
-    let user = |(name, (used, apps)): (&str, (Resource, Vec<&AppFacts>))| User {
+    let user = |(name, (used, apps)): (&str, (Resource, Vec<&ApplicationReport>))| User {
         username: name.to_owned(),
         resources_used: ResourceInfo::of(&used),
         num_active_applications: active(&apps),
@@ -281,15 +281,15 @@ fn users(queue: &QueueFacts, apps: &[&AppFacts]) -> Vec<User> {
 }
 
 /// Number of applications with a registered master, or at least a container.
-fn active(apps: &[&AppFacts]) -> usize {
-    apps.iter().filter(|app| app.state != app::State::Accepted || app.run.container().is_some()).count()
+fn active(apps: &[&ApplicationReport]) -> usize {
+    apps.iter().filter(|app| app.state != app::ApplicationState::Accepted || app.run.container().is_some()).count()
 }
 
 /// State of a queue. A paused queue still accepts applications, as `RUNNING` implies.
-fn state(gate: Gate) -> &'static str {
+fn state(gate: QueueState) -> &'static str {
     match gate {
-        Gate::Open | Gate::Paused => "RUNNING",
-        Gate::Draining => "DRAINING",
-        Gate::Closed => "STOPPED",
+        QueueState::Open | QueueState::Paused => "RUNNING",
+        QueueState::Draining => "DRAINING",
+        QueueState::Closed => "STOPPED",
     }
 }

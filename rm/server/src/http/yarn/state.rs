@@ -1,10 +1,10 @@
 //! States in YARN's terms. Every match is exhaustive, so that a new state needs a term here.
 
-use headroom_rm_core::app::State;
+use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::{Outcome, attempt, node};
 use serde::Serialize;
 
-use crate::facts::{AppFacts, Life, NodeFacts};
+use crate::facts::{ApplicationReport, ContainerStage, ClusterNodeReport};
 
 /// State of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -36,13 +36,13 @@ impl AppState {
 
     /// State in YARN's terms. A finishing application still has containers, so it is running until
     /// the last one ends.
-    pub(crate) fn of(state: State) -> Self {
+    pub(crate) fn of(state: ApplicationState) -> Self {
         match state {
-            State::Accepted => AppState::Accepted,
-            State::Running | State::Finishing { .. } => AppState::Running,
-            State::Ended { outcome: Outcome::Succeeded } => AppState::Finished,
-            State::Ended { outcome: Outcome::Failed } => AppState::Failed,
-            State::Ended { outcome: Outcome::Killed } => AppState::Killed,
+            ApplicationState::Accepted => AppState::Accepted,
+            ApplicationState::Running | ApplicationState::Finishing { .. } => AppState::Running,
+            ApplicationState::Ended { outcome: Outcome::Succeeded } => AppState::Finished,
+            ApplicationState::Ended { outcome: Outcome::Failed } => AppState::Failed,
+            ApplicationState::Ended { outcome: Outcome::Killed } => AppState::Killed,
         }
     }
     pub(crate) fn as_str(self) -> &'static str {
@@ -70,12 +70,12 @@ pub(crate) enum FinalStatus {
 }
 
 impl FinalStatus {
-    pub(crate) fn of(state: State) -> Self {
+    pub(crate) fn of(state: ApplicationState) -> Self {
         match state {
-            State::Accepted | State::Running | State::Finishing { .. } => FinalStatus::Undefined,
-            State::Ended { outcome: Outcome::Succeeded } => FinalStatus::Succeeded,
-            State::Ended { outcome: Outcome::Failed } => FinalStatus::Failed,
-            State::Ended { outcome: Outcome::Killed } => FinalStatus::Killed,
+            ApplicationState::Accepted | ApplicationState::Running | ApplicationState::Finishing { .. } => FinalStatus::Undefined,
+            ApplicationState::Ended { outcome: Outcome::Succeeded } => FinalStatus::Succeeded,
+            ApplicationState::Ended { outcome: Outcome::Failed } => FinalStatus::Failed,
+            ApplicationState::Ended { outcome: Outcome::Killed } => FinalStatus::Killed,
         }
     }
     pub(crate) fn as_str(self) -> &'static str {
@@ -90,34 +90,34 @@ impl FinalStatus {
 
 /// State of an application attempt. An attempt before the current one has failed, otherwise there
 /// would be no later one.
-pub(crate) fn attempt(app: &AppFacts, number: u32) -> &'static str {
+pub(crate) fn attempt(app: &ApplicationReport, number: u32) -> &'static str {
     if number < app.attempt {
         return "FAILED";
     }
     match app.run {
-        attempt::State::Scheduled => "SCHEDULED",
-        attempt::State::Launched { .. } | attempt::State::Awaited => "LAUNCHED",
-        attempt::State::Registered { .. } => "RUNNING",
-        attempt::State::Recovering { .. } => match app.state {
-            State::Accepted => "LAUNCHED",
-            State::Running | State::Finishing { .. } | State::Ended { .. } => "RUNNING",
+        attempt::AttemptState::Scheduled => "SCHEDULED",
+        attempt::AttemptState::Launched { .. } | attempt::AttemptState::Awaited => "LAUNCHED",
+        attempt::AttemptState::Registered { .. } => "RUNNING",
+        attempt::AttemptState::Recovering { .. } => match app.state {
+            ApplicationState::Accepted => "LAUNCHED",
+            ApplicationState::Running | ApplicationState::Finishing { .. } | ApplicationState::Ended { .. } => "RUNNING",
         },
-        attempt::State::Over => match app.state {
-            State::Accepted | State::Running => "FAILED",
-            State::Finishing { .. } => "FINISHING",
-            State::Ended { outcome: Outcome::Succeeded } => "FINISHED",
-            State::Ended { outcome: Outcome::Failed } => "FAILED",
-            State::Ended { outcome: Outcome::Killed } => "KILLED",
+        attempt::AttemptState::Over => match app.state {
+            ApplicationState::Accepted | ApplicationState::Running => "FAILED",
+            ApplicationState::Finishing { .. } => "FINISHING",
+            ApplicationState::Ended { outcome: Outcome::Succeeded } => "FINISHED",
+            ApplicationState::Ended { outcome: Outcome::Failed } => "FAILED",
+            ApplicationState::Ended { outcome: Outcome::Killed } => "KILLED",
         },
     }
 }
 
 /// State of a container.
-pub(crate) fn container(life: &Life) -> &'static str {
+pub(crate) fn container(life: &ContainerStage) -> &'static str {
     match life {
-        Life::Coming => "NEW",
-        Life::Running => "RUNNING",
-        Life::Over { .. } => "COMPLETE",
+        ContainerStage::Coming => "NEW",
+        ContainerStage::Running => "RUNNING",
+        ContainerStage::Over { .. } => "COMPLETE",
     }
 }
 
@@ -151,13 +151,13 @@ impl NodeState {
 
     /// State in YARN's terms. A silent node is a member until it is lost. YARN has no state for a
     /// node that is drained and stays.
-    pub(crate) fn of(node: &NodeFacts) -> Self {
+    pub(crate) fn of(node: &ClusterNodeReport) -> Self {
         match (&node.state, &node.mark) {
-            (node::State::Lost, _) => NodeState::Lost,
-            (node::State::Decommissioned, _) => NodeState::Decommissioned,
-            (node::State::Unhealthy { .. } | node::State::Unreachable { .. }, _) => NodeState::Unhealthy,
-            (node::State::Ready | node::State::Suspect { .. }, Some(_)) => NodeState::Decommissioning,
-            (node::State::Ready | node::State::Suspect { .. }, None) => NodeState::Running,
+            (node::ClusterNodeState::Lost, _) => NodeState::Lost,
+            (node::ClusterNodeState::Decommissioned, _) => NodeState::Decommissioned,
+            (node::ClusterNodeState::Unhealthy { .. } | node::ClusterNodeState::Unreachable { .. }, _) => NodeState::Unhealthy,
+            (node::ClusterNodeState::Ready | node::ClusterNodeState::Suspect { .. }, Some(_)) => NodeState::Decommissioning,
+            (node::ClusterNodeState::Ready | node::ClusterNodeState::Suspect { .. }, None) => NodeState::Running,
         }
     }
     /// Whether the node belongs to the cluster.

@@ -10,22 +10,22 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{Answer, Call};
+use headroom_rm_core::{CallAnswer, ClusterCall};
 use headroom_types::{Bytes, Cpus, Name, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::apps::{Master, SubmitApp};
+use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::yarn::ids::YarnApp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::{Web, guard};
 use super::apps::{NAME_VARIABLE, TAGS_VARIABLE, TYPE, TYPE_VARIABLE};
-use super::error::Fault;
+use super::error::YarnError;
 use super::nodes;
 use super::resource::Bare;
 use super::state::NodeState;
-use super::{Asked, Here, Sent, unexpected};
+use super::{YarnQueryParams, RequestBaseUrl, YarnJsonBody, unexpected};
 use crate::incoming;
 
 /// Response of `new-application`.
@@ -146,8 +146,8 @@ impl<T> OneOrMore<T> {
 const USUAL_MIB: u64 = 1024;
 
 /// `POST /ws/v1/cluster/apps/new-application`.
-pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewApplication>, Fault> {
-    let Answer::Reserved { number } = web.handle.call(Call::Reserve).await? else { return Err(unexpected()) };
+pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewApplication>, YarnError> {
+    let CallAnswer::Reserved { number } = web.handle.call(ClusterCall::Reserve).await? else { return Err(unexpected()) };
     let nodes = nodes::facts(&web).await?;
     let active = nodes.iter().filter(|node| NodeState::of(node).is_active());
     let largest = active.map(|node| &node.offers).max_by_key(|offers| offers.memory).cloned().unwrap_or_default();
@@ -159,25 +159,25 @@ pub(crate) async fn new_application(State(web): State<Web>) -> Result<Json<NewAp
 pub(crate) async fn submit(
     State(web): State<Web>,
     principal: Option<Extension<Principal>>,
-    asked: Asked,
-    Here(here): Here,
-    Sent(submission): Sent<Submission>,
-) -> Result<Response, Fault> {
+    asked: YarnQueryParams,
+    RequestBaseUrl(here): RequestBaseUrl,
+    YarnJsonBody(submission): YarnJsonBody<Submission>,
+) -> Result<Response, YarnError> {
     let id = submission.application_id;
     let mut wanted = convert(submission, asked.user())?;
     if let Some(Extension(principal)) = principal {
         wanted.user = guard::submits(&principal, asked.user().map(str::to_owned))?;
         guard::queue(&principal, wanted.queue.as_ref())?;
     }
-    let Call::Submit(app) = incoming::submit(wanted)? else { return Err(unexpected()) };
-    let Answer::Submitted { app, .. } = web.handle.call(Call::SubmitAs { number: id.0, app }).await? else {
+    let ClusterCall::Submit(app) = incoming::submit(wanted)? else { return Err(unexpected()) };
+    let CallAnswer::Submitted { app, .. } = web.handle.call(ClusterCall::SubmitAs { number: id.0, app }).await? else {
         return Err(unexpected());
     };
     let place = format!("{here}/ws/v1/cluster/apps/{}", YarnApp::of(&app));
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, place)]).into_response())
 }
 
-fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Fault> {
+fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, YarnError> {
     refuse_what_has_no_equal(&submission)?;
     let Submission { application_id, application_name, queue, max_app_attempts, resource, priority, .. } = submission;
     let given = application_name.unwrap_or_default();
@@ -186,7 +186,7 @@ fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Faul
     let tags = submission.application_tags.map(|tags| tags.tag.all().join(",")).unwrap_or_default();
     let spec = submission.am_container_spec;
     let master = if submission.unmanaged {
-        Master::Unmanaged
+        ApplicationMaster::Unmanaged
     } else {
         let (exports, mut env) = split(spec.environment.map(|env| env.entry.all()).unwrap_or_default());
         let told = [(NAME_VARIABLE, given), (TYPE_VARIABLE, kind), (TAGS_VARIABLE, tags)];
@@ -194,9 +194,9 @@ fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Faul
         let command = exports + &command(spec.commands)?;
         let Size { memory, v_cores } = resource.unwrap_or(Size { memory: USUAL_MIB, v_cores: 1 });
         let resource = Resource::new(Bytes::from_mib(1).mul_ratio(memory, 1), Cpus::from_milli(v_cores.saturating_mul(1000)));
-        Master::Managed { resource, launch: Box::new(launch(command, env)), max_attempts: max_app_attempts.unwrap_or(2) }
+        ApplicationMaster::Managed { resource, launch: Box::new(launch(command, env)), max_attempts: max_app_attempts.unwrap_or(2) }
     };
-    let queue = queue.filter(|q| !q.is_empty()).map(|q| q.parse()).transpose().map_err(|e| Fault::bad(format!("queue: {e}")))?;
+    let queue = queue.filter(|q| !q.is_empty()).map(|q| q.parse()).transpose().map_err(|e| YarnError::bad(format!("queue: {e}")))?;
     Ok(SubmitApp {
         name,
         queue,
@@ -224,11 +224,11 @@ fn launch(command: String, env: BTreeMap<String, String>) -> LaunchSpec {
 }
 
 /// Shell command from all commands: YARN runs them in one shell.
-fn command(commands: Option<Commands>) -> Result<String, Fault> {
+fn command(commands: Option<Commands>) -> Result<String, YarnError> {
     let all = commands.map(|c| c.command.all()).unwrap_or_default();
     let command = expanded(&all.join(" && "));
     if command.trim().is_empty() {
-        return Err(Fault::bad("am-container-spec.commands.command is empty; name what the shell should run"));
+        return Err(YarnError::bad("am-container-spec.commands.command is empty; name what the shell should run"));
     }
     Ok(command)
 }
@@ -261,15 +261,15 @@ fn split(environment: Vec<Pair>) -> (String, BTreeMap<String, String>) {
 
 /// Valid application name from a YARN name: invalid characters become `-`. The original name is
 /// kept in the environment.
-fn name_of(given: &str) -> Result<Name, Fault> {
+fn name_of(given: &str) -> Result<Name, YarnError> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let word: String = given.chars().map(plain).skip_while(|c| !c.is_ascii_alphanumeric()).take(63).collect();
     let word = word.trim_end_matches('-');
     let word = if word.is_empty() { "application" } else { word };
-    word.parse().map_err(|e| Fault::bad(format!("application-name: {e}")))
+    word.parse().map_err(|e| YarnError::bad(format!("application-name: {e}")))
 }
 
-fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), Fault> {
+fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), YarnError> {
     let Submission { am_container_spec: spec, application_timeouts, reservation_id, .. } = submission;
     let values = [
         (
@@ -291,13 +291,13 @@ fn refuse_what_has_no_equal(submission: &Submission) -> Result<(), Fault> {
         ("application-timeouts", application_timeouts, "send PUT /ws/v1/cluster/apps/{app}/timeout after this"),
     ];
     if let Some((key, _, instead)) = values.iter().find(|(_, value, _)| holds_something(value)) {
-        return Err(Fault::bad(format!("{key} cannot be given here: {instead}")));
+        return Err(YarnError::bad(format!("{key} cannot be given here: {instead}")));
     }
     if reservation_id.as_ref().is_some_and(|id| !id.is_empty()) {
-        return Err(Fault::bad("reservation-id cannot be given here: there are no time reservations"));
+        return Err(YarnError::bad("reservation-id cannot be given here: there are no time reservations"));
     }
     if submission.attempt_failures_validity_interval.is_some_and(|ms| ms > 0) {
-        return Err(Fault::bad(
+        return Err(YarnError::bad(
             "attempt-failures-validity-interval cannot be given here: every failure of a master counts for good",
         ));
     }
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(body: Value) -> Result<SubmitApp, Fault> {
+    fn read(body: Value) -> Result<SubmitApp, YarnError> {
         convert(serde_json::from_value(body).expect("reads"), Some("ann"))
     }
 
@@ -348,7 +348,7 @@ mod tests {
         assert_eq!((app.name.as_str(), app.user.as_deref()), ("My-app--1", Some("ann")));
         assert_eq!(app.idempotency_key.as_deref(), Some("application_1700000000000_0007"));
         assert_eq!(app.queue, Some("root.etl.nightly".parse().expect("queue")));
-        let Master::Managed { resource, launch, max_attempts } = app.master else { panic!("managed") };
+        let ApplicationMaster::Managed { resource, launch, max_attempts } = app.master else { panic!("managed") };
         assert_eq!((resource, max_attempts), (Resource::new(Bytes::from_mib(512), Cpus::from_cores(2)), 3));
         assert_eq!(launch.command[..2], ["/bin/sh", "-c"]);
         assert_eq!(
@@ -383,10 +383,10 @@ mod tests {
     fn shells_of_what_is_not_used_and_lists_of_one_are_taken() {
         let one = json!({"entry": {"key": "A", "value": "1"}});
         let app = read(with("am-container-spec/environment", one)).expect("maps");
-        let Master::Managed { launch, .. } = app.master else { panic!("managed") };
+        let ApplicationMaster::Managed { launch, .. } = app.master else { panic!("managed") };
         assert_eq!(launch.env.get("A").map(String::as_str), Some("1"));
         assert!(read(with("reservation-id", json!(""))).is_ok());
-        assert!(read(with("unmanaged-AM", json!(true))).expect("maps").master == Master::Unmanaged);
+        assert!(read(with("unmanaged-AM", json!(true))).expect("maps").master == ApplicationMaster::Unmanaged);
     }
 
     #[test]
