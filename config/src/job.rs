@@ -28,10 +28,10 @@ pub use fit::{InfeasibleStage, never_fits};
 pub use grow::{GrowSpec, GrowthRefusal};
 pub use place::NodeConstraints;
 pub use profiles::ClusterProfiles;
-pub use runtime::{RuntimeFlags, GcLogSetting, MemoryQuantities, Runtime};
+pub use runtime::{GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
 pub use spec::{
-    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, InputSizes, InputHosts, InputLocality, JobSpec, RetrySpec, SizingMode, StageSpec,
-    TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, GibHours, Idempotent, InputHosts, InputLocality, InputSizes, JobSpec, RetrySpec, SizingMode,
+    StageSpec, TaskGroups, TaskLimit,
 };
 pub use template::{Placeholder, Template};
 pub use treatments::Treatments;
@@ -99,7 +99,9 @@ fn sizes(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, mode: MemoryFailu
     let sizes = root.read(r, "sizes", hint, |v| raw::choice(v, &all))?;
     let knows = match mode {
         MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => true,
-        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => false,
+        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => {
+            false
+        }
     };
     if !knows && *sizes.get_ref() == SizingMode::Learned {
         let what = format!("sizes = \"learned\" in mode {}", mode.as_str());

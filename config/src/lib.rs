@@ -25,10 +25,11 @@ pub use checked::{AnonymousAccess, CallerLimits, NodeAgentConfig, ResourceManage
 pub use compile::checked_attribute;
 pub use headroom_types::LogLevel;
 pub use job::{
-    ExecutorProgram, ExecutorSpec, RuntimeFlags, GcLogSetting, GibHours, GrowSpec, Idempotent, InputSizes, InputHosts, InputLocality, JobSpec,
-    MemoryQuantities, Placeholder, RetrySpec, Runtime, SizingMode, StageSpec, TaskGroups, TaskLimit, Template, Treatments,
+    ExecutorProgram, ExecutorSpec, GcLogSetting, GibHours, GrowSpec, Idempotent, InputHosts, InputLocality, InputSizes, JobSpec,
+    MemoryQuantities, Placeholder, RetrySpec, Runtime, RuntimeFlags, SizingMode, StageSpec, TaskGroups, TaskLimit, Template,
+    Treatments,
 };
 pub use load::{load_job, load_nodeagent, load_resourcemanager};
-pub use node::{FileCacheLimits, CpuBound, HealthChecks, IpcScope, Isolation, LogRetention, RunAs};
+pub use node::{CpuBound, FileCacheLimits, HealthChecks, IpcScope, Isolation, LogRetention, RunAs};
 pub use problem::{FileProblem, render};
-pub use telemetry::{MetricsGranularity, HistoryBounds, RetentionLimits, Telemetry};
+pub use telemetry::{HistoryBounds, MetricsGranularity, RetentionLimits, Telemetry};

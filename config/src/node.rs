@@ -157,7 +157,12 @@ impl LogRetention {
 
 impl Default for LogRetention {
     fn default() -> Self {
-        LogRetention { size: Bytes::from_mib(16), count: 4, container: Bytes::from_mib(256), keep: Duration::from_secs(3 * 86_400) }
+        LogRetention {
+            size: Bytes::from_mib(16),
+            count: 4,
+            container: Bytes::from_mib(256),
+            keep: Duration::from_secs(3 * 86_400),
+        }
     }
 }
 

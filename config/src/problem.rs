@@ -186,7 +186,12 @@ impl<'a> ProblemCollector<'a> {
                 let mut problems: Vec<FileProblem> = self.found.into_iter().map(|noted| noted.problem).collect();
                 if self.more > 0 {
                     let what = format!("{} more mistakes", self.more);
-                    problems.push(FileProblem::of_file(self.file, what, "so many are not told one by one", "correct these first"));
+                    problems.push(FileProblem::of_file(
+                        self.file,
+                        what,
+                        "so many are not told one by one",
+                        "correct these first",
+                    ));
                 }
                 Err(problems)
             }

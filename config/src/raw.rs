@@ -192,7 +192,13 @@ impl<'a> Section<'a> {
         sections.filter_map(|(i, item)| self.section(report, format!("{}[{i}]", self.path_of(key)), item, hint)).collect()
     }
 
-    fn section(&self, report: &mut ProblemCollector<'_>, path: String, value: &'a Spanned<DeValue<'a>>, hint: Hint) -> Option<Section<'a>> {
+    fn section(
+        &self,
+        report: &mut ProblemCollector<'_>,
+        path: String,
+        value: &'a Spanned<DeValue<'a>>,
+        hint: Hint,
+    ) -> Option<Section<'a>> {
         match value.get_ref().as_table() {
             Some(table) => Some(Section { path, span: value.span(), table, asked: BTreeSet::new() }),
             None => {

@@ -184,7 +184,13 @@ pub fn changes<C>(keys: &'static [ConfigKey<C>], before: &C, after: &C) -> Vec<(
     changed.map(|(key, before, after)| (key, written(before), written(after))).collect()
 }
 
-const fn key<C>(name: &'static str, kind: ValueKind, range: ValueRange, wrong: &'static str, value: fn(&C) -> Option<String>) -> ConfigKey<C> {
+const fn key<C>(
+    name: &'static str,
+    kind: ValueKind,
+    range: ValueRange,
+    wrong: &'static str,
+    value: fn(&C) -> Option<String>,
+) -> ConfigKey<C> {
     ConfigKey { name, kind, range, wrong, beside: "", takes: TakesEffect::Restart, value }
 }
 

@@ -136,7 +136,10 @@ mod tests {
         let text = "[telemetry]\ncardinality='job'\n[events]\nsegment='64KiB'\nsegments=2\n[history]\nage='1h'\napps=7\n";
         let config = resourcemanager(text, "f").expect("right");
         assert_eq!((config.telemetry.cardinality, config.events.segments, config.history.apps), (MetricsGranularity::Job, 2, 7));
-        assert_eq!(nodeagent("[telemetry]\ncardinality='task'\n", "f").expect("right").telemetry.cardinality, MetricsGranularity::Task);
+        assert_eq!(
+            nodeagent("[telemetry]\ncardinality='task'\n", "f").expect("right").telemetry.cardinality,
+            MetricsGranularity::Task
+        );
         let text = "[telemetry]\ncardinality='all'\n[audit]\nsegment=1\nsegments=1\n[history]\nage=5\n";
         let keys: Vec<String> = resourcemanager(text, "f").expect_err("four").into_iter().map(|p| p.key).collect();
         assert_eq!(keys, ["telemetry.cardinality", "audit.segment", "audit.segments", "history.age"]);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use headroom_config::job::{self, GrowSpec, Idempotent, InputSizes, GrowthRefusal, Runtime, SizingMode, TaskGroups, TaskLimit};
-use headroom_config::{InputLocality, Placeholder, FileProblem, render};
+use headroom_config::job::{self, GrowSpec, GrowthRefusal, Idempotent, InputSizes, Runtime, SizingMode, TaskGroups, TaskLimit};
+use headroom_config::{FileProblem, InputLocality, Placeholder, render};
 use headroom_types::{Bytes, Cpus, FileKind, Profile, Resource};
 use headroom_wire::v1::job::MemoryFailureMode;
 
@@ -239,7 +239,11 @@ fn only_two_modes_start_with_what_was_learned_and_tovar_always_does() {
         assert_eq!(sizes(mode, None), usual, "{mode:?}");
         assert_eq!(sizes(mode, Some(SizingMode::Stated)), SizingMode::Stated, "{mode:?}");
         assert_eq!(sizes(mode, Some(SizingMode::Shadow)), SizingMode::Shadow, "{mode:?}");
-        assert_eq!(sizes(mode, Some(SizingMode::Learned)), if learns { SizingMode::Learned } else { SizingMode::Stated }, "{mode:?}");
+        assert_eq!(
+            sizes(mode, Some(SizingMode::Learned)),
+            if learns { SizingMode::Learned } else { SizingMode::Stated },
+            "{mode:?}"
+        );
     }
 }
 

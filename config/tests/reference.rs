@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use headroom_config::compile::{nodeagent, resourcemanager};
-use headroom_config::reference::{AGENT, ConfigKey, MANAGER, ValueRange, TakesEffect, changes, page};
-use headroom_config::{NodeAgentConfig, FileProblem, ResourceManagerConfig};
+use headroom_config::reference::{AGENT, ConfigKey, MANAGER, TakesEffect, ValueRange, changes, page};
+use headroom_config::{FileProblem, NodeAgentConfig, ResourceManagerConfig};
 
 #[test]
 fn the_page_of_the_configuration_is_current() {
@@ -68,7 +68,11 @@ fn each_key_that_is_read_is_in_the_reference_and_no_other() {
 
 /// Checks each key of the reference: default, accepted values, rejected value, and the field that
 /// it sets.
-fn hold<C: PartialEq + std::fmt::Debug>(keys: &'static [ConfigKey<C>], parse: fn(&str, &str) -> Result<C, Vec<FileProblem>>, usual: &C) {
+fn hold<C: PartialEq + std::fmt::Debug>(
+    keys: &'static [ConfigKey<C>],
+    parse: fn(&str, &str) -> Result<C, Vec<FileProblem>>,
+    usual: &C,
+) {
     for key in keys {
         let name = key.name;
         if let Some(default) = (key.value)(usual) {

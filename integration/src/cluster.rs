@@ -158,7 +158,11 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn start_in(dir: tempfile::TempDir, shapes: &[NodeShape], (people, manager): (TestContainerUser, Option<PathBuf>)) -> Result<Self> {
+    fn start_in(
+        dir: tempfile::TempDir,
+        shapes: &[NodeShape],
+        (people, manager): (TestContainerUser, Option<PathBuf>),
+    ) -> Result<Self> {
         let port = free_port()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let client = Client::new(&format!("http://127.0.0.1:{port}"))?;

@@ -20,7 +20,7 @@ use headroom_types::{AppId, Bytes, Charge};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskState};
 
-use crate::cluster::{Cluster, SOON, ContainerOwner, until};
+use crate::cluster::{Cluster, ContainerOwner, SOON, until};
 use crate::jobs::JobFile;
 use crate::world::chance::RandomSource;
 use crate::{clock, programs};
@@ -69,7 +69,12 @@ pub fn run(rounds: u32, seed: u64, tell: &mut dyn FnMut(u32, &MasterKillResults)
     let whole = Round::begin(&cluster, "whole")?.end(&cluster)?;
     ensure!(whole.view.state == AppState::Finished, "the job fails without any kill: {}", whole.view.diagnostics);
     ensure!(whole.escalated() > 0, "no task escalates: {:?}", whole.view.job);
-    let mut site = MasterKillRun { cluster, dice: RandomSource::new(seed), tally: MasterKillResults::default(), escalations: u64::from(whole.escalated()) };
+    let mut site = MasterKillRun {
+        cluster,
+        dice: RandomSource::new(seed),
+        tally: MasterKillResults::default(),
+        escalations: u64::from(whole.escalated()),
+    };
     for n in 0..rounds {
         site.round(n, &whole.result).with_context(|| format!("round {n} of seed {seed}"))?;
         tell(n, &site.tally);

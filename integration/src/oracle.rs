@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_appmaster::event::JobEndKind;
-use headroom_appmaster::policy::{ChargeAccount, GiveUpCause, TaskDecision, AttemptPlace};
+use headroom_appmaster::policy::{AttemptPlace, ChargeAccount, GiveUpCause, TaskDecision};
 use headroom_appmaster::record::Record;
 use headroom_appmaster::taskset::TaskKey;
 use headroom_config::{Idempotent, JobSpec, MemoryQuantities, StageSpec, TaskLimit};
@@ -27,7 +27,7 @@ use headroom_rm_core::{LogLine, RunOrder};
 use headroom_types::{AppId, Bytes, ContainerId, NodeId, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use crate::scenario::{SimTaskPlan, Scenario};
+use crate::scenario::{Scenario, SimTaskPlan};
 use crate::world::Client;
 
 /// The real end of an attempt.
@@ -295,7 +295,9 @@ impl InvariantChecker {
                 *book.successes.entry(attempt.task.clone()).or_default() += 1;
                 truth == Some(RealTaskEnd::Success)
             }
-            ChargeAccount::Memory | ChargeAccount::Spike => unheard || matches!(truth, Some(RealTaskEnd::OwnMemory | RealTaskEnd::WithItsExecutor)),
+            ChargeAccount::Memory | ChargeAccount::Spike => {
+                unheard || matches!(truth, Some(RealTaskEnd::OwnMemory | RealTaskEnd::WithItsExecutor))
+            }
             ChargeAccount::Plain => truth == Some(RealTaskEnd::Plain),
             ChargeAccount::Innocent => unheard || truth == Some(RealTaskEnd::WithItsExecutor),
             ChargeAccount::Collateral => unheard || truth == Some(RealTaskEnd::NotItsFault),
@@ -324,11 +326,14 @@ impl InvariantChecker {
         let unused = message.contains("before their executor was ready");
         let right = match cause {
             GiveUpCause::Plain => {
-                self.plain_failures(token, task) > 0 && (spec.mode == MemoryFailureMode::Fixed || habit.fails >= spec.retry.max_attempts)
+                self.plain_failures(token, task) > 0
+                    && (spec.mode == MemoryFailureMode::Fixed || habit.fails >= spec.retry.max_attempts)
             }
             GiveUpCause::Transient => losses > spec.retry.transient || unused,
             GiveUpCause::NotIdempotent => stage.idempotent == Idempotent::No,
-            GiveUpCause::NeverFits => spec.mode != MemoryFailureMode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap,
+            GiveUpCause::NeverFits => {
+                spec.mode != MemoryFailureMode::Headroom || self.nodes_given_up || self.drained || needed(habit, stage) > cap
+            }
             // The scenarios never cancel tasks.
             GiveUpCause::Cancelled => false,
             GiveUpCause::Memory => {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use headroom_client::{Client, TokenSource, ClientCredentials};
+use headroom_client::{Client, ClientCredentials, TokenSource};
 use headroom_transport::KeyFiles;
 
 use crate::cluster::{ProgramOutput, ran};
@@ -106,7 +106,10 @@ impl ClusterCredentials {
     /// A client with the administrator's token.
     pub fn client(&self, url: &str) -> Result<Client> {
         let files = KeyFiles { ca: Some(self.ca()), own: None };
-        Ok(Client::with(url, ClientCredentials { files, token: TokenSource::File(self.token()), ..ClientCredentials::default() })?)
+        Ok(Client::with(
+            url,
+            ClientCredentials { files, token: TokenSource::File(self.token()), ..ClientCredentials::default() },
+        )?)
     }
 
     fn well(&self, url: &str, arguments: &[&str]) -> Result<ProgramOutput> {

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, ensure};
 use headroom_executor::environment::ExecutorSettings;
 use headroom_executor::launch::LaunchContext;
 use headroom_executor::task::{self, TaskChannels, TaskControl};
-use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, detect};
+use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
 use headroom_types::{Bytes, Certainty, EnforcerKind, StopCause, SubCause, TaskReport};
 use headroom_wire::v1::task::TaskStart;
 use serde::{Deserialize, Serialize};
@@ -134,10 +134,12 @@ impl DiagnosisBench {
     /// Creates the container. `native` is the built program `provoke`.
     pub fn new(name: &str, native: &Path) -> Result<DiagnosisBench> {
         let dir = tempfile::tempdir().context("a directory")?;
-        let wanted = EnforcerRequest { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
+        let wanted =
+            EnforcerRequest { kind: None, root: None, name: format!("headroom-{name}-{}", std::process::id()), attached: false };
         let enforcer = detect(&wanted).context("an enforcer")?.enforcer;
         ensure!(enforcer.kind().is_kernel(), "the kernel must hold the limits here; the best there is, is {}", enforcer.kind());
-        let group = enforcer.create("c1", &GroupLimits { memory: Some(CONTAINER), ..GroupLimits::default() }).context("a container")?;
+        let group =
+            enforcer.create("c1", &GroupLimits { memory: Some(CONTAINER), ..GroupLimits::default() }).context("a container")?;
         let path = group.path().context("the container's cgroup")?.to_owned();
         let site = Arc::new(LaunchContext::new(environment(enforcer.kind(), &path, dir.path())?)?);
         let programs = Programs::new(native, dir.path(), &wanted.name);

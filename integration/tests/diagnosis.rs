@@ -9,7 +9,7 @@ use std::path::Path;
 
 use headroom_types::exit::TimelineMark;
 use headroom_types::{Bytes, Charge, SubCause, TaskReport};
-use integration::provoke::{DiagnosisBench, DiagnosisCase, Needs, DiagnosisRow, cases};
+use integration::provoke::{DiagnosisBench, DiagnosisCase, DiagnosisRow, Needs, cases};
 
 /// Runs all cases that `wanted` selects, checks their diagnoses, and returns the reports.
 fn named_right(name: &str, wanted: impl Fn(&DiagnosisCase) -> bool) -> Vec<(DiagnosisCase, TaskReport)> {

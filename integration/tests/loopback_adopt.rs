@@ -13,7 +13,7 @@ use integration::cluster::{SOON, until};
 use integration::guest::{Guest, in_guest};
 use integration::lone::agent::{container, order, words};
 use integration::lone::remains::LeftoverCounts;
-use integration::lone::{FakeManager, SingleAgent, Shape, rounds};
+use integration::lone::{FakeManager, Shape, SingleAgent, rounds};
 use integration::{on_host_and_in_guest, programs};
 
 /// Enough rounds for all crash points in the agent's code, alternating with kills at other moments.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, ContainerId};
 use headroom_wire::v1::apps::{AppState, AppView};
-use integration::cluster::{Cluster, NodeShape, SOON, ContainerOwner};
+use integration::cluster::{Cluster, ContainerOwner, NodeShape, SOON};
 use integration::jobs::JobFile;
 
 /// Well below the minute that an executor has for its hello: the next master does not wait for the

@@ -6,7 +6,7 @@
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::TaskRow;
-use integration::cluster::{Cluster, NodeShape, SOON, ContainerOwner, until};
+use integration::cluster::{Cluster, ContainerOwner, NodeShape, SOON, until};
 use integration::guest::Guest;
 use integration::jobs::{JobFile, WorkLog};
 use integration::{on_host_and_in_guest, programs};

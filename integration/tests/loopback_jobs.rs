@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use headroom_types::{Bytes, Charge, EnforcerKind, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
-use integration::cluster::{Cluster, JOB, NodeShape, SOON, ContainerOwner, until};
+use integration::cluster::{Cluster, ContainerOwner, JOB, NodeShape, SOON, until};
 use integration::guest::Guest;
 use integration::jobs::{JobFile, WorkLog};
 use integration::on_host_and_in_guest;

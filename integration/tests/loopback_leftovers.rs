@@ -4,7 +4,7 @@
 
 use headroom_types::Bytes;
 use integration::guest::{Guest, in_guest};
-use integration::leftovers::{LeftoverBench, LeftoverCase, LeftoverTaskEnd, JobShape, TaskUser};
+use integration::leftovers::{JobShape, LeftoverBench, LeftoverCase, LeftoverTaskEnd, TaskUser};
 use integration::on_host_and_in_guest;
 
 fn guest() -> Guest {
@@ -22,8 +22,8 @@ fn shape() -> JobShape {
 
 /// Together the jobs leave 2.8 GiB on a node of 3 GiB.
 fn three_jobs_leave_memory_and_the_fourth_has_all_of_its_own() {
-    let bench =
-        LeftoverBench::new(Bytes::from_mib(scaled(3072).into()), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
+    let bench = LeftoverBench::new(Bytes::from_mib(scaled(3072).into()), None, TaskUser::Agent, "private_tmp = false\n")
+        .expect("a cluster");
     let mut bench = bench.shaped(JobShape { slots: 4, task: Bytes::from_mib(scaled(256).into()) });
     let job = |program, tasks, mib| LeftoverCase { program, tasks, mib: scaled(mib), ends: LeftoverTaskEnd::Well };
     for case in [job("sysv-shm", 4, 200), job("python-shared-memory", 4, 200), job("dev-shm-file", 40, 30)] {
@@ -63,8 +63,8 @@ fn without_namespaces_the_agent_removes_what_was_left() {
 /// A file on a tmpfs of the host is charged to the node after its container ended. The node counts
 /// it as used until it is removed.
 fn a_leak_on_a_tmpfs_of_the_host_counts_as_taken_until_it_is_gone() {
-    let bench =
-        LeftoverBench::new(Bytes::from_mib(scaled(1024).into()), None, TaskUser::Agent, "private_tmp = false\n").expect("a cluster");
+    let bench = LeftoverBench::new(Bytes::from_mib(scaled(1024).into()), None, TaskUser::Agent, "private_tmp = false\n")
+        .expect("a cluster");
     let bench = bench.shaped(shape());
     let leak = bench
         .leak_on_host_tmpfs(Bytes::from_mib(scaled(300).into()))

@@ -9,7 +9,7 @@ use std::path::Path;
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::TaskRow;
-use integration::cluster::{Cluster, SOON, ContainerOwner, until};
+use integration::cluster::{Cluster, ContainerOwner, SOON, until};
 use integration::jobs::JobFile;
 
 const TASKS: u32 = 6;

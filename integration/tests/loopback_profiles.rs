@@ -5,7 +5,7 @@ use std::process::Command;
 
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::{AppState, AppView, ContainerView};
-use integration::cluster::{Cluster, SOON, ContainerOwner};
+use integration::cluster::{Cluster, ContainerOwner, SOON};
 
 /// Two stages with executors of one cluster profile each. The second stage starts after a write to
 /// the pipe.

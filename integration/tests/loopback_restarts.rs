@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headroom_types::{AppId, Bytes};
 use headroom_wire::v1::apps::AppState;
-use integration::cluster::{Cluster, SOON, ContainerOwner, until};
+use integration::cluster::{Cluster, ContainerOwner, SOON, until};
 use integration::guest::Guest;
 use integration::jobs::{Counts, JobFile, WorkLog};
 use integration::on_host_and_in_guest;

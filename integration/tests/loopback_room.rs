@@ -9,7 +9,7 @@ use std::path::Path;
 use headroom_types::{AppId, Bytes, ContainerId};
 use headroom_wire::v1::apps::AppState;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
-use integration::cluster::{Cluster, NodeShape, SOON, ContainerOwner};
+use integration::cluster::{Cluster, ContainerOwner, NodeShape, SOON};
 use integration::programs;
 
 /// One task of a job exceeds its slot and is killed after `sleep` seconds; the others wait for the

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use headroom_client::{Client, ExpectedPeer, TokenSource, ClientCredentials};
+use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 use headroom_identity::Certificate;
 use headroom_transport::KeyFiles;
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::am::RegisterMaster;
 use headroom_wire::v1::apps::AppState;
-use integration::cluster::{Cluster, NodeShape, ProgramOutput, SOON, ContainerOwner, ran, until};
+use integration::cluster::{Cluster, ContainerOwner, NodeShape, ProgramOutput, SOON, ran, until};
 use integration::programs;
 
 const JOB: &str = "version = 1\nname = \"hello\"\n[profiles.small]\nmemory = \"96MiB\"\ncpus = 0.5\n\

@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use headroom_types::{Bytes, Charge, ExitReason};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
-use integration::cluster::{Cluster, JOB, NodeShape, SOON, ContainerOwner, until};
+use integration::cluster::{Cluster, ContainerOwner, JOB, NodeShape, SOON, until};
 use integration::jobs::{JobFile, WorkLog};
 use integration::programs;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use integration::many::{SweepControl, Seeds, replay, sweep};
+use integration::many::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::{PlantedBug, Scenario};
 use integration::world::{Outcome, run, run_scenario, run_with};
 

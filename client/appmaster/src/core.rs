@@ -39,14 +39,14 @@ use headroom_types::{Bytes, ContainerId, Epoch, Resource, Tick};
 use headroom_wire::v1::job::{AttemptRow, JobTotals};
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 
-use crate::event::{MasterEffect, JobEndKind, MasterEvent, ExecutorHello, EventTimestamp, JobOutcome};
-use crate::executors::{ExecutorFleet, ConnectionState};
+use crate::event::{EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, MasterEffect, MasterEvent};
+use crate::executors::{ConnectionState, ExecutorFleet};
 use crate::ledger::Ledger;
 use crate::output::EarlierCommit;
 use crate::policy::sizing::MeasuredNeed;
-use crate::policy::{TaskSizeCap, GiveUpCause};
+use crate::policy::{GiveUpCause, TaskSizeCap};
 use crate::record::Record;
-use crate::taskset::{IllegalStateChange, TaskSlotQueue, TaskKey, TaskSets};
+use crate::taskset::{IllegalStateChange, TaskKey, TaskSets, TaskSlotQueue};
 use view::PendingReport;
 
 /// Surroundings of the core that do not change during a run.

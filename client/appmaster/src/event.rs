@@ -2,7 +2,7 @@
 
 use headroom_types::exit::{TaskReport, Unattributed};
 use headroom_types::{Bytes, ContainerId, Epoch, RequestId, Resource, TaskAttemptId, Tick, UnixMillis};
-use headroom_wire::v1::am::{ContainerGrant, ApplicationUpdateKind};
+use headroom_wire::v1::am::{ApplicationUpdateKind, ContainerGrant};
 use headroom_wire::v1::families::JobHistory;
 use headroom_wire::v1::task::{TaskUsage, ToExecutor};
 

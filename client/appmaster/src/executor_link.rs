@@ -14,9 +14,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use headroom_telemetry::{RejectedConnections, RejectionReason};
-use headroom_transport::{LoopbackPolicy, ListenerIdentity, ConnectionLimiter, ConnectionPermit, Reading, Writing, greet, halves};
+use headroom_transport::{
+    ConnectionLimiter, ConnectionPermit, ListenerIdentity, LoopbackPolicy, Reading, Writing, greet, halves,
+};
 use headroom_types::{AppId, ContainerId};
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, MAX_UNPROVEN, OLDEST, HelloPreamble, ToExecutor, VERSION, token_in};
+use headroom_wire::v1::task::{
+    FromExecutor, HelloPreamble, LineError, MAX_LINE, MAX_UNPROVEN, OLDEST, ToExecutor, VERSION, token_in,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -119,17 +123,28 @@ impl ConnectionRefusal {
     /// peer.
     fn told(&self) -> Option<ToExecutor> {
         match self {
-            ConnectionRefusal::TooLong | ConnectionRefusal::NotUnderstood(_) | ConnectionRefusal::Version(_) | ConnectionRefusal::Foreign(_) | ConnectionRefusal::Full => {
-                Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST, newest: VERSION })
-            }
-            ConnectionRefusal::NoHandshake(_) | ConnectionRefusal::Silent(_) | ConnectionRefusal::NoHello | ConnectionRefusal::Token | ConnectionRefusal::Gone => None,
+            ConnectionRefusal::TooLong
+            | ConnectionRefusal::NotUnderstood(_)
+            | ConnectionRefusal::Version(_)
+            | ConnectionRefusal::Foreign(_)
+            | ConnectionRefusal::Full => Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST, newest: VERSION }),
+            ConnectionRefusal::NoHandshake(_)
+            | ConnectionRefusal::Silent(_)
+            | ConnectionRefusal::NoHello
+            | ConnectionRefusal::Token
+            | ConnectionRefusal::Gone => None,
         }
     }
 }
 
 /// Accepts connections until the receiver of `events` is dropped. They are encrypted if a `lock` is
 /// given.
-pub async fn serve(listener: TcpListener, lock: Option<ListenerIdentity>, gate: ChannelCredentials, events: mpsc::Sender<ExecutorLinkEvent>) {
+pub async fn serve(
+    listener: TcpListener,
+    lock: Option<ListenerIdentity>,
+    gate: ChannelCredentials,
+    events: mpsc::Sender<ExecutorLinkEvent>,
+) {
     Arc::new(ExecutorListener::new(lock, gate)).serve(listener, events).await;
 }
 
@@ -251,7 +266,13 @@ impl ExecutorListener {
         Ok(AuthenticatedPeer { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE)), write, line })
     }
 
-    async fn converse(&self, connection: ConnectionNumber, known: AuthenticatedPeer, peer: SocketAddr, events: mpsc::Sender<ExecutorLinkEvent>) {
+    async fn converse(
+        &self,
+        connection: ConnectionNumber,
+        known: AuthenticatedPeer,
+        peer: SocketAddr,
+        events: mpsc::Sender<ExecutorLinkEvent>,
+    ) {
         let AuthenticatedPeer { mut lines, mut write, line } = known;
         let (hello, _place) = match self.admit(&mut lines, line).await {
             Ok(admitted) => admitted,
@@ -286,7 +307,11 @@ impl ExecutorListener {
     }
 
     /// Checks the hello and reserves a permit for the executor.
-    async fn admit(&self, lines: &mut Lines, line: Option<String>) -> Result<(ExecutorHello, OwnedSemaphorePermit), ConnectionRefusal> {
+    async fn admit(
+        &self,
+        lines: &mut Lines,
+        line: Option<String>,
+    ) -> Result<(ExecutorHello, OwnedSemaphorePermit), ConnectionRefusal> {
         let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| ConnectionRefusal::Full)?;
         let line = match line {
             Some(line) => line,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, Charge, UnixMillis};
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobTotals, Locality, MemoryFailureMode, ShadowOutcome, StageInputs};
 
-use crate::policy::{ChargeAccount, TaskDecision, AttemptSize};
+use crate::policy::{AttemptSize, ChargeAccount, TaskDecision};
 use crate::taskset::LifecycleState;
 
 /// Running statistics over all tasks.
@@ -72,7 +72,11 @@ impl Ledger {
         let beyond = spent.saturating_sub(u128::from(first.get()).saturating_mul(u128::from(runtime_ms(row))));
         self.extra = self.extra.saturating_add(match account {
             ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Innocent => spent,
-            ChargeAccount::Success | ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Taken | ChargeAccount::Collateral => beyond,
+            ChargeAccount::Success
+            | ChargeAccount::Plain
+            | ChargeAccount::Transient
+            | ChargeAccount::Taken
+            | ChargeAccount::Collateral => beyond,
         });
         self.totals.allocated_byte_ms = self.totals.allocated_byte_ms.saturating_add(spent);
         self.shadow(row, spent);

@@ -10,7 +10,7 @@ use headroom_wire::v1::job::AttemptRow;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::sizing::MeasuredNeed;
-use crate::policy::{ChargeAccount, GiveUpCause, TaskDecision, AttemptSize};
+use crate::policy::{AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
 use crate::taskset::TaskKey;
 
 /// Version of the journal format.

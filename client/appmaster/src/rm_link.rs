@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError, DryRunMode, CallFailureKind};
+use headroom_client::{CallFailureKind, Client, ClientError, DryRunMode};
 use headroom_types::{AppId, ContainerId, Epoch, Resource};
-use headroom_wire::v1::am::{FinishApp, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate};
+use headroom_wire::v1::am::{ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, RegisterMaster};
 use headroom_wire::v1::apps::ResizeContainer;
 use headroom_wire::v1::job::JobPatch;
 use tokio::sync::{mpsc, watch};
@@ -170,7 +170,13 @@ enum UpdateStreamEnd {
     Listener,
 }
 
-async fn read(client: &Client, app: &AppId, from: &mut StreamPosition, events: &mpsc::Sender<RmEvent>, backoff: &mut Backoff) -> UpdateStreamEnd {
+async fn read(
+    client: &Client,
+    app: &AppId,
+    from: &mut StreamPosition,
+    events: &mpsc::Sender<RmEvent>,
+    backoff: &mut Backoff,
+) -> UpdateStreamEnd {
     let mut lines = match client.updates(app, from.epoch, from.cursor).await {
         Ok(lines) => lines,
         Err(error) => return lost(&error),

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{Client, ClientError, ClientCredentials};
+use headroom_client::{Client, ClientCredentials, ClientError};
 use headroom_config::job::ClusterProfiles;
-use headroom_config::{JobSpec, FileProblem};
-use headroom_transport::{MasterAddress, ListenerIdentity};
+use headroom_config::{FileProblem, JobSpec};
+use headroom_transport::{ListenerIdentity, MasterAddress};
 use headroom_types::{AppId, AttemptId, Bytes};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;

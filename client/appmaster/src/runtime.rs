@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_config::{RuntimeFlags, GcLogSetting, Runtime, StageSpec};
+use headroom_config::{GcLogSetting, Runtime, RuntimeFlags, StageSpec};
 use headroom_types::{Bytes, Profile, Remedy};
 
 use crate::policy::AttemptSize;

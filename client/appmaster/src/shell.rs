@@ -17,7 +17,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::core::Core;
-use crate::event::{MasterEffect, MasterEvent, LimitSet, EventTimestamp, JobOutcome};
+use crate::event::{EventTimestamp, JobOutcome, LimitSet, MasterEffect, MasterEvent};
 use crate::executor_link::{ConnectionNumber, ExecutorLinkEvent};
 use crate::journal::{Journal, JournalError};
 use crate::record::Record;
@@ -188,7 +188,9 @@ impl MasterDriver {
             FromExecutor::Started { attempt, at: _ } => self.step(MasterEvent::Started { container, attempt }),
             FromExecutor::Usage { tasks } => self.step(MasterEvent::Usage { container, tasks }),
             FromExecutor::Ended { report } => self.step(MasterEvent::Ended { container, report }),
-            FromExecutor::Pressure { attempt, limit, current: _ } => self.step(MasterEvent::Pressure { container, attempt, limit }),
+            FromExecutor::Pressure { attempt, limit, current: _ } => {
+                self.step(MasterEvent::Pressure { container, attempt, limit })
+            }
             FromExecutor::Resized { attempt, limit, held_us, error } => {
                 let set = Box::new(LimitSet { attempt, limit, held_us, error });
                 self.step(MasterEvent::LimitSet { container, set });

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_config::{
-    ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, SizingMode, StageSpec, TaskGroups, TaskLimit,
+    ExecutorProgram, ExecutorSpec, InputSizes, JobSpec, MemoryQuantities, Placeholder, RetrySpec, SizingMode, StageSpec,
+    TaskGroups, TaskLimit,
 };
 use headroom_types::{Bytes, Cpus, FetchedFile, Profile, Remedy, RequestId, Resource, TaskAttemptId, TaskId};
 use headroom_wire::v1::am::LaunchSpec;
@@ -14,7 +15,7 @@ use headroom_wire::v1::task::TaskStart;
 use crate::executors::Purpose;
 use crate::policy::{AttemptPlace, AttemptSize, SpentBudgets};
 use crate::runtime;
-use crate::taskset::{AvoidedPlaces, StageTasks, LifecycleState, TaskInstance};
+use crate::taskset::{AvoidedPlaces, LifecycleState, StageTasks, TaskInstance};
 
 /// The tasks of a stage with their first size.
 pub fn stage_of(job: &JobSpec, spec: &StageSpec) -> StageTasks {
@@ -115,7 +116,12 @@ pub struct ExecutorEnvironment {
 
 /// The launch of an executor with `slots` slots and the `files` of its tasks. The program is the
 /// node's own executor, or that of the job.
-pub fn launch(greeting: &ExecutorEnvironment, slots: u32, files: Vec<FetchedFile>, program: Option<&ExecutorProgram>) -> LaunchSpec {
+pub fn launch(
+    greeting: &ExecutorEnvironment,
+    slots: u32,
+    files: Vec<FetchedFile>,
+    program: Option<&ExecutorProgram>,
+) -> LaunchSpec {
     let env = [
         ("HEADROOM_MASTER_URL", greeting.master_url.clone()),
         ("HEADROOM_APP_TOKEN", greeting.token.clone()),

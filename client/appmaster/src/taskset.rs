@@ -11,7 +11,7 @@ use headroom_types::{ContainerId, ExitReason, NodeId, TaskAttemptId, TaskId, Tic
 use headroom_wire::v1::job::{AttemptRow, TaskRow, TaskState};
 use serde::{Deserialize, Serialize};
 
-use crate::policy::{AvoidScope, AttemptPlace, AttemptSize, SpentBudgets};
+use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, SpentBudgets};
 
 /// A task by its position in the job: index of its stage, and index in the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -88,19 +88,25 @@ pub fn on(state: LifecycleState, change: StateChange) -> Result<LifecycleState, 
         LifecycleState::Blocked => match change {
             StateChange::Unblocked => Ok(LifecycleState::Pending { ready: Tick(0) }),
             StateChange::GivenUp => Ok(LifecycleState::Failed),
-            StateChange::Placed { .. } | StateChange::Succeeded | StateChange::Again { .. } => Err(IllegalStateChange { state: LifecycleState::Blocked, change }),
+            StateChange::Placed { .. } | StateChange::Succeeded | StateChange::Again { .. } => {
+                Err(IllegalStateChange { state: LifecycleState::Blocked, change })
+            }
         },
         LifecycleState::Pending { ready } => match change {
             StateChange::Unblocked => Ok(LifecycleState::Pending { ready }),
             StateChange::Placed { container } => Ok(LifecycleState::Running { container }),
             StateChange::GivenUp => Ok(LifecycleState::Failed),
-            StateChange::Succeeded | StateChange::Again { .. } => Err(IllegalStateChange { state: LifecycleState::Pending { ready }, change }),
+            StateChange::Succeeded | StateChange::Again { .. } => {
+                Err(IllegalStateChange { state: LifecycleState::Pending { ready }, change })
+            }
         },
         LifecycleState::Running { container } => match change {
             StateChange::Succeeded => Ok(LifecycleState::Done),
             StateChange::Again { ready } => Ok(LifecycleState::Pending { ready }),
             StateChange::GivenUp => Ok(LifecycleState::Failed),
-            StateChange::Unblocked | StateChange::Placed { .. } => Err(IllegalStateChange { state: LifecycleState::Running { container }, change }),
+            StateChange::Unblocked | StateChange::Placed { .. } => {
+                Err(IllegalStateChange { state: LifecycleState::Running { container }, change })
+            }
         },
         LifecycleState::Done => Err(IllegalStateChange { state: LifecycleState::Done, change }),
         LifecycleState::Failed => Err(IllegalStateChange { state: LifecycleState::Failed, change }),

@@ -30,7 +30,7 @@ use crate::core::Core;
 use crate::event::{JobEndKind, JobOutcome};
 use crate::record::Record;
 use crate::taskset::TaskKey;
-use spans::{TraceIdentity, JobSpanFacts};
+use spans::{JobSpanFacts, TraceIdentity};
 
 /// Maximum number of waiting spans.
 const QUEUE: usize = 8192;

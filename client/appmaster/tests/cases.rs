@@ -7,7 +7,7 @@ use headroom_appmaster::event::JobEndKind;
 use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::TaskState;
-use world::{InjectedFault, TaskBehaviour, MasterScenario, SimulatedCluster};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("cases", "288MiB", 4, 2, 4),

@@ -6,7 +6,7 @@ mod world;
 
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// A job that fails at one charged loss.
 const STRICT: &str = concat!(
@@ -21,17 +21,20 @@ command = ["prog"]
 );
 
 /// The node with the kills is the larger one, so executors start there first.
-fn strict() -> Scenario {
-    Scenario::of(STRICT).nodes(&[4096, 1024]).usual(Habit::native(10, 5_000)).fault(Fault::OuterKills { node: 0 })
+fn strict() -> MasterScenario {
+    MasterScenario::of(STRICT)
+        .nodes(&[4096, 1024])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(InjectedFault::OuterKills { node: 0 })
 }
 
-fn killed(world: &World) -> Vec<&AttemptRow> {
+fn killed(world: &SimulatedCluster) -> Vec<&AttemptRow> {
     let all = world.rows.values().flat_map(|row| &row.attempts);
     all.filter(|a| a.reason == Some(ExitReason::AncestorOom)).collect()
 }
 
 /// Milliseconds from the end of one attempt of a task to the next.
-fn gaps(world: &World, task: &str) -> Vec<u64> {
+fn gaps(world: &SimulatedCluster, task: &str) -> Vec<u64> {
     world.row(task).attempts.windows(2).map(|pair| pair[1].started.0 - pair[0].ended.expect("ended").0).collect()
 }
 
@@ -50,7 +53,11 @@ fn no_task_is_given_up_while_another_node_is_healthy() {
 #[test]
 fn the_node_is_left_for_the_job_after_three_kills_and_told_once() {
     let job = STRICT.replace("count = 12", "count = 60");
-    let world = Scenario::of(&job).nodes(&[4096, 200]).usual(Habit::native(10, 5_000)).fault(Fault::OuterKills { node: 0 }).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[4096, 200])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(InjectedFault::OuterKills { node: 0 })
+        .run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (60, 0));
     let told = world.words("NodeShunned");
     assert!(told.len() == 1 && told[0].contains("n0") && told[0].contains("3 times"), "{told:?}");
@@ -63,7 +70,11 @@ fn the_node_is_left_for_the_job_after_three_kills_and_told_once() {
 #[test]
 fn on_the_only_node_each_wait_is_longer_and_the_end_is_bounded() {
     let job = STRICT.replace("transient = 0", "transient = 2").replace("count = 12", "count = 1");
-    let world = Scenario::of(&job).nodes(&[4096]).usual(Habit::native(10, 5_000)).fault(Fault::OuterKills { node: 0 }).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[4096])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(InjectedFault::OuterKills { node: 0 })
+        .run();
     let row = world.row("map/0");
     assert_eq!(row.state, TaskState::Failed, "three kills until the node is excluded, and three that are charged");
     let gaps = gaps(&world, "map/0");
@@ -75,7 +86,7 @@ fn on_the_only_node_each_wait_is_longer_and_the_end_is_bounded() {
 fn whenever_the_master_dies_the_job_ends_alike() {
     let whole = strict().run();
     for n in 1..=whole.records.len() {
-        let world = strict().fault(Fault::MasterDiesAfter(n)).run();
+        let world = strict().fault(InjectedFault::MasterDiesAfter(n)).run();
         assert_eq!((world.core.totals().done, world.core.totals().failed), (12, 0), "died after record {n}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use headroom_appmaster::record::Record;
 use headroom_types::{Bytes, ContainerId, ExitReason};
 use headroom_wire::v1::job::AttemptRow;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Executors of one slot, so that an escalated task gets a container of its own.
 const JOB: &str = concat!(
@@ -23,30 +23,30 @@ grow = false
 /// Run time of a task. Milliseconds.
 const TASK_MS: u64 = 1_000;
 
-fn crowded() -> Scenario {
-    Scenario::of(JOB).nodes(&[870]).usual(Habit::native(10, TASK_MS))
+fn crowded() -> MasterScenario {
+    MasterScenario::of(JOB).nodes(&[870]).usual(TaskBehaviour::native(10, TASK_MS))
 }
 
-fn rows<'w>(world: &'w World, id: &str) -> &'w [AttemptRow] {
+fn rows<'w>(world: &'w SimulatedCluster, id: &str) -> &'w [AttemptRow] {
     &world.row(id).attempts
 }
 
 /// Time from the kill of the first attempt to the start of the second one.
-fn waited(world: &World, id: &str) -> Duration {
+fn waited(world: &SimulatedCluster, id: &str) -> Duration {
     let rows = rows(world, id);
     rows[1].started.since(rows[0].ended.expect("it ended"))
 }
 
 /// Containers that were drained for a task, in order.
-fn drained(world: &World) -> Vec<&str> {
+fn drained(world: &SimulatedCluster) -> Vec<&str> {
     world.words("ContainerLeaving")
 }
 
-fn attempts(world: &World) -> usize {
+fn attempts(world: &SimulatedCluster) -> usize {
     world.rows.values().map(|row| row.attempts.len()).sum()
 }
 
-fn makespan(world: &World) -> Duration {
+fn makespan(world: &SimulatedCluster) -> Duration {
     let all = || world.rows.values().flat_map(|row| &row.attempts);
     let (first, last) = (all().map(|a| a.started).min(), all().filter_map(|a| a.ended).max());
     last.expect("an end").since(first.expect("a start"))
@@ -54,7 +54,7 @@ fn makespan(world: &World) -> Duration {
 
 #[test]
 fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
-    let world = crowded().habit("map/0", Habit::native(400, TASK_MS)).run();
+    let world = crowded().habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 1));
     assert_eq!(attempts(&world), 61, "no work of others is lost");
     let waited = waited(&world, "map/0");
@@ -71,7 +71,7 @@ fn an_escalated_task_starts_within_two_task_times_on_a_full_node() {
 
 #[test]
 fn the_room_of_a_drained_executor_is_not_taken_by_the_next_one() {
-    let world = crowded().habit("map/0", Habit::native(400, TASK_MS)).run();
+    let world = crowded().habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     let own = &rows(&world, "map/0")[1];
     let gained = world.records.iter().filter_map(|record| {
         let Record::Gained { container, request, .. } = record else { return None };
@@ -88,7 +88,7 @@ fn the_room_of_a_drained_executor_is_not_taken_by_the_next_one() {
 
 #[test]
 fn where_one_executor_is_not_enough_the_next_one_on_its_node_follows() {
-    let world = crowded().nodes(&[640]).habit("map/0", Habit::native(400, TASK_MS)).run();
+    let world = crowded().nodes(&[640]).habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     assert_eq!((world.core.totals().done, drained(&world).len()), (60, 2));
     let waited = waited(&world, "map/0");
     assert!(waited <= Duration::from_millis(3 * TASK_MS), "{waited:?}");
@@ -96,7 +96,7 @@ fn where_one_executor_is_not_enough_the_next_one_on_its_node_follows() {
 
 #[test]
 fn several_escalated_tasks_are_served_in_turn_where_there_is_room_for_one() {
-    let hungry = Habit::native(400, TASK_MS);
+    let hungry = TaskBehaviour::native(400, TASK_MS);
     let three = ["map/0", "map/5", "map/11"];
     let world = three.iter().fold(crowded(), |s, id| s.habit(id, hungry.clone())).run();
     assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 3));
@@ -113,7 +113,7 @@ fn several_escalated_tasks_are_served_in_turn_where_there_is_room_for_one() {
 
 #[test]
 fn tasks_that_are_killed_together_are_served_together_where_there_is_room_for_all() {
-    let hungry = Habit::native(400, TASK_MS);
+    let hungry = TaskBehaviour::native(400, TASK_MS);
     let world = crowded().nodes(&[1100]).habit("map/0", hungry.clone()).habit("map/1", hungry).run();
     assert_eq!((world.core.totals().done, world.core.totals().memory_kills), (60, 2));
     assert_eq!((attempts(&world), drained(&world).len()), (62, 2), "no work of others is lost");
@@ -123,15 +123,15 @@ fn tasks_that_are_killed_together_are_served_together_where_there_is_room_for_al
 }
 
 /// Executors of four slots on one node, and tasks that free one slot at a time.
-fn staggered(executors: u32) -> Scenario {
+fn staggered(executors: u32) -> MasterScenario {
     let text = JOB.replace("cpus = 1", "cpus = 4").replace("count = 2\nslots = 1", &format!("count = {executors}\nslots = 4"));
-    let scenario = Scenario::of(&text.replace("0-59", "0-199")).nodes(&[670]).usual(Habit::native(10, TASK_MS));
-    (1..8).fold(scenario, |s, i| s.habit(&format!("map/{i}"), Habit::native(10, 125 * i)))
+    let scenario = MasterScenario::of(&text.replace("0-59", "0-199")).nodes(&[670]).usual(TaskBehaviour::native(10, TASK_MS));
+    (1..8).fold(scenario, |s, i| s.habit(&format!("map/{i}"), TaskBehaviour::native(10, 125 * i)))
 }
 
 #[test]
 fn a_task_that_needs_two_slots_is_not_passed_by_those_that_need_one() {
-    let world = staggered(2).habit("map/0", Habit::native(100, 300)).run();
+    let world = staggered(2).habit("map/0", TaskBehaviour::native(100, 300)).run();
     assert_eq!((rows(&world, "map/0")[1].slots, world.core.totals().done), (2, 200));
     assert!(waited(&world, "map/0") <= Duration::from_millis(TASK_MS), "{:?}", waited(&world, "map/0"));
     assert_eq!(drained(&world), [""; 0]);
@@ -140,7 +140,7 @@ fn a_task_that_needs_two_slots_is_not_passed_by_those_that_need_one() {
 #[test]
 fn several_that_need_two_slots_of_one_executor_get_them_in_turn() {
     let wide = ["map/0", "map/4", "map/6"];
-    let world = wide.iter().fold(staggered(1), |s, id| s.habit(id, Habit::native(100, 300))).run();
+    let world = wide.iter().fold(staggered(1), |s, id| s.habit(id, TaskBehaviour::native(100, 300))).run();
     assert_eq!(world.core.totals().done, 200);
     for id in wide {
         assert_eq!(rows(&world, id)[1].slots, 2, "{id}");
@@ -150,7 +150,8 @@ fn several_that_need_two_slots_of_one_executor_get_them_in_turn() {
 
 #[test]
 fn an_executor_that_is_kept_free_for_one_task_is_not_drained_for_another() {
-    let world = staggered(2).habit("map/0", Habit::native(100, 300)).habit("map/5", Habit::native(400, 300)).run();
+    let world =
+        staggered(2).habit("map/0", TaskBehaviour::native(100, 300)).habit("map/5", TaskBehaviour::native(400, 300)).run();
     assert_eq!(world.core.totals().done, 200);
     assert!(waited(&world, "map/0") <= Duration::from_millis(2 * TASK_MS), "{:?}", waited(&world, "map/0"));
     let last = rows(&world, "map/5").last().expect("attempts");
@@ -159,17 +160,20 @@ fn an_executor_that_is_kept_free_for_one_task_is_not_drained_for_another() {
 
 #[test]
 fn tasks_with_room_elsewhere_drain_nothing() {
-    let world = crowded().nodes(&[640, 640, 640]).habit("map/0", Habit::native(400, TASK_MS)).run();
+    let world = crowded().nodes(&[640, 640, 640]).habit("map/0", TaskBehaviour::native(400, TASK_MS)).run();
     assert_eq!(world.core.totals().done, 60);
     assert_eq!(drained(&world), [""; 0]);
 }
 
 #[test]
 fn a_longer_wait_can_be_asked_for_and_long_tasks_wait_no_longer_than_it() {
-    let long = crowded().usual(Habit::native(10, 20_000)).habit("map/5", Habit::native(400, 20_000)).run();
+    let long = crowded().usual(TaskBehaviour::native(10, 20_000)).habit("map/5", TaskBehaviour::native(400, 20_000)).run();
     assert!(waited(&long, "map/5") <= Duration::from_millis(40_000), "{:?}", waited(&long, "map/5"));
     let never = format!("{JOB}\n[retry]\ndrain_after = \"1h\"\n");
-    let half = Scenario::of(&never).nodes(&[640]).usual(Habit::native(10, TASK_MS)).habit("map/30", Habit::native(400, TASK_MS));
+    let half = MasterScenario::of(&never)
+        .nodes(&[640])
+        .usual(TaskBehaviour::native(10, TASK_MS))
+        .habit("map/30", TaskBehaviour::native(400, TASK_MS));
     let world = half.run();
     assert!(waited(&world, "map/30") <= Duration::from_millis(3 * TASK_MS), "half a task time bounds it");
 }
@@ -177,10 +181,15 @@ fn a_longer_wait_can_be_asked_for_and_long_tasks_wait_no_longer_than_it() {
 #[test]
 fn a_master_that_dies_at_any_record_serves_it_all_the_same() {
     let short = JOB.replace("0-59", "0-11");
-    let job = || Scenario::of(&short).nodes(&[640]).usual(Habit::native(10, TASK_MS)).habit("map/2", Habit::native(400, TASK_MS));
+    let job = || {
+        MasterScenario::of(&short)
+            .nodes(&[640])
+            .usual(TaskBehaviour::native(10, TASK_MS))
+            .habit("map/2", TaskBehaviour::native(400, TASK_MS))
+    };
     let whole = job().run();
     for n in 1..whole.records.len() {
-        let world = job().fault(Fault::MasterDiesAfter(n)).run();
+        let world = job().fault(InjectedFault::MasterDiesAfter(n)).run();
         let totals = world.core.totals();
         assert_eq!((totals.done, totals.failed, totals.memory_kills), (12, 0, 1), "after record {n}");
     }
@@ -188,8 +197,8 @@ fn a_master_that_dies_at_any_record_serves_it_all_the_same() {
 
 #[test]
 fn an_executor_that_will_be_preempted_is_not_counted_on() {
-    let fault = Fault::Preempted { at_ms: 1_500, nth: 0, warning_ms: 5_000 };
-    let world = crowded().habit("map/3", Habit::native(400, TASK_MS)).fault(fault).run();
+    let fault = InjectedFault::Preempted { at_ms: 1_500, nth: 0, warning_ms: 5_000 };
+    let world = crowded().habit("map/3", TaskBehaviour::native(400, TASK_MS)).fault(fault).run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (60, 0));
     let lost = |row: &&AttemptRow| row.reason == Some(ExitReason::Preempted);
     assert!(world.rows.values().flat_map(|row| &row.attempts).filter(lost).count() <= 1);

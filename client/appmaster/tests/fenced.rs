@@ -8,7 +8,7 @@ use headroom_appmaster::event::JobEndKind;
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::TaskState;
 use proptest::prelude::*;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("outputs", "288MiB", 4, 2, 2),
@@ -29,15 +29,15 @@ cap = "1GiB"
 "#
 );
 
-fn job() -> Scenario {
-    Scenario::of(JOB)
+fn job() -> MasterScenario {
+    MasterScenario::of(JOB)
         .files(40, &[])
-        .habit("map/1", Habit::native(190, 1000))
-        .habit("map/3", Habit::ending(&[ExitReason::Exit { code: 1 }]))
+        .habit("map/1", TaskBehaviour::native(190, 1000))
+        .habit("map/3", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]))
 }
 
 /// Every task is done, and its output is that of its last attempt.
-fn each_has_its_own_output(world: &World) {
+fn each_has_its_own_output(world: &SimulatedCluster) {
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Succeeded), "{:?}", world.core.totals());
     assert_eq!(world.files.places.len(), 6, "{:?}", world.files.places);
     for n in 0..6 {
@@ -58,7 +58,7 @@ fn what_failed_leaves_no_output() {
 fn a_master_may_die_after_any_record() {
     let whole = job().run();
     for n in 1..=whole.records.len() {
-        let world = job().fault(Fault::MasterDiesAfter(n)).run();
+        let world = job().fault(InjectedFault::MasterDiesAfter(n)).run();
         each_has_its_own_output(&world);
         assert_eq!(world.result(), whole.result(), "died after record {n}: {:?}", whole.records[n - 1]);
         assert_eq!(world.core.totals().transient, 0, "died after record {n}: nothing ran again for it");
@@ -68,7 +68,7 @@ fn a_master_may_die_after_any_record() {
 #[test]
 fn a_master_may_die_between_an_output_and_its_record() {
     for n in 1..=6 {
-        let world = job().fault(Fault::MasterDiesAfterCommit(n)).run();
+        let world = job().fault(InjectedFault::MasterDiesAfterCommit(n)).run();
         each_has_its_own_output(&world);
         assert_eq!(world.core.totals().transient, 0, "died after output {n}: it was found in its place");
     }
@@ -76,7 +76,7 @@ fn a_master_may_die_between_an_output_and_its_record() {
 
 #[test]
 fn repeated_words_change_nothing() {
-    each_has_its_own_output(&job().fault(Fault::Twice).run());
+    each_has_its_own_output(&job().fault(InjectedFault::Twice).run());
 }
 
 /// An attempt runs on without a connection. Its end is reported before or after the end of the next
@@ -84,8 +84,8 @@ fn repeated_words_change_nothing() {
 #[test]
 fn of_racing_attempts_the_late_one_loses() {
     for for_ms in [70_000, 75_000, 90_000, 130_000] {
-        let slow = Scenario::of(JOB).files(40, &[]).usual(Habit::native(1, 20_000));
-        let world = slow.fault(Fault::Partitioned { at_ms: 5_000, nth: 0, for_ms }).run();
+        let slow = MasterScenario::of(JOB).files(40, &[]).usual(TaskBehaviour::native(1, 20_000));
+        let world = slow.fault(InjectedFault::Partitioned { at_ms: 5_000, nth: 0, for_ms }).run();
         each_has_its_own_output(&world);
         let twice = (0..6).filter(|n| world.row(&format!("map/{n}")).attempts.len() == 2).count();
         assert_eq!(twice, 2, "the two that ran there began again elsewhere");
@@ -97,19 +97,19 @@ fn of_racing_attempts_the_late_one_loses() {
 fn an_executor_may_die_once_its_task_has_ended() {
     // All attempts of the first wave end at the same time; their outputs are committed half a
     // second later.
-    let slow = || Scenario::of(JOB).files(500, &[]).habit("map/1", Habit::native(1, 1000));
+    let slow = || MasterScenario::of(JOB).files(500, &[]).habit("map/1", TaskBehaviour::native(1, 1000));
     let ended = slow().run().row("map/0").attempts[0].ended.expect("ended");
     let world = slow().run();
     assert_eq!(world.row("map/0").attempts[0].ended, Some(ended), "the same every time");
     let at_ms = ended.0 - 1_700_000_000_000 - 1000 + 100;
-    let killed = slow().fault(Fault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost }).run();
+    let killed = slow().fault(InjectedFault::ContainerEnds { at_ms, nth: 0, reason: ExitReason::NodeLost }).run();
     each_has_its_own_output(&killed);
     assert_eq!(killed.row("map/0").attempts.len(), 1, "its end was written down, and nothing of it was lost");
 }
 
 #[test]
 fn what_is_in_a_place_already_is_never_replaced() {
-    let world = Scenario::of(JOB).files(40, &["/out/map-2"]).run();
+    let world = MasterScenario::of(JOB).files(40, &["/out/map-2"]).run();
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
     assert_eq!(world.files.attempt("/out/map-2"), Some("somebody else"));
     let row = world.row("map/2");
@@ -128,11 +128,11 @@ proptest! {
         record in 1usize..60, commit in 1usize..7, lost_at in 1u64..8000, nth in 0usize..2,
         cut_at in 1u64..8000, cut_for in 1u64..150_000, rename_ms in 1u64..2000, twice in any::<bool>(), manager_at in 1u64..8000,
     ) {
-        let mut s = job().files(rename_ms, &[]).fault(Fault::MasterDiesAfter(record)).fault(Fault::MasterDiesAfterCommit(commit));
-        s = s.fault(Fault::ContainerEnds { at_ms: lost_at, nth, reason: ExitReason::KilledExternally });
-        s = s.fault(Fault::Partitioned { at_ms: cut_at, nth, for_ms: cut_for }).fault(Fault::ManagerRestarts { at_ms: manager_at });
+        let mut s = job().files(rename_ms, &[]).fault(InjectedFault::MasterDiesAfter(record)).fault(InjectedFault::MasterDiesAfterCommit(commit));
+        s = s.fault(InjectedFault::ContainerEnds { at_ms: lost_at, nth, reason: ExitReason::KilledExternally });
+        s = s.fault(InjectedFault::Partitioned { at_ms: cut_at, nth, for_ms: cut_for }).fault(InjectedFault::ManagerRestarts { at_ms: manager_at });
         if twice {
-            s = s.fault(Fault::Twice);
+            s = s.fault(InjectedFault::Twice);
         }
         each_has_its_own_output(&s.run());
     }

@@ -4,7 +4,7 @@
 mod world;
 
 use headroom_wire::v1::job::JobPatch;
-use world::{Habit, Scenario, World, task};
+use world::{MasterScenario, SimulatedCluster, TaskBehaviour, task};
 
 const JOB: &str = concat!(
     job_head!("many", "544MiB", 8, 4, 8),
@@ -17,11 +17,11 @@ grow = false
 );
 
 /// A job in which one task beyond the first 10,000 is killed and gets more memory.
-fn many() -> World {
-    Scenario::of(JOB)
+fn many() -> SimulatedCluster {
+    MasterScenario::of(JOB)
         .nodes(&[8 * 1024])
-        .usual(Habit::native(10, 1_000))
-        .habit("map/10030", Habit::native(100, 1_000))
+        .usual(TaskBehaviour::native(10, 1_000))
+        .habit("map/10030", TaskBehaviour::native(100, 1_000))
         .quick()
         .run()
 }

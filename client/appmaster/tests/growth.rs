@@ -7,7 +7,7 @@ mod world;
 use headroom_appmaster::event::JobEndKind;
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::MemoryFailureMode;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Two executors of two slots with 64 MiB each.
 const JOB: &str = concat!(
@@ -20,11 +20,11 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn job() -> Scenario {
-    Scenario::of(JOB).nodes(&[1024]).usual(Habit::native(10, 1000))
+fn job() -> MasterScenario {
+    MasterScenario::of(JOB).nodes(&[1024]).usual(TaskBehaviour::native(10, 1000))
 }
 
-fn limits(world: &World, id: &str) -> Vec<u64> {
+fn limits(world: &SimulatedCluster, id: &str) -> Vec<u64> {
     let row = &world.row(id).attempts[0];
     let first = row.grown.first().map_or(row.profile.memory(), |g| g.from);
     std::iter::once(first).chain(row.grown.iter().map(|g| g.to)).map(Bytes::whole_mib).collect()
@@ -32,7 +32,7 @@ fn limits(world: &World, id: &str) -> Vec<u64> {
 
 #[test]
 fn a_task_that_needs_three_times_its_size_is_never_killed() {
-    let world = job().habit("map/1", Habit::native(190, 1000)).run();
+    let world = job().habit("map/1", TaskBehaviour::native(190, 1000)).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.memory_kills, totals.escalated, totals.grown), (4, 0, 0, 3));
     assert_eq!(limits(&world, "map/1"), [64, 96, 144, 216]);
@@ -46,13 +46,17 @@ fn a_task_that_needs_three_times_its_size_is_never_killed() {
 fn free_slots_are_used_before_the_container_is_enlarged_and_it_shrinks_again() {
     // One task alone: the other slot of its executor is free.
     let alone = JOB.replace("0-3", "0-0");
-    let world = Scenario::of(&alone).nodes(&[1024]).usual(Habit::native(120, 1000)).run();
+    let world = MasterScenario::of(&alone).nodes(&[1024]).usual(TaskBehaviour::native(120, 1000)).run();
     assert_eq!((world.resizes, limits(&world, "map/0")), (1, vec![64, 96, 144]), "96 fit into two slots, 144 do not");
     let spent = world.core.totals().allocated_byte_ms;
     assert!(spent < 144 * (1 << 20) * 1200, "each size counts for as long as it was had: {spent}");
     // Another task runs in the same executor afterwards: the container has its initial size again.
     let two = format!("{}\n[[stage]]\nname = \"then\"\nafter = [\"map\"]\ncount = 4\ncommand = [\"prog\"]\n", alone);
-    let world = Scenario::of(&two).nodes(&[1024]).usual(Habit::native(10, 1000)).habit("map/0", Habit::native(120, 1000)).run();
+    let world = MasterScenario::of(&two)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::native(10, 1000))
+        .habit("map/0", TaskBehaviour::native(120, 1000))
+        .run();
     assert_eq!((world.core.totals().done, world.resizes), (5, 2), "larger, and back");
 }
 
@@ -62,7 +66,7 @@ fn slots_whose_memory_was_taken_get_no_task() {
     // until they end.
     let one =
         JOB.replace("count = 2", "count = 1").replace("slots = 2", "slots = 4").replace("160MiB", "288MiB").replace("0-3", "0-9");
-    let world = Scenario::of(&one).nodes(&[320]).usual(Habit::native(90, 1000)).run();
+    let world = MasterScenario::of(&one).nodes(&[320]).usual(TaskBehaviour::native(90, 1000)).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (10, 0), "every task is done on a node without room for more");
     assert!(totals.grown > 0 && totals.memory_kills < 10, "{totals:?}");
@@ -72,8 +76,8 @@ fn slots_whose_memory_was_taken_get_no_task() {
 fn on_a_full_node_an_executor_of_the_job_leaves_for_a_held_task() {
     let two =
         TIGHT.replace("array = \"0-1\"\ncommand = [\"prog\", \"{index}\"]\n\n", "array = \"0-3\"\ncommand = [\"prog\"]\n\n");
-    let tasks = Scenario::of(&two).nodes(&[192]).usual(Habit::native(10, 1000));
-    let world = tasks.habit("map/0", Habit::native(10, 1500)).habit("map/1", Habit::native(140, 1000)).run();
+    let tasks = MasterScenario::of(&two).nodes(&[192]).usual(TaskBehaviour::native(10, 1000));
+    let world = tasks.habit("map/0", TaskBehaviour::native(10, 1500)).habit("map/1", TaskBehaviour::native(140, 1000)).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.memory_kills, totals.gave_way, totals.transient), (6, 0, 0, 0), "{totals:?}");
     assert_eq!(world.row("map/1").attempts.len(), 1, "it grew where it ran");
@@ -85,8 +89,11 @@ fn on_a_full_node_an_executor_of_the_job_leaves_for_a_held_task() {
 fn without_room_in_time_the_kernel_kills_and_the_ladder_goes_on() {
     // The other task on the node runs long and may not be evicted.
     let once = TIGHT.replace("array = ", "idempotent = \"no\"\narray = ");
-    let tasks = Scenario::of(&once).nodes(&[192]).usual(Habit::native(10, 1000)).habit("map/0", Habit::native(10, 100_000));
-    let world = tasks.habit("map/1", Habit::native(140, 1000)).run();
+    let tasks = MasterScenario::of(&once)
+        .nodes(&[192])
+        .usual(TaskBehaviour::native(10, 1000))
+        .habit("map/0", TaskBehaviour::native(10, 100_000));
+    let world = tasks.habit("map/1", TaskBehaviour::native(140, 1000)).run();
     assert_eq!(world.core.totals().gave_way, 0, "{:?}", world.core.totals());
     let row = &world.row("map/1").attempts[0];
     assert_eq!(row.reason, Some(ExitReason::TaskOom));
@@ -110,9 +117,9 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn tight() -> Scenario {
-    let tasks = Scenario::of(TIGHT).nodes(&[192]).usual(Habit::native(10, 1000));
-    tasks.habit("map/0", Habit::native(140, 4000)).habit("map/1", Habit::native(140, 4000))
+fn tight() -> MasterScenario {
+    let tasks = MasterScenario::of(TIGHT).nodes(&[192]).usual(TaskBehaviour::native(10, 1000));
+    tasks.habit("map/0", TaskBehaviour::native(140, 4000)).habit("map/1", TaskBehaviour::native(140, 4000))
 }
 
 #[test]
@@ -133,7 +140,7 @@ fn of_two_tasks_that_wait_for_each_others_memory_one_gives_way() {
 fn a_task_that_was_evicted_is_so_once_also_when_the_master_dies_at_any_record() {
     let whole = tight().run();
     for n in 1..whole.records.len() {
-        let world = tight().fault(Fault::MasterDiesAfter(n)).run();
+        let world = tight().fault(InjectedFault::MasterDiesAfter(n)).run();
         let totals = world.core.totals();
         assert_eq!((totals.done, totals.failed, totals.memory_kills), (4, 0, 0), "after record {n}: {totals:?}");
         for id in ["map/0", "map/1"] {
@@ -146,11 +153,14 @@ fn a_task_that_was_evicted_is_so_once_also_when_the_master_dies_at_any_record() 
 #[test]
 fn the_cap_and_the_mode_bound_it() {
     let capped = format!("{JOB}\n[retry]\ncap = \"100MiB\"\n");
-    let world =
-        Scenario::of(&capped).nodes(&[1024]).usual(Habit::native(10, 1000)).habit("map/1", Habit::native(190, 1000)).run();
+    let world = MasterScenario::of(&capped)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::native(10, 1000))
+        .habit("map/1", TaskBehaviour::native(190, 1000))
+        .run();
     assert_eq!(limits(&world, "map/1"), [64, 96, 100]);
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
-    let world = job().mode(MemoryFailureMode::Pinterest).habit("map/1", Habit::native(190, 1000)).run();
+    let world = job().mode(MemoryFailureMode::Pinterest).habit("map/1", TaskBehaviour::native(190, 1000)).run();
     assert_eq!((world.core.totals().grown, world.core.totals().done), (0, 4), "others kill");
 }
 
@@ -158,7 +168,11 @@ fn the_cap_and_the_mode_bound_it() {
 fn a_jvm_grows_outside_its_heap_only() {
     let jvm = JOB.replace("grow = true", "grow = true\nruntime = \"jvm\"\nprofile = \"task\"")
         + "\n[profiles.task]\nheap = \"40MiB\"\noverhead = \"24MiB\"\n";
-    let world = Scenario::of(&jvm).nodes(&[1024]).usual(Habit::jvm(30, 10)).habit("map/2", Habit::jvm(30, 50)).run();
+    let world = MasterScenario::of(&jvm)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::jvm(30, 10))
+        .habit("map/2", TaskBehaviour::jvm(30, 50))
+        .run();
     let row = world.row("map/2");
     assert_eq!((world.core.totals().memory_kills, row.attempts.len()), (0, 1));
     let profile = &row.attempts[0].profile;
@@ -167,11 +181,15 @@ fn a_jvm_grows_outside_its_heap_only() {
 
 #[test]
 fn a_master_that_dies_at_any_record_of_a_growth_goes_on_where_it_was() {
-    let whole = job().habit("map/1", Habit::native(190, 1000)).habit("map/2", Habit::native(300, 1000)).run();
+    let whole = job().habit("map/1", TaskBehaviour::native(190, 1000)).habit("map/2", TaskBehaviour::native(300, 1000)).run();
     let count = whole.records.len();
     for n in 1..count {
-        let fault = Fault::MasterDiesAfter(n);
-        let world = job().habit("map/1", Habit::native(190, 1000)).habit("map/2", Habit::native(300, 1000)).fault(fault).run();
+        let fault = InjectedFault::MasterDiesAfter(n);
+        let world = job()
+            .habit("map/1", TaskBehaviour::native(190, 1000))
+            .habit("map/2", TaskBehaviour::native(300, 1000))
+            .fault(fault)
+            .run();
         let totals = world.core.totals();
         assert_eq!((totals.done, totals.failed, totals.memory_kills), (4, 0, 0), "after record {n}");
         assert!(world.rows.values().all(|row| row.attempts.len() == 1), "after record {n}: something ran twice");
@@ -180,8 +198,8 @@ fn a_master_that_dies_at_any_record_of_a_growth_goes_on_where_it_was() {
 
 #[test]
 fn what_grew_and_was_lost_runs_again_at_the_size_it_had() {
-    let fault = Fault::ContainerEnds { at_ms: 600, nth: 0, reason: ExitReason::NodeLost };
-    let world = job().habit("map/0", Habit::native(190, 1000)).fault(fault).run();
+    let fault = InjectedFault::ContainerEnds { at_ms: 600, nth: 0, reason: ExitReason::NodeLost };
+    let world = job().habit("map/0", TaskBehaviour::native(190, 1000)).fault(fault).run();
     let row = world.row("map/0");
     assert_eq!((world.core.totals().done, row.attempts.len()), (4, 2));
     assert_eq!(row.attempts[1].profile, row.attempts[0].profile, "a grown size survives the loss of its node");
@@ -195,8 +213,8 @@ fn a_neighbour_that_must_not_run_twice_does_not_protect_the_others_beside_it() {
         "[[stage]]\nname = \"once\"\nidempotent = \"no\"\ncommand = [\"prog\"]\ncount = 1\n",
         "[[stage]]\nname = \"map\"\ncommand = [\"prog\"]\ncount = 2\n"
     );
-    let tasks = Scenario::of(job).nodes(&[224]).usual(Habit::native(10, 60_000));
-    let world = tasks.habit("map/0", Habit::native(90, 4000)).run();
+    let tasks = MasterScenario::of(job).nodes(&[224]).usual(TaskBehaviour::native(10, 60_000));
+    let world = tasks.habit("map/0", TaskBehaviour::native(90, 4000)).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.memory_kills, totals.gave_way), (3, 0, 1), "{totals:?}");
     assert_eq!([world.row("once/0"), world.row("map/0")].map(|row| row.attempts.len()), [1, 1]);

@@ -7,7 +7,7 @@ mod world;
 
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::{AttemptRow, TaskState};
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// A job that fails at one charged failure.
 const STRICT: &str = concat!(
@@ -22,16 +22,19 @@ command = ["prog"]
 );
 
 /// The broken node is the larger one, so executors start there first.
-fn strict() -> Scenario {
-    Scenario::of(STRICT).nodes(&[4096, 1024]).usual(Habit::native(10, 5_000)).fault(Fault::NoTasks { node: 0 })
+fn strict() -> MasterScenario {
+    MasterScenario::of(STRICT)
+        .nodes(&[4096, 1024])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(InjectedFault::NoTasks { node: 0 })
 }
 
-fn failed(world: &World) -> Vec<&AttemptRow> {
+fn failed(world: &SimulatedCluster) -> Vec<&AttemptRow> {
     let all = world.rows.values().flat_map(|row| &row.attempts);
     all.filter(|a| a.reason == Some(ExitReason::LaunchFailed)).collect()
 }
 
-fn all_done_elsewhere(world: &World) {
+fn all_done_elsewhere(world: &SimulatedCluster) {
     assert_eq!((world.core.totals().done, world.core.totals().failed), (world.core.totals().tasks, 0));
     let failed = failed(world);
     assert!(
@@ -55,8 +58,10 @@ fn a_node_on_which_nothing_starts_costs_no_attempt_while_there_is_another() {
 
 #[test]
 fn the_only_executor_is_replaced_by_one_on_another_node() {
-    let world =
-        Scenario::of(&STRICT.replace("count = 3", "count = 1")).nodes(&[4096, 1024]).fault(Fault::NoTasks { node: 0 }).run();
+    let world = MasterScenario::of(&STRICT.replace("count = 3", "count = 1"))
+        .nodes(&[4096, 1024])
+        .fault(InjectedFault::NoTasks { node: 0 })
+        .run();
     all_done_elsewhere(&world);
     assert_eq!(failed(&world).len(), 2);
 }
@@ -65,7 +70,10 @@ fn the_only_executor_is_replaced_by_one_on_another_node() {
 /// slot.
 #[test]
 fn a_task_waits_for_a_node_that_is_full_rather_than_try_the_broken_one_again() {
-    let s = Scenario::of(STRICT).nodes(&[4096, 200]).usual(Habit::native(10, 60_000)).fault(Fault::NoTasks { node: 0 });
+    let s = MasterScenario::of(STRICT)
+        .nodes(&[4096, 200])
+        .usual(TaskBehaviour::native(10, 60_000))
+        .fault(InjectedFault::NoTasks { node: 0 });
     let world = s.run();
     all_done_elsewhere(&world);
     assert!(
@@ -80,21 +88,24 @@ fn a_task_waits_for_a_node_that_is_full_rather_than_try_the_broken_one_again() {
 #[test]
 fn a_task_with_a_container_of_its_own_gets_one_on_another_node() {
     let job = STRICT.replace("count = 12", "count = 2");
-    let s = Scenario::of(&job).nodes(&[4096, 2048]).usual(Habit::native(300, 5_000)).fault(Fault::NoTasks { node: 0 });
+    let s = MasterScenario::of(&job)
+        .nodes(&[4096, 2048])
+        .usual(TaskBehaviour::native(300, 5_000))
+        .fault(InjectedFault::NoTasks { node: 0 });
     let world = s.run();
     assert_eq!(world.core.totals().done, 2);
     assert!(failed(&world).iter().all(|a| a.decision.contains("not charged")));
 }
 
 /// Milliseconds from the start of one attempt of a task to the start of the next.
-fn gaps(world: &World, task: &str) -> Vec<u64> {
+fn gaps(world: &SimulatedCluster, task: &str) -> Vec<u64> {
     world.row(task).attempts.windows(2).map(|pair| pair[1].started.0 - pair[0].started.0).collect()
 }
 
 #[test]
 fn on_the_only_node_the_attempts_are_spent_with_longer_and_longer_waits() {
     let job = STRICT.replace("transient = 0", "transient = 3");
-    let world = Scenario::of(&job).nodes(&[4096]).fault(Fault::NoTasks { node: 0 }).run();
+    let world = MasterScenario::of(&job).nodes(&[4096]).fault(InjectedFault::NoTasks { node: 0 }).run();
     assert_eq!(world.core.totals().failed, 12);
     let gaps = gaps(&world, "map/0");
     assert!(gaps.len() == 4 && gaps.iter().zip([1_000, 2_000, 4_000, 8_000]).all(|(gap, least)| *gap >= least), "{gaps:?}");
@@ -106,8 +117,8 @@ fn on_the_only_node_the_attempts_are_spent_with_longer_and_longer_waits() {
 
 #[test]
 fn on_two_nodes_that_are_both_broken_the_job_ends_too() {
-    let s = Scenario::of(STRICT).nodes(&[1024, 1024]);
-    let world = s.fault(Fault::NoTasks { node: 0 }).fault(Fault::NoTasks { node: 1 }).run();
+    let s = MasterScenario::of(STRICT).nodes(&[1024, 1024]);
+    let world = s.fault(InjectedFault::NoTasks { node: 0 }).fault(InjectedFault::NoTasks { node: 1 }).run();
     assert_eq!(world.core.totals().failed, 12);
     assert!(world.rows.values().all(|row| row.attempts.len() <= 3), "one on each node is free");
 }
@@ -116,7 +127,7 @@ fn on_two_nodes_that_are_both_broken_the_job_ends_too() {
 fn whenever_the_master_dies_nothing_is_charged_to_a_task() {
     let whole = strict().run();
     for n in 1..=whole.records.len() {
-        let world = strict().fault(Fault::MasterDiesAfter(n)).run();
+        let world = strict().fault(InjectedFault::MasterDiesAfter(n)).run();
         assert_eq!(world.result(), whole.result(), "died after record {n}");
     }
 }
@@ -125,8 +136,11 @@ fn whenever_the_master_dies_nothing_is_charged_to_a_task() {
 #[test]
 fn executors_that_do_not_start_on_one_node_come_on_another() {
     let job = STRICT.replace("count = 3", "count = 8");
-    let world =
-        Scenario::of(&job).nodes(&[4096, 2048]).usual(Habit::native(10, 5_000)).fault(Fault::NoContainers { node: 0 }).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[4096, 2048])
+        .usual(TaskBehaviour::native(10, 5_000))
+        .fault(InjectedFault::NoContainers { node: 0 })
+        .run();
     assert_eq!((world.core.totals().done, world.core.totals().transient), (12, 0));
     assert!(world.granted.values().sum::<u32>() <= 16, "{:?}", world.granted);
     let told = world.words("NodeShunned");
@@ -137,7 +151,10 @@ fn executors_that_do_not_start_on_one_node_come_on_another() {
 #[test]
 fn executors_that_do_start_are_worked_with() {
     let job = STRICT.replace("count = 3", "count = 8");
-    let s = Scenario::of(&job).nodes(&[4096, 200]).usual(Habit::native(10, 60_000)).fault(Fault::NoContainers { node: 0 });
+    let s = MasterScenario::of(&job)
+        .nodes(&[4096, 200])
+        .usual(TaskBehaviour::native(10, 60_000))
+        .fault(InjectedFault::NoContainers { node: 0 });
     let world = s.run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (12, 0));
 }
@@ -145,7 +162,7 @@ fn executors_that_do_start_are_worked_with() {
 #[test]
 fn executors_that_start_nowhere_end_the_job_after_longer_and_longer_waits() {
     let job = STRICT.replace("count = 3", "count = 8");
-    let world = Scenario::of(&job).nodes(&[4096]).fault(Fault::NothingStarts).run();
+    let world = MasterScenario::of(&job).nodes(&[4096]).fault(InjectedFault::NothingStarts).run();
     assert_eq!(world.core.totals().failed, 12);
     assert!(world.now_ms >= 16_000, "1, 2, 4 and 8 seconds: {}", world.now_ms);
     assert!(world.row("map/0").note.contains("5 times in a row") && world.row("map/0").note.contains("on n0"));

@@ -5,14 +5,14 @@
 mod world;
 
 use headroom_appmaster::Core;
-use headroom_appmaster::event::{MasterEffect, JobEndKind, MasterEvent, EventTimestamp};
+use headroom_appmaster::event::{EventTimestamp, JobEndKind, MasterEffect, MasterEvent};
 use headroom_appmaster::policy::AttemptSize;
 use headroom_appmaster::record::Record;
 use headroom_config::SizingMode;
 use headroom_types::{Bytes, ExitReason, UnixMillis};
 use headroom_wire::v1::families::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::job::{MemoryFailureMode, ShadowOutcome, TaskState};
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Two executors of four slots with 64 MiB each.
 const SLOTS: &str = concat!(
@@ -36,31 +36,31 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn slots() -> Scenario {
-    Scenario::of(SLOTS).nodes(&[8192]).mirrored()
+fn slots() -> MasterScenario {
+    MasterScenario::of(SLOTS).nodes(&[8192]).mirrored()
 }
-fn alone() -> Scenario {
-    Scenario::of(ALONE).nodes(&[16 * 1024]).mirrored()
+fn alone() -> MasterScenario {
+    MasterScenario::of(ALONE).nodes(&[16 * 1024]).mirrored()
 }
 
 /// First sizes of tasks, in MiB, in the order of their starts.
-fn firsts(world: &World) -> Vec<u64> {
+fn firsts(world: &SimulatedCluster) -> Vec<u64> {
     let mut rows: Vec<_> = world.rows.values().map(|row| &row.attempts[0]).collect();
     rows.sort_by_key(|row| (row.started, row.attempt.clone()));
     rows.iter().map(|row| row.profile.memory().whole_mib()).collect()
 }
 
-fn kills(world: &World) -> u32 {
+fn kills(world: &SimulatedCluster) -> u32 {
     world.core.totals().memory_kills
 }
 
-fn done(world: &World) -> (u32, u32) {
+fn done(world: &SimulatedCluster) -> (u32, u32) {
     (world.core.totals().done, world.core.totals().failed)
 }
 
 #[test]
 fn what_needs_more_than_its_share_is_killed_at_first_and_the_second_half_is_not() {
-    let world = slots().usual(Habit::native(100, 2000)).run();
+    let world = slots().usual(TaskBehaviour::native(100, 2000)).run();
     assert_eq!(done(&world), (40, 0));
     assert!(kills(&world) <= 8, "only those that began when nothing was known: {}", kills(&world));
     let second: Vec<u64> = firsts(&world).split_off(20);
@@ -74,7 +74,7 @@ fn what_needs_more_than_its_share_is_killed_at_first_and_the_second_half_is_not(
 
 #[test]
 fn what_needs_more_than_an_executor_starts_in_a_container_of_its_own() {
-    let world = slots().usual(Habit::native(400, 2000)).run();
+    let world = slots().usual(TaskBehaviour::native(400, 2000)).run();
     assert_eq!(done(&world), (40, 0));
     let last = &world.row("map/39").attempts;
     assert_eq!((last.len(), last[0].slots), (1, 1));
@@ -84,14 +84,14 @@ fn what_needs_more_than_an_executor_starts_in_a_container_of_its_own() {
 
 #[test]
 fn in_shared_slots_nobody_gets_less_than_the_share_he_has_anyway() {
-    let world = slots().usual(Habit::native(10, 2000)).run();
+    let world = slots().usual(TaskBehaviour::native(10, 2000)).run();
     assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
     assert!(firsts(&world).iter().all(|mib| *mib == 64), "{:?}", firsts(&world));
 }
 
 #[test]
 fn where_a_task_has_an_executor_for_itself_it_gets_what_it_needs_and_no_more() {
-    let world = alone().usual(Habit::native(200, 20_000)).run();
+    let world = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
     let sizes = firsts(&world);
     assert_eq!(sizes[0], 1024);
@@ -101,15 +101,15 @@ fn where_a_task_has_an_executor_for_itself_it_gets_what_it_needs_and_no_more() {
 
 #[test]
 fn a_task_that_runs_shortly_is_not_worth_a_container_of_its_own() {
-    let world = alone().usual(Habit::native(200, 2000)).run();
+    let world = alone().usual(TaskBehaviour::native(200, 2000)).run();
     assert_eq!((done(&world), kills(&world)), ((40, 0), 0));
     assert_eq!(world.granted.len(), 1, "only the executors of the job: {:?}", world.granted);
 }
 
 #[test]
 fn one_that_needs_far_more_moves_nobody_elses_first_size() {
-    let with = alone().usual(Habit::native(200, 20_000)).habit("map/12", Habit::native(5000, 20_000)).run();
-    let without = alone().usual(Habit::native(200, 20_000)).run();
+    let with = alone().usual(TaskBehaviour::native(200, 20_000)).habit("map/12", TaskBehaviour::native(5000, 20_000)).run();
+    let without = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     assert_eq!(done(&with), (40, 0));
     assert_eq!(firsts(&with)[36..], firsts(&without)[36..]);
     assert!(kills(&with) <= 3, "{}", kills(&with));
@@ -117,9 +117,9 @@ fn one_that_needs_far_more_moves_nobody_elses_first_size() {
 
 #[test]
 fn a_kind_with_two_peaks_loses_nobody_and_reaches_the_second_peak_in_one_step() {
-    let mut s = alone().usual(Habit::native(100, 20_000));
+    let mut s = alone().usual(TaskBehaviour::native(100, 20_000));
     for heavy in (0..40).step_by(8) {
-        s = s.habit(&format!("map/{heavy}"), Habit::native(3000, 20_000));
+        s = s.habit(&format!("map/{heavy}"), TaskBehaviour::native(3000, 20_000));
     }
     let world = s.run();
     assert_eq!(done(&world), (40, 0));
@@ -129,7 +129,7 @@ fn a_kind_with_two_peaks_loses_nobody_and_reaches_the_second_peak_in_one_step() 
 
 #[test]
 fn a_leak_is_given_up_and_poisons_nothing() {
-    let world = alone().usual(Habit::native(200, 20_000)).habit("map/9", Habit::native(900_000, 20_000)).run();
+    let world = alone().usual(TaskBehaviour::native(200, 20_000)).habit("map/9", TaskBehaviour::native(900_000, 20_000)).run();
     assert_eq!(done(&world), (39, 1));
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::MemoryExhausted));
     assert!(world.sizes("map/9").len() <= 3, "{:?}", world.sizes("map/9"));
@@ -139,19 +139,20 @@ fn a_leak_is_given_up_and_poisons_nothing() {
 #[test]
 fn two_hundred_of_a_new_kind_are_not_killed_in_one_wave() {
     let many = SLOTS.replace("0-39", "0-199").replace("count = 2", "count = 50");
-    let world = Scenario::of(&many).nodes(&[64 * 1024]).usual(Habit::native(100, 2000)).run();
+    let world = MasterScenario::of(&many).nodes(&[64 * 1024]).usual(TaskBehaviour::native(100, 2000)).run();
     assert_eq!(done(&world), (200, 0));
     assert!(kills(&world) <= 10, "{} kills", kills(&world));
-    let stated = Scenario::of(&many.replace("learned", "stated")).nodes(&[64 * 1024]).usual(Habit::native(100, 2000)).run();
+    let stated =
+        MasterScenario::of(&many.replace("learned", "stated")).nodes(&[64 * 1024]).usual(TaskBehaviour::native(100, 2000)).run();
     assert_eq!(kills(&stated), 200, "which is what would have come of the stated size");
 }
 
 #[test]
 fn three_kills_of_a_kind_that_is_known_raise_all_that_wait() {
-    let mut s = alone().usual(Habit::native(200, 20_000));
+    let mut s = alone().usual(TaskBehaviour::native(200, 20_000));
     // From the twentieth on, each task needs twice as much.
     for late in 20..40 {
-        s = s.habit(&format!("map/{late}"), Habit::native(400, 20_000));
+        s = s.habit(&format!("map/{late}"), TaskBehaviour::native(400, 20_000));
     }
     let world = s.run();
     assert_eq!(done(&world), (40, 0));
@@ -169,11 +170,11 @@ input = "part-{index}.csv"
 command = ["prog", "{index}"]
 "#;
 
-fn with_inputs(text: &str) -> Scenario {
+fn with_inputs(text: &str) -> MasterScenario {
     let job = ALONE.split("[[stage]]").next().expect("a head").to_owned() + text;
-    let mut s = Scenario::of(&job).nodes(&[16 * 1024]).mirrored();
+    let mut s = MasterScenario::of(&job).nodes(&[16 * 1024]).mirrored();
     for n in 0..40u64 {
-        s = s.habit(&format!("sort/{n}"), Habit::native(100 + 20 * nth(n), 20_000 + 500 * n));
+        s = s.habit(&format!("sort/{n}"), TaskBehaviour::native(100 + 20 * nth(n), 20_000 + 500 * n));
     }
     s
 }
@@ -221,15 +222,15 @@ fn stages_of_one_kind_learn_from_each_other() {
     let two = |kind: &str| {
         let stage =
             format!("[[stage]]\ngrow = false\nname = \"again\"\nafter = [\"map\"]\n{kind}\ncount = 8\ncommand = [\"prog\"]\n");
-        alone_with(&stage).usual(Habit::native(200, 20_000)).run()
+        alone_with(&stage).usual(TaskBehaviour::native(200, 20_000)).run()
     };
     let alike = two("kind = \"map\"");
     assert!(alike.sizes("again/0")[0] < 300, "{:?}", alike.sizes("again/0"));
     assert_eq!(two("").sizes("again/0"), [1024]);
 }
 
-fn alone_with(more: &str) -> Scenario {
-    Scenario::of(&format!("{ALONE}{more}")).nodes(&[16 * 1024]).mirrored()
+fn alone_with(more: &str) -> MasterScenario {
+    MasterScenario::of(&format!("{ALONE}{more}")).nodes(&[16 * 1024]).mirrored()
 }
 
 const JVM: &str = concat!(
@@ -247,14 +248,14 @@ command = ["java"]
 "#
 );
 
-fn long(habit: Habit) -> Habit {
-    Habit { runs_ms: 20_000, ..habit }
+fn long(habit: TaskBehaviour) -> TaskBehaviour {
+    TaskBehaviour { runs_ms: 20_000, ..habit }
 }
 
 #[test]
 fn heap_and_overhead_of_a_jvm_are_learned_apart() {
-    let jvm = Scenario::of(JVM).nodes(&[16 * 1024]).mirrored();
-    let world = jvm.usual(long(Habit::jvm(300, 150))).habit("map/30", long(Habit::jvm(700, 150))).run();
+    let jvm = MasterScenario::of(JVM).nodes(&[16 * 1024]).mirrored();
+    let world = jvm.usual(long(TaskBehaviour::jvm(300, 150))).habit("map/30", long(TaskBehaviour::jvm(700, 150))).run();
     assert_eq!(done(&world), (40, 0));
     let sizes = |id: &str| -> Vec<(u64, u64)> {
         let mib = |p: &headroom_types::Profile| (p.heap.whole_mib(), p.overhead.whole_mib());
@@ -270,11 +271,11 @@ fn heap_and_overhead_of_a_jvm_are_learned_apart() {
 #[test]
 fn a_shadow_acts_on_nothing_and_tells_what_would_have_come_of_it() {
     let run = |sizes: &str| {
-        let s = Scenario::of(&ALONE.replace("learned", sizes)).nodes(&[16 * 1024]).mirrored();
-        s.usual(Habit::native(200, 20_000)).habit("map/30", Habit::native(900, 20_000)).run()
+        let s = MasterScenario::of(&ALONE.replace("learned", sizes)).nodes(&[16 * 1024]).mirrored();
+        s.usual(TaskBehaviour::native(200, 20_000)).habit("map/30", TaskBehaviour::native(900, 20_000)).run()
     };
     let (shadow, stated) = (run("shadow"), run("stated"));
-    let plain = |world: &World| -> Vec<(String, Vec<u64>)> {
+    let plain = |world: &SimulatedCluster| -> Vec<(String, Vec<u64>)> {
         world.rows.keys().map(|id| (id.to_string(), world.sizes(&id.to_string()))).collect()
     };
     assert_eq!(plain(&shadow), plain(&stated), "every size is as without it");
@@ -291,7 +292,7 @@ fn a_shadow_acts_on_nothing_and_tells_what_would_have_come_of_it() {
 #[test]
 fn a_shadow_of_what_was_killed_says_that_more_might_have_been_enough() {
     let shadow = SLOTS.replace("learned", "shadow");
-    let world = Scenario::of(&shadow).nodes(&[8192]).usual(Habit::native(100, 2000)).run();
+    let world = MasterScenario::of(&shadow).nodes(&[8192]).usual(TaskBehaviour::native(100, 2000)).run();
     let outcomes: Vec<_> = world.rows.values().filter_map(|row| row.attempts[0].shadow.as_ref()?.outcome).collect();
     assert!(outcomes.contains(&ShadowOutcome::Perhaps), "{outcomes:?}");
     assert_eq!(kills(&world), 40);
@@ -299,8 +300,11 @@ fn a_shadow_of_what_was_killed_says_that_more_might_have_been_enough() {
 
 #[test]
 fn tovar_starts_with_what_wastes_least_and_then_gives_everything() {
-    let s = Scenario::of(&ALONE.replace("sizes = \"learned\"\n", "")).mode(MemoryFailureMode::Tovar).nodes(&[16 * 1024]).mirrored();
-    let world = s.usual(Habit::native(200, 20_000)).habit("map/30", Habit::native(900, 20_000)).run();
+    let s = MasterScenario::of(&ALONE.replace("sizes = \"learned\"\n", ""))
+        .mode(MemoryFailureMode::Tovar)
+        .nodes(&[16 * 1024])
+        .mirrored();
+    let world = s.usual(TaskBehaviour::native(200, 20_000)).habit("map/30", TaskBehaviour::native(900, 20_000)).run();
     assert_eq!(done(&world), (40, 0));
     assert_eq!(world.sizes("map/39"), [200]);
     assert_eq!(world.sizes("map/30"), [200, 16 * 1024 - 32]);
@@ -310,7 +314,7 @@ fn tovar_starts_with_what_wastes_least_and_then_gives_everything() {
 #[test]
 fn no_first_size_is_above_the_cap() {
     let capped = format!("{SLOTS}\n[retry]\ncap = \"150MiB\"\n");
-    let world = Scenario::of(&capped).nodes(&[8192]).usual(Habit::native(140, 2000)).mirrored().run();
+    let world = MasterScenario::of(&capped).nodes(&[8192]).usual(TaskBehaviour::native(140, 2000)).mirrored().run();
     assert_eq!(done(&world), (40, 0));
     assert!(firsts(&world).iter().all(|mib| *mib <= 150), "{:?}", firsts(&world));
 }
@@ -318,38 +322,44 @@ fn no_first_size_is_above_the_cap() {
 #[test]
 fn past_its_breaker_a_stage_is_given_no_more() {
     let bad = format!("{}\n[retry]\nbreaker = 20\n", SLOTS.replace("learned", "stated"));
-    let world = Scenario::of(&bad).nodes(&[8192]).usual(Habit::native(100, 2000)).run();
+    let world = MasterScenario::of(&bad).nodes(&[8192]).usual(TaskBehaviour::native(100, 2000)).run();
     let totals = world.core.totals();
     assert!(totals.failed > 0 && totals.escalated <= 12, "{totals:?}");
     assert_eq!(world.words("BadlySized").len(), 1);
     assert!(world.words("BadlySized")[0].contains("more than 20 in 100"), "{:?}", world.words("BadlySized"));
     let lost = world.rows.values().find(|row| row.state == TaskState::Failed).expect("one was given up");
     assert!(lost.note.contains("retry.breaker"), "{}", lost.note);
-    let fine = Scenario::of(&bad).nodes(&[8192]).usual(Habit::native(50, 2000)).habit("map/3", Habit::native(100, 2000)).run();
+    let fine = MasterScenario::of(&bad)
+        .nodes(&[8192])
+        .usual(TaskBehaviour::native(50, 2000))
+        .habit("map/3", TaskBehaviour::native(100, 2000))
+        .run();
     assert_eq!(done(&fine), (40, 0), "one task is no reason");
 }
 
 #[test]
 fn past_its_budget_a_job_is_given_no_more() {
     let stated = SLOTS.replace("learned", "stated");
-    let job = |budget: &str| Scenario::of(&format!("{stated}\n[retry]\nbudget_gib_h = {budget}\n")).nodes(&[8192]);
-    let world = job("0.001").usual(Habit::native(100, 2000)).run();
+    let job = |budget: &str| MasterScenario::of(&format!("{stated}\n[retry]\nbudget_gib_h = {budget}\n")).nodes(&[8192]);
+    let world = job("0.001").usual(TaskBehaviour::native(100, 2000)).run();
     let lost: Vec<_> = world.rows.values().filter(|row| row.state == TaskState::Failed).collect();
     assert!(!lost.is_empty() && lost.len() < 40, "{} of 40", lost.len());
     assert!(lost.iter().all(|row| row.note.contains("retry.budget_gib_h") && row.note.contains("map/")), "{}", lost[0].note);
-    let fine = job("5").usual(Habit::native(100, 2000)).run();
+    let fine = job("5").usual(TaskBehaviour::native(100, 2000)).run();
     assert_eq!(done(&fine), (40, 0), "what was allowed was not reached");
 }
 
 #[test]
 fn a_master_that_dies_after_any_record_loses_nobody_and_forgets_nothing() {
     let job = || {
-        let s = Scenario::of(&SLOTS.replace("0-39", "0-15")).nodes(&[4096]).mirrored();
-        s.usual(Habit::native(100, 2000)).habit("map/9", Habit::native(500, 2000)).habit("map/5", Habit::native(20, 500))
+        let s = MasterScenario::of(&SLOTS.replace("0-39", "0-15")).nodes(&[4096]).mirrored();
+        s.usual(TaskBehaviour::native(100, 2000))
+            .habit("map/9", TaskBehaviour::native(500, 2000))
+            .habit("map/5", TaskBehaviour::native(20, 500))
     };
     let whole = job().run();
     for n in 1..=whole.records.len() {
-        let world = job().fault(Fault::MasterDiesAfter(n)).run();
+        let world = job().fault(InjectedFault::MasterDiesAfter(n)).run();
         assert_eq!(done(&world), (16, 0), "died after record {n}: {:?}", whole.records[n - 1]);
         assert!(kills(&world) <= kills(&whole) + 4, "died after record {n}: {} kills", kills(&world));
     }
@@ -357,8 +367,8 @@ fn a_master_that_dies_after_any_record_loses_nobody_and_forgets_nothing() {
 
 #[test]
 fn what_is_lost_with_its_node_keeps_the_size_it_began_with() {
-    let fault = Fault::ContainerEnds { at_ms: 50_000, nth: 0, reason: ExitReason::NodeLost };
-    let world = alone().usual(Habit::native(200, 20_000)).fault(fault).run();
+    let fault = InjectedFault::ContainerEnds { at_ms: 50_000, nth: 0, reason: ExitReason::NodeLost };
+    let world = alone().usual(TaskBehaviour::native(200, 20_000)).fault(fault).run();
     assert_eq!(done(&world), (40, 0));
     let twice: Vec<_> = world.rows.values().filter(|row| row.attempts.len() > 1).collect();
     assert!(!twice.is_empty());
@@ -367,7 +377,7 @@ fn what_is_lost_with_its_node_keeps_the_size_it_began_with() {
 
 #[test]
 fn journals_from_before_are_read_and_teach_what_they_can() {
-    let world = alone().usual(Habit::native(200, 20_000)).run();
+    let world = alone().usual(TaskBehaviour::native(200, 20_000)).run();
     // A journal of an older master: without the need and the reason for a size.
     let older = |record: &Record| -> Record {
         let mut value = serde_json::to_value(record).expect("writes");
@@ -391,22 +401,25 @@ fn journals_from_before_are_read_and_teach_what_they_can() {
 #[test]
 fn a_size_that_was_learned_is_told_a_few_times_and_one_that_was_not_never() {
     let many = ALONE.replace("0-39", "0-299").replace("count = 8", "count = 30");
-    let world = Scenario::of(&many).nodes(&[32 * 1024]).usual(Habit::native(200, 20_000)).quick().run();
+    let world = MasterScenario::of(&many).nodes(&[32 * 1024]).usual(TaskBehaviour::native(200, 20_000)).quick().run();
     let told = world.words("RungLearned");
     assert!((1..=8).contains(&told.len()), "300 tasks have ended: {told:#?}");
     assert!(told[0].starts_with("a task such as map/0 begins with ") && told[0].contains(", 1 GiB before: "), "{}", told[0]);
-    let as_stated = slots().usual(Habit::native(10, 2000)).run();
+    let as_stated = slots().usual(TaskBehaviour::native(10, 2000)).run();
     assert_eq!(as_stated.words("RungLearned"), Vec::<&str>::new(), "what a slot has anyway was not learned");
-    let stated = Scenario::of(&ALONE.replace("learned", "stated")).nodes(&[16 * 1024]).usual(Habit::native(200, 20_000)).run();
+    let stated = MasterScenario::of(&ALONE.replace("learned", "stated"))
+        .nodes(&[16 * 1024])
+        .usual(TaskBehaviour::native(200, 20_000))
+        .run();
     assert_eq!(stated.words("RungLearned"), Vec::<&str>::new());
 }
 
 #[test]
 fn a_master_that_goes_on_does_not_tell_again_what_was_learned_before() {
-    let job = || alone().usual(Habit::native(200, 20_000));
+    let job = || alone().usual(TaskBehaviour::native(200, 20_000));
     let whole = job().run();
     let late = whole.records.len() * 9 / 10;
-    let world = job().fault(Fault::MasterDiesAfter(late)).run();
+    let world = job().fault(InjectedFault::MasterDiesAfter(late)).run();
     assert_eq!(done(&world), (40, 0));
     assert!(!whole.words("RungLearned").is_empty());
     assert!(world.words("RungLearned").len() <= whole.words("RungLearned").len(), "{:#?}", world.words("RungLearned"));
@@ -415,7 +428,7 @@ fn a_master_that_goes_on_does_not_tell_again_what_was_learned_before() {
 #[test]
 fn a_long_stage_is_done_in_containers_of_their_own_without_a_kill() {
     let many = ALONE.replace("0-39", "0-499").replace("count = 8", "count = 30");
-    let world = Scenario::of(&many).nodes(&[32 * 1024]).usual(Habit::native(200, 20_000)).quick().run();
+    let world = MasterScenario::of(&many).nodes(&[32 * 1024]).usual(TaskBehaviour::native(200, 20_000)).quick().run();
     assert_eq!(done(&world), (500, 0));
     assert_eq!(kills(&world), 0);
 }
@@ -435,7 +448,8 @@ fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
     core.step(EventTimestamp::default(), MasterEvent::Known(family.clone()), &mut out);
     // Repeated by another epoch of the resource manager.
     core.step(EventTimestamp::default(), MasterEvent::Known(family), &mut out);
-    let written = out.into_iter().filter_map(|effect| if let MasterEffect::Record(record) = effect { Some(*record) } else { None });
+    let written =
+        out.into_iter().filter_map(|effect| if let MasterEffect::Record(record) = effect { Some(*record) } else { None });
     (core, written.collect())
 }
 
@@ -443,8 +457,9 @@ fn informed(job: &str, family: Box<JobHistory>) -> (Core, Vec<Record>) {
 fn what_earlier_jobs_needed_is_known_from_the_first_task_on_and_after_a_restart() {
     let (mut core, records) = informed(SLOTS, family("map", 90..140));
     let sizes = core.first_sizes();
-    let told =
-        |(_, size, why): &(_, AttemptSize, String)| size.slots > 1 && size.memory() >= Bytes::from_mib(128) && why.contains("kind map");
+    let told = |(_, size, why): &(_, AttemptSize, String)| {
+        size.slots > 1 && size.memory() >= Bytes::from_mib(128) && why.contains("kind map")
+    };
     assert!(sizes.iter().all(told), "{:?}", sizes[0]);
     assert_eq!(records.iter().filter(|record| matches!(record, Record::Known { .. })).count(), 1, "{records:?}");
     let mut again = Core::replay(core.job().clone(), headroom_appmaster::MasterSetup::default(), &records);

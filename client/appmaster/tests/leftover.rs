@@ -4,7 +4,7 @@
 #[macro_use]
 mod world;
 
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Two slots of 64 MiB in each of two executors, and 32 MiB for the executor itself.
 const JOB: &str = concat!(
@@ -17,9 +17,9 @@ grow = false
 "#
 );
 
-fn with_leftovers(mib: u64) -> World {
-    let fault = Fault::LeftBehind { at_ms: 500, nth: 0, mib };
-    Scenario::of(JOB).nodes(&[1024, 1024]).usual(Habit::native(10, 1000)).fault(fault).run()
+fn with_leftovers(mib: u64) -> SimulatedCluster {
+    let fault = InjectedFault::LeftBehind { at_ms: 500, nth: 0, mib };
+    MasterScenario::of(JOB).nodes(&[1024, 1024]).usual(TaskBehaviour::native(10, 1000)).fault(fault).run()
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod world;
 use headroom_types::{Bytes, Dimension};
 use headroom_wire::v1::am::RelaxationPolicy;
 use headroom_wire::v1::job::{InputGap, Locality};
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// Two JVM tasks at once in one executor, with inputs of 96 MiB that are on one node.
 const JVM: &str = concat!(
@@ -25,15 +25,15 @@ command = ["prog"]
 "#
 );
 
-fn jvm(more: &str) -> Scenario {
-    Scenario::of(&JVM.replace("count = 4", &format!("count = 4\n{more}"))).usual(Habit::jvm(64, 16))
+fn jvm(more: &str) -> MasterScenario {
+    MasterScenario::of(&JVM.replace("count = 4", &format!("count = 4\n{more}"))).usual(TaskBehaviour::jvm(64, 16))
 }
 
-fn overheads(world: &World, id: &str) -> Vec<u64> {
+fn overheads(world: &SimulatedCluster, id: &str) -> Vec<u64> {
     world.row(id).attempts.iter().map(|a| a.profile.overhead.whole_mib()).collect()
 }
 
-fn localities(world: &World, id: &str) -> Vec<Option<Locality>> {
+fn localities(world: &SimulatedCluster, id: &str) -> Vec<Option<Locality>> {
     world.row(id).attempts.iter().map(|a| a.input.as_ref().and_then(|input| input.locality)).collect()
 }
 
@@ -57,7 +57,7 @@ fn containers_are_asked_for_where_the_input_is() {
 #[test]
 fn a_container_of_its_own_is_asked_for_where_that_tasks_input_is() {
     let hosts = "input_hosts = [[\"n0\"], [\"n1\"], [\"n0\"], [\"n1\"]]";
-    let world = jvm(hosts).nodes(&[4096, 4096]).habit("map/1", Habit::jvm(64, 400)).run();
+    let world = jvm(hosts).nodes(&[4096, 4096]).habit("map/1", TaskBehaviour::jvm(64, 400)).run();
     let own: Vec<&str> = world
         .placements
         .iter()
@@ -70,7 +70,7 @@ fn a_container_of_its_own_is_asked_for_where_that_tasks_input_is() {
 
 #[test]
 fn the_retry_of_a_remote_attempt_holds_its_input_and_that_of_a_local_one_does_not() {
-    let heavy = |hosts: &str| jvm(hosts).nodes(&[4096]).habit("map/2", Habit::jvm(64, 40)).run();
+    let heavy = |hosts: &str| jvm(hosts).nodes(&[4096]).habit("map/2", TaskBehaviour::jvm(64, 40)).run();
     let (local, remote) = (heavy("input_hosts = [\"n0\"]"), heavy("input_hosts = [\"n7\"]"));
     assert_eq!(overheads(&local, "map/2"), [32, 80], "twice what was seen, and nothing for its input");
     assert_eq!(overheads(&remote, "map/2"), [32, 128], "what it had and its input of 96 MiB");
@@ -83,18 +83,18 @@ fn the_retry_of_a_remote_attempt_holds_its_input_and_that_of_a_local_one_does_no
 
 #[test]
 fn a_full_heap_gets_heap_wherever_the_input_is() {
-    let world = jvm("input_hosts = [\"n7\"]").nodes(&[4096]).habit("map/2", Habit::jvm(150, 16)).run();
+    let world = jvm("input_hosts = [\"n7\"]").nodes(&[4096]).habit("map/2", TaskBehaviour::jvm(150, 16)).run();
     assert_eq!(overheads(&world, "map/2"), [32, 32]);
 }
 
 #[test]
 fn an_input_that_is_remote_everywhere_is_held_from_the_first_size_on_and_once() {
-    let world = jvm("input_locality = \"remote\"").nodes(&[4096]).habit("map/2", Habit::jvm(64, 140)).run();
+    let world = jvm("input_locality = \"remote\"").nodes(&[4096]).habit("map/2", TaskBehaviour::jvm(64, 140)).run();
     assert_eq!(overheads(&world, "map/0"), [128]);
     assert_eq!(overheads(&world, "map/2"), [128, 280], "twice what was seen: the input is not added again");
     assert!(world.row("map/0").attempts[0].why.contains("its input of 96 MiB"), "{}", world.row("map/0").attempts[0].why);
     let native = JVM.replace("runtime = \"jvm\"", "input_locality = \"remote\"");
-    let native = Scenario::of(&native).nodes(&[4096]).run();
+    let native = MasterScenario::of(&native).nodes(&[4096]).run();
     assert_eq!(overheads(&native, "map/0"), [32], "a native program's size is what it says");
 }
 
@@ -103,7 +103,7 @@ fn an_input_that_no_node_could_hold_beside_the_task_takes_what_there_is() {
     let world = jvm("input_locality = \"remote\"").nodes(&[230]).run();
     assert_eq!(world.core.totals().failed, 4, "no executor of 352 MiB fits there");
     let large = JVM.replace("\"96MiB\"]", "\"9GiB\"]").replace("count = 4", "count = 4\ninput_locality = \"remote\"");
-    let world = Scenario::of(&large).nodes(&[2048]).usual(Habit::jvm(64, 16)).run();
+    let world = MasterScenario::of(&large).nodes(&[2048]).usual(TaskBehaviour::jvm(64, 16)).run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (4, 0));
     assert_eq!(world.sizes("map/3"), [2048 - 32]);
 }
@@ -120,16 +120,16 @@ command = ["prog"]
 "#
 );
 
-fn split() -> Scenario {
-    (0..8).fold(Scenario::of(SPLIT).usual(Habit::native(10, 500)), |s, n| s.file(&format!("part-{n}"), 100))
+fn split() -> MasterScenario {
+    (0..8).fold(MasterScenario::of(SPLIT).usual(TaskBehaviour::native(10, 500)), |s, n| s.file(&format!("part-{n}"), 100))
 }
 
-fn reads(mib: u64) -> Habit {
+fn reads(mib: u64) -> TaskBehaviour {
     let tells: fn(&mut headroom_types::TaskReport) = match mib {
         800 => |report| report.read = Some(Bytes::from_mib(800)),
         _ => |report| report.read = Some(Bytes::from_mib(103)),
     };
-    Habit::native(10, 500).telling(tells)
+    TaskBehaviour::native(10, 500).telling(tells)
 }
 
 #[test]
@@ -153,11 +153,11 @@ fn an_executor_that_does_not_look_leaves_the_plan_alone() {
 
 #[test]
 fn a_master_that_dies_counts_the_same_inputs() {
-    let scenario = || jvm("input_hosts = [\"n1\"]").nodes(&[900, 400]).habit("map/2", Habit::jvm(64, 60));
+    let scenario = || jvm("input_hosts = [\"n1\"]").nodes(&[900, 400]).habit("map/2", TaskBehaviour::jvm(64, 60));
     let whole = scenario().run();
     assert!(whole.core.totals().inputs[0].attempts > 4);
     for n in 1..=whole.records.len() {
-        let again = scenario().fault(Fault::MasterDiesAfter(n)).run();
+        let again = scenario().fault(InjectedFault::MasterDiesAfter(n)).run();
         assert_eq!(again.result(), whole.result(), "died after record {n}");
         assert_eq!(again.core.totals().inputs[0].kills, whole.core.totals().inputs[0].kills, "died after record {n}");
     }
@@ -168,13 +168,13 @@ fn a_master_that_dies_counts_the_same_inputs() {
 #[test]
 fn the_learner_goes_by_what_was_read() {
     let text = SPLIT.replace("name = \"split\"", "name = \"split\"\nsizes = \"learned\"").replace("0-7", "0-39");
-    let job = (0..40).fold(Scenario::of(&text).nodes(&[8192]).mirrored(), |s, n| {
+    let job = (0..40).fold(MasterScenario::of(&text).nodes(&[8192]).mirrored(), |s, n| {
         let (planned, read) = (if n % 2 == 0 { 20 } else { 40 }, if n % 2 == 0 { 160 } else { 320 });
         let tells: fn(&mut headroom_types::TaskReport) = match read {
             160 => |report| report.read = Some(Bytes::from_mib(160)),
             _ => |report| report.read = Some(Bytes::from_mib(320)),
         };
-        s.file(&format!("part-{n}"), planned).habit(&format!("map/{n}"), Habit::native(read / 8, 500).telling(tells))
+        s.file(&format!("part-{n}"), planned).habit(&format!("map/{n}"), TaskBehaviour::native(read / 8, 500).telling(tells))
     });
     let world = job.run();
     assert_eq!(world.core.totals().done, 40);

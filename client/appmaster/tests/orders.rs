@@ -7,7 +7,7 @@ use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::record::Record;
 use headroom_types::{Bytes, ExitReason, TaskOrder, TaskOrderAction};
 use headroom_wire::v1::job::TaskState;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("ordered", "288MiB", 4, 1, 4),
@@ -24,12 +24,12 @@ fn order(task: &str, wish: TaskOrderAction) -> TaskOrder {
     TaskOrder { task: task.parse().expect("id"), wish, reason: Some("wrong day".into()) }
 }
 
-fn job(at_ms: u64, task: &str, wish: TaskOrderAction) -> Scenario {
-    let fault = Fault::Ordered { at_ms, order: order(task, wish) };
-    Scenario::of(JOB).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(fault)
+fn job(at_ms: u64, task: &str, wish: TaskOrderAction) -> MasterScenario {
+    let fault = InjectedFault::Ordered { at_ms, order: order(task, wish) };
+    MasterScenario::of(JOB).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(fault)
 }
 
-fn others_are_done(world: &World, but: &str) {
+fn others_are_done(world: &SimulatedCluster, but: &str) {
     for row in world.rows.values().filter(|row| row.task.to_string() != but) {
         assert_eq!((row.state, row.attempts.len()), (TaskState::Done, 1), "{row:?}");
     }
@@ -57,10 +57,10 @@ fn a_task_that_waits_is_cancelled_and_never_runs() {
 
 #[test]
 fn a_cancelled_task_whose_executor_dies_first_is_not_tried_again() {
-    let dies = Fault::ContainerEnds { at_ms: 2_005, nth: 0, reason: ExitReason::NodeLost };
+    let dies = InjectedFault::ContainerEnds { at_ms: 2_005, nth: 0, reason: ExitReason::NodeLost };
     let text = JOB.replace("transient = 0", "transient = 3");
-    let ordered = Fault::Ordered { at_ms: 2_000, order: order("map/1", TaskOrderAction::Cancel) };
-    let world = Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(ordered).fault(dies).run();
+    let ordered = InjectedFault::Ordered { at_ms: 2_000, order: order("map/1", TaskOrderAction::Cancel) };
+    let world = MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(ordered).fault(dies).run();
     assert_eq!((world.row("map/1").state, world.row("map/1").attempts.len()), (TaskState::Failed, 1));
     assert_eq!(world.core.totals().done, 7);
 }
@@ -85,8 +85,8 @@ fn a_wish_for_an_attempt_that_is_over_ends_no_other() {
 #[test]
 fn what_must_not_run_twice_is_not_tried_again_on_request() {
     let text = JOB.replace("command =", "idempotent = \"no\"\ncommand =");
-    let ordered = Fault::Ordered { at_ms: 2_000, order: order("map/2", TaskOrderAction::Retry { attempt: 1 }) };
-    let world = Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(ordered).run();
+    let ordered = InjectedFault::Ordered { at_ms: 2_000, order: order("map/2", TaskOrderAction::Retry { attempt: 1 }) };
+    let world = MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(ordered).run();
     assert_eq!((world.row("map/2").attempts.len(), world.core.totals().done), (1, 8));
 }
 
@@ -111,7 +111,7 @@ fn more_than_there_is_becomes_the_largest_there_is() {
 #[test]
 fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
     for n in 1..30 {
-        let world = job(2_000, "map/0", TaskOrderAction::Cancel).fault(Fault::MasterDiesAfter(n)).run();
+        let world = job(2_000, "map/0", TaskOrderAction::Cancel).fault(InjectedFault::MasterDiesAfter(n)).run();
         let row = world.row("map/0");
         assert_eq!(row.state, TaskState::Failed, "after {n} records: {row:?}");
         assert!(row.note.contains("cancelled on request"), "after {n} records: {}", row.note);
@@ -124,11 +124,11 @@ fn a_master_that_dies_at_any_record_carries_out_what_was_asked() {
 #[test]
 fn a_task_with_a_higher_priority_begins_first() {
     let run = |task: &str, priority| {
-        let fault = Fault::Ordered { at_ms: 2_000, order: order(task, TaskOrderAction::Rank { priority }) };
+        let fault = InjectedFault::Ordered { at_ms: 2_000, order: order(task, TaskOrderAction::Rank { priority }) };
         let text = JOB.replace("0-7", "0-15");
-        Scenario::of(&text).nodes(&[1024]).usual(Habit::native(10, 5_000)).fault(fault).run()
+        MasterScenario::of(&text).nodes(&[1024]).usual(TaskBehaviour::native(10, 5_000)).fault(fault).run()
     };
-    let began = |world: &World, task: &str| world.row(task).attempts[0].started;
+    let began = |world: &SimulatedCluster, task: &str| world.row(task).attempts[0].started;
     let first = run("map/15", 1);
     assert_eq!(first.row("map/15").priority, 1);
     assert!(began(&first, "map/15") < began(&first, "map/8"), "the last of twelve that wait, for four places at a time");

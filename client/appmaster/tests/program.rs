@@ -2,7 +2,7 @@
 
 mod world;
 
-use world::{Habit, Scenario};
+use world::{MasterScenario, TaskBehaviour};
 
 const JOB: &str = r#"
 version = 1
@@ -29,7 +29,7 @@ files = [{ name = "executor.py", from = "/srv/executor.py" }]
 /// Commands, whether tasks have cgroups, and the number of files: of the set's containers and of
 /// the own container of one task.
 fn launches(program: &str) -> Vec<(String, bool, usize)> {
-    let world = Scenario::of(&JOB.replace("PROGRAM", program)).habit("map/1", Habit::native(500, 1000)).run();
+    let world = MasterScenario::of(&JOB.replace("PROGRAM", program)).habit("map/1", TaskBehaviour::native(500, 1000)).run();
     assert_eq!(world.core.totals().done, 4);
     let own = world.launches.iter().find(|(id, _)| id.as_str().starts_with("own-map-1-")).expect("a container of its own").1;
     let set = &world.launches[&"set-main".parse().expect("id")];

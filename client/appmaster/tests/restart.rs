@@ -7,7 +7,7 @@ mod world;
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::MemoryFailureMode;
 use proptest::prelude::*;
-use world::{Fault, Habit, Scenario};
+use world::{InjectedFault, MasterScenario, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("figure", "288MiB", 4, 2, 4),
@@ -25,15 +25,15 @@ cap = "1GiB"
 "#
 );
 
-fn job(mode: MemoryFailureMode) -> Scenario {
-    Scenario::of(JOB)
+fn job(mode: MemoryFailureMode) -> MasterScenario {
+    MasterScenario::of(JOB)
         .mode(mode)
-        .usual(Habit::native(50, 2000))
-        .habit("map/1", Habit::native(190, 2000))
-        .habit("map/4", Habit::native(300, 2000))
-        .habit("map/6", Habit::ending(&[ExitReason::Exit { code: 1 }]))
-        .habit("map/8", Habit::native(5000, 2000))
-        .habit("reduce/1", Habit::native(100, 2000))
+        .usual(TaskBehaviour::native(50, 2000))
+        .habit("map/1", TaskBehaviour::native(190, 2000))
+        .habit("map/4", TaskBehaviour::native(300, 2000))
+        .habit("map/6", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]))
+        .habit("map/8", TaskBehaviour::native(5000, 2000))
+        .habit("reduce/1", TaskBehaviour::native(100, 2000))
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn after_every_record_a_restart_leads_to_the_same_end() {
         let whole = job(mode).run();
         assert!(whole.records.len() > 30);
         for n in 1..=whole.records.len() {
-            let restarted = job(mode).fault(Fault::MasterDiesAfter(n)).run();
+            let restarted = job(mode).fault(InjectedFault::MasterDiesAfter(n)).run();
             assert_eq!(restarted.result(), whole.result(), "{mode:?}: died after record {n}: {:?}", whole.records[n - 1]);
             assert_eq!(restarted.outcome.map(|o| o.ending), whole.outcome.as_ref().map(|o| o.ending), "{mode:?} {n}");
         }
@@ -53,7 +53,7 @@ fn after_every_record_a_restart_leads_to_the_same_end() {
 fn a_restart_reruns_nothing_that_is_still_running() {
     let whole = job(MemoryFailureMode::Headroom).run();
     for n in 1..whole.records.len() {
-        let restarted = job(MemoryFailureMode::Headroom).fault(Fault::MasterDiesAfter(n)).run();
+        let restarted = job(MemoryFailureMode::Headroom).fault(InjectedFault::MasterDiesAfter(n)).run();
         let totals = restarted.core.totals();
         assert_eq!((totals.transient, totals.memory_kills), (0, whole.core.totals().memory_kills), "died after record {n}");
     }
@@ -69,15 +69,15 @@ proptest! {
         needs in proptest::collection::vec(1u64..700, 12),
         lost_at in 1u64..8000, nth in 0usize..3, dies in 1usize..60, twice in any::<bool>(), rm_at in 1u64..8000, mode in 0usize..6,
     ) {
-        let mut s = Scenario::of(JOB).mode(MemoryFailureMode::ALL[mode]).nodes(&[1500, 700]);
+        let mut s = MasterScenario::of(JOB).mode(MemoryFailureMode::ALL[mode]).nodes(&[1500, 700]);
         for (i, need) in needs.iter().enumerate() {
             let id = if i < 10 { format!("map/{i}") } else { format!("reduce/{}", i - 10) };
-            s = s.habit(&id, Habit::native(*need, 500 + need * 3));
+            s = s.habit(&id, TaskBehaviour::native(*need, 500 + need * 3));
         }
-        s = s.fault(Fault::ContainerEnds { at_ms: lost_at, nth, reason: ExitReason::NodeLost });
-        s = s.fault(Fault::MasterDiesAfter(dies)).fault(Fault::ManagerRestarts { at_ms: rm_at });
+        s = s.fault(InjectedFault::ContainerEnds { at_ms: lost_at, nth, reason: ExitReason::NodeLost });
+        s = s.fault(InjectedFault::MasterDiesAfter(dies)).fault(InjectedFault::ManagerRestarts { at_ms: rm_at });
         if twice {
-            s = s.fault(Fault::Twice);
+            s = s.fault(InjectedFault::Twice);
         }
         let world = s.run();
         let totals = world.core.totals();
@@ -103,8 +103,8 @@ command = ["prog"]
 #[test]
 fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
     for room in [2048, 350] {
-        let s = Scenario::of(MOVED).nodes(&[room]).usual(Habit::native(10, 20_000));
-        let world = s.fault(Fault::MasterMoves { at_ms: 5_000, to: 1 }).run();
+        let s = MasterScenario::of(MOVED).nodes(&[room]).usual(TaskBehaviour::native(10, 20_000));
+        let world = s.fault(InjectedFault::MasterMoves { at_ms: 5_000, to: 1 }).run();
         assert_eq!((world.core.totals().done, world.core.totals().transient), (4, 0), "{room} MiB");
         assert!(world.now_ms < 28_000, "{room} MiB: over after {} ms", world.now_ms);
     }
@@ -114,8 +114,9 @@ fn a_master_without_the_journal_waits_for_nobody_who_knows_another_secret() {
 /// another one.
 #[test]
 fn a_master_that_comes_back_to_its_first_host_sends_home_whom_it_never_knew() {
-    let s = Scenario::of(MOVED).nodes(&[2048]).usual(Habit::native(10, 20_000));
-    let s = s.fault(Fault::MasterMoves { at_ms: 5_000, to: 1 }).fault(Fault::MasterMoves { at_ms: 10_000, to: 0 });
+    let s = MasterScenario::of(MOVED).nodes(&[2048]).usual(TaskBehaviour::native(10, 20_000));
+    let s =
+        s.fault(InjectedFault::MasterMoves { at_ms: 5_000, to: 1 }).fault(InjectedFault::MasterMoves { at_ms: 10_000, to: 0 });
     let world = s.run();
     assert_eq!(world.core.totals().done, 4);
     assert!(world.now_ms < 33_000, "over after {} ms", world.now_ms);

@@ -6,7 +6,7 @@ mod world;
 
 use headroom_appmaster::record::Record;
 use headroom_types::ScaleOrder;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("scaled", "288MiB", 2, 2, 2),
@@ -17,23 +17,23 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn scaled(at_ms: u64, executors: Option<&str>, count: u32) -> Fault {
+fn scaled(at_ms: u64, executors: Option<&str>, count: u32) -> InjectedFault {
     let executors = executors.map(|name| name.parse().expect("name"));
-    Fault::Scaled { at_ms, order: ScaleOrder { executors, count, reason: Some("the night is long".into()) } }
+    InjectedFault::Scaled { at_ms, order: ScaleOrder { executors, count, reason: Some("the night is long".into()) } }
 }
 
-fn job(faults: impl IntoIterator<Item = Fault>) -> World {
-    let scenario = Scenario::of(JOB).nodes(&[4096]).usual(Habit::native(10, 5_000));
-    faults.into_iter().fold(scenario, Scenario::fault).run()
+fn job(faults: impl IntoIterator<Item = InjectedFault>) -> SimulatedCluster {
+    let scenario = MasterScenario::of(JOB).nodes(&[4096]).usual(TaskBehaviour::native(10, 5_000));
+    faults.into_iter().fold(scenario, MasterScenario::fault).run()
 }
 
 /// Number of containers that were ever granted.
-fn gained(world: &World) -> usize {
+fn gained(world: &SimulatedCluster) -> usize {
     world.records.iter().filter(|record| matches!(record, Record::Gained { .. })).count()
 }
 
 /// Maximum number of concurrent tasks, from this time after the first start on. Milliseconds.
-fn widest_after(world: &World, ms: u64) -> usize {
+fn widest_after(world: &SimulatedCluster, ms: u64) -> usize {
     let attempts: Vec<_> = world.rows.values().flat_map(|row| &row.attempts).collect();
     let first = attempts.iter().map(|a| a.started).min().expect("something ran");
     let starts = attempts.iter().map(|a| a.started).filter(|at| at.since(first).as_millis() >= u128::from(ms));
@@ -67,7 +67,7 @@ fn what_is_not_known_changes_nothing() {
 #[test]
 fn a_master_that_dies_at_any_record_goes_on_with_the_number() {
     for n in 1..40 {
-        let world = job([scaled(2_000, Some("main"), 4), Fault::MasterDiesAfter(n)]);
+        let world = job([scaled(2_000, Some("main"), 4), InjectedFault::MasterDiesAfter(n)]);
         assert_eq!((gained(&world), world.core.totals().done), (4, 20), "after {n} records");
         let said = world.records.iter().filter(|record| matches!(record, Record::Scaled { count: 4, .. })).count();
         assert_eq!(said, 1, "after {n} records: written down once");

@@ -6,7 +6,7 @@ mod world;
 use headroom_appmaster::event::JobEndKind;
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::{MemoryFailureMode, TaskState};
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 /// 20 tasks on 2 executors of 4 slots with 64 MiB each.
 const FIGURE: &str = concat!(
@@ -20,15 +20,18 @@ command = ["prog", "{index}"]
 );
 
 /// Four tasks need three times their share, one more than a whole executor.
-fn figure(mode: MemoryFailureMode) -> Scenario {
-    let mut s = Scenario::of(FIGURE).mode(mode).usual(Habit::native(50, 2000)).habit("group/19", Habit::native(300, 2000));
+fn figure(mode: MemoryFailureMode) -> MasterScenario {
+    let mut s = MasterScenario::of(FIGURE)
+        .mode(mode)
+        .usual(TaskBehaviour::native(50, 2000))
+        .habit("group/19", TaskBehaviour::native(300, 2000));
     for heavy in [3, 7, 11, 15] {
-        s = s.habit(&format!("group/{heavy}"), Habit::native(190, 2000));
+        s = s.habit(&format!("group/{heavy}"), TaskBehaviour::native(190, 2000));
     }
     s
 }
 
-fn done(world: &World) -> u32 {
+fn done(world: &SimulatedCluster) -> u32 {
     world.core.totals().done
 }
 
@@ -93,7 +96,13 @@ fn the_figure_in_mode_fixed_loses_all_that_need_more() {
 
 #[test]
 fn the_rest_of_a_ladder_is_told_before_it_is_climbed() {
-    for mode in [MemoryFailureMode::Headroom, MemoryFailureMode::Uber, MemoryFailureMode::Pinterest, MemoryFailureMode::Databricks, MemoryFailureMode::Fixed] {
+    for mode in [
+        MemoryFailureMode::Headroom,
+        MemoryFailureMode::Uber,
+        MemoryFailureMode::Pinterest,
+        MemoryFailureMode::Databricks,
+        MemoryFailureMode::Fixed,
+    ] {
         let world = figure(mode).run();
         let sizes = world.sizes("group/19");
         for n in 1..=sizes.len() {
@@ -134,7 +143,7 @@ command = ["prog"]
 
 #[test]
 fn a_task_above_every_size_ends_with_a_message_that_says_what_to_do() {
-    let world = Scenario::of(ONE).nodes(&[1024]).habit("map/2", Habit::native(4000, 1000)).run();
+    let world = MasterScenario::of(ONE).nodes(&[1024]).habit("map/2", TaskBehaviour::native(4000, 1000)).run();
     let row = world.row("map/2");
     assert_eq!((row.state, done(&world)), (TaskState::Failed, 3));
     assert_eq!(world.sizes("map/2"), [64, 128, 192, 384, 992], "four times is beyond the cap: one jump to it");
@@ -149,14 +158,15 @@ fn a_task_above_every_size_ends_with_a_message_that_says_what_to_do() {
 
 #[test]
 fn the_jobs_own_cap_is_kept() {
-    let world = Scenario::of(&format!("{ONE}[retry]\ncap = \"256MiB\"\n")).habit("map/0", Habit::native(300, 1000)).run();
+    let world =
+        MasterScenario::of(&format!("{ONE}[retry]\ncap = \"256MiB\"\n")).habit("map/0", TaskBehaviour::native(300, 1000)).run();
     assert_eq!(world.sizes("map/0"), [64, 128, 192, 256]);
     assert!(world.row("map/0").note.contains("retry.cap"), "{}", world.row("map/0").note);
 }
 
 #[test]
 fn what_can_never_fit_is_told_at_once_with_the_largest_node() {
-    let world = Scenario::of(ONE).nodes(&[200, 100]).run();
+    let world = MasterScenario::of(ONE).nodes(&[200, 100]).run();
     assert_eq!((done(&world), world.core.totals().failed), (0, 4));
     assert!(world.row("map/0").note.contains("288 MiB") && world.row("map/0").note.contains("200 MiB"));
     assert!(world.now_ms < 2000 && world.granted.is_empty(), "nothing was tried");
@@ -180,7 +190,7 @@ command = ["java", "-Xmx{heap}"]
 
 #[test]
 fn a_full_heap_grows_the_heap_only() {
-    let world = Scenario::of(JVM).usual(Habit::jvm(10, 10)).habit("map/1", Habit::jvm(100, 20)).run();
+    let world = MasterScenario::of(JVM).usual(TaskBehaviour::jvm(10, 10)).habit("map/1", TaskBehaviour::jvm(100, 20)).run();
     let sizes: Vec<(u64, u64)> =
         world.row("map/1").attempts.iter().map(|a| (a.profile.heap.whole_mib(), a.profile.overhead.whole_mib())).collect();
     assert_eq!(sizes, [(64, 32), (128, 32)]);
@@ -189,7 +199,7 @@ fn a_full_heap_grows_the_heap_only() {
 
 #[test]
 fn an_off_heap_kill_grows_the_overhead_only() {
-    let world = Scenario::of(JVM).usual(Habit::jvm(10, 10)).habit("map/1", Habit::jvm(60, 100)).run();
+    let world = MasterScenario::of(JVM).usual(TaskBehaviour::jvm(10, 10)).habit("map/1", TaskBehaviour::jvm(60, 100)).run();
     let sizes: Vec<(u64, u64)> =
         world.row("map/1").attempts.iter().map(|a| (a.profile.heap.whole_mib(), a.profile.overhead.whole_mib())).collect();
     assert_eq!(sizes.first(), Some(&(64, 32)));
@@ -201,7 +211,7 @@ fn an_off_heap_kill_grows_the_overhead_only() {
 #[test]
 fn a_kill_that_was_not_its_fault_keeps_the_size_and_is_not_charged() {
     let ends = [ExitReason::KilledExternally, ExitReason::NodeOom];
-    let world = Scenario::of(ONE).habit("map/1", Habit::ending(&ends)).run();
+    let world = MasterScenario::of(ONE).habit("map/1", TaskBehaviour::ending(&ends)).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.transient, totals.memory_kills, totals.escalated), (4, 2, 0, 0));
     assert_eq!(world.sizes("map/1"), [64, 64, 64]);
@@ -209,23 +219,24 @@ fn a_kill_that_was_not_its_fault_keeps_the_size_and_is_not_charged() {
 
 #[test]
 fn losses_without_fault_have_a_budget() {
-    let world = Scenario::of(ONE).habit("map/1", Habit::ending(&[ExitReason::KilledExternally; 9])).run();
+    let world = MasterScenario::of(ONE).habit("map/1", TaskBehaviour::ending(&[ExitReason::KilledExternally; 9])).run();
     assert_eq!(world.sizes("map/1").len(), 4, "three are free, the fourth is final");
     assert_eq!(world.row("map/1").state, TaskState::Failed);
 }
 
 #[test]
 fn an_escalated_size_survives_a_loss() {
-    let mut habit = Habit::native(100, 1000);
+    let mut habit = TaskBehaviour::native(100, 1000);
     habit.ends = vec![ExitReason::TaskOom, ExitReason::KilledExternally];
-    let world = Scenario::of(ONE).habit("map/1", habit).run();
+    let world = MasterScenario::of(ONE).habit("map/1", habit).run();
     assert_eq!(world.sizes("map/1"), [64, 128, 128]);
 }
 
 #[test]
 fn plain_failures_are_repeated_elsewhere_with_a_pause() {
-    let busy = Scenario::of(&ONE.replace("count = 4", "count = 8")).usual(Habit::native(1, 4000));
-    let world = busy.habit("map/1", Habit { runs_ms: 1000, ..Habit::ending(&[ExitReason::Exit { code: 1 }; 2]) }).run();
+    let busy = MasterScenario::of(&ONE.replace("count = 4", "count = 8")).usual(TaskBehaviour::native(1, 4000));
+    let world =
+        busy.habit("map/1", TaskBehaviour { runs_ms: 1000, ..TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 2]) }).run();
     assert_eq!((done(&world), world.core.totals().memory_kills), (8, 0));
     let attempts = &world.row("map/1").attempts;
     assert_eq!(attempts.len(), 3);
@@ -236,7 +247,7 @@ fn plain_failures_are_repeated_elsewhere_with_a_pause() {
 
 #[test]
 fn plain_failures_end_at_their_budget() {
-    let world = Scenario::of(ONE).habit("map/1", Habit::ending(&[ExitReason::Exit { code: 1 }; 9])).run();
+    let world = MasterScenario::of(ONE).habit("map/1", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 9])).run();
     assert_eq!(world.sizes("map/1"), [64; 4]);
     assert!(world.row("map/1").note.contains("exit code 1"), "{}", world.row("map/1").note);
     assert_eq!(world.outcome.as_ref().map(|o| o.ending), Some(JobEndKind::Failed));
@@ -245,8 +256,10 @@ fn plain_failures_end_at_their_budget() {
 #[test]
 fn what_must_not_run_twice_never_does() {
     let once = ONE.replace("command", "idempotent = \"no\"\ncommand");
-    let world =
-        Scenario::of(&once).habit("map/1", Habit::native(100, 1000)).habit("map/2", Habit::ending(&[ExitReason::NodeOom])).run();
+    let world = MasterScenario::of(&once)
+        .habit("map/1", TaskBehaviour::native(100, 1000))
+        .habit("map/2", TaskBehaviour::ending(&[ExitReason::NodeOom]))
+        .run();
     assert_eq!((world.sizes("map/1").len(), world.sizes("map/2").len()), (1, 1));
     assert_eq!(world.core.totals().failed, 2);
     assert!(world.row("map/1").note.contains("must not run twice"));
@@ -254,16 +267,18 @@ fn what_must_not_run_twice_never_does() {
 
 #[test]
 fn repeated_and_late_reports_change_nothing() {
-    let world = figure(MemoryFailureMode::Headroom).fault(Fault::Twice).run();
+    let world = figure(MemoryFailureMode::Headroom).fault(InjectedFault::Twice).run();
     let once = figure(MemoryFailureMode::Headroom).run();
-    let counted = |w: &World| (w.core.totals().memory_kills, w.core.totals().escalated, w.core.totals().done);
+    let counted = |w: &SimulatedCluster| (w.core.totals().memory_kills, w.core.totals().escalated, w.core.totals().done);
     assert_eq!(counted(&world), counted(&once));
     assert_eq!(world.result(), once.result());
 }
 
 #[test]
 fn a_lost_executor_costs_only_what_ran_in_it() {
-    let world = figure(MemoryFailureMode::Headroom).fault(Fault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost }).run();
+    let world = figure(MemoryFailureMode::Headroom)
+        .fault(InjectedFault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost })
+        .run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0));
     assert!((1..=4).contains(&totals.transient), "{totals:?}");
@@ -275,8 +290,8 @@ fn a_lost_executor_costs_only_what_ran_in_it() {
 #[test]
 fn what_was_lost_with_its_node_runs_there_again_when_the_other_one_is_busy() {
     let long = FIGURE.replace("0-19", "0-7");
-    let fault = Fault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost };
-    let world = Scenario::of(&long).nodes(&[300, 300]).usual(Habit::native(50, 600_000)).fault(fault).run();
+    let fault = InjectedFault::ContainerEnds { at_ms: 1500, nth: 0, reason: ExitReason::NodeLost };
+    let world = MasterScenario::of(&long).nodes(&[300, 300]).usual(TaskBehaviour::native(50, 600_000)).fault(fault).run();
     let again: Vec<_> = world.rows.values().filter(|row| row.attempts.len() == 2).collect();
     assert_eq!((again.len(), world.core.totals().done), (4, 8));
     for row in again {
@@ -289,8 +304,11 @@ fn what_was_lost_with_its_node_runs_there_again_when_the_other_one_is_busy() {
 #[test]
 fn an_executor_that_dies_for_one_task_costs_the_others_nothing() {
     let shared = FIGURE.replace("command", "enforce = \"executor\"\ncommand");
-    let world =
-        Scenario::of(&shared).usual(Habit::native(50, 2000)).habit("group/2", Habit::native(300, 2000)).shared_fate().run();
+    let world = MasterScenario::of(&shared)
+        .usual(TaskBehaviour::native(50, 2000))
+        .habit("group/2", TaskBehaviour::native(300, 2000))
+        .shared_fate()
+        .run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed), (20, 0), "{totals:?}");
     assert!(totals.innocent_reruns > 0, "{totals:?}");
@@ -304,7 +322,8 @@ fn an_executor_that_dies_for_one_task_costs_the_others_nothing() {
 #[test]
 fn a_wide_task_gets_its_slots_within_a_bounded_time() {
     let long = FIGURE.replace("0-19", "0-199");
-    let world = Scenario::of(&long).usual(Habit::native(50, 3000)).habit("group/0", Habit::native(120, 3000)).run();
+    let world =
+        MasterScenario::of(&long).usual(TaskBehaviour::native(50, 3000)).habit("group/0", TaskBehaviour::native(120, 3000)).run();
     let attempts = &world.row("group/0").attempts;
     let waited = attempts[1].started.since(attempts[0].ended.expect("ended"));
     assert!(waited.as_secs() <= 20, "{waited:?}");
@@ -314,8 +333,8 @@ fn a_wide_task_gets_its_slots_within_a_bounded_time() {
 #[test]
 fn a_wide_task_falls_to_its_own_container_when_nothing_drains() {
     let slow = FIGURE.replace("0-19", "0-7");
-    let mut s = Scenario::of(&slow).usual(Habit::native(50, 600_000));
-    s = s.habit("group/0", Habit::native(120, 3000));
+    let mut s = MasterScenario::of(&slow).usual(TaskBehaviour::native(50, 600_000));
+    s = s.habit("group/0", TaskBehaviour::native(120, 3000));
     let world = s.run();
     let attempts = &world.row("group/0").attempts;
     let waited = attempts[1].started.since(attempts[0].ended.expect("ended"));
@@ -327,7 +346,7 @@ fn a_wide_task_falls_to_its_own_container_when_nothing_drains() {
 #[test]
 fn tasks_that_are_wide_from_the_start_wait_for_their_executors() {
     let wide = FIGURE.replace("0-19", "0-59").replace("command", "cpus_per_task = 2\ncommand");
-    let world = Scenario::of(&wide).usual(Habit::native(50, 30_000)).run();
+    let world = MasterScenario::of(&wide).usual(TaskBehaviour::native(50, 30_000)).run();
     assert_eq!(done(&world), 60);
     assert_eq!(world.granted.len(), 1, "nobody was given a container of its own: {:?}", world.granted);
     assert!(world.rows.values().all(|r| r.attempts.len() == 1 && r.attempts[0].slots == 2));
@@ -337,9 +356,9 @@ fn tasks_that_are_wide_from_the_start_wait_for_their_executors() {
 fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
     let both = FIGURE.replace("0-19", "0-399");
     let both = format!("{both}[[stage]]\ngrow = false\nname = \"wide\"\ncpus_per_task = 4\ncommand = [\"prog\"]\n");
-    let mut s = Scenario::of(&both).usual(Habit::native(50, 2000));
+    let mut s = MasterScenario::of(&both).usual(TaskBehaviour::native(50, 2000));
     for i in 0..8 {
-        s = s.habit(&format!("group/{i}"), Habit::native(50, 1000 + 250 * i));
+        s = s.habit(&format!("group/{i}"), TaskBehaviour::native(50, 1000 + 250 * i));
     }
     let world = s.run();
     assert_eq!((done(&world), world.granted.len()), (401, 1));
@@ -349,7 +368,7 @@ fn a_wide_stage_is_not_starved_by_a_narrow_one_beside_it() {
 fn many_tasks_are_not_looked_at_one_by_one() {
     let many = FIGURE.replace("0-19", "0-4999").replace("count = 2", "count = 50");
     let from = std::time::Instant::now();
-    let world = Scenario::of(&many).nodes(&[64 * 1024]).usual(Habit::native(50, 1000)).quick().run();
+    let world = MasterScenario::of(&many).nodes(&[64 * 1024]).usual(TaskBehaviour::native(50, 1000)).quick().run();
     assert_eq!(done(&world), 5_000);
     assert!(from.elapsed().as_secs() < 60, "{:?}", from.elapsed());
 }
@@ -371,7 +390,7 @@ command = ["prog"]
 
 #[test]
 fn a_stage_begins_when_the_one_before_is_done() {
-    let world = Scenario::of(TWO).run();
+    let world = MasterScenario::of(TWO).run();
     let last = world.rows.values().filter(|r| r.task.stage.as_str() == "map").filter_map(|r| r.attempts[0].ended).max();
     assert!(world.row("reduce/0").attempts[0].started >= last.expect("ended"));
     assert_eq!(done(&world), 9);
@@ -379,7 +398,7 @@ fn a_stage_begins_when_the_one_before_is_done() {
 
 #[test]
 fn a_stage_after_a_failed_one_is_never_run_and_says_so() {
-    let world = Scenario::of(TWO).habit("map/0", Habit::ending(&[ExitReason::Exit { code: 1 }; 4])).run();
+    let world = MasterScenario::of(TWO).habit("map/0", TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }; 4])).run();
     assert_eq!(world.row("reduce/0").state, TaskState::Blocked);
     assert!(world.row("reduce/0").note.contains("map"));
     assert_eq!((done(&world), world.core.totals().failed), (7, 1), "the other tasks of the stage are not touched");
@@ -389,14 +408,14 @@ fn a_stage_after_a_failed_one_is_never_run_and_says_so() {
 fn an_own_container_gets_the_room_of_executors_that_only_wait() {
     // One node: both executors leave no memory for the container of map/0, and only reduce, which
     // depends on it, needs them.
-    let world = Scenario::of(TWO).nodes(&[600]).habit("map/0", Habit::native(400, 1000)).run();
+    let world = MasterScenario::of(TWO).nodes(&[600]).habit("map/0", TaskBehaviour::native(400, 1000)).run();
     assert_eq!((done(&world), world.core.totals().failed), (9, 0));
     assert_eq!(world.sizes("map/0").last(), Some(&568), "the largest that the node can give");
 }
 
 #[test]
 fn executors_that_never_start_end_the_job_with_a_reason() {
-    let world = Scenario::of(ONE).fault(Fault::NothingStarts).run();
+    let world = MasterScenario::of(ONE).fault(InjectedFault::NothingStarts).run();
     assert_eq!(world.core.totals().failed, 4);
     assert!(world.row("map/0").note.contains("set-main") && world.row("map/0").note.contains("could not be started"));
     assert!(world.granted.values().all(|n| *n <= 10), "{:?}", world.granted);
@@ -404,7 +423,7 @@ fn executors_that_never_start_end_the_job_with_a_reason() {
 
 #[test]
 fn a_restart_of_the_resource_manager_disturbs_nothing() {
-    let world = figure(MemoryFailureMode::Headroom).fault(Fault::ManagerRestarts { at_ms: 2500 }).run();
+    let world = figure(MemoryFailureMode::Headroom).fault(InjectedFault::ManagerRestarts { at_ms: 2500 }).run();
     let once = figure(MemoryFailureMode::Headroom).run();
     assert_eq!(world.result(), once.result());
     let totals = world.core.totals();
@@ -414,8 +433,8 @@ fn a_restart_of_the_resource_manager_disturbs_nothing() {
 
 #[test]
 fn executors_are_sent_home_when_nothing_needs_them() {
-    let mut s = Scenario::of(FIGURE).usual(Habit::native(50, 1000));
-    s = s.habit("group/0", Habit::native(50, 60_000));
+    let mut s = MasterScenario::of(FIGURE).usual(TaskBehaviour::native(50, 1000));
+    s = s.habit("group/0", TaskBehaviour::native(50, 60_000));
     let world = s.run();
     assert!(world.core.fleet().executors.len() <= 1, "the other one had nothing to do for a minute");
 }
@@ -424,7 +443,7 @@ fn executors_are_sent_home_when_nothing_needs_them() {
 fn a_task_in_its_own_container_is_tried_again_when_its_time_has_come() {
     let ends = [ExitReason::TaskOom, ExitReason::TaskOom, ExitReason::Exit { code: 1 }];
     let alone = FIGURE.replace("array = \"0-19\"\n", "");
-    let world = Scenario::of(&alone).usual(Habit::ending(&ends)).run();
+    let world = MasterScenario::of(&alone).usual(TaskBehaviour::ending(&ends)).run();
     assert_eq!(done(&world), 1, "nothing else happens in this world, so only its own deadline can wake the master");
     assert_eq!(world.places("group/0").len(), 2, "an executor, and a container of its own, used twice");
 }
@@ -437,8 +456,8 @@ fn of_two_wide_tasks_the_one_that_has_waited_longer_goes_first() {
         job_head!("wide", "160MiB", 2, 1, 2),
         "[[stage]]\nname = \"map\"\ncount = 6\ngrow = false\ncommand = [\"prog\", \"{index}\"]\n"
     );
-    let tasks = Scenario::of(job).nodes(&[160]).usual(Habit::native(10, 3000));
-    let world = tasks.habit("map/0", Habit::native(100, 3000)).habit("map/1", Habit::native(100, 1000)).run();
+    let tasks = MasterScenario::of(job).nodes(&[160]).usual(TaskBehaviour::native(10, 3000));
+    let world = tasks.habit("map/0", TaskBehaviour::native(100, 3000)).habit("map/1", TaskBehaviour::native(100, 1000)).run();
     let again = |id: &str| world.row(id).attempts[1].started;
     assert!(world.row("map/1").attempts[0].ended < world.row("map/0").attempts[0].ended);
     assert!(again("map/1") < again("map/0"), "{:?} and {:?}", again("map/1"), again("map/0"));

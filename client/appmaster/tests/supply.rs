@@ -3,7 +3,7 @@
 
 mod world;
 
-use world::{Habit, Scenario, World};
+use world::{MasterScenario, SimulatedCluster, TaskBehaviour};
 
 const JOB: &str = r#"
 version = 1
@@ -22,16 +22,20 @@ command = ["prog", "{index}"]
 "#;
 
 /// Four tasks on two executors of two slots, one of which runs a minute longer than the others.
-fn with(keys: &str) -> World {
+fn with(keys: &str) -> SimulatedCluster {
     let job = JOB.replace("count = 2", &format!("count = 2\n{keys}"));
-    let world = Scenario::of(&job).nodes(&[1024]).usual(Habit::native(10, 1_000)).habit("map/3", Habit::native(10, 61_000)).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[1024])
+        .usual(TaskBehaviour::native(10, 1_000))
+        .habit("map/3", TaskBehaviour::native(10, 61_000))
+        .run();
     assert_eq!(world.core.totals().done, 4, "{keys}");
     assert_eq!(world.granted.values().sum::<u32>(), 2, "{keys}");
     world
 }
 
 /// Seconds from the end of its tasks until the first executor ended, or until the job ended.
-fn kept(world: &World) -> u64 {
+fn kept(world: &SimulatedCluster) -> u64 {
     (world.ended.first().unwrap_or(&world.now_ms) - 2_000) / 1000
 }
 
@@ -57,7 +61,7 @@ fn the_least_of_them_stay_to_the_end() {
 #[test]
 fn the_least_of_them_are_there_before_there_is_work() {
     let narrow = JOB.replace("count = 2", "count = 2\nmin = 2").replace("0-3", "0-0");
-    let world = Scenario::of(&narrow).nodes(&[1024]).run();
+    let world = MasterScenario::of(&narrow).nodes(&[1024]).run();
     assert_eq!(world.granted.values().sum::<u32>(), 2);
 }
 
@@ -66,22 +70,26 @@ fn the_least_of_them_are_there_before_there_is_work() {
 #[test]
 fn what_is_only_kept_gives_way_to_a_container_that_is_waited_for() {
     let job = JOB.replace("count = 2", "count = 2\nmin = 2\nidle = \"1h\"");
-    let world = Scenario::of(&job).nodes(&[340]).usual(Habit::native(10, 1_000)).habit("map/3", Habit::native(200, 1_000)).run();
+    let world = MasterScenario::of(&job)
+        .nodes(&[340])
+        .usual(TaskBehaviour::native(10, 1_000))
+        .habit("map/3", TaskBehaviour::native(200, 1_000))
+        .run();
     assert_eq!((world.core.totals().done, world.core.totals().failed), (4, 0));
 }
 
 #[test]
 fn nothing_is_begun_beside_a_starved_heap() {
     let job = JOB.replace("count = 2", "count = 1").replace("0-3", "0-2");
-    let beside = |first: Habit| {
-        let s = Scenario::of(&job).nodes(&[1024]).usual(Habit::native(10, 1_000));
+    let beside = |first: TaskBehaviour| {
+        let s = MasterScenario::of(&job).nodes(&[1024]).usual(TaskBehaviour::native(10, 1_000));
         let world = s.habit("map/0", first).run();
         let row = |id: &str| world.row(id).attempts[0].clone();
         assert_eq!(world.core.totals().done, 3);
         let end = row("map/0").ended.expect("it ended");
         row("map/2").started >= end
     };
-    let long = Habit::native(10, 30_000);
+    let long = TaskBehaviour::native(10, 30_000);
     assert!(!beside(long.clone()), "the slot of the second is free after a second");
     assert!(beside(long.starved()), "one at a time until it is done");
 }

@@ -6,7 +6,7 @@ mod world;
 use headroom_types::exit::{MemorySample, TaskReport};
 use headroom_types::{Bytes, Certainty, Charge, Diagnosis, ExitReason, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::MemoryFailureMode;
-use world::{Fault, Habit, Scenario, World};
+use world::{InjectedFault, MasterScenario, SimulatedCluster, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("treated", "288MiB", 2, 2, 4),
@@ -18,8 +18,8 @@ command = ["prog"]
 "#
 );
 
-fn job(rest: &str, habit: Habit) -> Scenario {
-    Scenario::of(&format!("{JOB}{rest}")).nodes(&[2048]).usual(Habit::native(10, 1000)).habit("map/1", habit)
+fn job(rest: &str, habit: TaskBehaviour) -> MasterScenario {
+    MasterScenario::of(&format!("{JOB}{rest}")).nodes(&[2048]).usual(TaskBehaviour::native(10, 1000)).habit("map/1", habit)
 }
 
 /// Adds a row to the diagnosis of an attempt that failed.
@@ -29,7 +29,7 @@ fn found(report: &mut TaskReport, cause: SubCause) {
     }
 }
 
-fn treatments(world: &World) -> Vec<String> {
+fn treatments(world: &SimulatedCluster) -> Vec<String> {
     let attempts = &world.row("map/1").attempts;
     attempts.iter().map(|a| a.treatment.map(|treated| treated.to_string()).unwrap_or_default()).collect()
 }
@@ -37,7 +37,7 @@ fn treatments(world: &World) -> Vec<String> {
 #[test]
 fn a_limit_of_its_own_fails_at_once_with_the_cure() {
     for end in [ExitReason::Exit { code: 1 }, ExitReason::HeapOom] {
-        let habit = Habit::ending(&[end]).telling(|report| found(report, SubCause::OwnLimit));
+        let habit = TaskBehaviour::ending(&[end]).telling(|report| found(report, SubCause::OwnLimit));
         let world = job("", habit).run();
         let row = world.row("map/1");
         assert_eq!((row.attempts.len(), treatments(&world)), (1, vec!["fail".to_owned()]), "{end}");
@@ -49,7 +49,7 @@ fn a_limit_of_its_own_fails_at_once_with_the_cure() {
 
 #[test]
 fn a_job_file_may_try_larger_sizes_all_the_same() {
-    let habit = Habit::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| found(report, SubCause::OwnLimit));
+    let habit = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| found(report, SubCause::OwnLimit));
     let world = job("[treatments]\nown_limit = \"grow\"\n", habit).run();
     let sizes = world.sizes("map/1");
     assert_eq!((world.core.totals().done, sizes.len()), (4, 2));
@@ -59,9 +59,9 @@ fn a_job_file_may_try_larger_sizes_all_the_same() {
 
 #[test]
 fn a_remedy_is_at_the_same_size_and_a_restart_keeps_it() {
-    let habit = || Habit::ending(&[ExitReason::TaskOom]).telling(|report| found(report, SubCause::NativeArenas));
+    let habit = || TaskBehaviour::ending(&[ExitReason::TaskOom]).telling(|report| found(report, SubCause::NativeArenas));
     let whole = job("", habit()).run();
-    let check = |world: &World| {
+    let check = |world: &SimulatedCluster| {
         let row = world.row("map/1");
         assert_eq!(treatments(world), ["remedy one_arena", ""]);
         let sizes = world.sizes("map/1");
@@ -72,13 +72,13 @@ fn a_remedy_is_at_the_same_size_and_a_restart_keeps_it() {
     check(&whole);
     assert!(whole.words("OomKilled")[0].contains("native_arenas → remedy one_arena"), "{:?}", whole.words("OomKilled"));
     for n in 1..=whole.records.len() {
-        check(&job("", habit()).fault(Fault::MasterDiesAfter(n)).run());
+        check(&job("", habit()).fault(InjectedFault::MasterDiesAfter(n)).run());
     }
 }
 
 #[test]
 fn a_remedy_that_does_not_help_is_followed_by_more_memory() {
-    let habit = Habit::ending(&[ExitReason::TaskOom; 2]).telling(|report| found(report, SubCause::Tmpfs));
+    let habit = TaskBehaviour::ending(&[ExitReason::TaskOom; 2]).telling(|report| found(report, SubCause::Tmpfs));
     let world = job("", habit).run();
     assert_eq!(treatments(&world), ["remedy tmp_on_disk", "grow memory", ""]);
     let sizes = world.sizes("map/1");
@@ -89,7 +89,7 @@ fn a_remedy_that_does_not_help_is_followed_by_more_memory() {
 /// refused.
 #[test]
 fn a_request_that_some_node_can_answer_is_answered() {
-    let habit = Habit::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| {
+    let habit = TaskBehaviour::ending(&[ExitReason::Exit { code: 1 }]).telling(|report| {
         found(report, SubCause::ImpossibleRequest);
         report.diagnosis.iter_mut().for_each(|row| row.asked = Some(Bytes::from_mib(600)));
     });
@@ -100,8 +100,14 @@ fn a_request_that_some_node_can_answer_is_answered() {
 
 #[test]
 fn other_modes_know_no_sub_causes() {
-    for mode in [MemoryFailureMode::Pinterest, MemoryFailureMode::Uber, MemoryFailureMode::Databricks, MemoryFailureMode::Tovar, MemoryFailureMode::Fixed] {
-        let habit = Habit::ending(&[ExitReason::HeapOom]).telling(|report| found(report, SubCause::OwnLimit));
+    for mode in [
+        MemoryFailureMode::Pinterest,
+        MemoryFailureMode::Uber,
+        MemoryFailureMode::Databricks,
+        MemoryFailureMode::Tovar,
+        MemoryFailureMode::Fixed,
+    ] {
+        let habit = TaskBehaviour::ending(&[ExitReason::HeapOom]).telling(|report| found(report, SubCause::OwnLimit));
         let world = job("", habit).mode(mode).run();
         assert!(world.row("map/1").attempts.len() > 1, "{mode:?}");
         assert!(world.row("map/1").attempts.iter().all(|a| a.treatment.is_none()), "{mode:?}");
@@ -127,7 +133,7 @@ fn steadily(report: &mut TaskReport) {
 
 #[test]
 fn a_leak_is_given_up_before_the_largest_size() {
-    let leak = || Habit::native(100_000, 1000).telling(steadily);
+    let leak = || TaskBehaviour::native(100_000, 1000).telling(steadily);
     let world = job("", leak()).run();
     let row = world.row("map/1");
     let first = &row.attempts.last().expect("one").diagnosis[0];
@@ -139,7 +145,7 @@ fn a_leak_is_given_up_before_the_largest_size() {
 
 #[test]
 fn what_is_recorded_is_what_was_done() {
-    let habit = Habit::ending(&[ExitReason::NodeOom]).telling(|report| found(report, SubCause::HostMemory));
+    let habit = TaskBehaviour::ending(&[ExitReason::NodeOom]).telling(|report| found(report, SubCause::HostMemory));
     let world = job("", habit).run();
     let attempts = &world.row("map/1").attempts;
     let treated = attempts[0].treatment.expect("treated");

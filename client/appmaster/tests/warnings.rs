@@ -6,7 +6,7 @@ mod world;
 
 use headroom_types::ExitReason;
 use headroom_wire::v1::job::TaskState;
-use world::{Fault, Habit, Scenario};
+use world::{InjectedFault, MasterScenario, TaskBehaviour};
 
 const JOB: &str = concat!(
     job_head!("warned", "160MiB", 2, 2, 2),
@@ -19,13 +19,13 @@ command = ["prog", "{index}"]
 "#
 );
 
-fn job(runs_ms: u64) -> Scenario {
-    Scenario::of(JOB).nodes(&[1024, 1024]).usual(Habit::native(10, runs_ms))
+fn job(runs_ms: u64) -> MasterScenario {
+    MasterScenario::of(JOB).nodes(&[1024, 1024]).usual(TaskBehaviour::native(10, runs_ms))
 }
 
 #[test]
 fn what_can_end_before_a_preemption_does_and_nothing_is_begun_meanwhile() {
-    let world = job(1000).fault(Fault::Preempted { at_ms: 500, nth: 0, warning_ms: 5_000 }).run();
+    let world = job(1000).fault(InjectedFault::Preempted { at_ms: 500, nth: 0, warning_ms: 5_000 }).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.transient, totals.memory_kills), (8, 0, 0), "nothing was lost");
     assert!(world.rows.values().all(|row| row.attempts.len() == 1));
@@ -39,10 +39,10 @@ fn what_can_end_before_a_preemption_does_and_nothing_is_begun_meanwhile() {
 #[test]
 fn what_is_taken_runs_again_at_the_same_size_and_is_not_charged() {
     // Three preemptions in a row, with a budget for losses of one.
-    let faults = [500, 2_500, 4_500].map(|at_ms| Fault::Preempted { at_ms, nth: 0, warning_ms: 1_000 });
+    let faults = [500, 2_500, 4_500].map(|at_ms| InjectedFault::Preempted { at_ms, nth: 0, warning_ms: 1_000 });
     let small = JOB.replace("count = 2", "count = 1").replace("0-7", "0-1");
-    let job = Scenario::of(&small).nodes(&[1024, 1024]).usual(Habit::native(10, 20_000));
-    let world = faults.into_iter().fold(job, Scenario::fault).run();
+    let job = MasterScenario::of(&small).nodes(&[1024, 1024]).usual(TaskBehaviour::native(10, 20_000));
+    let world = faults.into_iter().fold(job, MasterScenario::fault).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.failed, totals.escalated, totals.memory_kills), (2, 0, 0, 0));
     assert_eq!(totals.transient, 6, "{totals:?}");
@@ -58,7 +58,7 @@ fn what_is_taken_runs_again_at_the_same_size_and_is_not_charged() {
 
 #[test]
 fn a_node_that_is_emptied_is_left_as_its_tasks_end() {
-    let world = job(3_000).fault(Fault::Drained { at_ms: 200 }).run();
+    let world = job(3_000).fault(InjectedFault::Drained { at_ms: 200 }).run();
     let totals = world.core.totals();
     assert_eq!((totals.done, totals.transient), (8, 0), "nothing was lost");
     let late = world.rows.values().flat_map(|row| &row.attempts).filter(|a| a.started.0 > 1_700_000_001_400);
@@ -75,7 +75,7 @@ fn a_node_that_is_emptied_is_left_as_its_tasks_end() {
 fn a_preemption_that_does_not_happen_is_forgotten() {
     // The container is warned with a time far beyond the end of the job's first tasks and stays
     // alive: the job ends nevertheless.
-    let world = job(30_000).fault(Fault::Preempted { at_ms: 500, nth: 0, warning_ms: 10_000_000 }).run();
+    let world = job(30_000).fault(InjectedFault::Preempted { at_ms: 500, nth: 0, warning_ms: 10_000_000 }).run();
     assert_eq!(world.core.totals().done, 8);
     assert!(world.rows.values().all(|row| row.attempts.len() == 1));
 }

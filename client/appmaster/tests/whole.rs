@@ -8,7 +8,7 @@ use std::time::Duration;
 use fake::{Cluster, JOB};
 use headroom_appmaster::event::JobEndKind;
 use headroom_appmaster::record::Record;
-use headroom_appmaster::run::{self, MasterResult, MasterOptions, RunError, StopRequest};
+use headroom_appmaster::run::{self, MasterOptions, MasterResult, RunError, StopRequest};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::job::{InputGap, Locality, TaskState};
 use tokio::io::AsyncReadExt as _;

@@ -54,8 +54,8 @@ fn only_facts(report: &mut TaskReport) {
 #[cfg(test)]
 pub(crate) mod samples {
     use headroom_types::exit::{
-        GarbageCollector, GcCause, CollectionReport, CgroupStats, HeapReport, LeftoverOwner, TimelineMark, MemoryEvents, MemoryStat, OuterLevel, ProcessMemory,
-        MemorySample, SubCause, Unattributed, VictimProcess,
+        CgroupStats, CollectionReport, GarbageCollector, GcCause, HeapReport, LeftoverOwner, MemoryEvents, MemorySample,
+        MemoryStat, OuterLevel, ProcessMemory, SubCause, TimelineMark, Unattributed, VictimProcess,
     };
 
     use crate::taskgroup::NAME;
@@ -169,8 +169,15 @@ pub(crate) mod samples {
         let row = Diagnosis::new(SubCause::BudgetNotPassed, Certainty::Certain, text.clone(), text.clone()).at_the_price_of(text);
         let row = row.fitting(Bytes::MAX);
         large.diagnosis = vec![row; 8];
-        let point =
-            MemorySample { at_ms: u64::MAX, current: Bytes::MAX, anon: n, file: n, heap: n, limit: n, mark: Some(TimelineMark::LimitLowered) };
+        let point = MemorySample {
+            at_ms: u64::MAX,
+            current: Bytes::MAX,
+            anon: n,
+            file: n,
+            heap: n,
+            limit: n,
+            mark: Some(TimelineMark::LimitLowered),
+        };
         large.timeline = vec![point; 512];
         large.log_tail = "\u{1}".repeat(4096);
         large

@@ -71,10 +71,14 @@ impl TaskPhase {
             },
             TaskPhase::Asked { cause } => match event {
                 TaskEvent::Stop(_) => (self, TaskAction::Nothing), // a stop request exists already
-                TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => (TaskPhase::Killed { cause: Some(cause) }, TaskAction::Kill),
+                TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => {
+                    (TaskPhase::Killed { cause: Some(cause) }, TaskAction::Kill)
+                }
             },
             TaskPhase::Killed { .. } => match event {
-                TaskEvent::Stop(_) | TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => (self, TaskAction::Nothing), // ended
+                TaskEvent::Stop(_) | TaskEvent::GraceOver | TaskEvent::Enforce(_) | TaskEvent::VictimSeen => {
+                    (self, TaskAction::Nothing)
+                } // ended
             },
         }
     }

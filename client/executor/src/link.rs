@@ -135,7 +135,9 @@ enum MasterLocation {
 async fn ask(client: &Client, app: &AppId) -> MasterLocation {
     match timeout(ASK, client.app(app)).await {
         Ok(Ok(view)) if view.state.is_final() => MasterLocation::Over,
-        Ok(Ok(view)) => view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(MasterLocation::Unknown, MasterLocation::At),
+        Ok(Ok(view)) => {
+            view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(MasterLocation::Unknown, MasterLocation::At)
+        }
         Ok(Err(e)) => {
             tracing::debug!(error = %e, "the resource manager cannot tell where the master is");
             MasterLocation::Unknown

@@ -7,9 +7,9 @@
 use std::time::{Duration, Instant};
 
 use headroom_node_cgroup::inside::ProcessInspection;
-use headroom_node_core::stall::{StallSample, StallDetector, is_tight};
+use headroom_node_core::stall::{StallDetector, StallSample, is_tight};
 use headroom_node_core::{Timeline, maps};
-use headroom_types::exit::{CgroupStats, HeapReport, TimelineMark, MemoryStat, ProcessMemory, MemorySample, VictimProcess};
+use headroom_types::exit::{CgroupStats, HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess};
 use headroom_types::{Bytes, OwnLimit, StopCause, TaskAttemptId, Tick};
 use headroom_wire::v1::task::{TaskStart, TaskUsage};
 
@@ -229,7 +229,14 @@ impl TaskSampler {
         let mut missing: Vec<String> = self.failed.take().into_iter().collect();
         missing.extend(self.heap.as_ref().and_then(HeapMonitor::missing));
         let (heap, own_limits) = (self.heap(), self.own_limits.into_vec());
-        TaskMeasurements { heap, victims: self.victims, inside: self.inside, own_limits, timeline: self.timeline.into_vec(), missing }
+        TaskMeasurements {
+            heap,
+            victims: self.victims,
+            inside: self.inside,
+            own_limits,
+            timeline: self.timeline.into_vec(),
+            missing,
+        }
     }
 
     /// Restores the memory by kind that a killed program has already freed, from the sample with

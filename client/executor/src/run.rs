@@ -28,10 +28,10 @@ use crate::clock;
 use crate::environment::ExecutorSettings;
 use crate::fit::fitted;
 use crate::launch::LaunchContext;
-use crate::link::{self, LinkEvent, SendError, MasterTarget, MasterWriter};
+use crate::link::{self, LinkEvent, MasterTarget, MasterWriter, SendError};
 use crate::results::UnackedResults;
-use crate::slots::{StartDecision, StartRefusal, Slots};
-use crate::task::{self, FinishedTask, TaskChannels, TaskNotification, TaskControl, FreezePressure};
+use crate::slots::{Slots, StartDecision, StartRefusal};
+use crate::task::{self, FinishedTask, FreezePressure, TaskChannels, TaskControl, TaskNotification};
 use crate::verdict::not_started;
 
 /// Time between SIGTERM and SIGKILL of a stopped task.
@@ -256,7 +256,11 @@ impl ExecutorLoop {
                     // The result cannot be kept. If the message is lost, the master notices the
                     // missing attempt at the next connection.
                     StartRefusal::Unacked(_) => self.send(&FromExecutor::Ended { report: Box::new(report) }),
-                    StartRefusal::Slots { .. } | StartRefusal::NoSlots | StartRefusal::Ending | StartRefusal::NoCommand | StartRefusal::Text(_) => {
+                    StartRefusal::Slots { .. }
+                    | StartRefusal::NoSlots
+                    | StartRefusal::Ending
+                    | StartRefusal::NoCommand
+                    | StartRefusal::Text(_) => {
                         self.tell(report);
                     }
                 }

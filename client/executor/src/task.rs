@@ -20,12 +20,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock;
-use crate::growth::{self, TaskGrowth, GrowthState};
+use crate::growth::{self, GrowthState, TaskGrowth};
 use crate::heap::HeapMonitor;
-use crate::launch::{LaunchedTask, LaunchContext, launch, program_code, tmp_on_disk};
+use crate::launch::{LaunchContext, LaunchedTask, launch, program_code, tmp_on_disk};
 use crate::life::{TaskAction, TaskEvent, TaskPhase};
 use crate::logs::TaskFiles;
-use crate::meter::{TaskSampler, TaskSample};
+use crate::meter::{TaskSample, TaskSampler};
 use crate::taskgroup::TaskGroup;
 use crate::verdict::{TaskEndEvidence, not_started, of_ending};
 
@@ -166,7 +166,12 @@ struct TaskRunner {
 }
 
 impl TaskRunner {
-    fn new(site: Arc<LaunchContext>, start: Arc<TaskStart>, launched: LaunchedTask, lines: TaskChannels) -> std::io::Result<TaskRunner> {
+    fn new(
+        site: Arc<LaunchContext>,
+        start: Arc<TaskStart>,
+        launched: LaunchedTask,
+        lines: TaskChannels,
+    ) -> std::io::Result<TaskRunner> {
         let LaunchedTask { child, group, files, started, born } = launched;
         let group = Arc::new(group);
         let child = watched(child).inspect_err(|_| {
@@ -225,7 +230,8 @@ impl TaskRunner {
     /// Finds the origin of a SIGTERM that the executor did not send. If the executor receives a
     /// stop too, the end is not charged to the task.
     async fn doubt(&mut self) {
-        let by_sigterm = matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Signal(SIGTERM) | ProcessEnd::Code(SHELL_OF_SIGTERM))));
+        let by_sigterm =
+            matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Signal(SIGTERM) | ProcessEnd::Code(SHELL_OF_SIGTERM))));
         if self.life != TaskPhase::Running || !by_sigterm {
             return;
         }

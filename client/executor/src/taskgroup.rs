@@ -67,7 +67,12 @@ impl FenceCgroup {
 impl ContainerCgroup {
     /// Attaches to the container in which this process runs.
     pub fn attach(kind: EnforcerKind, path: &std::path::Path) -> Result<ContainerCgroup, CgroupError> {
-        Ok(ContainerCgroup { kind, group: Group::attach(kind, path)?, fence: FenceCgroup::around(kind, path), leavers: Mutex::default() })
+        Ok(ContainerCgroup {
+            kind,
+            group: Group::attach(kind, path)?,
+            fence: FenceCgroup::around(kind, path),
+            leavers: Mutex::default(),
+        })
     }
     /// The mechanism that enforces the limits.
     pub fn kind(&self) -> EnforcerKind {

@@ -2,7 +2,7 @@
 
 use headroom_node_core::{VerdictScope, classify, diagnose, timeline};
 use headroom_node_exec::ProcessEnd;
-use headroom_types::exit::{CgroupStats, HeapReport, OuterLevel, ProcessMemory, MemorySample, VictimProcess};
+use headroom_types::exit::{CgroupStats, HeapReport, MemorySample, OuterLevel, ProcessMemory, VictimProcess};
 use headroom_types::{
     Bytes, Certainty, ContainerId, Diagnosis, EnforcerKind, Evidence, ExitReason, OwnLimit, StopCause, SubCause, TaskAttemptId,
     TaskReport, UnixMillis,

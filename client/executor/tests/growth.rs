@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
-use world::{Master, ExecutorHarness, task};
+use world::{ExecutorHarness, Master, task};
 
 /// Writes 96 MiB of anonymous memory, step by step, in user mode.
 const NEEDS_96_MIB: [&str; 3] = ["perl", "-e", "my @a; for (1..96) { my $s = 'a' x (1 << 20); $s .= $_; push @a, $s } exit 0"];

@@ -9,7 +9,7 @@ use headroom_config::Placeholder;
 use headroom_config::job::{JobSpec, Runtime, compile};
 use headroom_types::{Bytes, Dimension, ExitReason, Profile};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
-use world::{Setup, World, task};
+use world::{ExecutorHarness, HarnessSetup, task};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/examples")
@@ -70,7 +70,7 @@ fn the_counters_of_a_running_jvm_are_read() {
         println!("{why}");
         return;
     }
-    let world = World::with("hsperf", &Setup { memory: Bytes::from_mib(512), ..Setup::default() });
+    let world = ExecutorHarness::with("hsperf", &HarnessSetup { memory: Bytes::from_mib(512), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     let job = example("jvm-heap.toml");
     let size = Profile { heap: Bytes::from_mib(96), ..job.stages[0].profile.clone() };
@@ -106,7 +106,7 @@ fn a_full_heap_is_told_by_the_jvm_and_a_larger_heap_cures_it() {
         println!("{why}");
         return;
     }
-    let world = World::with("heap", &Setup { memory: Bytes::from_mib(400), ..Setup::default() });
+    let world = ExecutorHarness::with("heap", &HarnessSetup { memory: Bytes::from_mib(400), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     let job = example("jvm-heap.toml");
     let size = job.stages[0].profile.clone();
@@ -127,7 +127,7 @@ fn direct_buffers_are_overhead_and_a_larger_overhead_cures_it() {
         println!("{why}");
         return;
     }
-    let world = World::with("overhead", &Setup { memory: Bytes::from_mib(400), ..Setup::default() });
+    let world = ExecutorHarness::with("overhead", &HarnessSetup { memory: Bytes::from_mib(400), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     let job = example("jvm-overhead.toml");
     let size = job.stages[0].profile.clone();

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use headroom_node_exec::ProcessEnd;
 use headroom_types::ExitReason;
 use headroom_wire::v1::task::ToExecutor;
-use world::{Master, Setup, World, task, until};
+use world::{ExecutorHarness, HarnessSetup, Master, task, until};
 
 #[test]
 fn a_result_is_repeated_until_it_is_acknowledged() {
-    let world = World::new("repeat");
+    let world = ExecutorHarness::new("repeat");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 4"]));
     let first = master.unacked_result("a/0@1");
@@ -36,7 +36,7 @@ fn a_result_is_repeated_until_it_is_acknowledged() {
 
 #[test]
 fn tasks_run_on_while_there_is_no_master() {
-    let world = World::new("gone");
+    let world = ExecutorHarness::new("gone");
     let (mut master, _) = world.accept();
     master.start(task("short/0@1", &["true"]));
     master.start(task("long/0@1", &["sh", "-c", "sleep 2; exit 9"]));
@@ -51,7 +51,7 @@ fn tasks_run_on_while_there_is_no_master() {
 
 #[test]
 fn a_line_that_is_not_understood_or_too_long_harms_nothing() {
-    let world = World::new("noise");
+    let world = ExecutorHarness::new("noise");
     let (mut master, _) = world.accept();
     master.raw(b"{\"kind\":\"of-the-future\"}\nnot json at all\n\n");
     master.start(task("a/0@1", &["true"]));
@@ -65,7 +65,7 @@ fn a_line_that_is_not_understood_or_too_long_harms_nothing() {
 
 #[test]
 fn a_master_of_other_versions_is_not_tried_again() {
-    let mut world = World::new("versions");
+    let mut world = ExecutorHarness::new("versions");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.started("a/0@1");
@@ -77,7 +77,7 @@ fn a_master_of_other_versions_is_not_tried_again() {
 #[test]
 fn a_refusal_of_another_kind_is_not_a_master_but_may_pass() {
     let args = vec!["--give-up-after-s".into(), "30".into()];
-    let world = World::with("refusing", &Setup { args, ..Setup::default() });
+    let world = ExecutorHarness::with("refusing", &HarnessSetup { args, ..HarnessSetup::default() });
     for _ in 0..2 {
         let (mut master, _) = world.accept();
         master.send(&ToExecutor::Refused { why: "its first line is not right".into(), oldest: 1, newest: 1 });
@@ -120,7 +120,7 @@ fn a_restarted_master_is_found_where_it_listens_now() {
     let second = TcpListener::bind("127.0.0.1:0").expect("a port");
     let ended = Arc::new(AtomicBool::new(false));
     let rm = resource_manager(format!("tcp://{}", second.local_addr().expect("an address")), ended.clone());
-    let mut world = World::with("moved", &Setup { rm: Some(rm), ..Setup::default() });
+    let mut world = ExecutorHarness::with("moved", &HarnessSetup { rm: Some(rm), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "exit 5"]));
     let told = master.unacked_result("a/0@1");
@@ -138,7 +138,7 @@ fn a_restarted_master_is_found_where_it_listens_now() {
 #[test]
 fn without_a_master_for_too_long_it_stops_its_tasks_and_ends() {
     let args = vec!["--give-up-after-s".into(), "1".into()];
-    let mut world = World::with("lonely", &Setup { args, ..Setup::default() });
+    let mut world = ExecutorHarness::with("lonely", &HarnessSetup { args, ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.started("a/0@1");
@@ -152,7 +152,7 @@ fn without_a_master_for_too_long_it_stops_its_tasks_and_ends() {
 #[test]
 fn a_master_that_hangs_up_again_and_again_is_no_master() {
     let args = vec!["--give-up-after-s".into(), "2".into()];
-    let mut world = World::with("rejecting", &Setup { args, ..Setup::default() });
+    let mut world = ExecutorHarness::with("rejecting", &HarnessSetup { args, ..HarnessSetup::default() });
     let (master, _) = world.accept();
     drop(master);
     world.hang_up_on_everybody();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use headroom_node_exec::ProcessEnd;
 use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor, VERSION};
-use world::{Setup, TOKEN, World, task, until};
+use world::{ExecutorHarness, HarnessSetup, TOKEN, task, until};
 
 /// The tested executor.
 #[derive(Clone, Copy)]
@@ -19,14 +19,14 @@ enum ExecutorKind {
 }
 
 impl ExecutorKind {
-    fn world(self, name: &str) -> World {
-        let setup = Setup { poll: true, ..Setup::default() };
+    fn world(self, name: &str) -> ExecutorHarness {
+        let setup = HarnessSetup { poll: true, ..HarnessSetup::default() };
         match self {
-            ExecutorKind::House => World::with(name, &setup),
+            ExecutorKind::House => ExecutorHarness::with(name, &setup),
             ExecutorKind::Python => {
                 let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/executor.py");
                 let program = Some((PathBuf::from("/usr/bin/env"), vec!["python3".into(), script.into()]));
-                World::with(name, &Setup { program, ..setup })
+                ExecutorHarness::with(name, &HarnessSetup { program, ..setup })
             }
         }
     }
@@ -36,10 +36,10 @@ impl ExecutorKind {
 macro_rules! for_both {
     ($($story:ident),+ $(,)?) => {
         mod house {
-            $(#[test] fn $story() { super::$story(super::Who::House); })+
+            $(#[test] fn $story() { super::$story(super::ExecutorKind::House); })+
         }
         mod python {
-            $(#[test] fn $story() { super::$story(super::Who::Python); })+
+            $(#[test] fn $story() { super::$story(super::ExecutorKind::Python); })+
         }
     };
 }

@@ -6,11 +6,11 @@ mod world;
 use std::time::{Duration, Instant};
 
 use headroom_types::ExitReason;
-use world::{World, task};
+use world::{ExecutorHarness, task};
 
 #[test]
 fn a_result_waits_for_no_timer() {
-    let world = World::new("speed");
+    let world = ExecutorHarness::new("speed");
     let (mut master, _) = world.accept();
     let mut took: Vec<Duration> = (0..40)
         .map(|index| {
@@ -31,7 +31,7 @@ fn a_result_waits_for_no_timer() {
 
 #[test]
 fn many_short_tasks_one_after_another_leave_nothing_behind() {
-    let world = World::new("many");
+    let world = ExecutorHarness::new("many");
     let (mut master, _) = world.accept();
     let began = Instant::now();
     let (mut sent, mut done) = (0u32, 0u32);

@@ -9,7 +9,7 @@ use headroom_node_exec::ProcessEnd;
 use headroom_types::exit::VictimProcess;
 use headroom_types::{Bytes, Dimension, EnforcerKind, ExitReason, StopCause};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
-use world::{Setup, World, task, until};
+use world::{ExecutorHarness, HarnessSetup, task, until};
 
 /// Allocates 128 MiB at once.
 const LARGE: [&str; 4] = ["dd", "if=/dev/zero", "of=/dev/null", "bs=128M"];
@@ -23,7 +23,7 @@ fn kill_9(pid: i32) {
 
 #[test]
 fn exit_codes_and_output_come_back() {
-    let world = World::new("codes");
+    let world = ExecutorHarness::new("codes");
     let (mut master, hello) = world.accept();
     assert_eq!((hello.slots, hello.task_groups, hello.running.len(), hello.unacked.len()), (4, true, 0, 0));
     master.start(task("a/0@1", &["true"]));
@@ -42,7 +42,7 @@ fn exit_codes_and_output_come_back() {
 
 #[test]
 fn what_a_task_and_its_children_have_read_is_told() {
-    let world = World::new("reads");
+    let world = ExecutorHarness::new("reads");
     let (mut master, _) = world.accept();
     // 6 MiB read by a reaped child, 2 MiB by the process that replaces the shell.
     let script = "dd if=/dev/zero of=/dev/null bs=1M count=6 2>&1; exec dd if=/dev/zero of=/dev/null bs=1M count=2";
@@ -53,7 +53,7 @@ fn what_a_task_and_its_children_have_read_is_told() {
 
 #[test]
 fn a_declared_exit_code_or_marker_is_a_full_heap() {
-    let world = World::new("declared");
+    let world = ExecutorHarness::new("declared");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sh", "-c", "exit 52"]);
     start.heap_exit_codes = vec![3, 52];
@@ -71,7 +71,7 @@ fn a_declared_exit_code_or_marker_is_a_full_heap() {
 
 #[test]
 fn a_task_beyond_its_limit_dies_alone() {
-    let world = World::new("alone");
+    let world = ExecutorHarness::new("alone");
     let (mut master, _) = world.accept();
     master.start(task("good/0@1", &["sh", "-c", "sleep 2; echo still here"]));
     master.started("good/0@1");
@@ -91,7 +91,7 @@ fn a_task_beyond_its_limit_dies_alone() {
 
 #[test]
 fn when_a_child_is_killed_for_memory_the_whole_task_goes() {
-    let world = World::new("child");
+    let world = ExecutorHarness::new("child");
     let (mut master, _) = world.accept();
     // The shell would run forever: it does not end with its child.
     master.start(task("a/0@1", &["sh", "-c", "dd if=/dev/zero of=/dev/null bs=128M; sleep 1000"]));
@@ -102,7 +102,7 @@ fn when_a_child_is_killed_for_memory_the_whole_task_goes() {
 
 #[test]
 fn a_kill_from_outside_is_not_the_tasks_fault() {
-    let world = World::new("outside");
+    let world = ExecutorHarness::new("outside");
     let (mut master, _) = world.accept();
     let start = task("a/0@1", &["sleep", "1000"]);
     let attempt = start.attempt.clone();
@@ -120,7 +120,7 @@ fn a_kill_from_outside_is_not_the_tasks_fault() {
 #[test]
 fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
     // Each task stays far below its own 200 MiB; together they exceed the container's 128 MiB.
-    let world = World::with("bystander", &Setup { memory: Bytes::from_mib(128), ..Setup::default() });
+    let world = ExecutorHarness::with("bystander", &HarnessSetup { memory: Bytes::from_mib(128), ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     for id in ["a/0@1", "a/1@1"] {
         let mut start = task(id, &["sh", "-c", "{ head -c 70000000 /dev/zero; sleep 60; } | tail"]);
@@ -146,7 +146,7 @@ fn the_neighbour_of_a_large_task_is_not_charged_for_the_container() {
 
 #[test]
 fn stop_is_gentle_first_and_firm_after_two_seconds() {
-    let world = World::new("stop");
+    let world = ExecutorHarness::new("stop");
     let (mut master, _) = world.accept();
     master.start(task("gentle/0@1", &["sh", "-c", "trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done"]));
     master.started("gentle/0@1");
@@ -166,7 +166,7 @@ fn stop_is_gentle_first_and_firm_after_two_seconds() {
 
 #[test]
 fn a_task_has_its_time_and_no_more() {
-    let world = World::new("timeout");
+    let world = ExecutorHarness::new("timeout");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sleep", "1000"]);
     start.timeout_ms = Some(300);
@@ -180,7 +180,7 @@ fn a_task_has_its_time_and_no_more() {
 
 #[test]
 fn what_cannot_run_is_refused_by_name() {
-    let world = World::new("refused");
+    let world = ExecutorHarness::new("refused");
     let (mut master, _) = world.accept();
     let mut wide = task("wide/0@1", &["true"]);
     wide.slots = 5;
@@ -213,7 +213,7 @@ fn what_cannot_run_is_refused_by_name() {
 
 #[test]
 fn a_start_that_is_known_runs_once() {
-    let world = World::new("once");
+    let world = ExecutorHarness::new("once");
     let (mut master, _) = world.accept();
     let start = task("a/0@1", &["sh", "-c", "echo ran; sleep 0.3"]);
     master.start(start.clone());
@@ -229,7 +229,7 @@ fn a_start_that_is_known_runs_once() {
 
 #[test]
 fn what_a_task_leaves_behind_is_ended() {
-    let world = World::new("daemon");
+    let world = ExecutorHarness::new("daemon");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sh", "-c", "setsid sleep 1000 & exit 0"]));
     assert_eq!(master.result("a/0@1").reason, ExitReason::Exit { code: 0 });
@@ -238,7 +238,7 @@ fn what_a_task_leaves_behind_is_ended() {
 
 #[test]
 fn use_is_told_every_second_and_at_once_near_the_limit() {
-    let world = World::new("usage");
+    let world = ExecutorHarness::new("usage");
     let (mut master, _) = world.accept();
     let mut start = task("a/0@1", &["sh", "-c", HOLDS_100_MB]);
     start.limit = Some(Bytes::from_mib(104));
@@ -264,7 +264,7 @@ fn use_is_told_every_second_and_at_once_near_the_limit() {
 
 #[test]
 fn without_a_kernel_limit_the_executor_measures_and_kills() {
-    let world = World::with("poll", &Setup { poll: true, ..Setup::default() });
+    let world = ExecutorHarness::with("poll", &HarnessSetup { poll: true, ..HarnessSetup::default() });
     let (mut master, hello) = world.accept();
     assert!(!hello.task_groups);
     let mut within = task("small/0@1", &["sh", "-c", "sleep 1"]);
@@ -286,7 +286,7 @@ fn waits_for_memory() -> u64 {
 
 #[test]
 fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
-    let world = World::with("others", &Setup { poll: true, ..Setup::default() });
+    let world = ExecutorHarness::with("others", &HarnessSetup { poll: true, ..HarnessSetup::default() });
     let (mut master, _) = world.accept();
     let pid_file = world.dir.path().join("pid");
     for n in 0..20 {
@@ -314,7 +314,7 @@ fn a_kill_in_somebody_elses_cgroup_is_not_one_of_the_host() {
 
 /// An unrelated cgroup with a process that the kernel kills for its limit.
 fn kill_in_a_cgroup() {
-    let other = World::new("beside-poll");
+    let other = ExecutorHarness::new("beside-poll");
     let (mut master, _) = other.accept();
     let mut large = task("b/0@1", &LARGE);
     large.limit = Some(Bytes::from_mib(16));
@@ -324,7 +324,7 @@ fn kill_in_a_cgroup() {
 
 #[test]
 fn told_to_end_it_stops_its_tasks_first() {
-    let mut world = World::new("sigterm");
+    let mut world = ExecutorHarness::new("sigterm");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "1000"]));
     master.start(task("b/0@1", &["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]));
@@ -339,7 +339,7 @@ fn told_to_end_it_stops_its_tasks_first() {
 
 #[test]
 fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
-    let mut world = World::new("sigterm-to-all");
+    let mut world = ExecutorHarness::new("sigterm-to-all");
     let (mut master, _) = world.accept();
     let traps = ["sh", "-c", "trap 'exit 143' TERM; while :; do sleep 0.1; done"];
     // One after the other, because a wait for one message discards others.
@@ -367,7 +367,7 @@ fn what_ends_by_a_signal_to_all_was_stopped_whichever_process_goes_first() {
 
 #[test]
 fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
-    let mut world = World::new("shutdown");
+    let mut world = ExecutorHarness::new("shutdown");
     let (mut master, _) = world.accept();
     master.start(task("a/0@1", &["sleep", "0.5"]));
     master.started("a/0@1");
@@ -382,7 +382,7 @@ fn shut_down_it_ends_once_it_is_idle_and_all_is_acknowledged() {
 
 #[test]
 fn a_task_that_reads_its_own_pages_again_for_ever_is_ended() {
-    let world = World::new("stall");
+    let world = ExecutorHarness::new("stall");
     if world.files_are_memory() {
         println!("SKIPPED: the temporary directory is in memory, so its pages cannot be taken away and read again");
         return;

@@ -7,7 +7,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
 use crate::role::Role;
-use crate::token::{Sha256Digest, Hex};
+use crate::token::{Hex, Sha256Digest};
 
 /// The parsed contents of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]

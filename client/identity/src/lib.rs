@@ -17,7 +17,7 @@ pub mod token;
 
 pub use authority::{Authority, IssuedCertificate};
 pub use certificate::{Certificate, certificates};
-pub use need::{AppOwnership, CallRequirement, Principal, AccessDenied};
-pub use right::{QueuePermission, ParseRightError, Right, Rights};
+pub use need::{AccessDenied, AppOwnership, CallRequirement, Principal};
+pub use right::{ParseRightError, QueuePermission, Right, Rights};
 pub use role::{ParseRoleError, Role};
-pub use token::{Accessor, Sha256Digest, SecretTokenKind, ParseTokenError, Token};
+pub use token::{Accessor, ParseTokenError, SecretTokenKind, Sha256Digest, Token};

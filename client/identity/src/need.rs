@@ -116,17 +116,25 @@ impl Principal {
             (Principal::Open, _) | (_, CallRequirement::Nothing) => true,
             (Principal::Anonymous, _) => return Err(AccessDenied::Unknown),
             (Principal::User { rights, .. }, CallRequirement::Anybody) => rights.has(&Right::ClusterRead),
-            (Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_), CallRequirement::Anybody) => true,
+            (
+                Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_),
+                CallRequirement::Anybody,
+            ) => true,
             (Principal::User { rights, .. }, CallRequirement::Right(right)) => rights.has(right),
             (Principal::User { rights, .. }, CallRequirement::Look) => rights.looks(),
             (Principal::User { rights, .. }, CallRequirement::See(app)) => {
                 rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.sees(&belongs))
             }
             (Principal::User { rights, .. }, CallRequirement::Own(right, app)) => self.changes(rights, right, of(app).as_ref()),
-            (Principal::User { rights, .. }, CallRequirement::Application(app)) => self.changes(rights, &Right::JobKill, of(app).as_ref()),
+            (Principal::User { rights, .. }, CallRequirement::Application(app)) => {
+                self.changes(rights, &Right::JobKill, of(app).as_ref())
+            }
             (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => rights.administers(queue),
             (Principal::User { rights, .. }, CallRequirement::Node(_) | CallRequirement::SomeNode) => rights.has(&Right::Admin),
-            (Principal::Master(attempt), CallRequirement::Application(app) | CallRequirement::Own(_, app) | CallRequirement::See(app)) => attempt.app == *app,
+            (
+                Principal::Master(attempt),
+                CallRequirement::Application(app) | CallRequirement::Own(_, app) | CallRequirement::See(app),
+            ) => attempt.app == *app,
             // Masters may read nodes and the history of their job name, but nothing about other
             // applications.
             (Principal::Master(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
@@ -138,11 +146,22 @@ impl Principal {
             (Principal::Node(_), CallRequirement::Right(right)) => *right == Right::ClusterRead,
             (Principal::Manager, CallRequirement::Right(right)) => matches!(right, Right::ClusterRead | Right::JobRead),
             (Principal::Manager, CallRequirement::See(_) | CallRequirement::Look) => true,
-            (_, CallRequirement::Queue(_)) | (Principal::Executor(_) | Principal::Node(_) | Principal::Master(_), CallRequirement::Look) => false,
-            (Principal::Executor(_), CallRequirement::Right(_) | CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode)
+            (_, CallRequirement::Queue(_))
+            | (Principal::Executor(_) | Principal::Node(_) | Principal::Master(_), CallRequirement::Look) => false,
+            (
+                Principal::Executor(_),
+                CallRequirement::Right(_)
+                | CallRequirement::Application(_)
+                | CallRequirement::Own(..)
+                | CallRequirement::Node(_)
+                | CallRequirement::SomeNode,
+            )
             | (Principal::Node(_), CallRequirement::Application(_) | CallRequirement::Own(..))
             | (Principal::Master(_), CallRequirement::Node(_) | CallRequirement::SomeNode)
-            | (Principal::Manager, CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode) => false,
+            | (
+                Principal::Manager,
+                CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode,
+            ) => false,
         };
         let who = || self.who().unwrap_or_default();
         if allowed { Ok(()) } else { Err(AccessDenied::Forbidden { who: who(), needs: need.words() }) }
@@ -207,7 +226,9 @@ impl CallRequirement {
             CallRequirement::See(app) => format!("the right job:read, or the token of {app}, or its owner's leave"),
             CallRequirement::Queue(queue) => format!("the right queue-admin:{queue}, or operator:write"),
             CallRequirement::Application(app) => format!("the token of {app}, or the right job:kill and {app} to be one's own"),
-            CallRequirement::Own(right, app) => format!("the right {right} and {app} to be one's own, or the right operator:write"),
+            CallRequirement::Own(right, app) => {
+                format!("the right {right} and {app} to be one's own, or the right operator:write")
+            }
             CallRequirement::Node(node) => format!("the certificate of node {node}"),
             CallRequirement::SomeNode => "the certificate of a node".to_owned(),
         }
@@ -252,7 +273,9 @@ mod tests {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let keeper = user("carol", &[Right::QueueAdmin(queue("root.etl"))]);
         assert!(may(&keeper, &see) && may(&keeper, &kill) && may(&keeper, &CallRequirement::Queue(queue("root.etl.daily"))));
-        assert!(!may(&keeper, &CallRequirement::Queue(queue("root"))) && !may(&keeper, &CallRequirement::Right(Right::OperatorWrite)));
+        assert!(
+            !may(&keeper, &CallRequirement::Queue(queue("root"))) && !may(&keeper, &CallRequirement::Right(Right::OperatorWrite))
+        );
         let other = user("carol", &[Right::QueueAdmin(queue("root.web")), Right::JobKill]);
         assert!(!may(&other, &see) && !may(&other, &kill), "another queue");
         assert!(may(&user("carol", &[Right::QueueView(queue("root"))]), &see));
@@ -287,7 +310,12 @@ mod tests {
 
     #[test]
     fn whoever_does_not_say_who_they_are_learns_nothing() {
-        let needs = [CallRequirement::Anybody, CallRequirement::SomeNode, CallRequirement::Right(Right::ClusterRead), CallRequirement::Application(app("a.1"))];
+        let needs = [
+            CallRequirement::Anybody,
+            CallRequirement::SomeNode,
+            CallRequirement::Right(Right::ClusterRead),
+            CallRequirement::Application(app("a.1")),
+        ];
         for need in needs {
             assert_eq!(Principal::Anonymous.may(&need, |_| None), Err(AccessDenied::Unknown));
             assert!(may(&Principal::Open, &need));

@@ -110,7 +110,9 @@ impl PeerExpectation {
         match (self, role) {
             (_, None) | (PeerExpectation::Manager | PeerExpectation::Daemon, Some(Role::Manager)) => true,
             (PeerExpectation::Node | PeerExpectation::Daemon, Some(Role::Node(_))) => true,
-            (PeerExpectation::Manager, Some(Role::Node(_))) | (PeerExpectation::Node, Some(Role::Manager)) | (_, Some(Role::User(_))) => false,
+            (PeerExpectation::Manager, Some(Role::Node(_)))
+            | (PeerExpectation::Node, Some(Role::Manager))
+            | (_, Some(Role::User(_))) => false,
         }
     }
 }
@@ -293,7 +295,7 @@ impl ServerCertVerifier for PinVerifier {
 mod tests {
     use super::*;
     use crate::authority::{Authority, CertificateRequest, create};
-    use crate::files::{OverwritePolicy, FileReaders};
+    use crate::files::{FileReaders, OverwritePolicy};
     use headroom_types::UnixMillis;
     use std::time::Duration;
 
@@ -306,7 +308,12 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let made = create("test", NOW, YEAR).expect("an authority");
         let authority = Authority::open(&made.certificate, &made.key).expect("opens");
-        let wanted = CertificateRequest { role: "manager".parse().expect("a role"), names: &["localhost".into()], now: NOW, lifetime: YEAR };
+        let wanted = CertificateRequest {
+            role: "manager".parse().expect("a role"),
+            names: &["localhost".into()],
+            now: NOW,
+            lifetime: YEAR,
+        };
         let issued = authority.issue(&wanted).expect("issued");
         files::write(&at("ca.pem"), &made.certificate, FileReaders::All, OverwritePolicy::Keep).expect("writes");
         files::write(&at("cert.pem"), &issued.certificate, FileReaders::All, OverwritePolicy::Keep).expect("writes");
@@ -319,7 +326,10 @@ mod tests {
 
         let mixed = TlsIdentity { key: made.key.clone(), ..identity };
         assert!(matches!(mixed.server(), Err(TlsError::Rustls(_))), "the key of another certificate");
-        assert!(matches!(CertificatePaths { key: at("cert.pem"), ..set.clone() }.read(), Err(TlsError::File(FileError::Open { .. }))));
+        assert!(matches!(
+            CertificatePaths { key: at("cert.pem"), ..set.clone() }.read(),
+            Err(TlsError::File(FileError::Open { .. }))
+        ));
         files::write(&at("empty"), "", FileReaders::Owner, OverwritePolicy::Keep).expect("writes");
         assert!(matches!(CertificatePaths { key: at("empty"), ..set.clone() }.read(), Err(TlsError::Key { .. })));
         assert!(matches!(CertificatePaths { cert: at("empty"), ..set }.read(), Err(TlsError::Certificate { .. })));

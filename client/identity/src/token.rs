@@ -117,7 +117,8 @@ impl FromStr for Token {
         let (Some(prefix), Some(accessor), Some(secret), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
             return Err(ParseTokenError);
         };
-        let kind = [SecretTokenKind::User, SecretTokenKind::Join].into_iter().find(|k| k.prefix() == prefix).ok_or(ParseTokenError)?;
+        let kind =
+            [SecretTokenKind::User, SecretTokenKind::Join].into_iter().find(|k| k.prefix() == prefix).ok_or(ParseTokenError)?;
         let secret = bytes(secret).ok_or(ParseTokenError)?;
         Ok(Token { kind, accessor: accessor.parse()?, secret })
     }

@@ -31,16 +31,16 @@ pub(crate) use job::JobVerb;
 #[cfg(feature = "dev")]
 pub(crate) use job::Replay;
 pub(crate) use objects::{
-    AppVerb, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, ConfirmOptions, TaskVerb, Top,
+    AppVerb, ConfirmOptions, ContainerVerb, Drain, Life, NewRequest, NodeVerb, QueueVerb, RequestVerb, Resize, TaskVerb, Top,
 };
 pub(crate) use operator::{DebugBundle, Metrics, OperatorVerb, StateVerb};
-pub(crate) use ordered::{TaskOrderArgs, SetTask};
+pub(crate) use ordered::{SetTask, TaskOrderArgs};
 pub(crate) use output::{Format, Output, Rows, Watched};
 pub(crate) use profile::{ProfileVerb, SetProfile, TestProfile};
-pub(crate) use reach::{ExecOptions, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
+pub(crate) use reach::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
 pub(crate) use record::{AuditList, AuditVerb, Events};
 pub(crate) use settings::{ConfigVerb, ContextVerb};
-pub(crate) use tags::{Bench, CordonNode, LabelNode, TaintNode, UncordonNode, NodeMarkEdit};
+pub(crate) use tags::{Bench, CordonNode, LabelNode, NodeMarkEdit, TaintNode, UncordonNode};
 
 /// Default address of the resource manager.
 pub(crate) const DEFAULT_ADDR: &str = "http://127.0.0.1:7070";

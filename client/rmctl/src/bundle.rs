@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_bundle_is_read_again() {
-        let pieces = [BundleFile { name: "a.json".into(), text: "{}\n".into() }, BundleFile { name: "b/c.txt".into(), text: "c".into() }];
+        let pieces =
+            [BundleFile { name: "a.json".into(), text: "{}\n".into() }, BundleFile { name: "b/c.txt".into(), text: "c".into() }];
         let mut out = Vec::new();
         pack(&mut out, "headroom-debug", &pieces, UnixMillis(5000)).expect("packs");
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(out.as_slice()));

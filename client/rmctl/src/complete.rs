@@ -101,7 +101,8 @@ fn ask<T, F>(call: impl FnOnce(Client) -> F) -> Vec<T>
 where
     F: Future<Output = Result<Vec<T>, ClientError>>,
 {
-    let variable = |name: &'static str| Some((std::env::var(name).ok().filter(|v| !v.is_empty())?, SettingSource::Variable(name)));
+    let variable =
+        |name: &'static str| Some((std::env::var(name).ok().filter(|v| !v.is_empty())?, SettingSource::Variable(name)));
     let given = Given { addr: variable("HEADROOM_ADDR"), context: variable("HEADROOM_CONTEXT"), ..Given::default() };
     let Ok(settings) = settings::load(given) else { return Vec::new() };
     let Ok(client) = Client::with(&settings.addr.value, settings.trust.clone()) else { return Vec::new() };

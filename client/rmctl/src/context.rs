@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use headroom_client::{Client, Sending, TaskRows, TokenSource, ClientCredentials};
+use headroom_client::{Client, ClientCredentials, Sending, TaskRows, TokenSource};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppView;
 
-use crate::args::{Color, Format, Output, Rows, ConfirmOptions};
+use crate::args::{Color, ConfirmOptions, Format, Output, Rows};
 use crate::exit::{Exit, Failure};
 use crate::render::ListStyle;
 use crate::settings::{Given, SettingSource, Settings};
@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_request_can_be_typed_again() {
-        let get = PreparedRequest { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
+        let get =
+            PreparedRequest { method: "GET", url: "http://h:1/v1/apps?a=1&b=2", headers: Vec::new(), body: None, reads: true };
         assert_eq!(curl(&get, None, &[]), "curl -sS 'http://h:1/v1/apps?a=1&b=2'");
         let by_socket = "curl -sS --unix-socket '/run/s' 'http://h:1/v1/apps?a=1&b=2'";
         assert_eq!(curl(&get, Some("/run/s"), &[]), by_socket);

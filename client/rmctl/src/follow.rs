@@ -33,7 +33,11 @@ pub(crate) enum JobObservation<'a> {
 }
 
 /// Passes every observation to `see` until the application has ended, and returns its last view.
-pub(crate) async fn follow(client: &Client, app: &AppId, mut see: impl FnMut(JobObservation<'_>)) -> Result<AppView, ClientError> {
+pub(crate) async fn follow(
+    client: &Client,
+    app: &AppId,
+    mut see: impl FnMut(JobObservation<'_>),
+) -> Result<AppView, ClientError> {
     let mut events = EventFollower::new(client.clone(), Some(app.clone()), 0, PATIENCE);
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

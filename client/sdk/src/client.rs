@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_types::{AppId, ContainerId, Name, NodeId, QueuePath, RequestId, TaskId};
-use headroom_wire::v1::{am, apps, audit, error::ProblemDetails, events, families, job, nodes, profiles, queues, reach, suggestions};
+use headroom_wire::v1::{
+    am, apps, audit, error::ProblemDetails, events, families, job, nodes, profiles, queues, reach, suggestions,
+};
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::SILENT;
 use crate::log::{self, LogStream};
-use crate::tap::{PreparedRequest, Sending, RequestHook};
+use crate::tap::{PreparedRequest, RequestHook, Sending};
 use crate::trust::{ClientCredentials, HttpConnector};
 use crate::{AuditQuery, ClientError, EventQuery, JsonLineStream, TaskRows};
 
@@ -350,7 +352,12 @@ impl Client {
     }
     /// Streams the event log after `cursor`, of one application or all. The stream ends with the
     /// last event if `follow` is `No`.
-    pub async fn events_of(&self, app: Option<&AppId>, cursor: u64, follow: Follow) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
+    pub async fn events_of(
+        &self,
+        app: Option<&AppId>,
+        cursor: u64,
+        follow: Follow,
+    ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow).await
     }
     /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if
@@ -440,7 +447,11 @@ impl Client {
         self.post(&format!("/v1/containers/{container}/resize?dry_run={}", how.dry_run()), body).await
     }
     /// Sends a signal to the main process of a container, or to all its processes.
-    pub async fn signal(&self, container: &ContainerId, body: &reach::SignalContainer) -> Result<reach::SignalDelivered, ClientError> {
+    pub async fn signal(
+        &self,
+        container: &ContainerId,
+        body: &reach::SignalContainer,
+    ) -> Result<reach::SignalDelivered, ClientError> {
         self.post(&format!("/v1/containers/{container}/signal"), body).await
     }
     /// Lists a directory of a container. An empty `path` is the container's own directory.
@@ -458,7 +469,11 @@ impl Client {
         Ok(LogStream::new(url, response, 0))
     }
     /// Runs a program inside a container. The stream contains its output and its exit status.
-    pub async fn exec(&self, container: &ContainerId, body: &reach::ExecContainer) -> Result<JsonLineStream<reach::ExecLine>, ClientError> {
+    pub async fn exec(
+        &self,
+        container: &ContainerId,
+        body: &reach::ExecContainer,
+    ) -> Result<JsonLineStream<reach::ExecLine>, ClientError> {
         let url = format!("{}/v1/containers/{container}/exec", self.root);
         let response = self.send(&url, self.wire.http().post(&url).json(body)).await?;
         Ok(JsonLineStream::new(url, response, SILENCE))
@@ -498,7 +513,12 @@ impl Client {
         self.post(&format!("/v1/queues/{path}/gate"), &queues::SetQueueState { gate }).await
     }
     /// Adds or replaces one container request, or only validates it.
-    pub async fn ask(&self, app: &AppId, how: DryRunMode, ask: &am::PlacementRequest) -> Result<am::PlacementResponse, ClientError> {
+    pub async fn ask(
+        &self,
+        app: &AppId,
+        how: DryRunMode,
+        ask: &am::PlacementRequest,
+    ) -> Result<am::PlacementResponse, ClientError> {
         let body = serde_json::json!({ "ask": ask });
         self.post(&format!("/v1/apps/{app}/requests?dry_run={}", how.dry_run()), &body).await
     }
@@ -543,7 +563,11 @@ impl Client {
         self.post(&format!("/v1/nodes/{node}/report"), body).await
     }
     /// Streams the desired state of a node.
-    pub async fn desired(&self, node: &NodeId, epoch: headroom_types::Epoch) -> Result<JsonLineStream<nodes::DesiredStateLine>, ClientError> {
+    pub async fn desired(
+        &self,
+        node: &NodeId,
+        epoch: headroom_types::Epoch,
+    ) -> Result<JsonLineStream<nodes::DesiredStateLine>, ClientError> {
         self.lines(&format!("/v1/nodes/{node}/desired?epoch={epoch}")).await
     }
 }

@@ -14,11 +14,11 @@ pub mod tap;
 pub mod trust;
 pub mod wanted;
 
-pub use client::{Client, Follow, DryRunMode, UNIX};
-pub use error::{ClientError, CallFailureKind};
+pub use client::{Client, DryRunMode, Follow, UNIX};
+pub use error::{CallFailureKind, ClientError};
 pub use follow::EventFollower;
 pub use log::LogStream;
 pub use stream::JsonLineStream;
 pub use tap::{PreparedRequest, Sending};
-pub use trust::{ExpectedPeer, TokenSource, ClientCredentials};
+pub use trust::{ClientCredentials, ExpectedPeer, TokenSource};
 pub use wanted::{AuditQuery, EventQuery, TaskRows};

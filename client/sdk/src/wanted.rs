@@ -1,7 +1,7 @@
 //! Filters of events and of the audit log: the query strings of `GET /v1/events` and `/v1/audit`.
 
 use headroom_types::{AppId, NodeId};
-use headroom_wire::v1::events::{EventLevel, Reason, EventTopic};
+use headroom_wire::v1::events::{EventLevel, EventTopic, Reason};
 
 /// Filter of events; an event must match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

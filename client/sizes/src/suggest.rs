@@ -10,7 +10,7 @@ use headroom_wire::v1::families::{JobHistory, TaskKindHistory, TaskMemoryNeed};
 use headroom_wire::v1::suggestions::Suggestion;
 
 use crate::learn::rungs::KillPrices;
-use crate::learn::{SizeRequest, Learner, step_up};
+use crate::learn::{Learner, SizeRequest, step_up};
 
 /// Minimum number of tasks for a suggestion.
 const ENOUGH: usize = 8;

@@ -17,6 +17,6 @@ pub mod turned;
 
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use lines::{SegmentLimits, SegmentedLog};
-pub use names::{MetricKind, Metric};
+pub use names::{Metric, MetricKind};
 pub use page::{Format, MetricsPage};
 pub use turned::{RejectedConnections, RejectionReason};

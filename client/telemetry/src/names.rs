@@ -54,7 +54,7 @@ impl Metric {
 macro_rules! metrics {
     ($(#[$about:meta])* $part:ident; $($name:ident $kind:ident $text:literal [$($label:literal),*] $help:literal)*) => {
         $(#[doc = $help] pub const $name: Metric =
-            Metric { name: $text, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
+            Metric { name: $text, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
         $(#[$about])* pub const $part: &[Metric] = &[$($name),*];
     };
 }

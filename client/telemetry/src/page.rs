@@ -9,7 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::histogram::HistogramSnapshot;
-use crate::names::{MetricKind, Metric};
+use crate::names::{Metric, MetricKind};
 
 /// Maximum number of values of one label that users choose. Further values become [`OTHER`].
 pub const MOST_VALUES: usize = 200;

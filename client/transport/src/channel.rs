@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::token::Sha256Digest;
 use headroom_identity::{certificates, tls};
 use rcgen::{CertificateParams, KeyPair};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use headroom_identity::Certificate;
-use headroom_identity::tls::{self, PeerExpectation, CertificatePaths, TlsIdentity, TlsError};
+use headroom_identity::tls::{self, CertificatePaths, PeerExpectation, TlsError, TlsIdentity};
 use headroom_identity::token::Sha256Digest;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tracing::{info, warn};

@@ -15,7 +15,7 @@ pub mod own;
 pub mod peers;
 pub mod watched;
 
-pub use channel::{MasterAddress, MasterConnection, ListenerIdentity, CertificatePin, Reading, Writing, connect, halves};
-pub use door::{PeerIdentity, AcceptedStream, greet};
-pub use keys::{KeyFiles, ReloadingKeys, KeysError, trusting_nobody};
-pub use peers::{LoopbackPolicy, ConnectionLimiter, ConnectionPermit};
+pub use channel::{CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect, halves};
+pub use door::{AcceptedStream, PeerIdentity, greet};
+pub use keys::{KeyFiles, KeysError, ReloadingKeys, trusting_nobody};
+pub use peers::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};

@@ -111,7 +111,8 @@ mod tests {
     #[test]
     fn this_host_is_counted_where_it_is_to_be() {
         for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
-            let (free, counted) = (ConnectionLimiter::new(1, LoopbackPolicy::Free), ConnectionLimiter::new(1, LoopbackPolicy::Counted));
+            let (free, counted) =
+                (ConnectionLimiter::new(1, LoopbackPolicy::Free), ConnectionLimiter::new(1, LoopbackPolicy::Counted));
             let (_free, _counted) = (free.enter(ip(own)), counted.enter(ip(own)));
             assert!(free.enter(ip(own)).is_some() && counted.enter(ip(own)).is_none(), "{own}");
         }

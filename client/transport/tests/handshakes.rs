@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_identity::authority::{self, CertificateRequest};
-use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::tls::PeerExpectation;
 use headroom_identity::{Authority, Role};
-use headroom_transport::{PeerIdentity, KeyFiles, ReloadingKeys, ListenerIdentity, connect, greet};
+use headroom_transport::{KeyFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, connect, greet};
 use headroom_types::UnixMillis;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use crate::diagnosis::{Certainty, Diagnosis, SubCause};
-pub use crate::heap::{GarbageCollector, GcCause, CollectionReport, HeapReport};
+pub use crate::heap::{CollectionReport, GarbageCollector, GcCause, HeapReport};
 pub use crate::process::ProcessMemory;
-pub use crate::timeline::{TimelineMark, MemorySample};
+pub use crate::timeline::{MemorySample, TimelineMark};
 pub use crate::unattributed::{LeftoverOwner, Unattributed};
 use crate::{Bytes, ContainerId, NodeId, OwnLimit, TaskAttemptId, UnixMillis};
 

@@ -152,7 +152,7 @@ macro_rules! word_id {
     ($(#[$doc:meta])* $id:ident, $what:literal, $example:literal, $check:expr) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $id(Text);
+        pub struct $id(InlineText);
         impl fmt::Debug for $id {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_tuple(stringify!($id)).field(&self.as_str()).finish()
@@ -178,7 +178,7 @@ macro_rules! word_id {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let check: fn(&str) -> bool = $check;
-                if check(text) { Ok($id(Text::new(text))) } else { Err(wrong(text, $what, $example)) }
+                if check(text) { Ok($id(InlineText::new(text))) } else { Err(wrong(text, $what, $example)) }
             }
         }
     };

@@ -40,7 +40,7 @@ pub use log::LogLevel;
 pub use order::{JobOrder, ScaleOrder, TaskOrder, TaskOrderAction};
 pub use own_limit::{OwnLimit, OwnLimitKind};
 pub use profile::Profile;
-pub use reason::{Reason, EventTopic};
+pub use reason::{EventTopic, Reason};
 pub use resource::{ExtraResources, Resource};
 pub use signal::Signal;
 pub use store::StoreBackend;

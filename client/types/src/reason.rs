@@ -24,8 +24,15 @@ pub enum EventTopic {
 
 impl EventTopic {
     /// All of them.
-    pub const ALL: [EventTopic; 7] =
-        [EventTopic::Cluster, EventTopic::Node, EventTopic::Queue, EventTopic::Job, EventTopic::Request, EventTopic::Container, EventTopic::Task];
+    pub const ALL: [EventTopic; 7] = [
+        EventTopic::Cluster,
+        EventTopic::Node,
+        EventTopic::Queue,
+        EventTopic::Job,
+        EventTopic::Request,
+        EventTopic::Container,
+        EventTopic::Task,
+    ];
 
     /// The word in URLs and on screens.
     pub fn as_str(self) -> &'static str {
@@ -86,12 +93,12 @@ macro_rules! reasons {
                 match self { $(Reason::$name => stringify!($name),)* }
             }
             /// The subject of its events.
-            pub fn topic(self) -> Topic {
-                match self { $(Reason::$name => Topic::$topic,)* }
+            pub fn topic(self) -> EventTopic {
+                match self { $(Reason::$name => EventTopic::$topic,)* }
             }
             /// The level of its events.
-            pub fn weight(self) -> Weight {
-                match self { $(Reason::$name => Weight::$weight,)* }
+            pub fn weight(self) -> ReasonLevel {
+                match self { $(Reason::$name => ReasonLevel::$weight,)* }
             }
             /// The condition that triggers its events.
             pub fn when(self) -> &'static str {

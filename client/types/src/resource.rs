@@ -20,7 +20,7 @@ pub struct Resource {
     #[serde(default)]
     pub cpus: Cpus,
     /// Countable resources that the cluster defines, such as `gpu`; whole pieces.
-    #[serde(default, skip_serializing_if = "Extra::is_none")]
+    #[serde(default, skip_serializing_if = "ExtraResources::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<Name, u64>))]
     pub extra: ExtraResources,
 }

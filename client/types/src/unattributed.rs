@@ -76,7 +76,8 @@ impl LeftoverOwners {
     }
     /// The largest entries, largest first; at most [`MAX_OWNERS`].
     pub fn largest(&self) -> Vec<LeftoverOwner> {
-        let mut all: Vec<LeftoverOwner> = self.0.iter().map(|(name, memory)| LeftoverOwner { name: name.clone(), memory: *memory }).collect();
+        let mut all: Vec<LeftoverOwner> =
+            self.0.iter().map(|(name, memory)| LeftoverOwner { name: name.clone(), memory: *memory }).collect();
         all.sort_by(|a, b| b.memory.cmp(&a.memory).then_with(|| a.name.cmp(&b.name)));
         all.truncate(MAX_OWNERS);
         all

@@ -8,7 +8,8 @@
 mod kept;
 
 use headroom_types::exit::{
-    CgroupStats, LeftoverOwner, TimelineMark, MemoryEvents, MemoryStat, OuterLevel, MemorySample, SubCause, Unattributed, VictimProcess,
+    CgroupStats, LeftoverOwner, MemoryEvents, MemorySample, MemoryStat, OuterLevel, SubCause, TimelineMark, Unattributed,
+    VictimProcess,
 };
 use headroom_types::{
     AppId, AppliedTreatment, AttemptId, Bytes, Certainty, ContainerId, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence,
@@ -320,7 +321,10 @@ fn master_messages() {
     golden("master_sync_reply", &am::MasterSyncReply { verdicts: answers, stop: false });
     golden("finish_app", &am::FinishApp { attempt: attempt(), succeeded: true, diagnostics: "25 ok".into(), job: Some(patch()) });
     golden("update_allocated", &am::ApplicationUpdate { cursor: 10, what: am::ApplicationUpdateKind::Allocated(granted) });
-    golden("update_running", &am::ApplicationUpdate { cursor: 11, what: am::ApplicationUpdateKind::Running { container: container() } });
+    golden(
+        "update_running",
+        &am::ApplicationUpdate { cursor: 11, what: am::ApplicationUpdateKind::Running { container: container() } },
+    );
     let exited = am::ApplicationUpdateKind::Exited { request: ask().request, report: Box::new(exit_report()) };
     golden("update_exited", &am::ApplicationUpdate { cursor: 12, what: exited });
     golden("update_alive", &am::ApplicationUpdate { cursor: 12, what: am::ApplicationUpdateKind::Alive });
@@ -373,7 +377,11 @@ fn node_messages() {
         granted: UnixMillis(1_790_000_000_000),
         token: Some(acl::SecretText("hra_sort.1@1_00".into())),
     };
-    let wants = [nodes::ContainerDesiredState::Run(Box::new(order)), nodes::ContainerDesiredState::Stop { cause: StopCause::Asked }, nodes::ContainerDesiredState::Forget];
+    let wants = [
+        nodes::ContainerDesiredState::Run(Box::new(order)),
+        nodes::ContainerDesiredState::Stop { cause: StopCause::Asked },
+        nodes::ContainerDesiredState::Forget,
+    ];
     let containers = wants.map(|want| nodes::DesiredContainer { container: container(), want }).to_vec();
     golden("desired", &nodes::DesiredStateLine { epoch: Epoch(3), full: true, containers });
     golden(
@@ -569,7 +577,10 @@ fn events_and_problems() {
         fix: "let the guarantees of one queue's children sum to at most 100%".into(),
     };
     let bad = error::ProblemDetails::new(error::ErrorCode::HR0400, "1 problem in the tree of queues");
-    golden("problem_queues", &error::ProblemDetails { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad });
+    golden(
+        "problem_queues",
+        &error::ProblemDetails { instance: Some("urn:headroom:request:1-7".into()), problems: vec![wrong], ..bad },
+    );
     golden("problem", &error::ProblemDetails::new(error::ErrorCode::HR0422, "8 GiB fits on no node").hint("lower the profile"));
     let late = error::ProblemDetails::new(error::ErrorCode::HR0409, "registration 6 of node n1 comes after its registration 7");
     golden("problem_above", &error::ProblemDetails { above: Some(7), ..late });

@@ -19,7 +19,10 @@ fn messages_about_one_task() {
     ];
     for (name, wish) in wishes {
         let order = TaskOrder { task: "map/7".parse().expect("id"), wish, reason: Some("it will need it".into()) };
-        golden(&format!("update_order_{name}"), &am::ApplicationUpdate { cursor: 12, what: am::ApplicationUpdateKind::Order(order) });
+        golden(
+            &format!("update_order_{name}"),
+            &am::ApplicationUpdate { cursor: 12, what: am::ApplicationUpdateKind::Order(order) },
+        );
     }
     let executors = Some("main".parse().expect("name"));
     let scale = ScaleOrder { executors: executors.clone(), count: 6, reason: Some("the night is long".into()) };

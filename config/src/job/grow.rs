@@ -31,7 +31,11 @@ pub enum GrowSpec {
 pub fn is_part_of(mode: MemoryFailureMode) -> bool {
     match mode {
         MemoryFailureMode::Headroom => true,
-        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed => false,
+        MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Tovar
+        | MemoryFailureMode::Fixed => false,
     }
 }
 
@@ -89,7 +93,11 @@ fn refuse(r: &mut ProblemCollector<'_>, (place, key): (std::ops::Range<usize>, &
 }
 
 /// Reads both keys. Only a task with its own limit, in a mode that does not kill, can grow.
-pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (enforce, mode): (TaskLimit, MemoryFailureMode)) -> GrowSpec {
+pub(super) fn read(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    (enforce, mode): (TaskLimit, MemoryFailureMode),
+) -> GrowSpec {
     let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
     let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
     let stated = s.read(r, "grow", grow, raw::truth).map(Spanned::into_inner);

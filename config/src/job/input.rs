@@ -4,7 +4,7 @@ use headroom_types::{Bytes, NodeId};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::spec::{InputSizes, InputHosts, InputLocality};
+use super::spec::{InputHosts, InputLocality, InputSizes};
 use super::template::{Placeholder, Template};
 use crate::problem::ProblemCollector;
 use crate::raw::{self, Hint, Section, hint};
@@ -58,7 +58,11 @@ fn sizes(value: &DeValue<'_>) -> Result<InputSizes, String> {
 
 /// Reads the location of the input. A local input requires `input_hosts`, and `input_hosts` implies
 /// a local input.
-pub(super) fn place(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, count: u32) -> (Option<InputLocality>, Option<InputHosts>) {
+pub(super) fn place(
+    s: &mut Section<'_>,
+    r: &mut ProblemCollector<'_>,
+    count: u32,
+) -> (Option<InputLocality>, Option<InputHosts>) {
     let choices = [("local", InputLocality::Local), ("remote", InputLocality::Remote)];
     let locality = s.read(r, "input_locality", LOCALITY, |v| raw::choice(v, &choices));
     let given = s.has("input_hosts");

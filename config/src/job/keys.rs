@@ -31,7 +31,13 @@ impl JobFileKey {
 /// Marks a required key.
 pub const MUST: &str = "must be there";
 
-const fn key(table: &'static str, name: &'static str, takes: &'static str, usual: &'static str, means: &'static str) -> JobFileKey {
+const fn key(
+    table: &'static str,
+    name: &'static str,
+    takes: &'static str,
+    usual: &'static str,
+    means: &'static str,
+) -> JobFileKey {
     JobFileKey { table, name, takes, usual, means }
 }
 

@@ -103,7 +103,9 @@ pub(super) fn told(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (Runtim
         s.read_or(r, "runtime_flags", flags, RuntimeFlags::Heap, |v| {
             raw::choice(v, &[("heap", RuntimeFlags::Heap), ("caps", RuntimeFlags::Caps), ("none", RuntimeFlags::None)])
         }),
-        s.read_or(r, "gc_log", log, GcLogSetting::Off, |v| raw::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])),
+        s.read_or(r, "gc_log", log, GcLogSetting::Off, |v| {
+            raw::choice(v, &[("yes", GcLogSetting::On), ("no", GcLogSetting::Off)])
+        }),
     )
 }
 
@@ -164,7 +166,8 @@ mod tests {
 
     #[test]
     fn a_table_adds_to_the_usual_codes_and_takes_from_them() {
-        let table = ExitCodes(BTreeMap::from([(3, ExitCodeMeaning::Plain), (52, ExitCodeMeaning::Heap), (7, ExitCodeMeaning::Heap)]));
+        let table =
+            ExitCodes(BTreeMap::from([(3, ExitCodeMeaning::Plain), (52, ExitCodeMeaning::Heap), (7, ExitCodeMeaning::Heap)]));
         assert_eq!(table.of(Runtime::Jvm), [7, 52]);
         assert_eq!(table.of(Runtime::Native), [7, 52]);
         assert_eq!(table.of(Runtime::Node), [7, 52, 134]);

@@ -9,7 +9,7 @@ use headroom_wire::v1::job::MemoryFailureMode;
 
 use super::grow::GrowSpec;
 use super::place::NodeConstraints;
-use super::runtime::{RuntimeFlags, GcLogSetting, Runtime};
+use super::runtime::{GcLogSetting, Runtime, RuntimeFlags};
 use super::template::{Placeholder, Template};
 use super::treatments::Treatments;
 
@@ -46,9 +46,20 @@ impl JobSpec {
         match (self.sizes, self.mode) {
             (Some(SizingMode::Shadow), _) => SizingMode::Shadow,
             (Some(SizingMode::Stated), _) => SizingMode::Stated,
-            (Some(SizingMode::Learned), MemoryFailureMode::Headroom | MemoryFailureMode::Tovar) | (None, MemoryFailureMode::Tovar) => SizingMode::Learned,
-            (Some(SizingMode::Learned), MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed)
-            | (None, MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed) => SizingMode::Stated,
+            (Some(SizingMode::Learned), MemoryFailureMode::Headroom | MemoryFailureMode::Tovar)
+            | (None, MemoryFailureMode::Tovar) => SizingMode::Learned,
+            (
+                Some(SizingMode::Learned),
+                MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed,
+            )
+            | (
+                None,
+                MemoryFailureMode::Headroom
+                | MemoryFailureMode::Pinterest
+                | MemoryFailureMode::Uber
+                | MemoryFailureMode::Databricks
+                | MemoryFailureMode::Fixed,
+            ) => SizingMode::Stated,
         }
     }
     /// The executor set of a stage. Never `None` for a stage of this job.

@@ -12,7 +12,7 @@ use super::MAX_TASKS;
 use super::executors::{ExecutorSets, short_name};
 use super::grow::{self, GrowSpec};
 use super::profiles::{ProfileTable, named};
-use super::runtime::{self, ExitCodes, RuntimeFlags, GcLogSetting, MemoryQuantities, Runtime};
+use super::runtime::{self, ExitCodes, GcLogSetting, MemoryQuantities, Runtime, RuntimeFlags};
 use super::spec::{ExecutorSpec, Idempotent, StageSpec, TaskGroups, TaskLimit};
 use super::template::Template;
 use super::{files, input, output};

@@ -34,7 +34,9 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
     key("cpus", ValueKind::Cores, Any("4"), "0", |c| c.cpus.map(|cpus| cpus.to_string())),
     key("reserve", ValueKind::Size, Any("\"1GiB\""), "\"1 cup\"", |c| Some(size(c.reserve))),
     key("enforcer", ValueKind::Word, ENFORCERS, "\"trust\"", |c| c.enforcer.map(|e| quoted(e.as_str()))),
-    key("cgroup_root", ValueKind::Path, Any("\"/sys/fs/cgroup/x\""), "\"x\"", |c| c.cgroup_root.as_ref().map(|p| quoted(p.display()))),
+    key("cgroup_root", ValueKind::Path, Any("\"/sys/fs/cgroup/x\""), "\"x\"", |c| {
+        c.cgroup_root.as_ref().map(|p| quoted(p.display()))
+    }),
     key("bin_dir", ValueKind::Path, Any("\"/opt/headroom\""), "\"bin\"", |c| c.bin_dir.as_ref().map(|p| quoted(p.display()))),
     key("self_fence", ValueKind::Time, Any("\"never\""), "\"0s\"", |c| Some(fence(c.self_fence))),
     key("rack", ValueKind::Text, Any("\"r12\""), "\"no spaces\"", |c| c.rack.as_ref().map(quoted)),
@@ -49,7 +51,9 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
         })
     }),
     key("isolation.users", ValueKind::Table, Any("{ ci = \"builder\" }"), "{ ci = 1 }", |c| table(&c.isolation.users)),
-    key("isolation.min_uid", ValueKind::Number, Between("0", "4294967294"), "4294967295", |c| Some(c.isolation.min_uid.to_string())),
+    key("isolation.min_uid", ValueKind::Number, Between("0", "4294967294"), "4294967295", |c| {
+        Some(c.isolation.min_uid.to_string())
+    }),
     key("isolation.allow_root", ValueKind::Switch, SWITCH, "0", |c| Some(c.isolation.allow_root.to_string())),
     key("isolation.private_tmp", ValueKind::Switch, SWITCH, "\"no\"", |c| Some(c.isolation.private_tmp.to_string())),
     key("isolation.tmp_size", ValueKind::Size, From("1"), "0", |c| c.isolation.tmp_size.map(size)),
@@ -60,7 +64,9 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
     key("isolation.umask", ValueKind::Octal, Between("\"000\"", "\"077\""), "\"100\"", |c| {
         Some(quoted(format!("{:03o}", c.isolation.umask)))
     }),
-    key("isolation.open_files", ValueKind::Number, Between("64", "1073741824"), "63", |c| Some(c.isolation.open_files.to_string())),
+    key("isolation.open_files", ValueKind::Number, Between("64", "1073741824"), "63", |c| {
+        Some(c.isolation.open_files.to_string())
+    }),
     key("isolation.cpu", ValueKind::Word, OneOf(&["\"share\"", "\"limit\""]), "\"all\"", |c| {
         Some(match c.isolation.cpu {
             CpuBound::Share => quoted("share"),

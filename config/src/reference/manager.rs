@@ -39,8 +39,10 @@ pub(super) const KEYS: &[ConfigKey<Config>] = &[
     key("unreachable", ValueKind::Time, Any("\"5s\""), "\"5\"", |c| Some(time(c.unreachable))).live(),
     key("lost", ValueKind::Time, Any("\"1m\""), "30", |c| Some(time(c.lost))).live(),
     key("master_silence", ValueKind::Time, Any("\"1m\""), "\"1 week\"", |c| Some(time(c.master_silence))).live(),
-    key("scheduling.reserve_after", ValueKind::Time, Any("\"500ms\""), "\"-1s\"", |c| Some(time(c.scheduling.reserve_after))).live(),
-    key("scheduling.preempt_warning", ValueKind::Time, Any("\"1m\""), "true", |c| Some(time(c.scheduling.preempt_warning))).live(),
+    key("scheduling.reserve_after", ValueKind::Time, Any("\"500ms\""), "\"-1s\"", |c| Some(time(c.scheduling.reserve_after)))
+        .live(),
+    key("scheduling.preempt_warning", ValueKind::Time, Any("\"1m\""), "true", |c| Some(time(c.scheduling.preempt_warning)))
+        .live(),
     key("scheduling.preempt_every", ValueKind::Time, Any("\"10s\""), "\"\"", |c| Some(time(c.scheduling.preempt_every))).live(),
     key("scheduling.preempt_part", ValueKind::Part, Between("\"0%\"", "\"100%\""), "\"100.1%\"", |c| {
         Some(part(c.scheduling.preempt_part))

@@ -1,7 +1,7 @@
 //! The task channel between masters and executors: lines of JSON, and the addresses that they
 //! exchange.
 
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, HelloPreamble, ToExecutor, token_in};
+use headroom_wire::v1::task::{FromExecutor, HelloPreamble, LineError, MAX_LINE, ToExecutor, token_in};
 
 /// Each line is a message, a message to skip, or an error whose text is bounded.
 pub fn check(data: &[u8]) {

@@ -1,7 +1,7 @@
 //! Job files: from the text to the tasks that a master starts.
 
 use headroom_appmaster::policy::AttemptSize;
-use headroom_appmaster::spec::{self, StartParameters, RequestOwner};
+use headroom_appmaster::spec::{self, RequestOwner, StartParameters};
 use headroom_config::job::{MAX_TASKS, compile, never_fits};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskAttemptId, TaskId};

@@ -1,8 +1,8 @@
 //! Files that an agent reads from its shims after a kill of either, and the messages between the
 //! two.
 
-use headroom_container_shim::birth::{LauncherRequest, LauncherPacket};
-use headroom_container_shim::{StartResult, ExitRecord, ProcessIdentity, ProgramSpec};
+use headroom_container_shim::birth::{LauncherPacket, LauncherRequest};
+use headroom_container_shim::{ExitRecord, ProcessIdentity, ProgramSpec, StartResult};
 
 /// A decoded value encodes to bytes that decode as the same. A truncated record is refused.
 pub fn check(data: &[u8]) {

@@ -17,7 +17,8 @@ use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, UnixMillis,
 };
 use headroom_wire::v1::nodes::{
-    DesiredStateLine, NodeHealthState, NodeRegistered, NodeReportReply, NodeTraits, ObservedContainer, NodeContainerPhase, RegisterNode, RunOrder, ContainerDesiredState,
+    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered, NodeReportReply, NodeTraits,
+    ObservedContainer, RegisterNode, RunOrder,
 };
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
@@ -25,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::book::AgentRecord;
-use super::http::{Lines, HttpConnection};
+use super::http::{HttpConnection, Lines};
 use super::limits;
 
 /// Interval of heartbeats.
@@ -296,7 +297,9 @@ impl Agent {
         for desired in line.containers {
             match desired.want {
                 ContainerDesiredState::Run(order) => self.run(desired.container, *order),
-                ContainerDesiredState::Stop { cause: StopCause::Preempted } => self.end(&desired.container, ExitReason::Preempted),
+                ContainerDesiredState::Stop { cause: StopCause::Preempted } => {
+                    self.end(&desired.container, ExitReason::Preempted)
+                }
                 ContainerDesiredState::Stop { .. } => self.end(&desired.container, ExitReason::Stopped),
                 ContainerDesiredState::Forget => {
                     self.has.remove(&desired.container);

@@ -16,16 +16,17 @@ use headroom_client::retry::Backoff;
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::{
-    PlacementRequest, FinishApp, LaunchSpec, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate, ApplicationUpdateKind,
+    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterRegistered, MasterSync, MasterSyncReply,
+    PlacementRequest, RegisterMaster,
 };
-use headroom_wire::v1::apps::{ApplicationMaster as Kind, SubmitApp, SubmissionResult};
+use headroom_wire::v1::apps::{ApplicationMaster as Kind, SubmissionResult, SubmitApp};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::agents::{ENDS, STAYS};
 use super::book::MasterRecord;
-use super::http::{HttpResponse, Lines, HttpConnection};
+use super::http::{HttpConnection, HttpResponse, Lines};
 use super::limits;
 
 /// Shortest interval between two sync calls of one master.
@@ -211,7 +212,12 @@ struct Master {
 type Calling = Pin<Box<dyn Future<Output = (HttpConnection, Result<HttpResponse>)> + Send>>;
 
 impl Master {
-    fn new(plan: &MasterPoolPlan, attempt: AttemptId, seen: Arc<MasterCounters>, pace: watch::Receiver<RequestPace>) -> Result<Self> {
+    fn new(
+        plan: &MasterPoolPlan,
+        attempt: AttemptId,
+        seen: Arc<MasterCounters>,
+        pace: watch::Receiver<RequestPace>,
+    ) -> Result<Self> {
         let now = Instant::now();
         let asked = BTreeMap::new();
         let book = MasterRecord { app: attempt.app.clone(), asked, ended: BTreeSet::new(), troubles: 0, trouble: None };

@@ -20,7 +20,8 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use headroom_types::{ContainerId, Epoch, ExitReport, StopCause};
 use headroom_wire::v1::nodes::{
-    DesiredStateLine, DesiredContainer, NodeRegistered, NodeReport, NodeReportReply, ObservedContainer, NodeContainerPhase, RegisterNode, RunOrder, ContainerDesiredState,
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase, NodeRegistered, NodeReport, NodeReportReply,
+    ObservedContainer, RegisterNode, RunOrder,
 };
 use tokio::sync::{oneshot, watch};
 

@@ -9,5 +9,5 @@ pub mod desk;
 pub mod remains;
 pub mod rounds;
 
-pub use agent::{SingleAgent, Shape};
+pub use agent::{Shape, SingleAgent};
 pub use desk::FakeManager;

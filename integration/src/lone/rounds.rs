@@ -18,8 +18,8 @@ use nix::unistd::Pid;
 use serde::Serialize;
 
 use crate::clock;
-use crate::lone::agent::{SingleAgent, Shape, container, order, words};
-use crate::lone::desk::{ReceivedReports, FakeManager, ReportedEnd};
+use crate::lone::agent::{Shape, SingleAgent, container, order, words};
+use crate::lone::desk::{FakeManager, ReceivedReports, ReportedEnd};
 use crate::lone::remains::{LeftoverCounts, reap_shims};
 use crate::world::chance::RandomSource;
 
@@ -346,7 +346,9 @@ impl AgentKillRun {
             self.look_at(n, case, end.as_ref());
         }
         self.forget_told(cases);
-        let gone = |site: &AgentKillRun, id: &ContainerId| !site.agent.file(id, "").exists() || site.agent.file(id, "forgotten").exists();
+        let gone = |site: &AgentKillRun, id: &ContainerId| {
+            !site.agent.file(id, "").exists() || site.agent.file(id, "forgotten").exists()
+        };
         let begun = Instant::now();
         while !cases.iter().all(|c| gone(self, &c.id)) && begun.elapsed() < GONE {
             clock::pause(Duration::from_millis(2));

@@ -59,11 +59,26 @@ pub struct DiagnosisCase {
 
 const fn native(program: &'static str, mib: u64, expected: SubCause, command: fn(&Programs) -> Vec<String>) -> DiagnosisCase {
     let limit = Bytes::from_mib(mib);
-    DiagnosisCase { program, runtime: "native", expected, needs: Needs::Nothing, limit, heap: None, codes: &[], env: &[], command }
+    DiagnosisCase {
+        program,
+        runtime: "native",
+        expected,
+        needs: Needs::Nothing,
+        limit,
+        heap: None,
+        codes: &[],
+        env: &[],
+        command,
+    }
 }
 
 /// A JVM with this heap and this limit.
-const fn jvm(program: &'static str, (heap, mib): (u64, u64), expected: SubCause, command: fn(&Programs) -> Vec<String>) -> DiagnosisCase {
+const fn jvm(
+    program: &'static str,
+    (heap, mib): (u64, u64),
+    expected: SubCause,
+    command: fn(&Programs) -> Vec<String>,
+) -> DiagnosisCase {
     DiagnosisCase {
         runtime: "jvm",
         needs: Needs::Java,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-use super::{EVERYBODY_IS_THERE, ScenarioCluster, SimTaskPlan, ScenarioJob, Scenario};
+use super::{EVERYBODY_IS_THERE, Scenario, ScenarioCluster, ScenarioJob, SimTaskPlan};
 use crate::fault::NetworkFaults;
 use crate::world::chance::RandomSource;
 

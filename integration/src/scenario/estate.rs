@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use headroom_node_core::fence::FenceTimeout;
-use headroom_rm_core::ask::{AntiAffinity, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
+use headroom_rm_core::ask::{AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy};
 use headroom_rm_core::queue::spec::{QueueState, QueueTree};
 use headroom_rm_core::{AfterDrain, Exclusive, NodeProperties};
 use headroom_types::{Bytes, Cpus, Name, NodeId, QueuePath, RequestId, Resource};
@@ -188,7 +188,15 @@ impl ScenarioCluster {
         let mut words = chance.clone().split();
         for _ in 0..words.between(0, most) / 2 {
             let node = words.pick(&(0..offers.len()).collect::<Vec<_>>()).unwrap_or(0);
-            let word = words.pick(&[OperatorMark::Cordon, OperatorMark::Taint, OperatorMark::Taint, OperatorMark::Label, OperatorMark::Nothing]).unwrap_or(OperatorMark::Nothing);
+            let word = words
+                .pick(&[
+                    OperatorMark::Cordon,
+                    OperatorMark::Taint,
+                    OperatorMark::Taint,
+                    OperatorMark::Label,
+                    OperatorMark::Nothing,
+                ])
+                .unwrap_or(OperatorMark::Nothing);
             orders.push((words.between(from_ms, calm_ms), OperatorAction::Tag { node, word }));
         }
         orders.sort_by_key(|(at, _)| *at);
@@ -220,7 +228,10 @@ fn standing(chance: &mut RandomSource) -> NodeSetup {
     let exclusive = if !labels.is_empty() && chance.percent(15) { Exclusive::Yes } else { Exclusive::No };
     let zone = chance.pick(&[None, Some("north"), Some("south")]).flatten();
     let attributes: BTreeMap<Name, String> = zone.map(|z| (word("zone"), z.to_owned())).into_iter().collect();
-    NodeSetup { traits: NodeProperties { rack, labels, exclusive, attributes, taints: BTreeMap::new() }, rigid: chance.percent(20) }
+    NodeSetup {
+        traits: NodeProperties { rack, labels, exclusive, attributes, taints: BTreeMap::new() },
+        rigid: chance.percent(20),
+    }
 }
 
 fn tenant(n: u64, nodes: &[NodeSetup], offers: &[Resource], from_ms: u64, chance: &mut RandomSource) -> TenantPlan {
@@ -291,11 +302,17 @@ fn one_rule(place: &mut PlacementRules, nodes: usize, chance: &mut RandomSource)
         7 => place.labels = [word(chance.pick(&["ssd", "big"]).unwrap_or("ssd"))].into(),
         8 => {
             let values: BTreeSet<String> = ["north".to_owned()].into();
-            let zone = chance.pick(&[AttributeCondition::Exists, AttributeCondition::Absent, AttributeCondition::OneOf(values.clone()), AttributeCondition::NoneOf(values)]);
+            let zone = chance.pick(&[
+                AttributeCondition::Exists,
+                AttributeCondition::Absent,
+                AttributeCondition::OneOf(values.clone()),
+                AttributeCondition::NoneOf(values),
+            ]);
             place.attributes = zone.map(|m| (word("zone"), m)).into_iter().collect();
         }
         9 => {
-            let level = chance.pick(&[PlacementScope::Node, PlacementScope::Node, PlacementScope::Rack]).unwrap_or(PlacementScope::Node);
+            let level =
+                chance.pick(&[PlacementScope::Node, PlacementScope::Node, PlacementScope::Rack]).unwrap_or(PlacementScope::Node);
             place.apart = Some(AntiAffinity { from: Vec::new(), level });
         }
         _ => place.spread = chance.pick(&[PlacementScope::Node, PlacementScope::Rack]),
@@ -321,7 +338,9 @@ fn order(chance: &mut RandomSource, nodes: usize, tenants: usize, trees: usize) 
         },
         14..=16 => OperatorAction::Queues { tree: place(chance, trees) },
         17..=18 => {
-            let gate = chance.pick(&[QueueState::Open, QueueState::Paused, QueueState::Draining, QueueState::Closed]).unwrap_or_default();
+            let gate = chance
+                .pick(&[QueueState::Open, QueueState::Paused, QueueState::Draining, QueueState::Closed])
+                .unwrap_or_default();
             OperatorAction::Gate { queue: trees::leaf(chance), gate }
         }
         _ => OperatorAction::Kill { tenant },

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use headroom_types::{Bytes, Cpus, Resource, TaskId};
 
-use super::{EVERYBODY_IS_THERE, ScenarioCluster, SimTaskPlan, ScenarioJob, Scenario};
-use crate::fault::{Fault, LastWrite, FaultMoment, NetworkFaults};
+use super::{EVERYBODY_IS_THERE, Scenario, ScenarioCluster, ScenarioJob, SimTaskPlan};
+use crate::fault::{Fault, FaultMoment, LastWrite, NetworkFaults};
 use crate::world::chance::RandomSource;
 
 /// Memory of a slot. MiB.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueSpec, QueueShare, QueueTree};
+use headroom_rm_core::queue::spec::{Amount, LeafOrder, Preemptable, QueueShare, QueueSpec, QueueTree};
 use headroom_types::{Name, QueuePath};
 
 use super::estate::word;

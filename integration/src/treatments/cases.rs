@@ -204,7 +204,11 @@ fn short_of_something(p: &Programs) -> Vec<TreatmentCase> {
         jvm("idle-heap", SubCause::HeapIdle, 256, java("-Xms160m -Xmx160m -XX:+AlwaysPreTouch -XX:+UseSerialGC", "beside")),
         jvm("too-many-threads", SubCause::ThreadLimit, 640, java("-Xmx160m -XX:+UseSerialGC", "sleepers")),
         TreatmentCase { attempts: 2, ..python_program("files-in-pipes", SubCause::PageCache, piped) },
-        TreatmentCase { attempts: 2, limit: Bytes::from_mib(96), ..python_program("no-room-for-files", SubCause::Thrashing, mapped) },
+        TreatmentCase {
+            attempts: 2,
+            limit: Bytes::from_mib(96),
+            ..python_program("no-room-for-files", SubCause::Thrashing, mapped)
+        },
     ]
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, NodeShape};
 use crate::provoke::Programs;
 
-pub use cases::{TreatmentCase, TreatmentEnd, NodeCondition, all};
+pub use cases::{NodeCondition, TreatmentCase, TreatmentEnd, all};
 
 /// Memory of the node: enough for the second attempt of the largest case, and at most the memory of
 /// a guest.

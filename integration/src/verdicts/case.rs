@@ -227,7 +227,9 @@ impl VerdictCase {
                 (stopped || over).then_some(()).ok_or_else(|| "neither the stop nor the kill".into())
             }
             ExpectedVerdict::TaskVictim => task_victim(report),
-            ExpectedVerdict::TaskOrExecutor if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) => Ok(()),
+            ExpectedVerdict::TaskOrExecutor if killed && report.reason == ExitReason::OverheadOom && e.signal == Some(9) => {
+                Ok(())
+            }
             ExpectedVerdict::EachTask(..) | ExpectedVerdict::TaskOrExecutor => {
                 let well = report.reason == (ExitReason::Exit { code: 0 });
                 well.then_some(()).ok_or_else(|| "its executor was to end well".into())
@@ -246,7 +248,10 @@ impl VerdictCase {
         let (reason, dimension) = match self.right {
             ExpectedVerdict::EachTask(reason, dimension) => (reason, dimension),
             ExpectedVerdict::TaskOrExecutor => (ExitReason::AncestorOom, None),
-            ExpectedVerdict::Is(..) | ExpectedVerdict::StopOrKill | ExpectedVerdict::TaskVictim | ExpectedVerdict::StuckOrDead => {
+            ExpectedVerdict::Is(..)
+            | ExpectedVerdict::StopOrKill
+            | ExpectedVerdict::TaskVictim
+            | ExpectedVerdict::StuckOrDead => {
                 return Err("it was to have no tasks".into());
             }
         };

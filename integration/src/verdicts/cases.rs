@@ -2,7 +2,7 @@
 
 use headroom_types::{Dimension, ExitReason as R};
 
-use super::case::{ALL, CaseAction, VerdictCase, KERNEL, CaseFrequency, Program as P, ExpectedVerdict, Runtime, Stage, V2};
+use super::case::{ALL, CaseAction, CaseFrequency, ExpectedVerdict, KERNEL, Program as P, Runtime, Stage, V2, VerdictCase};
 
 const NATIVE: Option<Dimension> = Some(Dimension::Native);
 const HEAP: Option<Dimension> = Some(Dimension::Heap);
@@ -71,7 +71,11 @@ fn other_limits() -> Vec<VerdictCase> {
             pace: CaseFrequency::Tenth,
             ..tasks("tasks of an executor, 16 at once", 16, 8, &["hog:12"], ExpectedVerdict::EachTask(R::TaskOom, NATIVE))
         },
-        VerdictCase { on: KERNEL, mib: 96, ..tasks("task dies for its container's limit", 1, 512, &["hog:128"], ExpectedVerdict::TaskOrExecutor) },
+        VerdictCase {
+            on: KERNEL,
+            mib: 96,
+            ..tasks("task dies for its container's limit", 1, 512, &["hog:128"], ExpectedVerdict::TaskOrExecutor)
+        },
         tasks("task killed by itself", 1, 32, &["take:4", "raise:9"], ExpectedVerdict::EachTask(R::KilledExternally, None)),
         VerdictCase {
             on: KERNEL,
@@ -98,8 +102,14 @@ fn people() -> Vec<VerdictCase> {
             on: KERNEL,
             ..case("SIGKILL from outside, cache at its limit", &["cache:SCRATCH,32,1", "ready", "sleep:30000"], OUTSIDE)
         },
-        VerdictCase { act: CaseAction::KillAll, ..case("whole cgroup killed from outside", &["sleepers:4", "ready", "sleep:30000"], OUTSIDE) },
-        VerdictCase { act: CaseAction::Stop, ..case("stopped", &["ready", "sleep:30000"], ExpectedVerdict::Is(R::Stopped, None)) },
+        VerdictCase {
+            act: CaseAction::KillAll,
+            ..case("whole cgroup killed from outside", &["sleepers:4", "ready", "sleep:30000"], OUTSIDE)
+        },
+        VerdictCase {
+            act: CaseAction::Stop,
+            ..case("stopped", &["ready", "sleep:30000"], ExpectedVerdict::Is(R::Stopped, None))
+        },
     ]
 }
 
@@ -139,8 +149,11 @@ fn told() -> Vec<VerdictCase> {
     let aborts = java!("heap", "-Xmx24m", "-XX:+CrashOnOutOfMemoryError", "-XX:-CreateCoredumpOnCrash");
     let direct = java!("direct", "-Xmx24m", "-XX:MaxDirectMemorySize=8m");
     let off_heap = java!("direct", "-Xmx24m", "-XX:MaxDirectMemorySize=1g");
-    let too_large =
-        VerdictCase { on: KERNEL, mib: 128, ..runtime("JVM killed, heap beyond its budget", java!("heap", "-Xmx512m"), 64, &[3], heap) };
+    let too_large = VerdictCase {
+        on: KERNEL,
+        mib: 128,
+        ..runtime("JVM killed, heap beyond its budget", java!("heap", "-Xmx512m"), 64, &[3], heap)
+    };
     vec![
         runtime("JVM heap, exit 3", exits, 24, &[3], heap),
         runtime("JVM heap, exit 52 as Spark's", java!("caught52", "-Xmx24m"), 24, &[52], heap),
@@ -151,7 +164,13 @@ fn told() -> Vec<VerdictCase> {
         too_large,
         runtime("Node heap, abort", Runtime::Node(&["--max-old-space-size=32"], NODE_FILLS), 32, &[], heap),
         runtime("Node heap, 134 through a shell", Runtime::NodeInShell(NODE_FILLS), 32, &[134], heap),
-        runtime("Python MemoryError", Runtime::Python(PYTHON_FILLS, "160"), 0, &[], ExpectedVerdict::Is(R::Exit { code: 1 }, None)),
+        runtime(
+            "Python MemoryError",
+            Runtime::Python(PYTHON_FILLS, "160"),
+            0,
+            &[],
+            ExpectedVerdict::Is(R::Exit { code: 1 }, None),
+        ),
         runtime("Go out of memory, exit 2", Runtime::Go("limited"), 0, &[], ExpectedVerdict::Is(R::Exit { code: 2 }, None)),
         case("marker file", &["marker:arena_exhausted", "exit:9"], ExpectedVerdict::Is(R::HeapOom, NATIVE)),
     ]
@@ -186,8 +205,16 @@ fn stuck() -> Vec<VerdictCase> {
     vec![
         maps("stuck: mapped file, no room for it", "72,64,60", ExpectedVerdict::Is(R::StalledAtLimit, NATIVE)),
         maps("not stuck: mapped file, little held", "4,128,8", ENDED),
-        VerdictCase { on: KERNEL, pace: CaseFrequency::Hundredth, ..runtime("JVM, no room for its own code", churn, 200, &[3], stalled) },
-        VerdictCase { on: KERNEL, pace: CaseFrequency::Hundredth, ..runtime("JVM -Xmx248m under 256 MiB", near, 248, &[3], ExpectedVerdict::StuckOrDead) },
+        VerdictCase {
+            on: KERNEL,
+            pace: CaseFrequency::Hundredth,
+            ..runtime("JVM, no room for its own code", churn, 200, &[3], stalled)
+        },
+        VerdictCase {
+            on: KERNEL,
+            pace: CaseFrequency::Hundredth,
+            ..runtime("JVM -Xmx248m under 256 MiB", near, 248, &[3], ExpectedVerdict::StuckOrDead)
+        },
     ]
 }
 

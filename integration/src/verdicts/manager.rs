@@ -20,7 +20,8 @@ use headroom_types::{Bytes, ContainerId, Cpus, Epoch, ExitReport, Resource, Stop
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    DesiredStateLine, DesiredContainer, NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, RegisterNode, RunOrder, ContainerDesiredState,
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeHealthState, NodeRegistered, NodeReport, NodeReportReply,
+    RegisterNode, RunOrder,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -180,7 +181,8 @@ async fn desired(State(book): State<Arc<Mutex<Book>>>) -> Response {
     let all = {
         let mut book = locked(&book);
         book.line = Some(line);
-        let of = |(id, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer { container: id.clone(), want: want.clone() };
+        let of =
+            |(id, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer { container: id.clone(), want: want.clone() };
         book.wants.iter().map(of).collect()
     };
     let first = DesiredStateLine { epoch: EPOCH, full: true, containers: all };

@@ -29,7 +29,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::{guest, programs};
-use case::{VerdictCase, Stage};
+use case::{Stage, VerdictCase};
 use node::Node;
 use play::{CaseResult, play};
 use tools::Tools;
@@ -94,7 +94,8 @@ pub fn on_this_kernel(plan: &Plan, scratch: &Path) -> Result<MatrixResults> {
 }
 
 async fn perform(plan: &Plan, tools: &Tools) -> Result<MatrixResults> {
-    let mut company = MatrixRun { plan, tools, figures: MatrixResults { enforcer: plan.enforcer.to_string(), ..MatrixResults::default() } };
+    let mut company =
+        MatrixRun { plan, tools, figures: MatrixResults { enforcer: plan.enforcer.to_string(), ..MatrixResults::default() } };
     company.roomy().await?;
     company.fenced().await?;
     company.nested().await?;
@@ -133,7 +134,9 @@ impl MatrixRun<'_> {
         let mut booked = Vec::new();
         for case in self.plan.cases(stage) {
             match case.launch(self.tools).and_then(|launch| Ok((launch, case.tasks(self.tools)?))) {
-                Ok((launch, tasks)) => booked.push(ScheduledCase { times: case.pace.times(self.plan.rounds), case, launch, tasks }),
+                Ok((launch, tasks)) => {
+                    booked.push(ScheduledCase { times: case.pace.times(self.plan.rounds), case, launch, tasks })
+                }
                 Err(why) => self.figures.skipped.push(format!("{}: {why}", case.name)),
             }
         }

@@ -108,7 +108,14 @@ fn judge_task(case: &VerdictCase, report: &TaskReport, round: u32) -> CaseResult
         agent: Vec::new(),
     });
     let lived_ms = report.started.and_then(|s| report.ended.0.checked_sub(s.0));
-    CaseResult { verdict, killed: e.own.events.oom_kill > 0 || e.signal == Some(9), lived_ms, told_ms: None, stuck_ms: None, wrong }
+    CaseResult {
+        verdict,
+        killed: e.own.events.oom_kill > 0 || e.signal == Some(9),
+        lived_ms,
+        told_ms: None,
+        stuck_ms: None,
+        wrong,
+    }
 }
 
 fn act(node: &Node, act: CaseAction, id: &ContainerId, round: u32) -> Result<()> {

@@ -16,7 +16,9 @@ pub(super) fn update(what: rm::UpdateKind) -> am::ApplicationUpdateKind {
     match what {
         rm::UpdateKind::Allocated(grant) => am::ApplicationUpdateKind::Allocated(granted(grant)),
         rm::UpdateKind::Running { container } => am::ApplicationUpdateKind::Running { container },
-        rm::UpdateKind::Resized { container, resource, version } => am::ApplicationUpdateKind::Resized { container, resource, version },
+        rm::UpdateKind::Resized { container, resource, version } => {
+            am::ApplicationUpdateKind::Resized { container, resource, version }
+        }
         rm::UpdateKind::ResizeFailed { container, resource, version, why } => {
             am::ApplicationUpdateKind::ResizeFailed { container, resource, version, why }
         }
@@ -25,7 +27,9 @@ pub(super) fn update(what: rm::UpdateKind) -> am::ApplicationUpdateKind {
         rm::UpdateKind::Order(JobOrder::Task(order)) => am::ApplicationUpdateKind::Order(order),
         rm::UpdateKind::Order(JobOrder::Scale(order)) => am::ApplicationUpdateKind::Scale(order),
         rm::UpdateKind::Expired { request, why } => am::ApplicationUpdateKind::Expired { request, why },
-        rm::UpdateKind::Exited { request, report } => am::ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) },
+        rm::UpdateKind::Exited { request, report } => {
+            am::ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) }
+        }
     }
 }
 

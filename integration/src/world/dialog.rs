@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use headroom_appmaster::event::{MasterEvent, SizeRefusal};
 use headroom_client::retry::Backoff;
-use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, CallRefusal, ContainerSize, MasterHeartbeat, RequestVerdict};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerSize, DryRun, MasterHeartbeat, RequestVerdict};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
-use headroom_wire::v1::am::{PlacementRequest, ApplicationUpdateKind};
+use headroom_wire::v1::am::{ApplicationUpdateKind, PlacementRequest};
 use headroom_wire::v1::job::JobPatch;
 
 use super::manager::SimManagerInput;
 use super::master::outcome_of;
-use super::wire::{Caller, SimCallResult, Line, Reader};
+use super::wire::{Caller, Line, Reader, SimCallResult};
 use super::{Simulation, convert};
 use crate::scenario::PlantedBug;
 
@@ -139,7 +139,8 @@ impl Simulation {
         let Some(p) = self.processes.get_mut(&pid) else { return };
         p.dialog.stage = Stage::Registering;
         let (attempt, url) = (p.dialog.attempt.clone(), Some(p.url.clone()));
-        let number = self.call(Caller::Process(pid), SimManagerInput::Call(Box::new(ClusterCall::RegisterMaster { attempt, url })));
+        let number =
+            self.call(Caller::Process(pid), SimManagerInput::Call(Box::new(ClusterCall::RegisterMaster { attempt, url })));
         self.dialog_waits_for(pid, number, SessionCall::Register);
     }
 
@@ -278,7 +279,9 @@ impl Simulation {
                 self.process_leaves(pid, 1);
             }
             SimCallResult::Lost if !d.ever_known && now > d.silent_since + FIRST_ANSWER => self.process_leaves(pid, 6),
-            SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld | SimCallResult::Lost => d.again_later(now),
+            SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld | SimCallResult::Lost => {
+                d.again_later(now)
+            }
         }
     }
 
@@ -365,7 +368,11 @@ impl Simulation {
         match heard {
             SimCallResult::Refused(refusal) if is_another_life(&refusal) => self.dialog_registers(pid),
             SimCallResult::Refused(refusal) if !may_try_again(&refusal) => d.stage = Stage::Over,
-            SimCallResult::Answer(..) | SimCallResult::Refused(_) | SimCallResult::Listening | SimCallResult::TooOld | SimCallResult::Lost => {
+            SimCallResult::Answer(..)
+            | SimCallResult::Refused(_)
+            | SimCallResult::Listening
+            | SimCallResult::TooOld
+            | SimCallResult::Lost => {
                 if now > d.silent_since + LAST_WORDS {
                     d.stage = Stage::Over;
                 } else {
@@ -379,8 +386,8 @@ impl Simulation {
         let Some(p) = self.processes.get(&pid) else { return };
         let (app, (epoch, cursor)) = (p.app.clone(), p.dialog.from);
         let stream = self.number();
-        let number =
-            self.call(Caller::Process(pid), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Process(pid) });
+        let number = self
+            .call(Caller::Process(pid), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Process(pid) });
         if let Some(p) = self.processes.get_mut(&pid) {
             p.dialog.stream = Stream::Opening { number, stream };
         }
@@ -464,10 +471,18 @@ fn is_another_life(refusal: &CallRefusal) -> bool {
         | CallRefusal::NoSuchTask { .. }
         | CallRefusal::StaleAttempt { .. } => false,
         CallRefusal::Recovering(_) | CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } => false,
-        CallRefusal::NeverFits { .. } | CallRefusal::TooMany { .. } | CallRefusal::TooManyTags { .. } | CallRefusal::NotOver { .. } => false,
-        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => false,
+        CallRefusal::NeverFits { .. }
+        | CallRefusal::TooMany { .. }
+        | CallRefusal::TooManyTags { .. }
+        | CallRefusal::NotOver { .. } => false,
+        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => {
+            false
+        }
         CallRefusal::QueueClosed { .. } | CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } => false,
-        CallRefusal::NoRoom { .. } | CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => false,
+        CallRefusal::NoRoom { .. }
+        | CallRefusal::Decommissioned(_)
+        | CallRefusal::NotReserved(_)
+        | CallRefusal::Overtaken { .. } => false,
     }
 }
 
@@ -481,10 +496,18 @@ fn may_try_again(refusal: &CallRefusal) -> bool {
         | CallRefusal::NoSuchRequest { .. }
         | CallRefusal::NoSuchTask { .. }
         | CallRefusal::StaleAttempt { .. } => false,
-        CallRefusal::NotLaunched(_) | CallRefusal::AppEnding { .. } | CallRefusal::NeverFits { .. } | CallRefusal::TooManyTags { .. } => false,
+        CallRefusal::NotLaunched(_)
+        | CallRefusal::AppEnding { .. }
+        | CallRefusal::NeverFits { .. }
+        | CallRefusal::TooManyTags { .. } => false,
         CallRefusal::NotOver { .. } => false,
-        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => false,
+        CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => {
+            false
+        }
         CallRefusal::QueueClosed { .. } | CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } => false,
-        CallRefusal::NoRoom { .. } | CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => false,
+        CallRefusal::NoRoom { .. }
+        | CallRefusal::Decommissioned(_)
+        | CallRefusal::NotReserved(_)
+        | CallRefusal::Overtaken { .. } => false,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headroom_rm_core::queue::spec::QueueTree;
-use headroom_rm_core::{EndedContainer, AppSubmission, NodeMark, NodeTags, Restored, RestoredApp, DurableRecord, SavedState};
+use headroom_rm_core::{AppSubmission, DurableRecord, EndedContainer, NodeMark, NodeTags, Restored, RestoredApp, SavedState};
 use headroom_types::{AppId, Epoch, NodeId, UnixMillis};
 
 /// The durable state of a resource manager.

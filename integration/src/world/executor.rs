@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_executor::results::UnackedResults;
-use headroom_executor::slots::{StartDecision, Slots};
+use headroom_executor::slots::{Slots, StartDecision};
 use headroom_executor::verdict::not_started;
 use headroom_node_core::{VerdictScope, classify};
 use headroom_rm_core::RunOrder;
@@ -18,9 +18,9 @@ use headroom_types::{Bytes, ContainerId, EnforcerKind, Evidence, NodeId, StopCau
 use headroom_wire::v1::task::{FromExecutor, TaskStart, TaskUsage, ToExecutor, VERSION};
 
 use super::host::SimProgramEnd;
-use super::{SimulationEvent as Any, Simulation};
+use super::{Simulation, SimulationEvent as Any};
 use crate::oracle::RealTaskEnd;
-use crate::scenario::{SimTaskPlan, PlantedBug};
+use crate::scenario::{PlantedBug, SimTaskPlan};
 
 /// Time for which it continues without a master. Milliseconds.
 const WITHOUT_MASTER: u64 = 120_000;
@@ -470,7 +470,11 @@ impl Simulation {
             SimTaskEnd::Killed | SimTaskEnd::Stopped => RealTaskEnd::NotItsFault,
         };
         let token = e.token.clone();
-        let evidence = evidence(&task.start, &habit, if blames && matches!(how, SimTaskEnd::Killed) { SimTaskEnd::OutOfMemory } else { how });
+        let evidence = evidence(
+            &task.start,
+            &habit,
+            if blames && matches!(how, SimTaskEnd::Killed) { SimTaskEnd::OutOfMemory } else { how },
+        );
         let verdict = classify(&evidence, VerdictScope::Task, &task.start.heap_exit_codes);
         let report = TaskReport {
             attempt: attempt.clone(),

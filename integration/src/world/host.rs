@@ -7,21 +7,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use headroom_node_core::agent::{self, Agent, Extent, AdoptedState, DesiredState};
+use headroom_node_core::agent::{self, AdoptedState, Agent, DesiredState, Extent};
 use headroom_node_core::container::{self, ContainerEffect, ContainerEnd, ContainerOrder};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
 use headroom_node_core::{VerdictScope, classify};
-use headroom_rm_core::{self as rm, RunOrder, NodeProperties};
+use headroom_rm_core::{self as rm, NodeProperties, RunOrder};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{
     Bytes, ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, Resource, StopCause, Tick, UnixMillis,
 };
 
 use super::link::SimAgentConnection;
-use super::wire::{SimCallResult, Line};
-use super::{SimulationEvent as Any, Simulation};
-use crate::scenario::{ScenarioCluster, PlantedBug};
+use super::wire::{Line, SimCallResult};
+use super::{Simulation, SimulationEvent as Any};
+use crate::scenario::{PlantedBug, ScenarioCluster};
 
 const USUAL_GRACE: Duration = Duration::from_secs(2);
 
@@ -206,8 +206,14 @@ impl Simulation {
             SimHostEvent::Resized { life, id, version, result } if life == current => {
                 self.agent_steps(node, agent::AgentEvent::Resized { id, version, result });
             }
-            SimHostEvent::Wake { .. } | SimHostEvent::Heard { .. } | SimHostEvent::Line { .. } | SimHostEvent::StreamEnded { .. } => {}
-            SimHostEvent::Job { .. } | SimHostEvent::Fact { .. } | SimHostEvent::Vanishes { .. } | SimHostEvent::Resized { .. } => {}
+            SimHostEvent::Wake { .. }
+            | SimHostEvent::Heard { .. }
+            | SimHostEvent::Line { .. }
+            | SimHostEvent::StreamEnded { .. } => {}
+            SimHostEvent::Job { .. }
+            | SimHostEvent::Fact { .. }
+            | SimHostEvent::Vanishes { .. }
+            | SimHostEvent::Resized { .. } => {}
         }
         self.host_tends(node);
     }
@@ -221,7 +227,8 @@ impl Simulation {
         host.link = SimAgentConnection::default();
         host.agent = Agent::new(Fence::new(host.fence, Tick(now)));
         let kept = host.cells.iter().filter(|(_, c)| !c.forgotten);
-        let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> = kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
+        let found: Vec<(ContainerId, ContainerOrder, AdoptedState)> =
+            kept.map(|(id, c)| (id.clone(), to_core(&c.order), found(c))).collect();
         host.orders = host.cells.iter().filter(|(_, c)| !c.forgotten).map(|(id, c)| (id.clone(), c.order.clone())).collect();
         self.note(|| format!("{node} starts, {} found", found.len()));
         for (id, order, found) in found {
@@ -331,7 +338,11 @@ impl Simulation {
         let Some(order) = host.orders.get(&id).cloned() else { return };
         let new = HostContainer { order, spawned: false, alive: false, stop: None, end: None, report: None, forgotten: false };
         host.cells.entry(id.clone()).or_insert(new);
-        let event = if fails { container::LifecycleEvent::Failed { why: "no cgroup".into() } } else { container::LifecycleEvent::Prepared };
+        let event = if fails {
+            container::LifecycleEvent::Failed { why: "no cgroup".into() }
+        } else {
+            container::LifecycleEvent::Prepared
+        };
         self.agent_steps(node, agent::AgentEvent::Container { id, event });
     }
 
@@ -395,7 +406,10 @@ impl Simulation {
         self.program_gone(id);
         self.later(
             after,
-            Any::Host(node.clone(), SimHostEvent::Fact { life, id: id.clone(), event: Box::new(container::LifecycleEvent::Ended) }),
+            Any::Host(
+                node.clone(),
+                SimHostEvent::Fact { life, id: id.clone(), event: Box::new(container::LifecycleEvent::Ended) },
+            ),
         );
     }
 

@@ -5,15 +5,17 @@ use std::time::Duration;
 use headroom_client::retry::Backoff;
 use headroom_node_core::agent;
 use headroom_node_core::container::LifecyclePhase;
-use headroom_node_core::sync::{ReportDue, ReportScope, ReportSchedule};
-use headroom_rm_core::{CallAnswer, ClusterCall, NodeHealth, ContainerPhase as Seen, CallRefusal, RefusedSize, NodeRegistration, NodeHeartbeat};
+use headroom_node_core::sync::{ReportDue, ReportSchedule, ReportScope};
+use headroom_rm_core::{
+    CallAnswer, CallRefusal, ClusterCall, ContainerPhase as Seen, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedSize,
+};
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, ContainerId, EnforcerKind, Epoch, ExitReport, NodeId, Tick};
 
 use super::host::{Host, SimHostEvent};
 use super::manager::SimManagerInput;
-use super::wire::{Caller, SimCallResult, Line};
-use super::{SimulationEvent as Any, Simulation};
+use super::wire::{Caller, Line, SimCallResult};
+use super::{Simulation, SimulationEvent as Any};
 
 /// Interval of registration attempts of a decommissioned node. Milliseconds.
 const DISMISSED: u64 = 30_000;
@@ -127,7 +129,8 @@ impl Simulation {
                 }
                 ConnectionAction::Report(epoch, scope) => {
                     let report = Box::new(report(host, epoch, &scope));
-                    let number = self.call(caller, SimManagerInput::Call(Box::new(ClusterCall::Report { node: node.clone(), report })));
+                    let number =
+                        self.call(caller, SimManagerInput::Call(Box::new(ClusterCall::Report { node: node.clone(), report })));
                     self.link_of(node, |link| {
                         if let Phase::Up { report, .. } = &mut link.phase {
                             *report = Some(number);
@@ -269,7 +272,10 @@ impl Simulation {
 fn is_stranger(refusal: &CallRefusal) -> bool {
     matches!(
         refusal,
-        CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::NoSuchApp(_) | CallRefusal::NoSuchContainer(_)
+        CallRefusal::StaleEpoch { .. }
+            | CallRefusal::NodeNotRegistered(_)
+            | CallRefusal::NoSuchApp(_)
+            | CallRefusal::NoSuchContainer(_)
     )
 }
 
@@ -295,7 +301,14 @@ fn report(host: &Host, epoch: Epoch, scope: &ReportScope) -> NodeHeartbeat {
         ReportScope::Changed(ids) => ids.iter().filter_map(|id| seen(id, host.agent.get(id)?)).collect(),
     };
     let exits = host.agent.unreceived().take(ENDS_AT_ONCE).cloned().collect();
-    NodeHeartbeat { epoch, seen, exits, host_used: Bytes::ZERO, health: NodeHealth::Healthy, unattributed: Unattributed::default() }
+    NodeHeartbeat {
+        epoch,
+        seen,
+        exits,
+        host_used: Bytes::ZERO,
+        health: NodeHealth::Healthy,
+        unattributed: Unattributed::default(),
+    }
 }
 
 fn seen(id: &ContainerId, c: &agent::AgentContainer) -> Option<headroom_rm_core::ReportedContainer> {
@@ -323,7 +336,9 @@ fn seen(id: &ContainerId, c: &agent::AgentContainer) -> Option<headroom_rm_core:
 fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     match state {
         LifecyclePhase::Exited { report, .. } => Some(report),
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => None,
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => {
+            None
+        }
         LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
     }
 }

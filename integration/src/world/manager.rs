@@ -3,13 +3,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_rm_core::{ClusterCall, CallId, Cluster, Effect, ClusterEvent, CallRefusal, DurableRecord, Settings, ContainerCommand};
+use headroom_rm_core::{
+    CallId, CallRefusal, Cluster, ClusterCall, ClusterEvent, ContainerCommand, DurableRecord, Effect, Settings,
+};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, Tick, UnixMillis};
 
 use super::disk::Disk;
 use super::shares;
-use super::wire::{Caller, SimCallResult, Line, Reader};
-use super::{SimulationEvent as Any, UNIX_AT_ZERO, Simulation};
+use super::wire::{Caller, Line, Reader, SimCallResult};
+use super::{Simulation, SimulationEvent as Any, UNIX_AT_ZERO};
 use crate::fault::{Fault, LastWrite};
 use crate::scenario::PlantedBug;
 
@@ -148,7 +150,9 @@ impl Simulation {
                     self.manager.open.insert(call, (caller, number));
                     self.manager_steps(ClusterEvent::Call { call, what: *what });
                 }
-                SimManagerInput::WatchNode { .. } | SimManagerInput::WatchApp { .. } => self.manager.later.push((caller, number, input)),
+                SimManagerInput::WatchNode { .. } | SimManagerInput::WatchApp { .. } => {
+                    self.manager.later.push((caller, number, input))
+                }
             }
         }
         let now = self.manager.now(self.now);
@@ -333,7 +337,12 @@ impl Simulation {
     }
 }
 
-fn missed(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<headroom_rm_core::MasterUpdate>, SimCallResult> {
+fn missed(
+    cluster: &Cluster,
+    app: &AppId,
+    epoch: Epoch,
+    cursor: u64,
+) -> Result<Vec<headroom_rm_core::MasterUpdate>, SimCallResult> {
     let Some(found) = cluster.app(app) else { return Err(SimCallResult::Refused(CallRefusal::NoSuchApp(app.clone()))) };
     if epoch != cluster.epoch() {
         return Err(SimCallResult::Refused(CallRefusal::StaleEpoch { given: epoch, current: cluster.epoch() }));
@@ -358,10 +367,14 @@ fn call_words(call: &ClusterCall) -> String {
             format!("-> sync {} epoch {} ack {} asks {asks:?} release {release:?}", sync.attempt, sync.epoch, sync.ack)
         }
         ClusterCall::Ask { app, ask, how } => format!("-> ask {app} {} {how:?}", ask.request),
-        ClusterCall::Resize { container, version, size, how } => format!("-> resize {container} {version:?} {} {how:?}", size.resource),
+        ClusterCall::Resize { container, version, size, how } => {
+            format!("-> resize {container} {version:?} {} {how:?}", size.resource)
+        }
         ClusterCall::SetQueues { generation, how, .. } => format!("-> set queues {generation:?} {how:?}"),
         ClusterCall::SetGate { queue, gate } => format!("-> {queue} is {}", gate.as_str()),
-        ClusterCall::ChangeApp { app, queue, priority, lifetime } => format!("-> change {app} {queue:?} {priority:?} {lifetime:?}"),
+        ClusterCall::ChangeApp { app, queue, priority, lifetime } => {
+            format!("-> change {app} {queue:?} {priority:?} {lifetime:?}")
+        }
         ClusterCall::Order { app, order } => format!("-> order {app} {order:?}"),
         ClusterCall::Drain { node, within, then, .. } => format!("-> drain {node} {within:?} {then:?}"),
         ClusterCall::Undrain { node } => format!("-> undrain {node}"),

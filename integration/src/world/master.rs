@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use headroom_appmaster::event::{MasterEffect, JobEndKind, MasterEvent, ExecutorHello, LimitSet, EventTimestamp, JobOutcome};
+use headroom_appmaster::event::{EventTimestamp, ExecutorHello, JobEndKind, JobOutcome, LimitSet, MasterEffect, MasterEvent};
 use headroom_appmaster::record::{self, JournalHeader, Record};
 use headroom_appmaster::spec::ExecutorEnvironment;
 use headroom_appmaster::taskset::TaskKey;
@@ -18,10 +18,10 @@ use headroom_wire::v1::task::FromExecutor;
 use super::dialog::SimMasterSession;
 use super::host::SimProgramEnd;
 use super::manager::SimManagerInput;
-use super::wire::{Caller, SimCallResult, Line};
-use super::{SimulationEvent as Any, Simulation};
+use super::wire::{Caller, Line, SimCallResult};
+use super::{Simulation, SimulationEvent as Any};
 use crate::fault::{Fault, LastWrite};
-use crate::scenario::{ScenarioJob, PlantedBug};
+use crate::scenario::{PlantedBug, ScenarioJob};
 
 /// Duration of a rename in the file system. Milliseconds.
 const COMMITTED_AFTER: u64 = 3;
@@ -327,7 +327,9 @@ impl Simulation {
             SimMasterEvent::Line { stream, line } => self.dialog_line(pid, stream, *line),
             SimMasterEvent::StreamEnded { stream } => self.dialog_stream_ended(pid, stream),
             SimMasterEvent::Said { line, container, message } => self.process_hears(pid, line, container, *message),
-            SimMasterEvent::Committed { task, attempt } => self.core_steps(pid, MasterEvent::Committed { task, attempt, error: None }),
+            SimMasterEvent::Committed { task, attempt } => {
+                self.core_steps(pid, MasterEvent::Committed { task, attempt, error: None })
+            }
             SimMasterEvent::LineDown { line, container } => {
                 if p.lines.get(&container) == Some(&line) {
                     p.lines.remove(&container);
@@ -388,8 +390,15 @@ impl Simulation {
             MasterEvent::Registered { largest, .. } | MasterEvent::Refused { largest, .. } => {
                 self.oracle.told_largest(&p.greeting.token, largest.memory);
             }
-            MasterEvent::Update { .. } | MasterEvent::Hello(_) | MasterEvent::Started { .. } | MasterEvent::Usage { .. } | MasterEvent::Ended { .. } => {}
-            MasterEvent::Pressure { .. } | MasterEvent::LimitSet { .. } | MasterEvent::ResizeRefused { .. } | MasterEvent::Committed { .. } => {}
+            MasterEvent::Update { .. }
+            | MasterEvent::Hello(_)
+            | MasterEvent::Started { .. }
+            | MasterEvent::Usage { .. }
+            | MasterEvent::Ended { .. } => {}
+            MasterEvent::Pressure { .. }
+            | MasterEvent::LimitSet { .. }
+            | MasterEvent::ResizeRefused { .. }
+            | MasterEvent::Committed { .. } => {}
             MasterEvent::Known(_) | MasterEvent::Inputs { .. } | MasterEvent::Leftover { .. } => {}
             MasterEvent::LineDown { .. } | MasterEvent::Stop | MasterEvent::Timer => {}
         }
@@ -462,7 +471,9 @@ impl Simulation {
         for effect in rest {
             match effect {
                 MasterEffect::Record(_) => {}
-                MasterEffect::Send { container, message } => messages.extend(p.lines.get(&container).map(|line| (*line, *message))),
+                MasterEffect::Send { container, message } => {
+                    messages.extend(p.lines.get(&container).map(|line| (*line, *message)))
+                }
                 MasterEffect::Commit { task, attempt, commit: _ } => commits.push(SimMasterEvent::Committed { task, attempt }),
                 MasterEffect::Resize { container, resource } => resizes.push((container, resource)),
                 // Jobs of the simulation name no inputs.
@@ -534,14 +545,24 @@ fn event_words(event: &MasterEvent) -> String {
         MasterEvent::Update { cursor, what } => {
             use headroom_wire::v1::am::ApplicationUpdateKind;
             match what {
-                ApplicationUpdateKind::Allocated(g) => format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node),
+                ApplicationUpdateKind::Allocated(g) => {
+                    format!("update {cursor}: {} granted to {} on {}", g.container, g.request, g.node)
+                }
                 ApplicationUpdateKind::Running { container } => format!("update {cursor}: {container} runs"),
-                ApplicationUpdateKind::Exited { report, .. } => format!("update {cursor}: {} ended: {}", report.container, report.reason),
-                ApplicationUpdateKind::Resized { container, version, .. } => format!("update {cursor}: {container} has size {version}"),
-                ApplicationUpdateKind::ResizeFailed { container, why, .. } => format!("update {cursor}: {container} keeps its size: {why}"),
+                ApplicationUpdateKind::Exited { report, .. } => {
+                    format!("update {cursor}: {} ended: {}", report.container, report.reason)
+                }
+                ApplicationUpdateKind::Resized { container, version, .. } => {
+                    format!("update {cursor}: {container} has size {version}")
+                }
+                ApplicationUpdateKind::ResizeFailed { container, why, .. } => {
+                    format!("update {cursor}: {container} keeps its size: {why}")
+                }
                 ApplicationUpdateKind::PreemptSoon { container, .. } => format!("update {cursor}: {container} will be taken"),
                 ApplicationUpdateKind::NodeDraining { node, .. } => format!("update {cursor}: {node} is being emptied"),
-                ApplicationUpdateKind::Scale(order) => format!("update {cursor}: {} executors of {:?}", order.count, order.executors),
+                ApplicationUpdateKind::Scale(order) => {
+                    format!("update {cursor}: {} executors of {:?}", order.count, order.executors)
+                }
                 ApplicationUpdateKind::Order(order) => format!("update {cursor}: {:?} for {}", order.wish, order.task),
                 ApplicationUpdateKind::Expired { request, .. } => format!("update {cursor}: {request} has waited too long"),
                 ApplicationUpdateKind::Alive => "update: alive".into(),

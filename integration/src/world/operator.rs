@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use headroom_rm_core::{ClusterCall, Cordon, DryRun, Lifetime, ContainerSize, TagChange};
+use headroom_rm_core::{ClusterCall, ContainerSize, Cordon, DryRun, Lifetime, TagChange};
 use headroom_types::{Name, NodeId, UnixMillis};
 
 use super::manager::SimManagerInput;
 use super::wire::{Caller, SimCallResult};
-use super::{SimulationEvent as Any, Simulation};
+use super::{Simulation, SimulationEvent as Any};
 use crate::scenario::estate::{OperatorAction, OperatorMark, word};
 
 /// Time after the last fault at which all changes are reverted. Milliseconds.
@@ -168,6 +168,11 @@ impl Simulation {
         let mut resource = lease.resource.clone();
         resource.memory = resource.memory.mul_ratio(percent, 100);
         let version = lease.version.filter(|_| pick.is_multiple_of(3));
-        Some(ClusterCall::Resize { container: (*id).clone(), version, size: ContainerSize { resource, heap: None }, how: DryRun::Really })
+        Some(ClusterCall::Resize {
+            container: (*id).clone(),
+            version,
+            size: ContainerSize { resource, heap: None },
+            how: DryRun::Really,
+        })
     }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use headroom_rm_core::queue::spec::{QueueState, Preemptable};
-use headroom_rm_core::{Cluster, Effect, QueueView, ContainerCommand};
+use headroom_rm_core::queue::spec::{Preemptable, QueueState};
+use headroom_rm_core::{Cluster, ContainerCommand, Effect, QueueView};
 use headroom_types::{Bytes, QueuePath};
 
 use super::Simulation;
@@ -49,7 +49,8 @@ impl Simulation {
             let asks = waits.filter_map(|(app, request)| app.requests.get(request));
             let owed = asks.filter(|r| r.ask.place == Default::default()).any(|r| fits(&r.ask.resource));
             if owed {
-                let given: u32 = mine().flat_map(|app| app.tallies.values()).map(headroom_rm_core::ask::GrantCounts::granted).sum();
+                let given: u32 =
+                    mine().flat_map(|app| app.tallies.values()).map(headroom_rm_core::ask::GrantCounts::granted).sum();
                 found.insert(format!("queue {} waits below its guarantee, with {given} containers given so far", view.path));
             }
         }

@@ -1,12 +1,12 @@
 //! The program in a tenant's container: it works for a fixed time and succeeds, or ends on request.
 
-use headroom_rm_core::ask::{AntiAffinity, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
-use headroom_rm_core::{Exclusive, RunOrder, NodeProperties};
+use headroom_rm_core::ask::{AntiAffinity, AttributeCondition, PlacementRules, PlacementScope, RelaxPolicy};
+use headroom_rm_core::{Exclusive, NodeProperties, RunOrder};
 use headroom_types::{ContainerId, NodeId, UnixMillis};
 
 use super::host::SimProgramEnd;
 use super::tenant::RUNS_MS;
-use super::{SimulationEvent as Any, Simulation};
+use super::{Simulation, SimulationEvent as Any};
 use crate::scenario::estate::{self, OperatorMark};
 
 /// A running program of a tenant.

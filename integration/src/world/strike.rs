@@ -4,7 +4,7 @@ use headroom_types::NodeId;
 
 use super::executor;
 use super::host::SimProgramEnd;
-use super::{SimulationEvent, Simulation, manager, master};
+use super::{Simulation, SimulationEvent, manager, master};
 use crate::fault::{Fault, FaultMoment};
 
 impl Simulation {

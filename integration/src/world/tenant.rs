@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headroom_rm_core::ask::ContainerRequest;
-use headroom_rm_core::{CallAnswer, ClusterCall, ContainerLaunch, MasterKind, AppSubmission, Outcome, CallRefusal, MasterHeartbeat, MasterUpdate, UpdateKind, RequestVerdict};
+use headroom_rm_core::{
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, MasterHeartbeat, MasterKind, MasterUpdate, Outcome,
+    RequestVerdict, UpdateKind,
+};
 use headroom_types::{AppId, AttemptId, ContainerId, Epoch, ExitReason, NodeId, RequestId, Resource};
 
 use super::manager::SimManagerInput;
-use super::wire::{Caller, SimCallResult, Line, Reader};
-use super::{SimulationEvent as Any, Simulation};
+use super::wire::{Caller, Line, Reader, SimCallResult};
+use super::{Simulation, SimulationEvent as Any};
 use crate::scenario::estate;
 
 /// Usual interval between two calls. Milliseconds.
@@ -248,8 +251,14 @@ impl Simulation {
             (Stage::Known(epoch), Some(app)) => {
                 let asks = t.asks(now);
                 let (token, release) = (t.token(), t.release.iter().cloned().collect());
-                let sync =
-                    MasterHeartbeat { attempt: AttemptId { app, attempt: 1 }, epoch, ack: t.heard, asks, withdraw: Vec::new(), release };
+                let sync = MasterHeartbeat {
+                    attempt: AttemptId { app, attempt: 1 },
+                    epoch,
+                    ack: t.heard,
+                    asks,
+                    withdraw: Vec::new(),
+                    release,
+                };
                 sync.asks.iter().for_each(|ask| self.oracle.asked(&token, &ask.request, ask.count));
                 (Said::Sync, ClusterCall::Sync(Box::new(sync)))
             }
@@ -305,7 +314,8 @@ impl Simulation {
                 for g in containers {
                     t.books.entry(g.request.clone()).or_default().ended.remove(&g.container);
                     let version = before.remove(&g.container).filter(|l| l.resource == g.resource).and_then(|l| l.version);
-                    t.live.insert(g.container, TenantContainer { request: g.request, node: g.node, resource: g.resource, version });
+                    t.live
+                        .insert(g.container, TenantContainer { request: g.request, node: g.node, resource: g.resource, version });
                 }
                 // Containers that are not listed have ended: the grant was lost with the resource
                 // manager, or the end will be reported soon.
@@ -361,7 +371,8 @@ impl Simulation {
         let Some(t) = self.tenants.get(n) else { return };
         let (Some(app), Stage::Known(epoch)) = (t.app.clone(), t.stage) else { return };
         let (cursor, stream) = (t.heard, self.number());
-        let number = self.call(Caller::Tenant(n), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Tenant(n) });
+        let number =
+            self.call(Caller::Tenant(n), SimManagerInput::WatchApp { app, epoch, cursor, stream, reader: Reader::Tenant(n) });
         if let Some(t) = self.tenants.get_mut(n) {
             t.stream = Stream::Opening { number, stream };
         }
@@ -393,17 +404,25 @@ impl SimTenant {
             CallRefusal::StaleEpoch { .. } | CallRefusal::MasterNotRegistered(_) | CallRefusal::NodeNotRegistered(_) => {
                 self.stage = Stage::Registering;
             }
-            CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. } if said != Said::Submit => {
+            CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. }
+                if said != Said::Submit =>
+            {
                 self.stage = Stage::Over;
             }
             CallRefusal::NoSuchApp(_) | CallRefusal::AppEnding { .. } | CallRefusal::StaleAttempt { .. } => {}
             CallRefusal::TooManyTags { .. } | CallRefusal::NotOver { .. } => {}
-            CallRefusal::Recovering(_) | CallRefusal::TooMany { .. } | CallRefusal::QueueClosed { .. } | CallRefusal::NotLaunched(_) => {}
+            CallRefusal::Recovering(_)
+            | CallRefusal::TooMany { .. }
+            | CallRefusal::QueueClosed { .. }
+            | CallRefusal::NotLaunched(_) => {}
             CallRefusal::NoSuchContainer(_)
             | CallRefusal::NoSuchRequest { .. }
             | CallRefusal::NoSuchTask { .. }
             | CallRefusal::NeverFits { .. } => {}
-            CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) | CallRefusal::NotALeaf { .. } | CallRefusal::BadQueues(_) => {}
+            CallRefusal::NoSuchNode(_)
+            | CallRefusal::NoSuchQueue(_)
+            | CallRefusal::NotALeaf { .. }
+            | CallRefusal::BadQueues(_) => {}
             CallRefusal::Conflict { .. } | CallRefusal::NotResizable { .. } | CallRefusal::NoRoom { .. } => {}
             CallRefusal::Decommissioned(_) | CallRefusal::NotReserved(_) | CallRefusal::Overtaken { .. } => {}
         }

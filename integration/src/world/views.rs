@@ -9,7 +9,7 @@ use headroom_node_core::container::LifecyclePhase as Held;
 use headroom_rm_core::container::ContainerState;
 use headroom_rm_core::{Cluster, size};
 
-use super::{SimulationEvent as Any, Simulation};
+use super::{Simulation, SimulationEvent as Any};
 
 /// Time of the first check after the last fault. Milliseconds.
 const FIRST: u64 = 100_000;

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::{CallAnswer, ClusterCall, CallRefusal, MasterUpdate, ContainerCommand};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerCommand, MasterUpdate};
 use headroom_types::{ContainerId, Epoch, NodeId};
 use headroom_wire::v1::task::{FromExecutor, ToExecutor};
 
 use super::manager::SimManagerInput;
-use super::{SimulationEvent, Simulation, executor, host, manager, master, operator, tenant};
+use super::{Simulation, SimulationEvent, executor, host, manager, master, operator, tenant};
 
 /// Timeout of a call. Milliseconds.
 const CALL: u64 = 10_000;
@@ -125,7 +125,10 @@ impl Simulation {
             let (caller, input) = (Caller::Nobody, Box::new(input.clone()));
             self.later(again, SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number: 0, input, life }));
         }
-        self.later(there, SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number, input: Box::new(input), life }));
+        self.later(
+            there,
+            SimulationEvent::Manager(manager::SimManagerEvent::Call { caller, number, input: Box::new(input), life }),
+        );
         number
     }
 
@@ -165,7 +168,9 @@ impl Simulation {
         stream.ready = at;
         let line = Box::new(line);
         let thing = match &stream.reader {
-            Reader::Host(node, life) => SimulationEvent::Host(node.clone(), host::SimHostEvent::Line { life: *life, stream: number, line }),
+            Reader::Host(node, life) => {
+                SimulationEvent::Host(node.clone(), host::SimHostEvent::Line { life: *life, stream: number, line })
+            }
             Reader::Process(pid) => SimulationEvent::Process(*pid, master::SimMasterEvent::Line { stream: number, line }),
             Reader::Tenant(n) => SimulationEvent::Tenant(*n, tenant::SimTenantEvent::Line { stream: number, line }),
         };
@@ -228,7 +233,10 @@ impl Simulation {
         } else {
             (self.delay(), self.delay())
         };
-        self.later(one, SimulationEvent::Process(c.pid, master::SimMasterEvent::LineDown { line, container: c.container.clone() }));
+        self.later(
+            one,
+            SimulationEvent::Process(c.pid, master::SimMasterEvent::LineDown { line, container: c.container.clone() }),
+        );
         self.later(other, SimulationEvent::Executor(c.container, executor::SimExecutorEvent::LineDown { line }));
     }
     /// Closes a connection after all sent messages have arrived.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use headroom_container_shim::record::{self, ExitRecord, ProgramEnd};
 use headroom_node_cgroup::Group;
 use headroom_node_core::container::ContainerEnd;
-use headroom_node_core::{VerdictScope, Verdict, classify, diagnose, gclog, timeline};
+use headroom_node_core::{Verdict, VerdictScope, classify, diagnose, gclog, timeline};
 use headroom_types::exit::{CgroupStats, MemoryEvents, OuterLevel, TaskGroupStats, Unattributed, VictimProcess};
 use headroom_types::{
     Bytes, Certainty, ContainerId, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, ExitReport, StopCause, SubCause,
@@ -194,7 +194,12 @@ fn exit_record(site: &NodeContext, id: &ContainerId, missing: &mut Vec<String>) 
 
 /// The current counters of the group. If the group cannot be read, the ones that the shim read
 /// right after the end.
-fn own_facts(site: &NodeContext, group: Option<&Arc<Group>>, record: Option<&ExitRecord>, missing: &mut Vec<String>) -> CgroupStats {
+fn own_facts(
+    site: &NodeContext,
+    group: Option<&Arc<Group>>,
+    record: Option<&ExitRecord>,
+    missing: &mut Vec<String>,
+) -> CgroupStats {
     let why = match group.map(|g| g.facts()) {
         Some(Ok(facts)) => return facts,
         Some(Err(error)) => error.to_string(),

@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-use headroom_node_exec::{RlimitKind, Rlimit};
+use headroom_node_exec::{Rlimit, RlimitKind};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// The limit with which this process was started.

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use headroom_config::IpcScope;
-use headroom_node_cgroup::{Group, CgroupFeatures};
+use headroom_node_cgroup::{CgroupFeatures, Group};
 use headroom_node_exec::offers::{self, KernelCall};
 use headroom_types::{Bytes, EnforcerKind};
 use rustix::fs::{Access, access, statvfs};

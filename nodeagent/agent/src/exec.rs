@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use headroom_container_shim::record::{self, StartResult, ExitRecord, ProgramEnd, ProcessIdentity};
+use headroom_container_shim::record::{self, ExitRecord, ProcessIdentity, ProgramEnd, StartResult};
 use headroom_node_cgroup::{Group, GroupLimits, OomGroup};
 use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::exit::MemoryEvents;
@@ -101,7 +101,11 @@ struct Pipes {
 }
 
 /// Starts a program. Output and end arrive on the channel. Dropping the receiver ends the program.
-pub(crate) async fn run(site: Arc<NodeContext>, wish: ExecRequest, seat: OwnedSemaphorePermit) -> anyhow::Result<mpsc::Receiver<ExecOutput>> {
+pub(crate) async fn run(
+    site: Arc<NodeContext>,
+    wish: ExecRequest,
+    seat: OwnedSemaphorePermit,
+) -> anyhow::Result<mpsc::Receiver<ExecOutput>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let dir = site.layout.container(&wish.id).join(FOLDER).join(&name);
@@ -142,7 +146,12 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 
 /// Creates the group and the specification, and starts the shim. On error, removes the parts
 /// created so far.
-fn begin(site: Arc<NodeContext>, wish: ExecRequest, dir: PathBuf, name: &str) -> anyhow::Result<(RunningExec, std::os::fd::OwnedFd)> {
+fn begin(
+    site: Arc<NodeContext>,
+    wish: ExecRequest,
+    dir: PathBuf,
+    name: &str,
+) -> anyhow::Result<(RunningExec, std::os::fd::OwnedFd)> {
     // A separate handle: kills that the kernel counts in this group must not enter the container's
     // verdict.
     let opened = site.enforcer.open(&wish.id.to_string()).ok().flatten().map(Arc::new);
@@ -173,7 +182,12 @@ fn begin(site: Arc<NodeContext>, wish: ExecRequest, dir: PathBuf, name: &str) ->
     }
 }
 
-fn shim(site: &NodeContext, wish: &ExecRequest, dir: &Path, group: &Group) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
+fn shim(
+    site: &NodeContext,
+    wish: &ExecRequest,
+    dir: &Path,
+    group: &Group,
+) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
     let mut spec = launch::beside(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
     (spec.procs_files, spec.counters) = (group.procs_files(), Vec::new());
     (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));

@@ -49,8 +49,11 @@ fn what_is_there_is_listed_and_read() {
     symlink("a", dir.join("work/last")).expect("links");
     let rows = list(&dir, &place("work")).expect("lists");
     let seen: Vec<_> = rows.iter().map(|r| (r.path.as_str(), r.kind, r.target.as_deref())).collect();
-    let expected =
-        [("work/a", FileEntryKind::File, None), ("work/deep", FileEntryKind::Directory, None), ("work/last", FileEntryKind::Link, Some("a"))];
+    let expected = [
+        ("work/a", FileEntryKind::File, None),
+        ("work/deep", FileEntryKind::Directory, None),
+        ("work/last", FileEntryKind::Link, Some("a")),
+    ];
     assert_eq!(seen, expected);
     assert_eq!(rows[0].bytes, 5);
     let top: Vec<String> = list(&dir, &ContainerPath::default()).expect("lists").into_iter().map(|row| row.path).collect();

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use headroom_config::{CpuBound, IpcScope, Isolation, RunAs};
-use headroom_container_shim::record::{Privileges, Rlimit, ProgramSpec, ProgramUser as ShimUser, UserNamespace};
+use headroom_container_shim::record::{Privileges, ProgramSpec, ProgramUser as ShimUser, Rlimit, UserNamespace};
 use headroom_node_cgroup::{Group, shares};
-use headroom_node_exec::{RlimitKind, Privilege, User};
+use headroom_node_exec::{Privilege, RlimitKind, User};
 use headroom_types::{Bytes, Cpus};
 use headroom_wire::v1::nodes::RunOrder;
 
@@ -65,7 +65,14 @@ fn choose(
 }
 
 /// Adds the restrictions of a program to its specification.
-pub(crate) fn restrain(site: &NodeContext, identity: &ContainerUser, order: &RunOrder, dir: &Path, app: &Path, spec: &mut ProgramSpec) {
+pub(crate) fn restrain(
+    site: &NodeContext,
+    identity: &ContainerUser,
+    order: &RunOrder,
+    dir: &Path,
+    app: &Path,
+    spec: &mut ProgramSpec,
+) {
     spec.user = identity.user.as_ref().map(|u| ShimUser { uid: u.uid, gid: u.gid, groups: u.groups.clone() });
     spec.umask = Some(site.isolation.umask);
     spec.privileges = Privileges::Drop;

@@ -131,7 +131,9 @@ impl Jobs {
                     Ok(StartedShim::Own(child, line)) => return jobs.listen_to_own(id, child, line).await,
                     Ok(StartedShim::Asked(conversation)) => match jobs.listen(&id, conversation).await {
                         LaunchOutcome::All => return,
-                        LaunchOutcome::Nothing => warn!(container_id = %id, "the launcher was lost before it made the shim; asked again"),
+                        LaunchOutcome::Nothing => {
+                            warn!(container_id = %id, "the launcher was lost before it made the shim; asked again")
+                        }
                     },
                     Err(why) => return jobs.send(AgentInput::ShimStarted(id, Err(why))).await,
                 }

@@ -95,7 +95,13 @@ fn name_user(spec: &mut ProgramSpec, name: Option<String>) {
 
 /// The specification of a second program in a container: like the first one, with another command.
 /// The caller sets output files and groups.
-pub(crate) fn beside(site: &NodeContext, id: &ContainerId, order: &RunOrder, group: &Group, command: &[String]) -> anyhow::Result<ProgramSpec> {
+pub(crate) fn beside(
+    site: &NodeContext,
+    id: &ContainerId,
+    order: &RunOrder,
+    group: &Group,
+    command: &[String],
+) -> anyhow::Result<ProgramSpec> {
     let (dir, app) = (site.layout.container(id), site.layout.app(&order.app));
     let identity = isolation::identity(site, order.user.as_deref())?;
     let work = dir.join(file::WORK);
@@ -260,7 +266,13 @@ fn files(site: &NodeContext, order: &RunOrder, dir: &Path) -> anyhow::Result<Pat
     Ok(work)
 }
 
-fn specification(site: &NodeContext, id: &ContainerId, order: &RunOrder, group: &Group, work: &Path) -> anyhow::Result<ProgramSpec> {
+fn specification(
+    site: &NodeContext,
+    id: &ContainerId,
+    order: &RunOrder,
+    group: &Group,
+    work: &Path,
+) -> anyhow::Result<ProgramSpec> {
     let dir = site.layout.container(id);
     let words = Words::new(site, id, order);
     let env = environment(site, id, order, group, &words);
@@ -315,7 +327,13 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-fn environment(site: &NodeContext, id: &ContainerId, order: &RunOrder, group: &Group, words: &Words) -> Vec<(OsString, OsString)> {
+fn environment(
+    site: &NodeContext,
+    id: &ContainerId,
+    order: &RunOrder,
+    group: &Group,
+    words: &Words,
+) -> Vec<(OsString, OsString)> {
     let dir = site.layout.container(id);
     let inherited = std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into());
     let mut path = site.bin_dir.clone().into_os_string();

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use headroom_container_shim::record;
-use headroom_node_core::leftover::{LeftoverDecision, FoundIpcObject, Lifetime, IpcObject, OutsideProcesses, decide};
+use headroom_node_core::leftover::{FoundIpcObject, IpcObject, LeftoverDecision, Lifetime, OutsideProcesses, decide};
 use headroom_node_exec::ipc::{self, SysV};
 use headroom_types::{Bytes, ContainerId, UnixMillis};
 

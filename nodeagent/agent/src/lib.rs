@@ -46,6 +46,6 @@ mod unpack;
 mod upkeep;
 mod view;
 
-pub use headroom_config::{FileCacheLimits, MetricsGranularity, HealthChecks, Isolation, LogRetention, RunAs, Telemetry};
+pub use headroom_config::{FileCacheLimits, HealthChecks, Isolation, LogRetention, MetricsGranularity, RunAs, Telemetry};
 pub use headroom_node_core::fence::FenceTimeout;
-pub use start::{ShutdownContainers, AgentOptions, RunningAgent, start};
+pub use start::{AgentOptions, RunningAgent, ShutdownContainers, start};

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use headroom_config::FileCacheLimits as Bounds;
-use headroom_node_exec::{Command, ProcessEnd, RlimitKind, Rlimit, spawn};
+use headroom_node_exec::{Command, ProcessEnd, Rlimit, RlimitKind, spawn};
 use headroom_types::{Bytes, ContainerId, FetchedFile, FileKind, Sha256};
 use sha2::Digest as _;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{NodeFileCache, Key};
+use crate::cache::{Key, NodeFileCache};
 use crate::download::{DownloadError, FileDownloader};
 use crate::health::end_within;
 use crate::isolation::ContainerUser;
@@ -93,7 +93,13 @@ impl Localizer {
     }
 
     /// Localizes all of `files` into `work`.
-    pub(crate) fn bring(&self, id: &ContainerId, files: &[FetchedFile], work: &Path, identity: &ContainerUser) -> anyhow::Result<()> {
+    pub(crate) fn bring(
+        &self,
+        id: &ContainerId,
+        files: &[FetchedFile],
+        work: &Path,
+        identity: &ContainerUser,
+    ) -> anyhow::Result<()> {
         if files.is_empty() {
             return Ok(());
         }

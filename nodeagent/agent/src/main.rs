@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use headroom_config::{NodeAgentConfig, FileProblem, SelfFence};
+use headroom_config::{FileProblem, NodeAgentConfig, SelfFence};
 use headroom_nodeagent::doctor;
-use headroom_nodeagent::{ShutdownContainers, Isolation, AgentOptions, FenceTimeout, RunAs, RunningAgent, start};
+use headroom_nodeagent::{AgentOptions, FenceTimeout, Isolation, RunAs, RunningAgent, ShutdownContainers, start};
 use headroom_transport::attached::ParentProcess;
 use headroom_types::{Bytes, Cpus, EnforcerKind, Name, NodeId};
 use headroom_wire::v1::attached::{NodeReady, StartReport};
@@ -216,8 +216,11 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hangup = signal(SignalKind::hangup())?;
     let started = start(args.clone().over(config.clone())).await;
-    let mut parent =
-        if args.attached { ParentProcess::told(&report(&started)?).context("the start cannot be reported")? } else { ParentProcess::nobody() };
+    let mut parent = if args.attached {
+        ParentProcess::told(&report(&started)?).context("the start cannot be reported")?
+    } else {
+        ParentProcess::nobody()
+    };
     let mut agent = match started {
         Ok(agent) => agent,
         Err(_) if args.attached => return Ok(ExitCode::FAILURE),

@@ -5,7 +5,7 @@
 //! Each reload names the keys that wait for a restart.
 
 use headroom_config::reference::{self, TakesEffect};
-use headroom_config::{NodeAgentConfig, FileProblem, render};
+use headroom_config::{FileProblem, NodeAgentConfig, render};
 use headroom_wire::v1::nodes::ConfigReload;
 use tracing::{info, warn};
 

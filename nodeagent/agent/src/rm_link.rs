@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use headroom_client::retry::Backoff;
 use headroom_client::{Client, ClientError};
-use headroom_node_core::sync::{ReportDue, ReportScope, ReportSchedule};
+use headroom_node_core::sync::{ReportDue, ReportSchedule, ReportScope};
 use headroom_types::{ContainerId, Epoch, NodeId, Tick, UnixMillis};
 use headroom_wire::v1::error::ErrorCode;
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeRegistered, NodeReport, NodeReportReply, RegisterNode};
@@ -124,7 +124,17 @@ impl ResourceManagerLink {
     pub(crate) fn new(client: Client, node: NodeId, inputs: mpsc::Sender<AgentInput>) -> Self {
         let backoff = Backoff::new(Duration::from_millis(50), LONGEST_WAIT);
         let phase = Phase::Down { retry_at: Tick(0) };
-        ResourceManagerLink { client, node, inputs, phase, generation: Generation(0), backoff, well: true, dismissed: false, serial: 0 }
+        ResourceManagerLink {
+            client,
+            node,
+            inputs,
+            phase,
+            generation: Generation(0),
+            backoff,
+            well: true,
+            dismissed: false,
+            serial: 0,
+        }
     }
 
     /// The membership of the node.
@@ -242,7 +252,8 @@ impl ResourceManagerLink {
         self.dismissed = false;
         self.backoff.reset();
         self.generation = Generation(self.generation.0 + 1);
-        self.phase = Phase::Up { epoch: answer.epoch, sync: ReportSchedule::registered(now), stream: Stream::Closed { retry_at: now } };
+        self.phase =
+            Phase::Up { epoch: answer.epoch, sync: ReportSchedule::registered(now), stream: Stream::Closed { retry_at: now } };
         NodeLinkNews::Peer(answer)
     }
 

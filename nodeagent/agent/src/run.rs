@@ -12,7 +12,7 @@ use std::time::Duration;
 use headroom_config::MetricsGranularity;
 use headroom_container_shim::record::StartResult;
 use headroom_node_cgroup::Group;
-use headroom_node_core::agent::{self, Agent, Extent, AgentOutcome, DesiredState};
+use headroom_node_core::agent::{self, Agent, AgentOutcome, DesiredState, Extent};
 use headroom_node_core::container::{self, ContainerEffect, ContainerOrder, LifecyclePhase};
 use headroom_node_core::fence::{Fence, FenceTimeout};
 use headroom_node_core::size::OrderedSize;
@@ -29,8 +29,8 @@ use crate::http::AgentQuery;
 use crate::jobs::{Jobs, ShimProcess};
 use crate::metrics::{AgentMetrics, Failed, Stage};
 use crate::notify::{self, Watchdog};
-use crate::rm_link::{self, ResourceManagerLink, NodeLinkNews};
-use crate::sample::{self, SamplerAction, ContainerSampler, SharedSampler, SampledContainer};
+use crate::rm_link::{self, NodeLinkNews, ResourceManagerLink};
+use crate::sample::{self, ContainerSampler, SampledContainer, SamplerAction, SharedSampler};
 use crate::site::NodeContext;
 use crate::start::ShutdownContainers;
 use crate::stop;
@@ -144,7 +144,13 @@ pub(crate) struct AgentShutdown {
 
 impl NodeAgentLoop {
     /// A loop without containers.
-    pub(crate) fn new(facts: AgentSetup, patience: FenceTimeout, clock: Clock, link: ResourceManagerLink, inputs: mpsc::Sender<AgentInput>) -> Self {
+    pub(crate) fn new(
+        facts: AgentSetup,
+        patience: FenceTimeout,
+        clock: Clock,
+        link: ResourceManagerLink,
+        inputs: mpsc::Sender<AgentInput>,
+    ) -> Self {
         let jobs = Jobs::new(Arc::clone(&facts.site), clock, inputs);
         NodeAgentLoop {
             facts,
@@ -274,9 +280,14 @@ impl NodeAgentLoop {
                 self.jobs.kill(id.clone(), self.group(&id));
                 true
             }
-            Some(LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Exited { .. } | LifecyclePhase::Acked) | None => {
-                false
-            }
+            Some(
+                LifecyclePhase::New
+                | LifecyclePhase::Preparing { .. }
+                | LifecyclePhase::Starting { .. }
+                | LifecyclePhase::Exited { .. }
+                | LifecyclePhase::Acked,
+            )
+            | None => false,
         }
     }
 

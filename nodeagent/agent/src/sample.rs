@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use headroom_node_cgroup::hsperf::HeapFile;
 use headroom_node_cgroup::inside;
-use headroom_node_cgroup::{CgroupError, Group, UsageSample, Probe, ReadBuffer};
+use headroom_node_cgroup::{CgroupError, Group, Probe, ReadBuffer, UsageSample};
 use headroom_node_core::stall::{self, StallDetector};
 use headroom_node_core::starved::GcWindow;
 use headroom_node_core::{OwnLimits, Timeline, hsperf, maps};
-use headroom_types::exit::{HeapReport, TimelineMark, MemoryStat, ProcessMemory, MemorySample, VictimProcess};
+use headroom_types::exit::{HeapReport, MemorySample, MemoryStat, ProcessMemory, TimelineMark, VictimProcess};
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
 /// Interval between samples.

@@ -27,7 +27,7 @@ use crate::http::door::NodeListener;
 use crate::launcher::Launcher;
 use crate::localize::Localizer;
 use crate::rm_link::ResourceManagerLink;
-use crate::run::{AgentSetup, AgentInput, NodeAgentLoop};
+use crate::run::{AgentInput, AgentSetup, NodeAgentLoop};
 use crate::site::{AgentPrivileges, NodeContext};
 use crate::unattributed::{self, Leftovers};
 use crate::{adopt, clock, crash, descriptors, doctor, health, host, http, notify, proof, upkeep};
@@ -244,7 +244,11 @@ fn client(options: &AgentOptions) -> anyhow::Result<Client> {
 }
 
 /// The listener, and the URL by which others connect to it.
-fn door(options: &AgentOptions, keys: Option<Arc<ReloadingKeys>>, listener: TcpListener) -> anyhow::Result<(NodeListener, String)> {
+fn door(
+    options: &AgentOptions,
+    keys: Option<Arc<ReloadingKeys>>,
+    listener: TcpListener,
+) -> anyhow::Result<(NodeListener, String)> {
     let url = reached_at(options, listener.local_addr()?);
     Ok((NodeListener::new(listener, keys), url))
 }

@@ -79,7 +79,13 @@ pub(crate) fn signal(site: &NodeContext, id: &ContainerId, number: i32) {
 
 /// Delivers a requested signal to the program of a container, or to every process in its group.
 /// Returns the number of signalled processes; 0 if none lives.
-pub(crate) fn deliver(site: &NodeContext, id: &ContainerId, group: Option<&Group>, number: i32, whom: SignalTarget) -> anyhow::Result<u32> {
+pub(crate) fn deliver(
+    site: &NodeContext,
+    id: &ContainerId,
+    group: Option<&Group>,
+    number: i32,
+    whom: SignalTarget,
+) -> anyhow::Result<u32> {
     let members = || group.map(Group::pids).transpose().map(Option::unwrap_or_default);
     let processes: Vec<WatchedProcess> = match whom {
         SignalTarget::Program => process(site, id, record::file::PID).into_iter().collect(),

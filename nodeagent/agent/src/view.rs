@@ -5,10 +5,10 @@ use headroom_node_core::agent;
 use headroom_node_core::container::LifecyclePhase;
 use headroom_node_core::sync::ReportScope;
 use headroom_types::{ContainerId, Epoch, ExitReport};
-use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, ObservedContainer, NodeContainerPhase, RefusedSize, RegisterNode};
+use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, NodeReport, ObservedContainer, RefusedSize, RegisterNode};
 
 use crate::doctor::{self, DoctorFinding};
-use crate::http::{Detail, Diagnosis, AccessTarget, AgentQuery};
+use crate::http::{AccessTarget, AgentQuery, Detail, Diagnosis};
 use crate::run::NodeAgentLoop;
 use crate::{host, sample};
 
@@ -152,7 +152,9 @@ impl NodeAgentLoop {
 fn report_of(state: &LifecyclePhase) -> Option<&ExitReport> {
     match state {
         LifecyclePhase::Exited { report, .. } => Some(report),
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => None,
+        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => {
+            None
+        }
         LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
     }
 }

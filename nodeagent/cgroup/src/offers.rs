@@ -59,7 +59,15 @@ pub fn offers(root: Option<&Path>) -> CgroupFeatures {
             let seen = example(&dir);
             let has = |file: &str| seen.as_ref().map(|group| group.join(file).exists());
             let (oom_group, kill, high) = (has("memory.oom.group"), has("cgroup.kill"), has("memory.high"));
-            CgroupFeatures { mode: HierarchyMode::Unified, writable: may_make(&dir), dir: Some(dir), controllers, oom_group, kill, high }
+            CgroupFeatures {
+                mode: HierarchyMode::Unified,
+                writable: may_make(&dir),
+                dir: Some(dir),
+                controllers,
+                oom_group,
+                kill,
+                high,
+            }
         }
         (None, Some(v1)) => {
             let known = ["memory", "pids", "cpu", "blkio"].into_iter().filter(|c| v1_mount(&mounts, c).is_some());

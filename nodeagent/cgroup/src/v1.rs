@@ -103,7 +103,14 @@ impl V1 {
     /// The fence as a group. It has no `main`.
     pub fn fence(&self) -> Result<CgroupV1Group> {
         let dir = CgroupDir::open(self.containers.path())?;
-        Ok(CgroupV1Group { dir, role: Role::Fence, name: CONTAINERS.into(), pids: None, cpu: None, retired: Arc::clone(&self.retired) })
+        Ok(CgroupV1Group {
+            dir,
+            role: Role::Fence,
+            name: CONTAINERS.into(),
+            pids: None,
+            cpu: None,
+            retired: Arc::clone(&self.retired),
+        })
     }
 
     /// Creates the group of a container and its `main`.
@@ -154,7 +161,14 @@ impl V1 {
         let Some(dir) = self.containers.child(checked(name)?)? else { return Ok(None) };
         let mirrored = |tree: &Option<Mirror>| tree.as_ref().map_or(Ok(None), |tree| tree.containers.child(name));
         let (pids, cpu) = (mirrored(&self.pids)?, mirrored(&self.cpu)?);
-        Ok(Some(CgroupV1Group { dir, role: Role::Container, name: name.to_owned(), pids, cpu, retired: Arc::clone(&self.retired) }))
+        Ok(Some(CgroupV1Group {
+            dir,
+            role: Role::Container,
+            name: name.to_owned(),
+            pids,
+            cpu,
+            retired: Arc::clone(&self.retired),
+        }))
     }
 
     /// Names of the groups of all containers.
@@ -452,8 +466,14 @@ impl CgroupV1Group {
     pub fn create_task(&self, name: &str, limits: &GroupLimits) -> Result<CgroupV1Group> {
         let made = task_dir(name)?;
         let dir = self.dir.make(&made)?;
-        let mut task =
-            CgroupV1Group { dir, role: Role::Task, name: name.to_owned(), pids: None, cpu: None, retired: Arc::clone(&self.retired) };
+        let mut task = CgroupV1Group {
+            dir,
+            role: Role::Task,
+            name: name.to_owned(),
+            pids: None,
+            cpu: None,
+            retired: Arc::clone(&self.retired),
+        };
         match self.fill_task(&mut task, &made, limits) {
             Ok(()) => Ok(task),
             Err(error) => {
@@ -482,8 +502,14 @@ impl CgroupV1Group {
             let Some(name) = made.strip_prefix(TASK_PREFIX) else { continue };
             let Some(dir) = self.dir.child(&made)? else { continue };
             let pids = self.pids.as_ref().map(|p| p.child(&made)).transpose()?.flatten();
-            let task =
-                CgroupV1Group { dir, role: Role::Task, name: name.to_owned(), pids, cpu: None, retired: Arc::clone(&self.retired) };
+            let task = CgroupV1Group {
+                dir,
+                role: Role::Task,
+                name: name.to_owned(),
+                pids,
+                cpu: None,
+                retired: Arc::clone(&self.retired),
+            };
             found.push((name.to_owned(), task));
         }
         Ok(found)

@@ -6,7 +6,7 @@ mod support;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use headroom_node_cgroup::{CgroupError, Group, GroupLimits, OomGroup, EnforcerRequest, Watch, detect};
+use headroom_node_cgroup::{CgroupError, EnforcerRequest, Group, GroupLimits, OomGroup, Watch, detect};
 use headroom_types::exit::CgroupStats;
 use headroom_types::{Bytes, EnforcerKind};
 use support::{HOG, Host, PATIENCE, holder, memory, run_in, run_with, signal_of, until};
@@ -340,7 +340,8 @@ fn what_this_host_cannot_do_is_refused_with_reasons() {
     for hierarchy in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"] {
         assert!(!std::path::Path::new(hierarchy).join(&name).exists(), "nothing is left in {hierarchy}");
     }
-    let poll = detect(&EnforcerRequest { kind: Some(EnforcerKind::Poll), root: None, name: "x".into(), attached: false }).expect("always");
+    let poll = detect(&EnforcerRequest { kind: Some(EnforcerKind::Poll), root: None, name: "x".into(), attached: false })
+        .expect("always");
     assert!(poll.notes.iter().any(|n| n.contains("not enforced by the kernel")));
 }
 
@@ -364,8 +365,8 @@ fn a_single_kill_is_possible_where_it_is_wanted() {
 fn inner_detect() {
     let Ok(how) = std::env::var("HEADROOM_TEST_INNER") else { return };
     let root = (how != "found").then(|| std::path::PathBuf::from(&how));
-    let found =
-        detect(&EnforcerRequest { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into(), attached: false }).expect("an enforcer");
+    let found = detect(&EnforcerRequest { kind: Some(EnforcerKind::Cgroup2), root, name: "mine".into(), attached: false })
+        .expect("an enforcer");
     let group = found.enforcer.create("job.1.e1.c1", &memory(32)).expect("a container");
     assert_eq!(signal_of(&mut run_in(&group, HOG)), Some(9));
     assert!(group.facts().expect("facts").local.oom >= 1);

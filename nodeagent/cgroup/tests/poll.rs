@@ -2,7 +2,7 @@
 
 mod support;
 
-use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, Watch, detect};
+use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, Watch, detect};
 use headroom_types::{Bytes, EnforcerKind};
 use support::{holder, memory, run_with, signal_of, until};
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use headroom_types::{ContainerId, ExitReport, StopCause, Tick};
 
-use crate::container::{self, PhaseTransition, ContainerEffect, IllegalEvent, ContainerOrder, LifecyclePhase, StopProgress};
+use crate::container::{self, ContainerEffect, ContainerOrder, IllegalEvent, LifecyclePhase, PhaseTransition, StopProgress};
 use crate::fence::Fence;
-use crate::size::{SizingPhase, OrderedSize, Sizing};
+use crate::size::{OrderedSize, Sizing, SizingPhase};
 
 /// Number of forgotten ids that are remembered, so that a late order does not launch one of them
 /// again.
@@ -210,7 +210,10 @@ impl Agent {
     pub fn unreceived(&self) -> impl Iterator<Item = &ExitReport> {
         self.containers.values().filter_map(|c| match &c.state {
             LifecyclePhase::Exited { report, received: false } => Some(report.as_ref()),
-            LifecyclePhase::Exited { received: true, .. } | LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } => None,
+            LifecyclePhase::Exited { received: true, .. }
+            | LifecyclePhase::New
+            | LifecyclePhase::Preparing { .. }
+            | LifecyclePhase::Starting { .. } => None,
             LifecyclePhase::Running | LifecyclePhase::Stopping { .. } | LifecyclePhase::Acked => None,
         })
     }
@@ -219,7 +222,10 @@ impl Agent {
     pub fn is_quiet(&self) -> bool {
         self.containers.values().all(|c| match c.state {
             LifecyclePhase::Exited { .. } | LifecyclePhase::Acked | LifecyclePhase::New => true,
-            LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running | LifecyclePhase::Stopping { .. } => false,
+            LifecyclePhase::Preparing { .. }
+            | LifecyclePhase::Starting { .. }
+            | LifecyclePhase::Running
+            | LifecyclePhase::Stopping { .. } => false,
         })
     }
 
@@ -361,9 +367,11 @@ fn life(state: &LifecyclePhase) -> SizingPhase {
 
 fn stop_of(c: &AgentContainer, cause: StopCause, now: Tick) -> Option<container::LifecycleEvent> {
     match c.state {
-        LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running | LifecyclePhase::Stopping { .. } => {
-            Some(container::LifecycleEvent::Stop { cause, now })
-        }
+        LifecyclePhase::New
+        | LifecyclePhase::Preparing { .. }
+        | LifecyclePhase::Starting { .. }
+        | LifecyclePhase::Running
+        | LifecyclePhase::Stopping { .. } => Some(container::LifecycleEvent::Stop { cause, now }),
         LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => None,
     }
 }

@@ -249,7 +249,8 @@ fn a_node_that_hears_nothing_ends_what_it_has_and_tells_it_later() {
     assert_eq!((n.state(1), n.agent.deadline()), ("running", Some(Tick(85_000))));
     n.now = 85_000;
     assert_eq!(n.agent.clone().step(Tick(85_000), AgentEvent::Time).fenced, Some(Duration::from_secs(60)));
-    let stopping = LifecyclePhase::Stopping { asked: Some(StopCause::Fenced), step: StopProgress::Grace { kill_at: Tick(87_000) } };
+    let stopping =
+        LifecyclePhase::Stopping { asked: Some(StopCause::Fenced), step: StopProgress::Grace { kill_at: Tick(87_000) } };
     n.feed(AgentEvent::Time);
     assert_eq!((&n.agent.get(&id(1)).expect("there").state, n.agent.deadline()), (&stopping, Some(Tick(87_000))));
     n.settle(2_000);

@@ -81,8 +81,8 @@ fn row(what: &'static str, scope: VerdictScope, evidence: Evidence, reason: Exit
 
 fn asked_rows() -> Vec<Row> {
     use ExitReason as R;
-    use VerdictScope::{Container as C, Task as T};
     use StopCause as S;
+    use VerdictScope::{Container as C, Task as T};
     vec![
         row("asked to stop", C, asked_for(killed(v2()), S::Asked), R::Stopped, None),
         row("asked to stop, ended well by SIGTERM's handler", C, asked_for(code(v2(), 0), S::Asked), R::Stopped, None),

@@ -229,7 +229,12 @@ pub enum PhaseTransition {
 }
 
 /// Applies an event. It is the only place where the state of a container changes.
-pub fn on(state: &LifecyclePhase, event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect>) -> Result<PhaseTransition, IllegalEvent> {
+pub fn on(
+    state: &LifecyclePhase,
+    event: LifecycleEvent,
+    grace: Duration,
+    out: &mut Vec<ContainerEffect>,
+) -> Result<PhaseTransition, IllegalEvent> {
     let refused = IllegalEvent { state: state.name(), event: event.name() };
     let answer = match state {
         LifecyclePhase::New => new(event, out),
@@ -273,12 +278,19 @@ fn preparing(stop: Option<StopCause>, event: LifecycleEvent, out: &mut Vec<Conta
             out.extend(stop.is_none().then_some(ContainerEffect::Abandon));
             Some(PhaseTransition::To(LifecyclePhase::Preparing { stop: stop.or(Some(cause)) }))
         }
-        LifecycleEvent::Launch | LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Launch | LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => {
+            Some(PhaseTransition::Stay)
+        }
         LifecycleEvent::Started { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn starting(stop: Option<StopCause>, event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
+fn starting(
+    stop: Option<StopCause>,
+    event: LifecycleEvent,
+    grace: Duration,
+    out: &mut Vec<ContainerEffect>,
+) -> Option<PhaseTransition> {
     match event {
         LifecycleEvent::Started { now } => Some(match stop {
             // The grace period begins when the program runs.
@@ -291,7 +303,11 @@ fn starting(stop: Option<StopCause>, event: LifecycleEvent, grace: Duration, out
         LifecycleEvent::Failed { why } => Some(failed(stop, why, out)),
         LifecycleEvent::Ended => Some(collect(stop, out)),
         LifecycleEvent::Stop { cause, .. } => Some(PhaseTransition::To(LifecyclePhase::Starting { stop: stop.or(Some(cause)) })),
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Deadline { .. } | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
+        LifecycleEvent::Launch
+        | LifecycleEvent::Prepared
+        | LifecycleEvent::Deadline { .. }
+        | LifecycleEvent::NewPeer
+        | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
         LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
@@ -300,13 +316,20 @@ fn running(event: LifecycleEvent, grace: Duration, out: &mut Vec<ContainerEffect
     match event {
         LifecycleEvent::Stop { cause, now } => Some(stop_running(cause, now, grace, out)),
         LifecycleEvent::Ended => Some(collect(None, out)),
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Deadline { .. } => Some(PhaseTransition::Stay),
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Deadline { .. } => {
+            Some(PhaseTransition::Stay)
+        }
         LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
         LifecycleEvent::Failed { .. } | LifecycleEvent::Reported(_) | LifecycleEvent::Received => None,
     }
 }
 
-fn stopping(asked: Option<StopCause>, step: StopProgress, event: LifecycleEvent, out: &mut Vec<ContainerEffect>) -> Option<PhaseTransition> {
+fn stopping(
+    asked: Option<StopCause>,
+    step: StopProgress,
+    event: LifecycleEvent,
+    out: &mut Vec<ContainerEffect>,
+) -> Option<PhaseTransition> {
     match event {
         LifecycleEvent::Ended if step == StopProgress::Collecting => Some(PhaseTransition::Stay),
         LifecycleEvent::Ended => Some(collect(asked, out)),
@@ -320,7 +343,9 @@ fn stopping(asked: Option<StopCause>, step: StopProgress, event: LifecycleEvent,
             StopProgress::Grace { .. } if !is_graceful(cause) => Some(kill(asked, now, out)),
             StopProgress::Grace { .. } | StopProgress::Killing { .. } | StopProgress::Collecting => Some(PhaseTransition::Stay),
         },
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => Some(PhaseTransition::Stay),
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => {
+            Some(PhaseTransition::Stay)
+        }
         LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
         LifecycleEvent::Received => None,
     }
@@ -335,16 +360,25 @@ fn exited(report: &ExitReport, received: bool, event: LifecycleEvent, out: &mut 
             out.push(ContainerEffect::Forget);
             Some(PhaseTransition::To(LifecyclePhase::Acked))
         }
-        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => Some(PhaseTransition::Stay),
-        LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) => Some(PhaseTransition::Stay),
+        LifecycleEvent::Launch | LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } => {
+            Some(PhaseTransition::Stay)
+        }
+        LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended | LifecycleEvent::Reported(_) => {
+            Some(PhaseTransition::Stay)
+        }
     }
 }
 
 fn acked(event: &LifecycleEvent) -> Option<PhaseTransition> {
     match event {
-        LifecycleEvent::Launch | LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended => Some(PhaseTransition::Stay),
+        LifecycleEvent::Launch | LifecycleEvent::Stop { .. } | LifecycleEvent::Deadline { .. } | LifecycleEvent::Ended => {
+            Some(PhaseTransition::Stay)
+        }
         LifecycleEvent::Received | LifecycleEvent::NewPeer | LifecycleEvent::Forget => Some(PhaseTransition::Stay),
-        LifecycleEvent::Prepared | LifecycleEvent::Started { .. } | LifecycleEvent::Failed { .. } | LifecycleEvent::Reported(_) => None,
+        LifecycleEvent::Prepared
+        | LifecycleEvent::Started { .. }
+        | LifecycleEvent::Failed { .. }
+        | LifecycleEvent::Reported(_) => None,
     }
 }
 
@@ -361,7 +395,10 @@ fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<Cont
     out.push(ContainerEffect::RecordStop(cause));
     let answer = if is_graceful(cause) {
         out.push(ContainerEffect::Terminate);
-        PhaseTransition::To(LifecyclePhase::Stopping { asked: Some(cause), step: StopProgress::Grace { kill_at: now.plus(grace) } })
+        PhaseTransition::To(LifecyclePhase::Stopping {
+            asked: Some(cause),
+            step: StopProgress::Grace { kill_at: now.plus(grace) },
+        })
     } else {
         kill(Some(cause), now, out)
     };
@@ -416,7 +453,10 @@ impl LifecyclePhase {
             LifecyclePhase::Stopping { step: StopProgress::Grace { kill_at }, .. } => Some(*kill_at),
             LifecyclePhase::Stopping { step: StopProgress::Killing { again_at }, .. } => Some(*again_at),
             LifecyclePhase::Stopping { step: StopProgress::Collecting, .. } => None,
-            LifecyclePhase::New | LifecyclePhase::Preparing { .. } | LifecyclePhase::Starting { .. } | LifecyclePhase::Running => None,
+            LifecyclePhase::New
+            | LifecyclePhase::Preparing { .. }
+            | LifecyclePhase::Starting { .. }
+            | LifecyclePhase::Running => None,
             LifecyclePhase::Exited { .. } | LifecyclePhase::Acked => None,
         }
     }

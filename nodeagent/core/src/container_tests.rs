@@ -125,6 +125,8 @@ fn patience_ends_when_it_is_over_and_not_before() {
     let mut out = Vec::new();
     let state = LifecyclePhase::Stopping { asked: Some(StopCause::Asked), step: StopProgress::Grace { kill_at: Tick(100) } };
     assert_eq!(on(&state, LifecycleEvent::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(PhaseTransition::Stay));
-    let Ok(PhaseTransition::To(next)) = on(&state, LifecycleEvent::Deadline { now: Tick(100) }, GRACE, &mut out) else { panic!("stayed") };
+    let Ok(PhaseTransition::To(next)) = on(&state, LifecycleEvent::Deadline { now: Tick(100) }, GRACE, &mut out) else {
+        panic!("stayed")
+    };
     assert_eq!((out.as_slice(), next.deadline()), ([ContainerEffect::Kill].as_slice(), Some(Tick(1100))));
 }

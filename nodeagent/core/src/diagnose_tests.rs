@@ -1,6 +1,9 @@
 use super::*;
 use crate::classify::{VerdictScope, classify};
-use headroom_types::exit::{GarbageCollector, GcCause, CollectionReport, LeftoverOwner, MemoryEvents, OuterLevel, ProcessMemory, Unattributed, VictimProcess};
+use headroom_types::exit::{
+    CollectionReport, GarbageCollector, GcCause, LeftoverOwner, MemoryEvents, OuterLevel, ProcessMemory, Unattributed,
+    VictimProcess,
+};
 use headroom_types::{EnforcerKind, OwnLimit, OwnLimitKind};
 
 const MIB: fn(u64) -> Bytes = Bytes::from_mib;
@@ -304,7 +307,8 @@ fn collecting_without_end_is_told_apart_from_a_full_heap() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let gc = CollectionReport { collections: 400, full: 200, spent_ms: 9000, recent_percent: Some(91), ..CollectionReport::default() };
+    let gc =
+        CollectionReport { collections: 400, full: 200, spent_ms: 9000, recent_percent: Some(91), ..CollectionReport::default() };
     let heap = |gc| HeapReport { used: MIB(63), max: MIB(64), old_used: Some(MIB(60)), gc: Some(gc), ..HeapReport::default() };
     e.heap = Some(heap(gc));
     assert_eq!(named(&e), SubCause::GcBound);
@@ -347,7 +351,11 @@ fn a_heap_in_pieces_is_certain_where_the_collector_says_so() {
     let mut e = Evidence::empty(EnforcerKind::Cgroup2);
     e.exit_code = Some(3);
     e.heap_budget = Some(MIB(64));
-    let gc = CollectionReport { collector: Some(GarbageCollector::G1), cause: Some(GcCause::Humongous), ..CollectionReport::default() };
+    let gc = CollectionReport {
+        collector: Some(GarbageCollector::G1),
+        cause: Some(GcCause::Humongous),
+        ..CollectionReport::default()
+    };
     e.heap = Some(HeapReport { used: MIB(33), max: MIB(64), gc: Some(gc), ..HeapReport::default() });
     let row = &told(&e, VerdictScope::Container)[0];
     assert_eq!((row.name, row.certainty), (SubCause::HeapFragmented, Certainty::Certain));

@@ -9,7 +9,7 @@
 //! variability, data offset`, each 20 bytes and its name and data.
 
 use headroom_types::Bytes;
-use headroom_types::exit::{GarbageCollector, GcCause, CollectionReport, HeapReport};
+use headroom_types::exit::{CollectionReport, GarbageCollector, GcCause, HeapReport};
 
 /// Maximum number of entries that are read; a JVM has about 200.
 const MAX_ENTRIES: u32 = 4096;
@@ -439,7 +439,8 @@ mod tests {
             Generation { max: Some(67_108_888), ..Generation::default() },
             Generation { max: Some(67_108_872), ..Generation::default() },
         );
-        let heap = Heap { generations: [young, old, Generation::default()], collector: Some(GarbageCollector::G1), ..Heap::default() };
+        let heap =
+            Heap { generations: [young, old, Generation::default()], collector: Some(GarbageCollector::G1), ..Heap::default() };
         assert_eq!(heap.max(), Some(67_108_872), "as a JVM of -Xmx64m told it");
     }
 

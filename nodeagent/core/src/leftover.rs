@@ -83,7 +83,12 @@ pub enum LeftoverDecision {
 }
 
 /// Decides about one object after the end of `container`. `others` are the running containers.
-pub fn decide(found: &FoundIpcObject, container: &Lifetime, others: &[Lifetime], outsiders: OutsideProcesses) -> LeftoverDecision {
+pub fn decide(
+    found: &FoundIpcObject,
+    container: &Lifetime,
+    others: &[Lifetime],
+    outsiders: OutsideProcesses,
+) -> LeftoverDecision {
     if found.uid != container.uid || !container.has(found) {
         return LeftoverDecision::Ignore;
     }
@@ -124,7 +129,13 @@ mod tests {
         let table = [
             ("made while it lived", found(9, 150_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
             ("made in the second of its start", found(9, 100_000), none, OutsideProcesses::None, LeftoverDecision::Remove),
-            ("a file made in that second, before its start", file(BORN - 1), none, OutsideProcesses::None, LeftoverDecision::Ignore),
+            (
+                "a file made in that second, before its start",
+                file(BORN - 1),
+                none,
+                OutsideProcesses::None,
+                LeftoverDecision::Ignore,
+            ),
             ("a file made at its start", file(BORN), none, OutsideProcesses::None, LeftoverDecision::Remove),
             ("was there before", found(9, 99_999), none, OutsideProcesses::None, LeftoverDecision::Ignore),
             ("made after its end", found(9, 200_001), none, OutsideProcesses::None, LeftoverDecision::Ignore),
@@ -137,7 +148,8 @@ mod tests {
         for (name, found, others, outsiders, wanted) in table {
             assert_eq!(decide(&found, &container(9), others, outsiders), wanted, "{name}");
         }
-        let kept = |others, outsiders| matches!(decide(&found(9, 150_000), &container(9), others, outsiders), LeftoverDecision::Keep(_));
+        let kept =
+            |others, outsiders| matches!(decide(&found(9, 150_000), &container(9), others, outsiders), LeftoverDecision::Keep(_));
         assert!(kept(same, OutsideProcesses::None), "another container of the user lived then");
         assert!(kept(none, OutsideProcesses::Some), "the user runs other programs");
     }

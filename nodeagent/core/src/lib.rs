@@ -24,7 +24,7 @@ pub mod sync;
 pub mod timeline;
 
 pub use agent::Agent;
-pub use classify::{VerdictScope, Verdict, classify};
+pub use classify::{Verdict, VerdictScope, classify};
 pub use diagnose::diagnose;
 pub use own_limits::OwnLimits;
 pub use timeline::Timeline;

@@ -109,7 +109,9 @@ impl Sizing {
                 let size = size.clone();
                 self.begin(Some(size))
             }
-            (SizingPhase::Before, _) | (SizingPhase::Running | SizingPhase::Over, SizeChange::Settled) | (SizingPhase::Running, SizeChange::Changing { .. }) => None,
+            (SizingPhase::Before, _)
+            | (SizingPhase::Running | SizingPhase::Over, SizeChange::Settled)
+            | (SizingPhase::Running, SizeChange::Changing { .. }) => None,
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::cmp::Ordering;
 
-use headroom_types::exit::{TimelineMark, MemorySample};
+use headroom_types::exit::{MemorySample, TimelineMark};
 use headroom_types::{Bytes, Evidence, ExitReason};
 
 /// Default for the maximum number of points: two minutes at 4 Hz in full resolution, and 4 KiB per

@@ -22,7 +22,7 @@ pub mod spawn;
 pub mod user;
 
 pub use error::{SpawnError, SpawnStep};
-pub use limits::{RlimitKind, Rlimit};
+pub use limits::{Rlimit, RlimitKind};
 pub use namespaces::{Namespaces, Privilege};
 pub use pidfd::{ChildProcess, ProcessEnd, WatchedProcess, starttime_of};
 pub use spawn::{Command, spawn};

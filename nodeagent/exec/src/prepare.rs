@@ -66,7 +66,8 @@ impl Strings {
 
 impl PreparedCommand {
     pub(crate) fn new(command: &Command<'_>) -> Result<PreparedCommand, SpawnError> {
-        let bad = |what: &dyn std::fmt::Debug, source: io::Error| failed(command, SpawnStep::Prepare, format!("{what:?}"), source);
+        let bad =
+            |what: &dyn std::fmt::Debug, source: io::Error| failed(command, SpawnStep::Prepare, format!("{what:?}"), source);
         let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|e| bad(&t, e.into()));
         let mut argv = vec![text(command.program.as_os_str())?];
         for arg in command.args {

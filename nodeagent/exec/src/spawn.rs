@@ -93,5 +93,10 @@ fn lost(command: &Command<'_>, pid: i32, pidfd: std::os::fd::OwnedFd, source: st
     let child = ChildProcess { pid, starttime: 0, pidfd };
     // Errors are ignored, because the caller reports the first one.
     let _ = child.signal(libc::SIGKILL).and_then(|()| child.wait());
-    SpawnError { step: SpawnStep::Identify, program: command.program.display().to_string(), what: format!("/proc/{pid}/stat"), source }
+    SpawnError {
+        step: SpawnStep::Identify,
+        program: command.program.display().to_string(),
+        what: format!("/proc/{pid}/stat"),
+        source,
+    }
 }

@@ -10,7 +10,9 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use headroom_node_exec::namespaces::probe;
-use headroom_node_exec::{Command, ProcessEnd, RlimitKind, Namespaces, Privilege, Rlimit, SpawnStep, User, WatchedProcess, spawn, starttime_of};
+use headroom_node_exec::{
+    Command, Namespaces, Privilege, ProcessEnd, Rlimit, RlimitKind, SpawnStep, User, WatchedProcess, spawn, starttime_of,
+};
 use rustix::fs::inotify;
 
 fn args(words: &[&str]) -> Vec<OsString> {
@@ -197,7 +199,8 @@ fn a_new_session_is_led_by_the_child() {
 
 #[test]
 fn limits_hold_in_the_child_only() {
-    let limits = [Rlimit { limit: RlimitKind::OpenFiles, soft: 77, hard: 78 }, Rlimit { limit: RlimitKind::Core, soft: 0, hard: 0 }];
+    let limits =
+        [Rlimit { limit: RlimitKind::OpenFiles, soft: 77, hard: 78 }, Rlimit { limit: RlimitKind::Core, soft: 0, hard: 0 }];
     let (_, text) = shell("ulimit -Sn; ulimit -Hn; ulimit -c", Command { limits: &limits, ..sh() });
     assert_eq!(text, "77\n78\n0\n");
     assert_ne!(shell("ulimit -Sn", sh()).1, "77\n");

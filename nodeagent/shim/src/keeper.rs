@@ -22,7 +22,8 @@ const KEEPER: &str = "keeper";
 /// Groups that it creates for the agent. The agent creates them too; both accept existing ones.
 const MADE: [&str; 2] = ["shims", "containers"];
 /// Limits need the memory controller; the others are optional.
-const CONTROLLERS: [(&str, ControllerNeed); 3] = [("memory", ControllerNeed::Must), ("pids", ControllerNeed::IfThere), ("cpu", ControllerNeed::IfThere)];
+const CONTROLLERS: [(&str, ControllerNeed); 3] =
+    [("memory", ControllerNeed::Must), ("pids", ControllerNeed::IfThere), ("cpu", ControllerNeed::IfThere)];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ControllerNeed {

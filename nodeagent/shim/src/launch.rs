@@ -185,7 +185,8 @@ struct ExecArguments {
 
 impl ExecArguments {
     fn new(spec: &ProgramSpec) -> Result<ExecArguments, StepFailure> {
-        let text = |t: &OsStr| CString::new(t.as_bytes()).map_err(|_| StepFailure::new("spec", libc::EINVAL, t.to_string_lossy()));
+        let text =
+            |t: &OsStr| CString::new(t.as_bytes()).map_err(|_| StepFailure::new("spec", libc::EINVAL, t.to_string_lossy()));
         let argv = spec.argv.iter().map(|a| text(a)).collect::<Result<_, _>>()?;
         let mut env = Vec::with_capacity(spec.env.len());
         for (name, value) in &spec.env {

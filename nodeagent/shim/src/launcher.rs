@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::birth::{LONGEST, READY, LauncherRequest, LauncherPacket};
+use headroom_container_shim::birth::{LONGEST, LauncherPacket, LauncherRequest, READY};
 
 use crate::{supervise, sys};
 

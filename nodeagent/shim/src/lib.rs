@@ -8,4 +8,7 @@
 pub mod birth;
 pub mod record;
 
-pub use record::{StartResult, RecordError, ExitRecord, ProgramEnd, ProcessIdentity, Privileges, Rlimit, ProgramSpec, ProgramUser, UserNamespace};
+pub use record::{
+    ExitRecord, Privileges, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, RecordError, Rlimit, StartResult,
+    UserNamespace,
+};

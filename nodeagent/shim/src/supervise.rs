@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::record::{StartResult, ExitRecord, ProgramEnd, file};
+use headroom_container_shim::record::{ExitRecord, ProgramEnd, StartResult, file};
 
 use crate::launch::{StepFailure, launch};
 use crate::{records, sys};

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headroom_container_shim::record::{StartResult, ExitRecord, ProgramEnd, ProcessIdentity, Rlimit, ProgramSpec, ProgramUser};
-use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, detect};
+use headroom_container_shim::record::{ExitRecord, ProcessIdentity, ProgramEnd, ProgramSpec, ProgramUser, Rlimit, StartResult};
+use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
 use headroom_types::Bytes;
 
 const SHIM: &str = env!("CARGO_BIN_EXE_container-shim");
@@ -31,7 +31,14 @@ impl Container {
         let path = |name: &str| dir.path().join(name);
         let argv = ["/bin/sh", "-c", script].iter().map(OsString::from).collect();
         let env = vec![("PATH".into(), "/usr/bin:/bin".into())];
-        let spec = ProgramSpec { argv, env, cwd: dir.path().into(), stdout: path("stdout"), stderr: path("stderr"), ..ProgramSpec::default() };
+        let spec = ProgramSpec {
+            argv,
+            env,
+            cwd: dir.path().into(),
+            stdout: path("stdout"),
+            stderr: path("stderr"),
+            ..ProgramSpec::default()
+        };
         Container { dir, spec }
     }
 
@@ -112,7 +119,9 @@ impl Host {
         Host(found.enforcer)
     }
     fn group(&self, mib: u64) -> Group {
-        self.0.create("job.1.e1.c1", &GroupLimits { memory: Some(Bytes::from_mib(mib)), ..GroupLimits::default() }).expect("a group")
+        self.0
+            .create("job.1.e1.c1", &GroupLimits { memory: Some(Bytes::from_mib(mib)), ..GroupLimits::default() })
+            .expect("a group")
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use headroom_rm_core::load::{ClusterLoad, LoadShape};
-use headroom_rm_core::{Cluster, Effect, ClusterEvent, Restored};
+use headroom_rm_core::{Cluster, ClusterEvent, Effect, Restored};
 use headroom_types::{Epoch, Tick};
 
 const SHAPE: LoadShape = LoadShape { nodes: 1000, queues: 100, requests: 100, exits: 4 };

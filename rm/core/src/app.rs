@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, NodeId, QueuePath, RequestId, Resource, UnixMillis};
 
-use crate::ask::{PendingRequest, GrantCounts};
+use crate::ask::{GrantCounts, PendingRequest};
 use crate::attempt;
 use crate::cluster::StepContext;
-use crate::event::{MasterKind, AppSubmission, Outcome, MasterUpdate, UpdateKind};
+use crate::event::{AppSubmission, MasterKind, MasterUpdate, Outcome, UpdateKind};
 use crate::explain::WaitReasonLog;
 use crate::holding::ContainerSet;
 use crate::runs::AttemptHistory;
@@ -78,7 +78,11 @@ pub struct InvalidAppEvent {
 }
 
 /// The only place where an application's state changes.
-pub fn on(state: ApplicationState, event: ApplicationEvent, out: &mut Vec<ApplicationAction>) -> Result<ApplicationState, InvalidAppEvent> {
+pub fn on(
+    state: ApplicationState,
+    event: ApplicationEvent,
+    out: &mut Vec<ApplicationAction>,
+) -> Result<ApplicationState, InvalidAppEvent> {
     match state {
         ApplicationState::Accepted => match event {
             ApplicationEvent::MasterThere => {
@@ -416,7 +420,12 @@ mod tests {
     fn every_cell() {
         let (fin, end) = (ApplicationState::Finishing { outcome: FAILED }, ApplicationState::Ended { outcome: FAILED });
         let rows: [(ApplicationState, ApplicationEvent, Option<ApplicationState>, &[ApplicationAction]); 12] = [
-            (ApplicationState::Accepted, ApplicationEvent::MasterThere, Some(ApplicationState::Running), &[ApplicationAction::Started]),
+            (
+                ApplicationState::Accepted,
+                ApplicationEvent::MasterThere,
+                Some(ApplicationState::Running),
+                &[ApplicationAction::Started],
+            ),
             (ApplicationState::Accepted, ApplicationEvent::End(FAILED), Some(fin), &[ApplicationAction::WindDown]),
             (ApplicationState::Accepted, ApplicationEvent::Empty, None, &[]),
             (ApplicationState::Running, ApplicationEvent::MasterThere, Some(ApplicationState::Running), &[]),

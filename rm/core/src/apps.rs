@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use headroom_types::{AppId, Charge, ExitReason, Reason, Resource, StopCause, Tick};
 
-use crate::app::{self, App, MasterSize, Origin, ApplicationState};
+use crate::app::{self, App, ApplicationState, MasterSize, Origin};
 use crate::attempt::{self, AttemptFailure};
-use crate::cluster::{Cluster, StepContext, MAX_LIVE_APPS, RestoredApp};
+use crate::cluster::{Cluster, MAX_LIVE_APPS, RestoredApp, StepContext};
 use crate::container;
-use crate::event::{CallAnswer, DryRun, LogSeverity, Lifetime, MasterKind, AppSubmission, Outcome, CallRefusal};
+use crate::event::{AppSubmission, CallAnswer, CallRefusal, DryRun, Lifetime, LogSeverity, MasterKind, Outcome};
 use crate::ledger::ContainerRole;
 use crate::queue::{QueueIx, Waiter};
 use crate::save::DurableRecord;
@@ -32,7 +32,12 @@ impl Cluster {
         CallAnswer::Reserved { number: self.last_app }
     }
 
-    pub(crate) fn submit(&mut self, spec: AppSubmission, number: Option<u32>, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn submit(
+        &mut self,
+        spec: AppSubmission,
+        number: Option<u32>,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         if let Some(known) = spec.key.as_ref().and_then(|key| self.keys.get(key)).and_then(|id| self.apps.get(id)) {
             return Ok(CallAnswer::Submitted { app: known.id.clone(), attempt: known.attempt });
         }
@@ -58,7 +63,12 @@ impl Cluster {
         self.apps.insert(id.clone(), app);
         self.set_lifetime(&id, spec.lifetime.map(Lifetime::AtMost));
         self.save_app(&id, ctx);
-        ctx.log_app(LogSeverity::Normal, Reason::JobSubmitted, &id, format!("submitted by {} to queue {}", spec.user, spec.queue));
+        ctx.log_app(
+            LogSeverity::Normal,
+            Reason::JobSubmitted,
+            &id,
+            format!("submitted by {} to queue {}", spec.user, spec.queue),
+        );
         if managed {
             self.enqueue_master(&id);
         } else {
@@ -117,7 +127,12 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn kill(&mut self, id: &AppId, reason: Option<String>, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn kill(
+        &mut self,
+        id: &AppId,
+        reason: Option<String>,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let app = self.apps.get_mut(id).ok_or_else(|| CallRefusal::NoSuchApp(id.clone()))?;
         if !app.state.is_ending() {
             app.diagnostics = reason.unwrap_or_else(|| "killed on request".into());
@@ -140,7 +155,9 @@ impl Cluster {
         }
         for act in acts {
             match act {
-                app::ApplicationAction::Started => ctx.log_app(LogSeverity::Normal, Reason::AppRunning, id, "its master has registered".into()),
+                app::ApplicationAction::Started => {
+                    ctx.log_app(LogSeverity::Normal, Reason::AppRunning, id, "its master has registered".into())
+                }
                 app::ApplicationAction::WindDown => self.wind_down(id, ctx),
                 app::ApplicationAction::Over => self.over(id, ctx),
             }
@@ -197,9 +214,10 @@ impl Cluster {
         let (level, word) = match app.state {
             ApplicationState::Ended { outcome: Outcome::Succeeded } => (LogSeverity::Normal, Reason::AppFinished),
             ApplicationState::Ended { outcome: Outcome::Killed } => (LogSeverity::Normal, Reason::AppKilled),
-            ApplicationState::Ended { outcome: Outcome::Failed } | ApplicationState::Accepted | ApplicationState::Running | ApplicationState::Finishing { .. } => {
-                (LogSeverity::Warning, Reason::AppFailed)
-            }
+            ApplicationState::Ended { outcome: Outcome::Failed }
+            | ApplicationState::Accepted
+            | ApplicationState::Running
+            | ApplicationState::Finishing { .. } => (LogSeverity::Warning, Reason::AppFailed),
         };
         ctx.log_app(level, word, id, app.diagnostics.clone());
         self.timers.cancel(&TimerKey::Master(id.clone()));

@@ -105,7 +105,11 @@ impl AttemptState {
     pub fn is_registered(&self) -> bool {
         match self {
             AttemptState::Registered { .. } => true,
-            AttemptState::Scheduled | AttemptState::Launched { .. } | AttemptState::Awaited | AttemptState::Recovering { .. } | AttemptState::Over => false,
+            AttemptState::Scheduled
+            | AttemptState::Launched { .. }
+            | AttemptState::Awaited
+            | AttemptState::Recovering { .. }
+            | AttemptState::Over => false,
         }
     }
 }
@@ -117,7 +121,9 @@ pub fn on(state: AttemptState, event: AttemptEvent, out: &mut Vec<AttemptAction>
             AttemptEvent::Granted(container) => Ok(AttemptState::Launched { container }),
             AttemptEvent::Stop => Ok(AttemptState::Over),
             AttemptEvent::NodesKnown => Ok(state),
-            AttemptEvent::Registered | AttemptEvent::Found | AttemptEvent::Exited(_) | AttemptEvent::Silent => Err(InvalidAttemptEvent { state, event }),
+            AttemptEvent::Registered | AttemptEvent::Found | AttemptEvent::Exited(_) | AttemptEvent::Silent => {
+                Err(InvalidAttemptEvent { state, event })
+            }
         },
         AttemptState::Launched { container } => match event {
             AttemptEvent::Registered => Ok(registered(Some(container.clone()), out)),
@@ -157,7 +163,12 @@ pub fn on(state: AttemptState, event: AttemptEvent, out: &mut Vec<AttemptAction>
         AttemptState::Over => match event {
             AttemptEvent::Granted(_) => Err(InvalidAttemptEvent { state, event }),
             // late events are allowed
-            AttemptEvent::Registered | AttemptEvent::Found | AttemptEvent::Exited(_) | AttemptEvent::Silent | AttemptEvent::NodesKnown | AttemptEvent::Stop => Ok(state),
+            AttemptEvent::Registered
+            | AttemptEvent::Found
+            | AttemptEvent::Exited(_)
+            | AttemptEvent::Silent
+            | AttemptEvent::NodesKnown
+            | AttemptEvent::Stop => Ok(state),
         },
     }
 }

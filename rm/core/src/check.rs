@@ -107,7 +107,10 @@ impl Cluster {
                     assert!(told, "{id} has ended, is not acknowledged, and its master will never be told");
                 }
                 ContainerState::Done { .. } => panic!("{id} is done and still in the table"),
-                ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => {}
+                ContainerState::Allocated
+                | ContainerState::Launching
+                | ContainerState::Running
+                | ContainerState::Stopping { .. } => {}
             }
         }
         let listed: usize = self.nodes.values().map(|n| n.containers.len()).sum();

@@ -14,8 +14,8 @@ use headroom_types::{AppId, ContainerId, Epoch, NodeId, Reason, RequestId, Resou
 use crate::app::App;
 use crate::container::Container;
 use crate::event::{
-    CallAnswer, ClusterCall, CallId, Effect, ClusterEvent, GrantedContainer, LogSeverity, LogLine, AppSubmission, LogObject, QueuesFrom, CallRefusal, MasterUpdate, RequestVerdict, ContainerCommand,
-    LogMessage,
+    AppSubmission, CallAnswer, CallId, CallRefusal, ClusterCall, ClusterEvent, ContainerCommand, Effect, GrantedContainer,
+    LogLine, LogMessage, LogObject, LogSeverity, MasterUpdate, QueuesFrom, RequestVerdict,
 };
 use crate::explain::SentenceCache;
 use crate::history::{EndedContainer, History};
@@ -23,7 +23,7 @@ use crate::ledger::Ledger;
 use crate::node::Node;
 use crate::queue::spec::QueueTree;
 use crate::queue::{Queues, Waiter};
-use crate::save::{NodeMark, DurableRecord, SavedState};
+use crate::save::{DurableRecord, NodeMark, SavedState};
 use crate::sched::claim::Claims;
 use crate::sched::index::FreeIndex;
 use crate::sched::reserve::Reservations;
@@ -324,11 +324,15 @@ impl Cluster {
             ClusterCall::Sync(sync) => self.sync(*sync, ctx),
             ClusterCall::Ask { app, ask, how } => self.ask(&app, *ask, how, ctx),
             ClusterCall::Withdraw { app, request } => self.withdraw(&app, &request).map(Reply::Ready),
-            ClusterCall::Finish { attempt, outcome, diagnostics } => self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready),
+            ClusterCall::Finish { attempt, outcome, diagnostics } => {
+                self.finish(&attempt, outcome, diagnostics, ctx).map(Reply::Ready)
+            }
             ClusterCall::Stop { container } => self.stop_container(&container, ctx).map(Reply::Ready),
             ClusterCall::RegisterNode { node, facts } => self.register_node(&node, *facts, ctx).map(Reply::Ready),
             ClusterCall::Report { node, report } => self.report(&node, *report, ctx).map(Reply::Ready),
-            ClusterCall::Resize { container, version, size, how } => self.resize(&container, version, size, how, ctx).map(Reply::Ready),
+            ClusterCall::Resize { container, version, size, how } => {
+                self.resize(&container, version, size, how, ctx).map(Reply::Ready)
+            }
             ClusterCall::SetQueues { tree, generation, how } => self.set_queues(*tree, generation, how, ctx).map(Reply::Ready),
             ClusterCall::SetGate { queue, gate } => self.set_gate(&queue, gate, ctx).map(Reply::Ready),
             ClusterCall::ChangeApp { app, queue, priority, lifetime } => {
@@ -470,9 +474,14 @@ fn wanted(c: &Container) -> ContainerCommand {
     use crate::container::ContainerState;
     match &c.state {
         // a node that stops a container by itself knows the cause best
-        ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { asked: None } => ContainerCommand::Run(Box::new(c.order())),
+        ContainerState::Allocated
+        | ContainerState::Launching
+        | ContainerState::Running
+        | ContainerState::Stopping { asked: None } => ContainerCommand::Run(Box::new(c.order())),
         ContainerState::Stopping { asked: Some(cause) } => ContainerCommand::Stop { cause: *cause },
         // its report is still needed, and it must not run
-        ContainerState::Exited { .. } | ContainerState::Done { .. } => ContainerCommand::Stop { cause: headroom_types::StopCause::Asked },
+        ContainerState::Exited { .. } | ContainerState::Done { .. } => {
+            ContainerCommand::Stop { cause: headroom_types::StopCause::Asked }
+        }
     }
 }

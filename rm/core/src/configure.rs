@@ -5,8 +5,8 @@
 
 use headroom_types::{NodeId, QueuePath, Reason, Tick};
 
-use crate::cluster::{Cluster, StepContext, Settings};
-use crate::event::{CallAnswer, LogSeverity, QueuesFrom, CallRefusal};
+use crate::cluster::{Cluster, Settings, StepContext};
+use crate::event::{CallAnswer, CallRefusal, LogSeverity, QueuesFrom};
 use crate::queues::log_queue;
 use crate::save::DurableRecord;
 use crate::timer::TimerKey;

@@ -88,7 +88,11 @@ pub struct InvalidContainerEvent {
 }
 
 /// The only place where a container's state changes.
-pub fn on(state: ContainerState, event: ContainerEvent, out: &mut Vec<ContainerAction>) -> Result<ContainerState, InvalidContainerEvent> {
+pub fn on(
+    state: ContainerState,
+    event: ContainerEvent,
+    out: &mut Vec<ContainerAction>,
+) -> Result<ContainerState, InvalidContainerEvent> {
     match &state {
         ContainerState::Allocated | ContainerState::Launching => match event {
             ContainerEvent::Preparing => Ok(ContainerState::Launching),
@@ -130,7 +134,12 @@ pub fn on(state: ContainerState, event: ContainerEvent, out: &mut Vec<ContainerA
             }
         },
         ContainerState::Done { .. } => match event {
-            ContainerEvent::Preparing | ContainerEvent::Running | ContainerEvent::Ending | ContainerEvent::Stop(_) | ContainerEvent::Exited(_) | ContainerEvent::Acked => Ok(state),
+            ContainerEvent::Preparing
+            | ContainerEvent::Running
+            | ContainerEvent::Ending
+            | ContainerEvent::Stop(_)
+            | ContainerEvent::Exited(_)
+            | ContainerEvent::Acked => Ok(state),
         },
     }
 }
@@ -159,7 +168,9 @@ impl ContainerState {
     /// True while the container takes resources of its node.
     pub fn is_alive(&self) -> bool {
         match self {
-            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => true,
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => {
+                true
+            }
             ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
         }
     }
@@ -167,7 +178,9 @@ impl ContainerState {
     pub fn report(&self) -> Option<&Arc<ExitReport>> {
         match self {
             ContainerState::Exited { report } | ContainerState::Done { report } => Some(report),
-            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => None,
+            ContainerState::Allocated | ContainerState::Launching | ContainerState::Running | ContainerState::Stopping { .. } => {
+                None
+            }
         }
     }
 }

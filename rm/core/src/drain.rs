@@ -26,9 +26,9 @@ use headroom_types::{AppId, ContainerId, NodeId, Reason, StopCause, Tick, UnixMi
 
 use crate::cluster::{Cluster, StepContext};
 use crate::container;
-use crate::event::{AfterDrain, CallAnswer, LogSeverity, CallRefusal, UpdateKind};
+use crate::event::{AfterDrain, CallAnswer, CallRefusal, LogSeverity, UpdateKind};
 use crate::node::{self, Node};
-use crate::save::{NodeMark, DurableRecord};
+use crate::save::{DurableRecord, NodeMark};
 use crate::timer::TimerKey;
 
 impl Cluster {

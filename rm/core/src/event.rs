@@ -18,10 +18,10 @@ use headroom_types::{
     UnixMillis,
 };
 
-pub use log::{LogSeverity, LogLine, LogObject, LogMessage};
+pub use log::{LogLine, LogMessage, LogObject, LogSeverity};
 pub use refusal::CallRefusal;
-pub use report::{NodeHealth, ContainerPhase, RefusedSize, NodeRegistration, NodeHeartbeat, ReportedContainer};
-pub use traits::{Cordon, Exclusive, TagChange, NodeProperties};
+pub use report::{ContainerPhase, NodeHealth, NodeHeartbeat, NodeRegistration, RefusedSize, ReportedContainer};
+pub use traits::{Cordon, Exclusive, NodeProperties, TagChange};
 pub use update::{GrantedContainer, MasterUpdate, UpdateKind};
 
 use crate::ask::ContainerRequest;

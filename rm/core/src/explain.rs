@@ -8,7 +8,7 @@ pub(crate) mod place;
 mod ring;
 
 pub(crate) use ring::SentenceCache;
-pub use ring::{WaitReasonLog, WaitReason};
+pub use ring::{WaitReason, WaitReasonLog};
 
 use std::time::Duration;
 

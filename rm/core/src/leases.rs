@@ -10,9 +10,12 @@ use headroom_types::{
 
 use crate::ask::GrantIncarnation;
 use crate::attempt;
-use crate::cluster::{Cluster, StepContext, MAX_UNACKED, granted};
-use crate::container::{self, ContainerAction, Container, ContainerEvent, ContainerState};
-use crate::event::{CallAnswer, ContainerLaunch, LogSeverity, LogLine, MasterKind, LogObject, ContainerPhase, CallRefusal, ReportedContainer, UpdateKind, ContainerCommand, LogMessage};
+use crate::cluster::{Cluster, MAX_UNACKED, StepContext, granted};
+use crate::container::{self, Container, ContainerAction, ContainerEvent, ContainerState};
+use crate::event::{
+    CallAnswer, CallRefusal, ContainerCommand, ContainerLaunch, ContainerPhase, LogLine, LogMessage, LogObject, LogSeverity,
+    MasterKind, ReportedContainer, UpdateKind,
+};
 use crate::history::EndedContainer;
 use crate::ledger::ContainerRole;
 use crate::save::DurableRecord;
@@ -226,7 +229,13 @@ impl Cluster {
 
     fn container_started(&mut self, row: Row, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at(row) else { return };
-        ctx.log(container_line(LogSeverity::Normal, Reason::ContainerStarted, &c.id, &c.node, LogMessage::Runs(c.request.clone())));
+        ctx.log(container_line(
+            LogSeverity::Normal,
+            Reason::ContainerStarted,
+            &c.id,
+            &c.node,
+            LogMessage::Runs(c.request.clone()),
+        ));
         let Some(app) = self.apps.at_mut(c.home) else { return };
         if c.request.is_some() {
             app.tell(UpdateKind::Running { container: c.id.clone() }, ctx);
@@ -438,7 +447,13 @@ fn because(report: &ExitReport) -> String {
     diagnosed.or(missing).map(|why| why.chars().take(LONGEST_WHY).collect()).unwrap_or_default()
 }
 
-pub(crate) fn container_line(level: LogSeverity, reason: Reason, id: &ContainerId, node: &NodeId, words: impl Into<LogMessage>) -> LogLine {
+pub(crate) fn container_line(
+    level: LogSeverity,
+    reason: Reason,
+    id: &ContainerId,
+    node: &NodeId,
+    words: impl Into<LogMessage>,
+) -> LogLine {
     LogLine { level, reason, object: LogObject::Container(id.clone()), node: Some(node.clone()), words: words.into() }
 }
 

@@ -222,7 +222,15 @@ impl Ledger {
         std::mem::take(&mut self.changed)
     }
 
-    fn take_size(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes, containers: u32) -> bool {
+    fn take_size(
+        &mut self,
+        node: &NodeId,
+        app: &AppId,
+        part: ContainerRole,
+        size: &Resource,
+        heap: Bytes,
+        containers: u32,
+    ) -> bool {
         let account = self.nodes.entry(node);
         if !can_add(&account.allocated, size) {
             return false;
@@ -240,7 +248,15 @@ impl Ledger {
         self.enter_share(leaf, &user, &AppAccount { containers, used: size.clone(), masters, payer: None });
         true
     }
-    fn give_size(&mut self, node: &NodeId, app: &AppId, part: ContainerRole, size: &Resource, heap: Bytes, containers: u32) -> bool {
+    fn give_size(
+        &mut self,
+        node: &NodeId,
+        app: &AppId,
+        part: ContainerRole,
+        size: &Resource,
+        heap: Bytes,
+        containers: u32,
+    ) -> bool {
         let Some(account) = self.nodes.get_mut(node) else { return false };
         if !size.fits(&account.allocated) {
             return false;

@@ -46,13 +46,14 @@ mod resize;
 
 pub use cluster::{Cluster, Restored, RestoredApp, Settings};
 pub use event::{
-    AfterDrain, CallAnswer, CallResult, ClusterCall, CallId, Cordon, Effect, ClusterEvent, Exclusive, GrantedContainer, NodeHealth, DryRun, ContainerLaunch, LogSeverity, Lifetime,
-    LogLine, MasterKind, AppSubmission, LogObject, Outcome, ContainerPhase, QueuesFrom, CallRefusal, RefusedSize, NodeRegistration, NodeHeartbeat, RunOrder, ReportedContainer,
-    ContainerSize, MasterHeartbeat, TagChange, NodeProperties, MasterUpdate, UpdateKind, RequestVerdict, ContainerCommand, LogMessage,
+    AfterDrain, AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent, ContainerCommand,
+    ContainerLaunch, ContainerPhase, ContainerSize, Cordon, DryRun, Effect, Exclusive, GrantedContainer, Lifetime, LogLine,
+    LogMessage, LogObject, LogSeverity, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties,
+    NodeRegistration, Outcome, QueuesFrom, RefusedSize, ReportedContainer, RequestVerdict, RunOrder, TagChange, UpdateKind,
 };
-pub use explain::{WaitReason, WaitExplanation, NodeWaitReason};
+pub use explain::{NodeWaitReason, WaitExplanation, WaitReason};
 pub use history::EndedContainer;
 pub use queues::QueueView;
 pub use runs::AttemptRecord;
-pub use save::{NodeMark, DurableRecord, SavedStage, SavedState};
+pub use save::{DurableRecord, NodeMark, SavedStage, SavedState};
 pub use tags::{NodeTags, Tagged};

@@ -12,7 +12,7 @@ use headroom_types::{AppId, Reason, StopCause, Tick, UnixMillis};
 use crate::app::{self, App};
 use crate::cluster::{Cluster, StepContext};
 use crate::container;
-use crate::event::{LogSeverity, Lifetime, Outcome};
+use crate::event::{Lifetime, LogSeverity, Outcome};
 use crate::timer::TimerKey;
 
 impl Cluster {

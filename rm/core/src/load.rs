@@ -18,8 +18,9 @@ use headroom_types::{
 use crate::ask::{ContainerRequest, PlacementRules};
 use crate::cluster::Settings;
 use crate::event::{
-    CallAnswer, ClusterCall, CallId, Effect, ClusterEvent, NodeHealth, ContainerLaunch, MasterKind, AppSubmission, ContainerPhase, NodeRegistration, NodeHeartbeat, ReportedContainer, MasterHeartbeat, NodeProperties, MasterUpdate,
-    UpdateKind, ContainerCommand,
+    AppSubmission, CallAnswer, CallId, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch, ContainerPhase, Effect,
+    MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, NodeProperties, NodeRegistration, ReportedContainer,
+    UpdateKind,
 };
 use crate::queue::spec::{QueueSpec, QueueTree};
 
@@ -272,8 +273,14 @@ impl ClusterLoad {
             seen(held)
         });
         let (seen, epoch) = (seen.collect(), self.epoch);
-        let report =
-            NodeHeartbeat { epoch, seen, exits, host_used: Bytes::ZERO, health: NodeHealth::Healthy, unattributed: Unattributed::default() };
+        let report = NodeHeartbeat {
+            epoch,
+            seen,
+            exits,
+            host_used: Bytes::ZERO,
+            health: NodeHealth::Healthy,
+            unattributed: Unattributed::default(),
+        };
         self.event(ClusterCall::Report { node, report: Box::new(report) })
     }
     fn update(&mut self, app: &AppId, update: MasterUpdate) {

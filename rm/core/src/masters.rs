@@ -3,11 +3,11 @@
 use headroom_types::{AppId, AttemptId, Reason, RequestId, Resource, StopCause};
 
 use crate::app::{self, App};
-use crate::ask::{ContainerRequest, PendingRequest, CountAccuracy};
+use crate::ask::{ContainerRequest, CountAccuracy, PendingRequest};
 use crate::attempt;
-use crate::cluster::{Cluster, StepContext, MAX_REQUESTS, Reply};
+use crate::cluster::{Cluster, MAX_REQUESTS, Reply, StepContext};
 use crate::container;
-use crate::event::{CallAnswer, DryRun, LogSeverity, Outcome, CallRefusal, MasterHeartbeat, RequestVerdict};
+use crate::event::{CallAnswer, CallRefusal, DryRun, LogSeverity, MasterHeartbeat, Outcome, RequestVerdict};
 use crate::ledger::ContainerRole;
 use crate::sched::constraint::is_choosy;
 
@@ -26,7 +26,9 @@ impl Cluster {
             return Err(CallRefusal::Recovering(sentence));
         }
         match app.run {
-            attempt::AttemptState::Scheduled | attempt::AttemptState::Over => return Err(CallRefusal::NotLaunched(attempt.clone())),
+            attempt::AttemptState::Scheduled | attempt::AttemptState::Over => {
+                return Err(CallRefusal::NotLaunched(attempt.clone()));
+            }
             attempt::AttemptState::Launched { .. }
             | attempt::AttemptState::Awaited
             | attempt::AttemptState::Registered { .. }
@@ -92,7 +94,13 @@ impl Cluster {
         Ok(Reply::Verdicts(id, verdicts))
     }
 
-    pub(crate) fn ask(&mut self, id: &AppId, ask: ContainerRequest, how: DryRun, ctx: &mut StepContext<'_>) -> Result<Reply, CallRefusal> {
+    pub(crate) fn ask(
+        &mut self,
+        id: &AppId,
+        ask: ContainerRequest,
+        how: DryRun,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<Reply, CallRefusal> {
         let app = self.live(id)?;
         if !app.run.is_registered() {
             return Err(CallRefusal::MasterNotRegistered(id.clone()));
@@ -150,7 +158,13 @@ impl Cluster {
     }
 
     /// Accepts a request. `Some(Verdict::Never)` means that it was not accepted.
-    fn take_ask(&mut self, id: &AppId, ask: ContainerRequest, told: CountAccuracy, ctx: &mut StepContext<'_>) -> Result<Option<RequestVerdict>, CallRefusal> {
+    fn take_ask(
+        &mut self,
+        id: &AppId,
+        ask: ContainerRequest,
+        told: CountAccuracy,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<Option<RequestVerdict>, CallRefusal> {
         let leaf = self.queue.leaf_of(id);
         let never = self.never_fits(&ask);
         if let Some((sentence, largest)) = never.or_else(|| self.never_in_queue(leaf?, ContainerRole::Work, &ask.resource)) {

@@ -202,15 +202,20 @@ impl ClusterNodeState {
     pub fn takes_work(&self) -> bool {
         match self {
             ClusterNodeState::Ready => true,
-            ClusterNodeState::Unhealthy { .. } | ClusterNodeState::Suspect { .. } | ClusterNodeState::Unreachable { .. } | ClusterNodeState::Lost | ClusterNodeState::Decommissioned => {
-                false
-            }
+            ClusterNodeState::Unhealthy { .. }
+            | ClusterNodeState::Suspect { .. }
+            | ClusterNodeState::Unreachable { .. }
+            | ClusterNodeState::Lost
+            | ClusterNodeState::Decommissioned => false,
         }
     }
     /// True while the node belongs to the cluster.
     pub fn is_member(&self) -> bool {
         match self {
-            ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } | ClusterNodeState::Suspect { .. } | ClusterNodeState::Unreachable { .. } => true,
+            ClusterNodeState::Ready
+            | ClusterNodeState::Unhealthy { .. }
+            | ClusterNodeState::Suspect { .. }
+            | ClusterNodeState::Unreachable { .. } => true,
             ClusterNodeState::Lost | ClusterNodeState::Decommissioned => false,
         }
     }
@@ -326,7 +331,9 @@ mod tests {
 
     #[test]
     fn a_suspect_node_keeps_what_it_said_of_itself() {
-        let gone = on(ClusterNodeState::Unhealthy { reason: "disk".into() }, NodeEvent::Silent(SilenceStage::Suspect), &mut vec![]).expect("legal");
+        let gone =
+            on(ClusterNodeState::Unhealthy { reason: "disk".into() }, NodeEvent::Silent(SilenceStage::Suspect), &mut vec![])
+                .expect("legal");
         assert_eq!(gone.reason(), Some("disk"));
     }
 }

@@ -10,8 +10,8 @@ use headroom_types::{ContainerId, ExitReason, ExitReport, NodeId, Reason, Resour
 use crate::attempt;
 use crate::cluster::{Cluster, StepContext};
 use crate::container::{self, ContainerEvent, ContainerState};
-use crate::event::{CallAnswer, LogSeverity, CallRefusal, NodeRegistration, NodeHeartbeat, ReportedContainer, ContainerCommand};
-use crate::node::{self, NodeAction, Node, SilenceStage};
+use crate::event::{CallAnswer, CallRefusal, ContainerCommand, LogSeverity, NodeHeartbeat, NodeRegistration, ReportedContainer};
+use crate::node::{self, Node, NodeAction, SilenceStage};
 use crate::save::DurableRecord;
 use crate::timer::TimerKey;
 
@@ -20,7 +20,12 @@ use crate::timer::TimerKey;
 const STOP_UNSEEN: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Cluster {
-    pub(crate) fn register_node(&mut self, id: &NodeId, facts: NodeRegistration, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn register_node(
+        &mut self,
+        id: &NodeId,
+        facts: NodeRegistration,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         if self.is_barred(id) {
             return Err(CallRefusal::Decommissioned(id.clone()));
         }
@@ -43,7 +48,12 @@ impl Cluster {
         Ok(CallAnswer::Node { acked })
     }
 
-    pub(crate) fn report(&mut self, id: &NodeId, report: NodeHeartbeat, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn report(
+        &mut self,
+        id: &NodeId,
+        report: NodeHeartbeat,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         if report.epoch != self.epoch {
             return Err(CallRefusal::StaleEpoch { given: report.epoch, current: self.epoch });
         }
@@ -116,7 +126,12 @@ impl Cluster {
             let message = format!("{} is held by memory that no running container owns; {owners}", now.memory);
             ctx.log_node(LogSeverity::Warning, Reason::NodeMemoryLeft, id, message);
         } else if now.memory.is_zero() {
-            ctx.log_node(LogSeverity::Normal, Reason::NodeMemoryFreed, id, format!("{before} that ended containers had left is free"));
+            ctx.log_node(
+                LogSeverity::Normal,
+                Reason::NodeMemoryFreed,
+                id,
+                format!("{before} that ended containers had left is free"),
+            );
         }
     }
 
@@ -241,7 +256,9 @@ impl Cluster {
             crate::event::ContainerPhase::Preparing
             | crate::event::ContainerPhase::Starting
             | crate::event::ContainerPhase::Running
-            | crate::event::ContainerPhase::Stopping => ctx.tell(node, &seen.container, ContainerCommand::Stop { cause: StopCause::Asked }),
+            | crate::event::ContainerPhase::Stopping => {
+                ctx.tell(node, &seen.container, ContainerCommand::Stop { cause: StopCause::Asked })
+            }
         }
     }
 

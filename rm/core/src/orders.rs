@@ -16,7 +16,10 @@ impl Cluster {
         let app = self.live(id)?;
         let waiting = app.updates.after(0).filter(|update| matches!(update.what, UpdateKind::Order(_))).count();
         if waiting >= MOST_ORDERS {
-            return Err(CallRefusal::TooMany { what: format!("orders that the master of {id} has not taken in"), most: MOST_ORDERS });
+            return Err(CallRefusal::TooMany {
+                what: format!("orders that the master of {id} has not taken in"),
+                most: MOST_ORDERS,
+            });
         }
         self.update(id, UpdateKind::Order(order), ctx);
         Ok(CallAnswer::Done)

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use headroom_types::{AppId, QueuePath, Reason, Resource};
 
 use crate::cluster::{Cluster, StepContext};
-use crate::event::{CallAnswer, DryRun, LogSeverity, Lifetime, LogLine, LogObject, QueuesFrom, CallRefusal, LogMessage};
+use crate::event::{CallAnswer, CallRefusal, DryRun, Lifetime, LogLine, LogMessage, LogObject, LogSeverity, QueuesFrom};
 use crate::ledger;
 use crate::queue::QueueIx;
 use crate::queue::seats::GuaranteePosition;
-use crate::queue::spec::{QueueState, QueueProblem, QueueSpec, QueueTree};
+use crate::queue::spec::{QueueProblem, QueueSpec, QueueState, QueueTree};
 use crate::save::DurableRecord;
 
 /// Most applications that are listed when they prevent the removal of a queue.
@@ -207,7 +207,12 @@ impl Cluster {
         self.room_changed = true;
     }
 
-    pub(crate) fn set_gate(&mut self, queue: &QueuePath, gate: QueueState, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn set_gate(
+        &mut self,
+        queue: &QueuePath,
+        gate: QueueState,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let ix = self.queue.find(queue).ok_or_else(|| CallRefusal::NoSuchQueue(queue.clone()))?;
         let before = self.queue.slot(ix).map(|slot| slot.spec.gate);
         let Some(tree) = self.queue.tree().with_gate(queue, gate).filter(|_| before != Some(gate)) else {

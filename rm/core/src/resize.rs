@@ -15,7 +15,9 @@ use headroom_types::{ContainerId, Reason, Resource};
 use crate::app::MasterSize;
 use crate::cluster::{Cluster, StepContext};
 use crate::container::{Container, ContainerState};
-use crate::event::{CallAnswer, DryRun, LogSeverity, CallRefusal, ReportedContainer, ContainerSize, UpdateKind, ContainerCommand};
+use crate::event::{
+    CallAnswer, CallRefusal, ContainerCommand, ContainerSize, DryRun, LogSeverity, ReportedContainer, UpdateKind,
+};
 use crate::leases::container_line;
 use crate::sched::part;
 use crate::size::{self, ResizeAction, ResizeEvent, VersionedSize, excess};

@@ -107,7 +107,12 @@ pub struct InvalidResizeEvent {
 }
 
 /// The only place where the state of a size changes. `has` is the current size.
-pub fn on(state: ResizeState, has: &VersionedSize, event: ResizeEvent, out: &mut Vec<ResizeAction>) -> Result<ResizeState, Box<InvalidResizeEvent>> {
+pub fn on(
+    state: ResizeState,
+    has: &VersionedSize,
+    event: ResizeEvent,
+    out: &mut Vec<ResizeAction>,
+) -> Result<ResizeState, Box<InvalidResizeEvent>> {
     match &state {
         ResizeState::Settled => match event {
             ResizeEvent::Order(want) => {
@@ -242,8 +247,11 @@ mod tests {
     #[test]
     fn every_cell() {
         let has = sized(2, 3);
-        let states =
-            [ResizeState::Settled, ResizeState::Ordered { want: sized(4, 4) }, ResizeState::Withdrawn { tried: sized(4, 4), back: sized(2, 5) }];
+        let states = [
+            ResizeState::Settled,
+            ResizeState::Ordered { want: sized(4, 4) },
+            ResizeState::Withdrawn { tried: sized(4, 4), back: sized(2, 5) },
+        ];
         let events = [
             ResizeEvent::Order(sized(4, 4)),
             shown(2, 3),

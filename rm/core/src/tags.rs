@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use headroom_types::{Name, NodeId, Reason};
 
 use crate::cluster::{Cluster, StepContext};
-use crate::event::{CallAnswer, Cordon, DryRun, LogSeverity, CallRefusal, TagChange, NodeProperties};
-use crate::node::{Node, ClusterNodeState};
+use crate::event::{CallAnswer, CallRefusal, Cordon, DryRun, LogSeverity, NodeProperties, TagChange};
+use crate::node::{ClusterNodeState, Node};
 use crate::save::DurableRecord;
 
 /// Most labels, attributes and taints of operators per node, together.
@@ -109,7 +109,10 @@ impl Cluster {
     fn standing_with(&self, node: &Node, cordoned: bool) -> &'static str {
         let speaks = match node.state {
             ClusterNodeState::Ready | ClusterNodeState::Unhealthy { .. } => true,
-            ClusterNodeState::Suspect { .. } | ClusterNodeState::Unreachable { .. } | ClusterNodeState::Lost | ClusterNodeState::Decommissioned => false,
+            ClusterNodeState::Suspect { .. }
+            | ClusterNodeState::Unreachable { .. }
+            | ClusterNodeState::Lost
+            | ClusterNodeState::Decommissioned => false,
         };
         match self.mark(&node.id).filter(|_| speaks) {
             Some(mark) if mark.drained => "drained",
@@ -119,7 +122,13 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn tag(&mut self, id: &NodeId, change: &TagChange, how: DryRun, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    pub(crate) fn tag(
+        &mut self,
+        id: &NodeId,
+        change: &TagChange,
+        how: DryRun,
+        ctx: &mut StepContext<'_>,
+    ) -> Result<CallAnswer, CallRefusal> {
         let known = self.nodes.contains_key(id) || self.tags.contains_key(id) || self.marks.contains_key(id);
         if !known {
             return Err(CallRefusal::NoSuchNode(id.clone()));
@@ -146,8 +155,12 @@ impl Cluster {
             self.tags.insert(id.clone(), after.clone());
         }
         match (&before.cordon, &after.cordon) {
-            (None, Some(reason)) => ctx.log_node(LogSeverity::Normal, Reason::NodeCordoned, id, format!("gets nothing new: {reason}")),
-            (Some(_), None) => ctx.log_node(LogSeverity::Normal, Reason::NodeUncordoned, id, "may get new containers again".into()),
+            (None, Some(reason)) => {
+                ctx.log_node(LogSeverity::Normal, Reason::NodeCordoned, id, format!("gets nothing new: {reason}"))
+            }
+            (Some(_), None) => {
+                ctx.log_node(LogSeverity::Normal, Reason::NodeUncordoned, id, "may get new containers again".into())
+            }
             (None, None) | (Some(_), Some(_)) => {}
         }
         let told = differences(before, after);
@@ -199,8 +212,11 @@ mod tests {
 
     #[test]
     fn an_operators_words_go_before_the_agents_and_leave_them_where_they_are() {
-        let own =
-            NodeProperties { labels: [id("ssd")].into(), attributes: words(&[("zone", "a"), ("kernel", "6")]), ..NodeProperties::default() };
+        let own = NodeProperties {
+            labels: [id("ssd")].into(),
+            attributes: words(&[("zone", "a"), ("kernel", "6")]),
+            ..NodeProperties::default()
+        };
         assert_eq!(*NodeTags { cordon: Some("disk".into()), ..NodeTags::default() }.over(&own), own);
         let put = TagChange {
             labels: [id("gpu")].into(),

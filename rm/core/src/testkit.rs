@@ -15,17 +15,18 @@ use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, Epoch, ExitReason, NodeId, Resource, StopCause, Tick, UnixMillis,
 };
 
-pub use fake::{FakeNode, FakeContainer};
+pub use fake::{FakeContainer, FakeNode};
 
 use crate::ask::ContainerRequest;
 use crate::cluster::{Cluster, Restored, RestoredApp, Settings};
 use crate::event::{
-    CallAnswer, CallResult, ClusterCall, CallId, Effect, ClusterEvent, NodeHealth, DryRun, ContainerLaunch, LogLine, MasterKind, AppSubmission, Outcome, CallRefusal, NodeHeartbeat, MasterHeartbeat,
-    MasterUpdate, UpdateKind, RequestVerdict, ContainerCommand,
+    AppSubmission, CallAnswer, CallId, CallRefusal, CallResult, ClusterCall, ClusterEvent, ContainerCommand, ContainerLaunch,
+    DryRun, Effect, LogLine, MasterHeartbeat, MasterKind, MasterUpdate, NodeHealth, NodeHeartbeat, Outcome, RequestVerdict,
+    UpdateKind,
 };
 use crate::history::EndedContainer;
 use crate::queue::spec::QueueTree;
-use crate::save::{NodeMark, DurableRecord, SavedState};
+use crate::save::{DurableRecord, NodeMark, SavedState};
 use crate::tags::NodeTags;
 
 /// Parses any id.
@@ -373,8 +374,15 @@ impl Scenario {
     /// # Panics
     /// When the submission is refused.
     pub fn submit(&mut self, name: &str, priority: i32, master: MasterKind) -> AppId {
-        let spec =
-            AppSubmission { name: id(name), queue: id("default"), priority, user: "test".into(), lifetime: None, master, key: None };
+        let spec = AppSubmission {
+            name: id(name),
+            queue: id("default"),
+            priority,
+            user: "test".into(),
+            lifetime: None,
+            master,
+            key: None,
+        };
         match self.call(ClusterCall::Submit(Box::new(spec))) {
             Ok(CallAnswer::Submitted { app, .. }) => app,
             other => panic!("not submitted: {other:?}"),

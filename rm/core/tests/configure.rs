@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{QueueState, QueueSpec, QueueTree};
+use headroom_rm_core::queue::spec::{QueueSpec, QueueState, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{CallAnswer, ClusterCall, Outcome, QueuesFrom, CallRefusal, Settings};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, Outcome, QueuesFrom, Settings};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)

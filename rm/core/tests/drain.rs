@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{AfterDrain, CallAnswer, CallResult, ClusterCall, CallRefusal, UpdateKind};
+use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, CallResult, ClusterCall, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, size};
-use headroom_rm_core::{AfterDrain, CallAnswer, ClusterCall, DryRun, ContainerLaunch, Lifetime, MasterKind, AppSubmission, Outcome, CallRefusal, AttemptRecord, Settings};
+use headroom_rm_core::{
+    AfterDrain, AppSubmission, AttemptRecord, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, DryRun, Lifetime,
+    MasterKind, Outcome, Settings,
+};
 use headroom_types::{AppId, Bytes, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };

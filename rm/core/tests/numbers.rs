@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{Scenario, id};
-use headroom_rm_core::{CallAnswer, ClusterCall, MasterKind, AppSubmission, CallRefusal};
+use headroom_rm_core::{AppSubmission, CallAnswer, CallRefusal, ClusterCall, MasterKind};
 use headroom_types::AppId;
 
 /// An application gets its reserved number at any later time and with every retry; no other

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use headroom_rm_core::ask::{AntiAffinity, ContainerRequest, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
+use headroom_rm_core::ask::{AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy};
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{CallAnswer, ClusterCall, Exclusive, DryRun, CallRefusal, NodeProperties, UpdateKind, RequestVerdict};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Exclusive, NodeProperties, RequestVerdict, UpdateKind};
 use headroom_types::{AppId, ExitReason, Name, NodeId, Resource};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -17,7 +17,8 @@ fn secs(n: u64) -> Duration {
 
 /// Adds a node in a rack with labels.
 fn node(s: &mut Scenario, name: &str, gib: u64, rack: Option<&str>, labels: &[&str]) {
-    let traits = NodeProperties { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..NodeProperties::default() };
+    let traits =
+        NodeProperties { rack: rack.map(id), labels: labels.iter().map(|l| id(l)).collect(), ..NodeProperties::default() };
     add(s, name, size(gib, 8), traits);
 }
 
@@ -89,7 +90,10 @@ fn labels_racks_and_attributes_are_kept() {
     assert_eq!(send(&mut s, &app, with("c", 1, 1, |p| p.racks = vec![id("r2")])), RequestVerdict::Fits);
     let zone = AttributeCondition::OneOf(BTreeSet::from(["a".into(), "b".into()]));
     assert_eq!(send(&mut s, &app, with("d", 1, 1, |p| p.attributes = [(id("zone"), zone)].into())), RequestVerdict::Fits);
-    assert_eq!(send(&mut s, &app, with("e", 1, 1, |p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into())), RequestVerdict::Fits);
+    assert_eq!(
+        send(&mut s, &app, with("e", 1, 1, |p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into())),
+        RequestVerdict::Fits
+    );
     let of = |r: &str| places(&s, r).join(" ");
     assert_eq!(
         (of("a"), of("b"), of("c"), of("d"), of("e")),
@@ -206,8 +210,12 @@ fn a_preference_gives_way_from_node_to_rack_to_anywhere_by_time_alone() {
     node(&mut s, "rack", 1, Some("r1"), &[]);
     node(&mut s, "far", 8, Some("r2"), &[]);
     let app = s.app("job");
-    s.call(ClusterCall::Ask { app: app.clone(), ask: Box::new(with("fill", 1, 2, |p| p.nodes = vec![id("near")])), how: DryRun::Really })
-        .expect("asks");
+    s.call(ClusterCall::Ask {
+        app: app.clone(),
+        ask: Box::new(with("fill", 1, 2, |p| p.nodes = vec![id("near")])),
+        how: DryRun::Really,
+    })
+    .expect("asks");
     let wish = |p: &mut PlacementRules| (p.prefer_nodes, p.relax) = (vec![id("near")], RelaxPolicy::After(secs(2)));
     let sentence = waits(send(&mut s, &app, with("w", 2, 1, wish)));
     assert!(sentence.contains("2 s more for near"), "{sentence}");

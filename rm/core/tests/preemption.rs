@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueSpec, QueueShare, QueueTree};
+use headroom_rm_core::queue::spec::{Amount, Preemptable, QueueShare, QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{CallAnswer, ClusterCall, ContainerLaunch, MasterKind, AppSubmission, Settings, UpdateKind};
+use headroom_rm_core::{AppSubmission, CallAnswer, ClusterCall, ContainerLaunch, MasterKind, Settings, UpdateKind};
 use headroom_types::{AppId, ContainerId, ExitReason, RequestId, UnixMillis};
 use proptest::prelude::*;
 
@@ -28,7 +28,8 @@ fn halves() -> QueueTree {
     tree(vec![("a", sure(500)), ("b", sure(500))])
 }
 fn app(s: &mut Scenario, queue: &str, master: MasterKind) -> AppId {
-    let spec = AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let spec =
+        AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
     let Ok(CallAnswer::Submitted { app, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else { panic!("not submitted") };
     s.settle();
     s.master(&app).expect("registers");
@@ -199,8 +200,11 @@ fn a_master_that_waits_has_a_claim_like_anybody_else() {
     let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
     let (mut s, a, _b) = crowded(settings(halves()));
     let master = MasterKind::Managed { resource: size(2, 1), launch, max_attempts: 2 };
-    let spec = AppSubmission { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
-    let Ok(CallAnswer::Submitted { app: late, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else { panic!("not submitted") };
+    let spec =
+        AppSubmission { name: id("late"), queue: id("b"), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let Ok(CallAnswer::Submitted { app: late, .. }) = s.call(ClusterCall::Submit(Box::new(spec))) else {
+        panic!("not submitted")
+    };
     live(&mut s, secs(7), &[&a]);
     assert_eq!(has(&s, &late), 2);
     s.check();

@@ -1,9 +1,11 @@
 //! Scenario tests of queues: shares, limits, states and moves. The invariants are checked after
 //! every step; each test must end with `check`.
 
-use headroom_rm_core::queue::spec::{Amount, QueueState, LeafOrder, QueueSpec, QueueShare, QueueTree};
+use headroom_rm_core::queue::spec::{Amount, LeafOrder, QueueShare, QueueSpec, QueueState, QueueTree};
 use headroom_rm_core::testkit::{Scenario, id, is_never, size};
-use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, ContainerLaunch, MasterKind, AppSubmission, Outcome, CallRefusal, Settings};
+use headroom_rm_core::{
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, DryRun, MasterKind, Outcome, Settings,
+};
 use headroom_types::{AppId, AttemptId, Bytes, Cpus, ExitReason, QueuePath, Resource};
 
 fn part(thousandths: u32) -> QueueShare {
@@ -35,7 +37,8 @@ fn app(s: &mut Scenario, queue: &str, user: &str) -> AppId {
 fn managed(s: &mut Scenario, queue: &str, resource: Resource) -> AppId {
     let launch = std::sync::Arc::new(ContainerLaunch { command: vec!["am".into()], ..ContainerLaunch::default() });
     let master = MasterKind::Managed { resource, launch, max_attempts: 2 };
-    let spec = AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
+    let spec =
+        AppSubmission { name: id("job"), queue: id(queue), priority: 0, user: "u".into(), lifetime: None, master, key: None };
     match s.call(ClusterCall::Submit(Box::new(spec))) {
         Ok(CallAnswer::Submitted { app, .. }) => app,
         other => panic!("not submitted: {other:?}"),
@@ -280,9 +283,13 @@ fn another_tree_applies_as_a_whole_or_not_at_all() {
     let (a, b) = (app(&mut s, "a", "u"), app(&mut s, "b", "u"));
     s.ask(&a, "w", 4, size(2, 1)).expect("asks");
     s.ask(&b, "w", 9, size(1, 1)).expect("asks");
-    let set = |s: &mut Scenario, tree: QueueTree, generation, how| s.call(ClusterCall::SetQueues { tree: Box::new(tree), generation, how });
+    let set = |s: &mut Scenario, tree: QueueTree, generation, how| {
+        s.call(ClusterCall::SetQueues { tree: Box::new(tree), generation, how })
+    };
     let without = tree(vec![("b", QueueSpec::default()), ("c", QueueSpec::default())]);
-    let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really) else { panic!("has somebody") };
+    let Err(CallRefusal::BadQueues(problems)) = set(&mut s, without.clone(), None, DryRun::Really) else {
+        panic!("has somebody")
+    };
     let told = "root.a: queues: is a leaf no more, and has job.1; move them to another leaf first, or wait for their end";
     assert_eq!(problems[0].to_string(), told);
     let smaller = tree(vec![("a", QueueSpec { maximum: gib(6), ..QueueSpec::default() }), ("b", QueueSpec::default())]);

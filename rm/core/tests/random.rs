@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::ask::ContainerRequest;
-use headroom_rm_core::queue::spec::{Amount, QueueSpec, QueueShare, QueueTree};
+use headroom_rm_core::queue::spec::{Amount, QueueShare, QueueSpec, QueueTree};
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
 use headroom_rm_core::{
-    AfterDrain, CallAnswer, ClusterCall, Cordon, DryRun, ContainerLaunch, MasterKind, AppSubmission, Outcome, CallRefusal, Settings, ContainerSize, TagChange, UpdateKind,
+    AfterDrain, AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerSize, Cordon, DryRun, MasterKind,
+    Outcome, Settings, TagChange, UpdateKind,
 };
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId};
 use proptest::prelude::*;

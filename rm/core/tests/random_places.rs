@@ -10,11 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use headroom_rm_core::ask::{AntiAffinity, ContainerRequest, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy};
+use headroom_rm_core::ask::{AntiAffinity, AttributeCondition, ContainerRequest, PlacementRules, PlacementScope, RelaxPolicy};
 use headroom_rm_core::sched::constraint::misfit;
 use headroom_rm_core::sched::index::IndexedNode;
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{ClusterCall, Exclusive, DryRun, Settings, NodeProperties};
+use headroom_rm_core::{ClusterCall, DryRun, Exclusive, NodeProperties, Settings};
 use headroom_types::{AppId, ContainerId, ExitReason, NodeId, RequestId, Resource};
 use proptest::prelude::*;
 
@@ -78,7 +78,11 @@ fn any_place() -> impl Strategy<Value = PlacementRules> {
     let apart = proptest::option::weighted(0.3, (from, level()));
     let zone = proptest::option::weighted(
         0.2,
-        prop_oneof![Just(AttributeCondition::Exists), Just(AttributeCondition::Absent), Just(AttributeCondition::OneOf(["z1".to_owned()].into()))],
+        prop_oneof![
+            Just(AttributeCondition::Exists),
+            Just(AttributeCondition::Absent),
+            Just(AttributeCondition::OneOf(["z1".to_owned()].into()))
+        ],
     );
     let tolerated = proptest::option::weighted(0.4, proptest::option::of(0u8..2));
     let hard = (proptest::option::weighted(0.2, 0u8..3), proptest::bool::weighted(0.2), zone, tolerated);
@@ -153,13 +157,17 @@ impl World {
                 *count += u32::from(*more);
                 let ask = ContainerRequest { count: *count, ..self.named(*request) };
                 // infeasible requests are refused and repeated later
-                let _ =
-                    self.s.call(ClusterCall::Ask { app: self.apps[usize::from(*app)].clone(), ask: Box::new(ask), how: DryRun::Really });
+                let _ = self.s.call(ClusterCall::Ask {
+                    app: self.apps[usize::from(*app)].clone(),
+                    ask: Box::new(ask),
+                    how: DryRun::Really,
+                });
             }
             Op::Withdraw { app, request } => {
-                let _ = self
-                    .s
-                    .call(ClusterCall::Withdraw { app: self.apps[usize::from(*app)].clone(), request: id(&format!("q{request}")) });
+                let _ = self.s.call(ClusterCall::Withdraw {
+                    app: self.apps[usize::from(*app)].clone(),
+                    request: id(&format!("q{request}")),
+                });
                 self.counts.remove(&(*app, *request));
             }
             Op::Exit(n) => {
@@ -238,7 +246,11 @@ impl World {
         }
         for ((app, request), count) in self.counts.clone() {
             let ask = ContainerRequest { count, ..self.named(request) };
-            let _ = self.s.call(ClusterCall::Ask { app: self.apps[usize::from(app)].clone(), ask: Box::new(ask), how: DryRun::Really });
+            let _ = self.s.call(ClusterCall::Ask {
+                app: self.apps[usize::from(app)].clone(),
+                ask: Box::new(ask),
+                how: DryRun::Really,
+            });
             // checked after each request: after a restart, anti-affinity of requests that are not
             // repeated yet is unknown
             self.where_they_may();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{FakeNode, Scenario, ask, id, size};
-use headroom_rm_core::{ClusterCall, Settings, NodeProperties};
+use headroom_rm_core::{ClusterCall, NodeProperties, Settings};
 use headroom_types::{AppId, ContainerId, ExitReason, UnixMillis};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };

@@ -10,7 +10,9 @@
 use std::time::Duration;
 
 use headroom_rm_core::testkit::{FakeNode, Scenario, id, size};
-use headroom_rm_core::{CallAnswer, CallResult, ClusterCall, DryRun, ContainerLaunch, ContainerPhase, CallRefusal, ContainerSize, UpdateKind};
+use headroom_rm_core::{
+    CallAnswer, CallRefusal, CallResult, ClusterCall, ContainerLaunch, ContainerPhase, ContainerSize, DryRun, UpdateKind,
+};
 use headroom_types::{AppId, Bytes, ContainerId, ExitReason, NodeId, Resource};
 use proptest::prelude::*;
 
@@ -114,8 +116,12 @@ fn the_three_answers_to_a_call() {
 fn a_dry_run_answers_and_changes_nothing() {
     let (mut s, app, c) = one();
     let mut ask = |to: Resource| {
-        let call =
-            ClusterCall::Resize { container: c.clone(), version: None, size: ContainerSize { resource: to, heap: None }, how: DryRun::DryRun };
+        let call = ClusterCall::Resize {
+            container: c.clone(),
+            version: None,
+            size: ContainerSize { resource: to, heap: None },
+            how: DryRun::DryRun,
+        };
         s.call(call)
     };
     assert_eq!(ask(size(8, 1)), Ok(CallAnswer::Resizing { version: 2 }));

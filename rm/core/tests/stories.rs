@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use headroom_rm_core::app::ApplicationState;
 use headroom_rm_core::testkit::{Scenario, ask, id, is_never, size};
-use headroom_rm_core::{CallAnswer, ClusterCall, ContainerLaunch, LogSeverity, MasterKind, AppSubmission, Outcome, ContainerPhase, CallRefusal, MasterHeartbeat, UpdateKind, RequestVerdict};
+use headroom_rm_core::{
+    AppSubmission, CallAnswer, CallRefusal, ClusterCall, ContainerLaunch, ContainerPhase, LogSeverity, MasterHeartbeat,
+    MasterKind, Outcome, RequestVerdict, UpdateKind,
+};
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, ExitReason, NodeId};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -418,7 +421,8 @@ fn a_restart_grants_nothing_twice() {
     s.sync(&app, last, vec![]).expect("syncs");
     s.exit(&unacked, ExitReason::OverheadOom);
     s.restart();
-    let stale = MasterHeartbeat { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
+    let stale =
+        MasterHeartbeat { attempt: s.attempt(&app), epoch: Epoch(1), ack: 0, asks: vec![], withdraw: vec![], release: vec![] };
     assert!(matches!(s.call(ClusterCall::Sync(Box::new(stale))), Err(CallRefusal::StaleEpoch { .. })));
     let Err(CallRefusal::Recovering(sentence)) = s.master(&app) else { panic!("cannot know yet what is alive") };
     assert!(sentence.starts_with("the resource manager has restarted and waits for n1, n2 to tell"), "{sentence}");

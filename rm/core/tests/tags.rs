@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use headroom_rm_core::ask::PlacementRules;
 use headroom_rm_core::testkit::{Scenario, ask, id, size};
-use headroom_rm_core::{AfterDrain, CallAnswer, CallResult, ClusterCall, Cordon, DryRun, NodeTags, CallRefusal, TagChange, Tagged, NodeProperties, RequestVerdict};
+use headroom_rm_core::{
+    AfterDrain, CallAnswer, CallRefusal, CallResult, ClusterCall, Cordon, DryRun, NodeProperties, NodeTags, RequestVerdict,
+    TagChange, Tagged,
+};
 use headroom_types::{AppId, ContainerId, ExitReason, Name};
 
 const OK: ExitReason = ExitReason::Exit { code: 0 };
@@ -75,7 +78,8 @@ fn a_cordoned_node_keeps_what_it_has_and_gets_nothing_new() {
 fn a_drain_goes_before_a_cordon_and_leaves_it_behind() {
     let (mut s, app, _) = two();
     cordon(&mut s, "n1", "slow");
-    s.call(ClusterCall::Drain { node: id("n1"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
+    s.call(ClusterCall::Drain { node: id("n1"), within: None, reason: "new disks".into(), then: AfterDrain::Stay })
+        .expect("drains");
     assert_eq!(standing(&s, "n1"), "draining");
     s.ask(&app, "work", 5, size(2, 1)).expect("asks");
     let why = s.cluster.why(&app, s.now).expect("it is there");
@@ -98,7 +102,11 @@ fn what_is_said_outlives_the_manager_and_every_registration() {
     let said = really(&mut s, "n1", change).after;
     s.restart();
     assert_eq!(s.cluster.tags(&id("n1")), Some(&said), "before its agent has come");
-    let own = NodeProperties { labels: [id("ssd")].into(), attributes: [(id("zone"), "a".to_owned())].into(), ..NodeProperties::default() };
+    let own = NodeProperties {
+        labels: [id("ssd")].into(),
+        attributes: [(id("zone"), "a".to_owned())].into(),
+        ..NodeProperties::default()
+    };
     s.nodes.get_mut(&id("n1")).expect("a node").traits = own;
     s.register("n1");
     let node = s.cluster.node(&id("n1")).expect("it is back");
@@ -209,7 +217,8 @@ fn the_closest_is_one_that_takes_work() {
     assert_eq!(never(&mut s), format!("{kind}; closest is n1: has not label ssd"));
     cordon(&mut s, "n1", "slow");
     assert_eq!(never(&mut s), format!("{kind}; closest is n2: has not label gpu"), "a cordoned node is not close");
-    s.call(ClusterCall::Drain { node: id("n2"), within: None, reason: "new disks".into(), then: AfterDrain::Stay }).expect("drains");
+    s.call(ClusterCall::Drain { node: id("n2"), within: None, reason: "new disks".into(), then: AfterDrain::Stay })
+        .expect("drains");
     assert_eq!(never(&mut s), format!("{kind}, and none takes work now"));
     s.check();
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use headroom_identity::role::is_user;
 use headroom_identity::token::{AppTokenKey, NoRandomness, random};
-use headroom_identity::{Accessor, Sha256Digest, SecretTokenKind, Principal, Right, Rights, Token};
-use headroom_rm_store::{SavedAccess, SavedTokenPurpose, SavedPolicy, SavedShare, SavedToken};
+use headroom_identity::{Accessor, Principal, Right, Rights, SecretTokenKind, Sha256Digest, Token};
+use headroom_rm_store::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 use headroom_types::{AppId, AttemptId, NodeId, UnixMillis};
 use headroom_wire::v1::acl::{AppAccess, PolicyView, TokenKind, TokenView};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
@@ -323,9 +323,8 @@ pub(crate) fn checked(words: &[String]) -> Result<Rights, ProblemDetails> {
     let rights = words.iter().map(one).collect::<Result<Rights, ProblemDetails>>()?;
     if rights.0.is_empty() {
         let known = headroom_identity::right::words().join(", ");
-        return Err(
-            ProblemDetails::new(ErrorCode::HR0400, "no right was named, so nothing would be allowed").hint(format!("there are {known}"))
-        );
+        return Err(ProblemDetails::new(ErrorCode::HR0400, "no right was named, so nothing would be allowed")
+            .hint(format!("there are {known}")));
     }
     Ok(rights)
 }
@@ -341,11 +340,13 @@ pub(crate) fn subject(text: &str) -> Result<String, ProblemDetails> {
 }
 
 fn unknown(detail: &str) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0401, detail).hint("rmctl acl token create makes a token; HEADROOM_TOKEN_FILE or --token-file shows it")
+    ProblemDetails::new(ErrorCode::HR0401, detail)
+        .hint("rmctl acl token create makes a token; HEADROOM_TOKEN_FILE or --token-file shows it")
 }
 
 fn no_token(accessor: &Accessor) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}")).hint("rmctl acl token list shows those there are")
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is no token {accessor}"))
+        .hint("rmctl acl token list shows those there are")
 }
 
 fn held(saved: &SavedToken) -> Option<StoredToken> {

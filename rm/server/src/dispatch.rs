@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_rm_core::{MasterUpdate, ContainerCommand};
+use headroom_rm_core::{ContainerCommand, MasterUpdate};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId};
 use headroom_wire::v1::nodes::DesiredStateLine;
 use tokio::sync::mpsc;
@@ -34,7 +34,11 @@ impl Dispatch {
 
     /// Opens the stream of a node: first the full desired state, then changes. It replaces an
     /// earlier stream of the node.
-    pub(crate) fn open_node(&mut self, node: NodeId, all: Vec<(ContainerId, ContainerCommand)>) -> mpsc::Receiver<DesiredStateLine> {
+    pub(crate) fn open_node(
+        &mut self,
+        node: NodeId,
+        all: Vec<(ContainerId, ContainerCommand)>,
+    ) -> mpsc::Receiver<DesiredStateLine> {
         let (send, receive) = mpsc::channel(LINES);
         // Cannot fail: the mailbox is new and empty.
         let _ = send.try_send(outgoing::desired(self.epoch, true, all));

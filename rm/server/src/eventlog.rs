@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use headroom_config::RetentionLimits;
 use headroom_telemetry::{SegmentedLog, lines};
-use headroom_types::{AppId, Epoch, NodeId, Reason, EventTopic, UnixMillis};
+use headroom_types::{AppId, Epoch, EventTopic, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::MemoryFailureStats;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -104,7 +104,13 @@ impl EventLog {
     /// Creates a log that is in memory only.
     pub(crate) fn new(epoch: Epoch) -> Self {
         let first = (u64::from(epoch.0) << 32) + 1;
-        let ring = Ring { events: VecDeque::new(), next: first, gone: 0, hour: RecentMemoryFailures::default(), counts: BTreeMap::new() };
+        let ring = Ring {
+            events: VecDeque::new(),
+            next: first,
+            gone: 0,
+            hour: RecentMemoryFailures::default(),
+            counts: BTreeMap::new(),
+        };
         let (last, unwritten) = (watch::Sender::new(first - 1), AtomicU64::new(0));
         EventLog { ring: Mutex::new(ring), last, writer: Mutex::new(None), unwritten }
     }

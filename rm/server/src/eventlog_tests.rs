@@ -78,7 +78,9 @@ fn each_filter_leaves_out_what_it_should() {
     let mut node = event(None, "NodeReady");
     node.node = Some("n1".parse().expect("id"));
     log.push([event(Some("a.1"), "Grown"), warning, node, event(None, "WordOfLater")]);
-    let seen = |filter: EventFilter| indexes(&log, &mut EventPosition { cursor: 0, filter }).into_iter().map(|n| n - BASE).collect::<Vec<_>>();
+    let seen = |filter: EventFilter| {
+        indexes(&log, &mut EventPosition { cursor: 0, filter }).into_iter().map(|n| n - BASE).collect::<Vec<_>>()
+    };
     let all = EventFilter::default;
     assert_eq!(seen(all()), [1, 2, 3, 4]);
     assert_eq!(seen(EventFilter { level: Some(EventLevel::Warning), ..all() }), [2]);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use headroom_rm_core::QueueView;
 use headroom_rm_core::app::{self, App};
 use headroom_rm_core::container::{self, Container};
-use headroom_rm_core::queue::spec::{QueueState, QueueSpec};
-use headroom_rm_core::{Cluster, EndedContainer, MasterKind, NodeMark, AttemptRecord, attempt, node};
+use headroom_rm_core::queue::spec::{QueueSpec, QueueState};
+use headroom_rm_core::{AttemptRecord, Cluster, EndedContainer, MasterKind, NodeMark, attempt, node};
 use headroom_types::{
     AppId, Bytes, ContainerId, Cpus, ExitReason, Name, NodeId, QueuePath, RequestId, Resource, Tick, UnixMillis,
 };

@@ -178,7 +178,10 @@ fn add(kinds: &mut Vec<TaskKindHistory>, name: &str, need: TaskMemoryNeed) {
 }
 
 fn restored(saved: SavedJobHistory) -> JobHistory {
-    let kinds = saved.kinds.into_iter().map(|kind| TaskKindHistory { name: kind.name, tasks: kind.tasks.into_iter().map(read).collect() });
+    let kinds = saved
+        .kinds
+        .into_iter()
+        .map(|kind| TaskKindHistory { name: kind.name, tasks: kind.tasks.into_iter().map(read).collect() });
     JobHistory { user: saved.user, name: saved.name, runs: saved.runs, last: saved.last, kinds: kinds.collect() }
 }
 
@@ -237,7 +240,8 @@ mod tests {
         ];
         let lesson = learn(&families, "ann", "count", 7, &rows).expect("some ended well");
         let mib = Bytes::from_mib;
-        let need = |peak, last, kills| TaskMemoryNeed { peak: mib(peak), first: mib(512), last: mib(last), kills, runtime_ms: 60_000 };
+        let need =
+            |peak, last, kills| TaskMemoryNeed { peak: mib(peak), first: mib(512), last: mib(last), kills, runtime_ms: 60_000 };
         let kind = |name: &str, tasks: &[TaskMemoryNeed]| TaskKindHistory { name: name.into(), tasks: tasks.to_vec() };
         assert_eq!(
             lesson.family.kinds,

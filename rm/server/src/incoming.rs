@@ -8,11 +8,13 @@ use headroom_rm_core as core;
 use headroom_types::exit::{LeftoverOwner, Unattributed};
 use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
-use headroom_wire::v1::am::{self, PlacementRequest, FinishApp, LaunchSpec, MasterSync, RegisterMaster};
+use headroom_wire::v1::am::{self, FinishApp, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
 use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::{NodeHealthState, NodeReport, NodeTraits, ObservedContainer, NodeContainerPhase, RegisterNode, TagNode};
+use headroom_wire::v1::nodes::{
+    NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode, TagNode,
+};
 
 /// Maximum number of items of one kind in one message.
 const MAX_ITEMS: usize = 10_000;
@@ -40,7 +42,8 @@ pub(crate) fn submit(app: SubmitApp) -> Result<core::ClusterCall, ProblemDetails
     };
     let user = app.user.unwrap_or_else(|| "unknown".to_owned());
     let lifetime = app.lifetime_ms.map(Duration::from_millis);
-    let new = core::AppSubmission { name: app.name, queue, priority: app.priority, user, lifetime, master, key: app.idempotency_key };
+    let new =
+        core::AppSubmission { name: app.name, queue, priority: app.priority, user, lifetime, master, key: app.idempotency_key };
     Ok(core::ClusterCall::Submit(Box::new(new)))
 }
 
@@ -285,7 +288,9 @@ mod tests {
     #[test]
     fn a_submission_without_a_queue_goes_to_the_default_one() {
         let text = r#"{"name":"job","master":{"kind":"unmanaged"}}"#;
-        let core::ClusterCall::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else { panic!("submit") };
+        let core::ClusterCall::Submit(new) = submit(serde_json::from_str(text).expect("reads")).expect("fine") else {
+            panic!("submit")
+        };
         assert_eq!((new.queue.as_str(), new.user.as_str()), ("root.default", "unknown"));
     }
 }

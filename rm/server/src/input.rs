@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use headroom_rm_core::{CallAnswer, CallResult, ClusterCall, CallRefusal, NodeHeartbeat, MasterUpdate};
+use headroom_rm_core::{CallAnswer, CallRefusal, CallResult, ClusterCall, MasterUpdate, NodeHeartbeat};
 use headroom_rm_store::SavedResponse;
 use headroom_types::{AppId, AttemptId, Bytes, ContainerId, Epoch, NodeId, QueuePath, RequestId, Resource, Tick};
 use headroom_wire::v1::am::PlacementRequest;
@@ -19,11 +19,11 @@ use headroom_wire::v1::job::JobPatch;
 use headroom_wire::v1::nodes::{DesiredStateLine, NodeView};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::access::{AccessChangeResult, AccessChange};
+use crate::access::{AccessChange, AccessChangeResult};
 use crate::clock::Clock;
 use crate::http::errors::with_nearest;
 use crate::inbox::{InputSenders, QueuedHeartbeat};
-use crate::profiles::{ProfileChange, Decided};
+use crate::profiles::{Decided, ProfileChange};
 use crate::view::View;
 use crate::{facts, outgoing};
 
@@ -248,7 +248,11 @@ impl Handle {
     }
 
     /// Makes a call of the core, with rows of a job.
-    pub(crate) async fn call_with(&self, what: ClusterCall, job: Option<(AppId, JobPatch)>) -> Result<CallAnswer, ProblemDetails> {
+    pub(crate) async fn call_with(
+        &self,
+        what: ClusterCall,
+        job: Option<(AppId, JobPatch)>,
+    ) -> Result<CallAnswer, ProblemDetails> {
         let answer = self.ask(|reply| LoopInput::Call { what: Box::new(what), job: job.map(Box::new), reply }).await?;
         match answer {
             Ok(answer) => Ok(answer),

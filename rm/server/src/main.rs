@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use headroom_config::{LogLevel, render};
 use headroom_resourcemanager::operator::{self, OperatorRequest};
-use headroom_resourcemanager::{Args, ReloadOrigin, ManagerOptions, RunningManager, start_for};
+use headroom_resourcemanager::{Args, ManagerOptions, ReloadOrigin, RunningManager, start_for};
 use headroom_telemetry::log::{self, LogLevelHandle};
 use headroom_transport::attached::ParentProcess;
 use headroom_wire::v1::attached::{ManagerReady, StartReport};
@@ -57,8 +57,11 @@ async fn run(options: ManagerOptions, args: &Args, level: &LogLevelHandle) -> an
     let mut desk = ProcessControl { args, level, says: options.log };
     let (operator, mut wishes) = operator::line();
     let started = start_for(options, Some(operator)).await;
-    let mut parent =
-        if args.attached { ParentProcess::told(&report(&started)?).context("the start cannot be reported")? } else { ParentProcess::nobody() };
+    let mut parent = if args.attached {
+        ParentProcess::told(&report(&started)?).context("the start cannot be reported")?
+    } else {
+        ParentProcess::nobody()
+    };
     let mut running = match started {
         Ok(running) => running,
         Err(_) if args.attached => return Ok(ExitCode::from(FAILED)),

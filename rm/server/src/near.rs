@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use headroom_types::{Bytes, ContainerId, NodeId, Reason, UnixMillis};
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
-use headroom_wire::v1::nodes::{ObservedContainer, NodeContainerPhase};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
+use headroom_wire::v1::nodes::{NodeContainerPhase, ObservedContainer};
 
 /// Share of the limit from which a container gets a warning; page cache does not count. Percent.
 const NEAR: u64 = 90;

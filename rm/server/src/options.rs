@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use headroom_config::{
-    AnonymousAccess, HistoryBounds, RetentionLimits, CallerLimits, LogLevel, FileProblem, ResourceManagerConfig, Scheduling, Telemetry, load,
-    load_resourcemanager,
+    AnonymousAccess, CallerLimits, FileProblem, HistoryBounds, LogLevel, ResourceManagerConfig, RetentionLimits, Scheduling,
+    Telemetry, load, load_resourcemanager,
 };
 use headroom_rm_core::queue::spec::QueueTree;
 use headroom_types::StoreBackend;
@@ -225,7 +225,9 @@ impl ManagerOptions {
 
     /// Applies the options that can change in a running daemon.
     pub(crate) fn take(&mut self, new: ManagerOptions) {
-        let ManagerOptions { log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, .. } = new;
+        let ManagerOptions {
+            log, suspect, unreachable, lost, master_silence, scheduling, events, audit, history, queues, ..
+        } = new;
         (self.log, self.suspect, self.unreachable, self.lost) = (log, suspect, unreachable, lost);
         (self.master_silence, self.scheduling, self.history) = (master_silence, scheduling, history);
         (self.events, self.audit, self.queues) = (events, audit, queues);
@@ -278,7 +280,8 @@ mod tests {
 
     #[test]
     fn what_is_taken_over_while_it_runs_are_the_keys_that_the_reference_says() {
-        let usual = || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
+        let usual =
+            || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
         for key in reference::MANAGER {
             for example in key.range.examples() {
                 let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));

@@ -4,11 +4,18 @@
 use headroom_rm_core as core;
 use headroom_rm_core::CallRefusal;
 use headroom_types::{AttemptId, ContainerId, Epoch, JobOrder, RequestId};
-use headroom_wire::v1::am::{self, PlacementRequest, PlacementResponse, PlacementVerdict, ContainerGrant, LaunchSpec, ApplicationUpdate, ApplicationUpdateKind};
-use headroom_wire::v1::apps::{AppState, AttemptView, ContainerView, NodeReservation, DesiredSize, NodeFitExplanation, PendingExplanation};
+use headroom_wire::v1::am::{
+    self, ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, LaunchSpec, PlacementRequest, PlacementResponse,
+    PlacementVerdict,
+};
+use headroom_wire::v1::apps::{
+    AppState, AttemptView, ContainerView, DesiredSize, NodeFitExplanation, NodeReservation, PendingExplanation,
+};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::EventLevel;
-use headroom_wire::v1::nodes::{DesiredStateLine, DesiredContainer, NodeDrainMark, OperatorTags, NodeTraits, RunOrder, ContainerDesiredState};
+use headroom_wire::v1::nodes::{
+    ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeDrainMark, NodeTraits, OperatorTags, RunOrder,
+};
 
 use crate::queues;
 
@@ -16,9 +23,10 @@ use crate::queues;
 pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
     let says = |code| ProblemDetails::new(code, refusal.to_string());
     match refusal {
-        CallRefusal::NoSuchApp(_) | CallRefusal::NoSuchContainer(_) | CallRefusal::NoSuchRequest { .. } | CallRefusal::NoSuchTask { .. } => {
-            says(ErrorCode::HR0404)
-        }
+        CallRefusal::NoSuchApp(_)
+        | CallRefusal::NoSuchContainer(_)
+        | CallRefusal::NoSuchRequest { .. }
+        | CallRefusal::NoSuchTask { .. } => says(ErrorCode::HR0404),
         CallRefusal::StaleEpoch { .. } | CallRefusal::NodeNotRegistered(_) | CallRefusal::MasterNotRegistered(_) => {
             says(ErrorCode::HR0410).hint("register again")
         }
@@ -34,7 +42,9 @@ pub(crate) fn problem(refusal: &CallRefusal) -> ProblemDetails {
         CallRefusal::NoSuchNode(_) | CallRefusal::NoSuchQueue(_) => says(ErrorCode::HR0404),
         CallRefusal::NotALeaf { .. } => says(ErrorCode::HR0400),
         CallRefusal::BadQueues(problems) => queues::problem(problems.iter().map(queues::found).collect()),
-        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } | CallRefusal::Decommissioned(_) => says(ErrorCode::HR0409),
+        CallRefusal::QueueClosed { .. } | CallRefusal::NotResizable { .. } | CallRefusal::Decommissioned(_) => {
+            says(ErrorCode::HR0409)
+        }
         CallRefusal::NoRoom { .. } => says(ErrorCode::HR0409).hint("try again when something has ended there"),
         CallRefusal::Conflict { .. } => says(ErrorCode::HR0409).hint("read it again, and send the version it has now"),
         CallRefusal::NeverFits { .. } => says(ErrorCode::HR0422).hint("ask for less, or add a node that is large enough"),
@@ -77,8 +87,12 @@ pub(crate) fn update(update: core::MasterUpdate) -> ApplicationUpdate {
     let what = match update.what {
         core::UpdateKind::Allocated(grant) => ApplicationUpdateKind::Allocated(granted(grant)),
         core::UpdateKind::Running { container } => ApplicationUpdateKind::Running { container },
-        core::UpdateKind::Exited { request, report } => ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) },
-        core::UpdateKind::Resized { container, resource, version } => ApplicationUpdateKind::Resized { container, resource, version },
+        core::UpdateKind::Exited { request, report } => {
+            ApplicationUpdateKind::Exited { request, report: Box::new((*report).clone()) }
+        }
+        core::UpdateKind::Resized { container, resource, version } => {
+            ApplicationUpdateKind::Resized { container, resource, version }
+        }
         core::UpdateKind::ResizeFailed { container, resource, version, why } => {
             ApplicationUpdateKind::ResizeFailed { container, resource, version, why }
         }
@@ -142,7 +156,9 @@ fn placement(place: &core::ask::PlacementRules) -> am::Placement {
     let place = place.clone();
     let relax = match place.relax {
         core::ask::RelaxPolicy::AtOnce => am::RelaxationPolicy::AtOnce,
-        core::ask::RelaxPolicy::After(wait) => am::RelaxationPolicy::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) },
+        core::ask::RelaxPolicy::After(wait) => {
+            am::RelaxationPolicy::After { ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) }
+        }
         core::ask::RelaxPolicy::Never => am::RelaxationPolicy::Never,
     };
     am::Placement {
@@ -199,8 +215,13 @@ pub(crate) fn mark(mark: &core::NodeMark) -> NodeDrainMark {
 
 /// Converts the reason why a request waits.
 pub(crate) fn why(why: core::WaitExplanation, reserved: Option<NodeReservation>) -> PendingExplanation {
-    let nodes =
-        why.nodes.into_iter().map(|n| NodeFitExplanation { node: n.node, free: n.free, offers: n.offers, verdict: n.verdict, out: n.out });
+    let nodes = why.nodes.into_iter().map(|n| NodeFitExplanation {
+        node: n.node,
+        free: n.free,
+        offers: n.offers,
+        verdict: n.verdict,
+        out: n.out,
+    });
     PendingExplanation {
         request: why.request,
         asks: why.asks,

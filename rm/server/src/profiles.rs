@@ -11,7 +11,7 @@ use headroom_rm_store::{SavedProfile, SavedProfiles};
 use headroom_types::near::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::profiles::{ClusterProfile, LONGEST_ABOUT, ProfileSpec};
 
 use crate::http::answer::IfMatch;
@@ -137,7 +137,10 @@ impl Profiles {
             return Err(problem.hint("heap, in bytes, must be above 0; a program with one quantity has all of its memory there"));
         }
         if about.len() > LONGEST_ABOUT {
-            return Err(ProblemDetails::new(ErrorCode::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())));
+            return Err(ProblemDetails::new(
+                ErrorCode::HR0413,
+                format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len()),
+            ));
         }
         if !self.known.contains_key(name) && self.known.len() >= MOST {
             let problem = ProblemDetails::new(ErrorCode::HR0413, format!("the cluster keeps {MOST} profiles at most"));
@@ -160,7 +163,13 @@ mod tests {
         ProfileSpec { heap: Bytes::from_gib(gib), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1), about: String::new() }
     }
 
-    fn change(profiles: &mut Profiles, what: &str, wish: ProfileAction, version: Option<u64>, how: DryRun) -> Result<ProfileOutcome, ProblemDetails> {
+    fn change(
+        profiles: &mut Profiles,
+        what: &str,
+        wish: ProfileAction,
+        version: Option<u64>,
+        how: DryRun,
+    ) -> Result<ProfileOutcome, ProblemDetails> {
         let matched = version.map_or(IfMatch::Absent, |v| IfMatch::Versions(vec![v.to_string()]));
         profiles.change(&ProfileChange { name: name(what), wish, matched, how }, UnixMillis(7))
     }
@@ -207,7 +216,10 @@ mod tests {
         let mut all = Profiles::default();
         assert_eq!(set(&mut all, "none", 0, None).expect_err("no memory").code, ErrorCode::HR0400);
         let long = ProfileSpec { about: "x".repeat(LONGEST_ABOUT + 1), ..spec(1) };
-        assert_eq!(change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("a story").code, ErrorCode::HR0413);
+        assert_eq!(
+            change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("a story").code,
+            ErrorCode::HR0413
+        );
         for i in 0..MOST {
             set(&mut all, &format!("p{i}"), 1, None).expect("there is room");
         }

@@ -1,13 +1,13 @@
 //! Queries about the cluster, processed between two batches. They change nothing.
 
 use headroom_rm_core::app::App;
-use headroom_rm_core::{Cluster, CallRefusal, MasterUpdate, WaitExplanation};
+use headroom_rm_core::{CallRefusal, Cluster, MasterUpdate, WaitExplanation};
 use headroom_types::{AppId, ContainerId, Epoch, NodeId, RequestId, Tick};
 use headroom_wire::v1::am::PlacementRequest;
 use headroom_wire::v1::apps::{ContainerView, NodeReservation};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
-use crate::input::{HELD, HeldContainer, ClusterQuery, WaitingRequest, ContainerFilter};
+use crate::input::{ClusterQuery, ContainerFilter, HELD, HeldContainer, WaitingRequest};
 use crate::{facts, outgoing, view};
 
 /// Processes one query. The caller may have dropped its receiver.
@@ -138,7 +138,12 @@ pub(crate) fn may_watch_node(cluster: &Cluster, node: &NodeId, epoch: Epoch) -> 
 }
 
 /// Updates that a master does not have yet.
-pub(crate) fn missed_updates(cluster: &Cluster, app: &AppId, epoch: Epoch, cursor: u64) -> Result<Vec<MasterUpdate>, ProblemDetails> {
+pub(crate) fn missed_updates(
+    cluster: &Cluster,
+    app: &AppId,
+    epoch: Epoch,
+    cursor: u64,
+) -> Result<Vec<MasterUpdate>, ProblemDetails> {
     let refuse = |refusal: CallRefusal| Err(outgoing::problem(&refusal));
     let Some(found) = cluster.app(app) else { return refuse(CallRefusal::NoSuchApp(app.clone())) };
     if epoch != cluster.epoch() {

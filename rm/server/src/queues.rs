@@ -6,8 +6,10 @@ use headroom_rm_core::queue::spec as core;
 use headroom_rm_core::{Cluster, QueueView as Shown};
 use headroom_types::{QueuePath, Resource};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::queues::{QueueRunState, ApplicationOrder, Preemptable, QueueProblem, QueueSpec, QueueUser, QueueView, QueuesView};
-use headroom_wire::v1::share::{ShareAmount, Percent, ResourceShare};
+use headroom_wire::v1::queues::{
+    ApplicationOrder, Preemptable, QueueProblem, QueueRunState, QueueSpec, QueueUser, QueueView, QueuesView,
+};
+use headroom_wire::v1::share::{Percent, ResourceShare, ShareAmount};
 
 /// Converts a tree to the type of the core.
 pub(crate) fn tree(spec: QueueSpec) -> core::QueueSpec {

@@ -5,11 +5,11 @@
 //! restart.
 
 use headroom_config::reference::{self, TakesEffect};
-use headroom_config::{LogLevel, FileProblem, render};
+use headroom_config::{FileProblem, LogLevel, render};
 use headroom_rm_core::{CallAnswer, ClusterCall, LogObject, QueuesFrom};
 use headroom_types::Reason;
 use headroom_wire::v1::audit::AuditLine;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::operator::ReloadResult;
 use tracing::{info, warn};
 
@@ -34,7 +34,11 @@ impl RunningManager {
     ///
     /// # Errors
     /// The reason why no key has changed.
-    pub async fn reload(&mut self, read: Result<ManagerOptions, Vec<FileProblem>>, by: ReloadOrigin) -> Result<ReloadResult, String> {
+    pub async fn reload(
+        &mut self,
+        read: Result<ManagerOptions, Vec<FileProblem>>,
+        by: ReloadOrigin,
+    ) -> Result<ReloadResult, String> {
         let taken = match read {
             Ok(new) => self.take(new).await,
             Err(problems) => {
@@ -83,7 +87,16 @@ impl RunningManager {
             EventLevel::Warning => warn!("{reason}: {message}"),
         }
         let (time, reason, object) = (self.clock.unix_now(), reason.as_str().to_owned(), LogObject::Manager.to_string());
-        self.events.push([LoggedEvent { index: 0, time, level, reason, object, app: None, node: None, message: message.to_owned() }]);
+        self.events.push([LoggedEvent {
+            index: 0,
+            time,
+            level,
+            reason,
+            object,
+            app: None,
+            node: None,
+            message: message.to_owned(),
+        }]);
     }
 
     fn record(&self, message: String, outcome: u16) {

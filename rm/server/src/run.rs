@@ -12,7 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headroom_rm_core::{CallResult, CallId, Cluster, Effect, ClusterEvent, LogSeverity, LogLine, LogObject, DurableRecord, SavedStage, Settings, LogMessage};
+use headroom_rm_core::{
+    CallId, CallResult, Cluster, ClusterEvent, DurableRecord, Effect, LogLine, LogMessage, LogObject, LogSeverity, SavedStage,
+    Settings,
+};
 use headroom_rm_store::{DiskStore, Journal, MAX_VALUE, OpenedStore, StoreError};
 use headroom_types::{AppId, Reason, Tick, UnixMillis};
 use headroom_wire::v1::apps::MemoryFailureStats;
@@ -25,10 +28,10 @@ use crate::access::{Access, AccessChangeResult};
 use crate::clock::Clock;
 use crate::dispatch::Dispatch;
 use crate::eventlog::EventLog;
-use crate::families::{UsageHistory, Lesson, saved};
+use crate::families::{Lesson, UsageHistory, saved};
 use crate::inbox::{Batch, Inbox};
-use crate::input::{LoopInput, Published, ClusterQuery};
-use crate::jobs::{JobRowStore, Snapshot, RowCreation};
+use crate::input::{ClusterQuery, LoopInput, Published};
+use crate::jobs::{JobRowStore, RowCreation, Snapshot};
 use crate::metrics::{Counters, Decision};
 use crate::notify::Watchdog;
 use crate::outgoing;
@@ -455,7 +458,11 @@ impl ManagerLoop {
             }
             LoopInput::Query(ClusterQuery::Refresh) => self.view_wanted = true,
             LoopInput::Query(other) => query::answer(&self.cluster, self.clock.now(), other),
-            LoopInput::Call { .. } | LoopInput::Keep { .. } | LoopInput::Profile { .. } | LoopInput::Access { .. } | LoopInput::Stop => {} // never deferred
+            LoopInput::Call { .. }
+            | LoopInput::Keep { .. }
+            | LoopInput::Profile { .. }
+            | LoopInput::Access { .. }
+            | LoopInput::Stop => {} // never deferred
         }
     }
 

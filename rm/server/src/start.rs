@@ -23,7 +23,7 @@ use crate::audit::{self, AuditRecorder};
 use crate::clock::Clock;
 use crate::eventlog::EventLog;
 use crate::families::UsageHistory;
-use crate::http::doors::{UnixSocketListener, TcpServerListener};
+use crate::http::doors::{TcpServerListener, UnixSocketListener};
 use crate::http::join::Signer;
 use crate::http::limits::ConnectionLimits;
 use crate::http::once::IdempotencyStore;
@@ -37,7 +37,7 @@ use crate::notify;
 use crate::operator::OperatorHandle;
 use crate::options::ManagerOptions;
 use crate::profiles::Profiles;
-use crate::run::{ManagerLoopError, ManagerLoop, SharedState};
+use crate::run::{ManagerLoop, ManagerLoopError, SharedState};
 use crate::view;
 
 /// Backlog of the listener; the limit of the kernel also applies.
@@ -163,7 +163,8 @@ fn places(options: &ManagerOptions) -> anyhow::Result<(TcpListener, Option<UnixS
     let given = activation::take(options.listen, options.socket.as_deref())?;
     let own = || bind(options.listen).with_context(|| format!("cannot listen on {}", options.listen));
     let listener = given.port.map_or_else(own, Ok)?;
-    let at = |path: &Path| UnixSocketListener::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
+    let at =
+        |path: &Path| UnixSocketListener::bind(path).with_context(|| format!("cannot listen at the socket {}", path.display()));
     let own = || options.socket.as_deref().map(at).transpose();
     Ok((listener, given.socket.map_or_else(own, |held| Ok(Some(UnixSocketListener::held(held))))?))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use headroom_rm_core::app::App;
-use headroom_rm_core::{Cluster, LogSeverity, LogLine, LogObject, LogMessage};
+use headroom_rm_core::{Cluster, LogLine, LogMessage, LogObject, LogSeverity};
 use headroom_types::{AppId, Reason, RequestId, Tick};
 
 /// Wait after which a request starves.

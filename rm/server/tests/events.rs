@@ -8,7 +8,7 @@ use fakes::*;
 use headroom_client::Follow;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::AppState;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow, TaskState};
 
 async fn words(client: &headroom_client::Client, cursor: u64) -> Vec<LoggedEvent> {

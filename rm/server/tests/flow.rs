@@ -158,7 +158,8 @@ async fn one_container_is_stopped_on_request_and_one_request_taken_back() {
         .await
         .expect("asks");
     assert!(matches!(asked.verdict, PlacementVerdict::Waits { .. }), "{asked:?}");
-    let asks: Vec<headroom_wire::v1::am::PlacementRequest> = client.get(&format!("/v1/apps/{}/requests", master.app())).await.expect("lists");
+    let asks: Vec<headroom_wire::v1::am::PlacementRequest> =
+        client.get(&format!("/v1/apps/{}/requests", master.app())).await.expect("lists");
     assert_eq!(asks, [master.ask("main", mib(300), 2)]);
     let container = node.until_orders(1).await[0].clone();
     node.run_all().await;

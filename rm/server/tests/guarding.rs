@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fakes::unmanaged as submit;
-use headroom_client::{AuditQuery, Client, ClientError, Follow, TokenSource, ClientCredentials};
+use headroom_client::{AuditQuery, Client, ClientCredentials, ClientError, Follow, TokenSource};
 use headroom_config::AnonymousAccess;
 use headroom_resourcemanager::{ManagerOptions, RunningManager, start};
 use headroom_wire::v1::acl::{AppAccess, MintedToken, NewToken};

@@ -222,7 +222,8 @@ async fn an_operator_has_it_read_again_and_the_log_say_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_runs_inside_another_program_has_no_file_to_read() {
     let dir = tempfile::tempdir().expect("a directory");
-    let running = start(ManagerOptions::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"))).await.expect("starts");
+    let running =
+        start(ManagerOptions::new("127.0.0.1:0".parse().expect("address"), dir.path().join("state"))).await.expect("starts");
     let client = Client::new(&running.url).expect("address");
     let refused = client.reload().await.expect_err("no file");
     assert_eq!(refused.code(), Some(ErrorCode::HR0409));

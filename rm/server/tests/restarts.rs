@@ -61,8 +61,13 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
     let (_running, client) = resource_manager_with(dir.path(), store).await;
     let name = "count".parse().expect("a name");
     let family = client.family(&name, Some("test")).await.expect("remembered");
-    let need =
-        TaskMemoryNeed { peak: Bytes::from_mib(9), first: Bytes::from_mib(64), last: Bytes::from_mib(64), kills: 0, runtime_ms: 2000 };
+    let need = TaskMemoryNeed {
+        peak: Bytes::from_mib(9),
+        first: Bytes::from_mib(64),
+        last: Bytes::from_mib(64),
+        kills: 0,
+        runtime_ms: 2000,
+    };
     assert_eq!((family.runs, family.kinds), (2, vec![TaskKindHistory { name: "map".into(), tasks: vec![need; 6] }]));
     let next = FakeMaster::submit(&client, "count").await;
     let body = RegisterMaster { attempt: next.attempt.clone(), master_url: None };

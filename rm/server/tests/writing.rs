@@ -124,7 +124,8 @@ async fn limited(state: &std::path::Path, limits: CallerLimits) -> (headroom_res
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_calls_too_often_is_told_when_to_come_back() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) = limited(dir.path(), CallerLimits { calls_per_second: 1, calls_at_once: 3, ..CallerLimits::default() }).await;
+    let (_running, client) =
+        limited(dir.path(), CallerLimits { calls_per_second: 1, calls_at_once: 3, ..CallerLimits::default() }).await;
     let mut node = FakeNode::join(&client, "n1", 512).await;
     let mut last = None;
     for i in 0..4 {
@@ -142,7 +143,8 @@ async fn whoever_calls_too_often_is_told_when_to_come_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_and_connections_have_an_end() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (_running, client) = limited(dir.path(), CallerLimits { streams: 1, connections_per_peer: 3, ..CallerLimits::default() }).await;
+    let (_running, client) =
+        limited(dir.path(), CallerLimits { streams: 1, connections_per_peer: 3, ..CallerLimits::default() }).await;
     let first = client.events(0).await.expect("the only place");
     assert_eq!(client.events(0).await.expect_err("none left").code(), Some(ErrorCode::HR0429));
     drop(first);
@@ -317,7 +319,10 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
     let unknown = client.tag_node(&id("n9"), DryRunMode::Really, &back).await.expect_err("there is none");
     assert_eq!(unknown.code(), Some(ErrorCode::HR0404));
     let many = TagNode { taints: (0..65).map(|n| (name(&format!("t{n}")), Some(String::new()))).collect(), ..TagNode::default() };
-    assert_eq!(client.tag_node(&id("n1"), DryRunMode::Really, &many).await.expect_err("too many").code(), Some(ErrorCode::HR0413));
+    assert_eq!(
+        client.tag_node(&id("n1"), DryRunMode::Really, &many).await.expect_err("too many").code(),
+        Some(ErrorCode::HR0413)
+    );
     for wrong in [
         json!({"reason": "why"}),
         json!({"cordon": false, "reason": "why"}),

@@ -15,8 +15,8 @@ use crate::answers::{self, SavedResponse};
 use crate::families::{self, SavedJobHistory};
 use crate::profiles::{PROFILES, SavedProfiles};
 use crate::queues::{QueueRecord, Queues};
-use crate::record::{self, AppRecord, ContainerEndRecord, META, DrainRecord, MetaRecord, ExpectedNode, StateRecord, TagsRecord};
-use crate::{RecordChange, MAX_VALUE, Store, StoreError};
+use crate::record::{self, AppRecord, ContainerEndRecord, DrainRecord, ExpectedNode, META, MetaRecord, StateRecord, TagsRecord};
+use crate::{MAX_VALUE, RecordChange, Store, StoreError};
 
 /// Collects records and writes them in batches.
 #[derive(Debug)]
@@ -62,7 +62,9 @@ impl<S: Store> Journal<S> {
                 self.remove(record::document_key(app));
                 Ok(())
             }
-            DurableRecord::Container(finished) => self.put(record::container_key(&finished.container), &ContainerEndRecord::of(finished)),
+            DurableRecord::Container(finished) => {
+                self.put(record::container_key(&finished.container), &ContainerEndRecord::of(finished))
+            }
             DurableRecord::ContainerGone(container) => {
                 self.remove(record::container_key(container));
                 Ok(())

@@ -35,7 +35,7 @@ pub mod sled;
 pub mod snapshot;
 pub mod suspect;
 
-pub use access::{SavedAccess, SavedTokenPurpose, SavedPolicy, SavedShare, SavedToken};
+pub use access::{SavedAccess, SavedPolicy, SavedShare, SavedToken, SavedTokenPurpose};
 pub use answers::SavedResponse;
 pub use disk::{DiskStore, Documents};
 pub use error::StoreError;

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headroom_rm_core::event::AfterDrain;
-use headroom_rm_core::{EndedContainer, ContainerLaunch, MasterKind, AppSubmission, NodeMark, NodeTags, Outcome, SavedStage, SavedState};
+use headroom_rm_core::{
+    AppSubmission, ContainerLaunch, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome, SavedStage, SavedState,
+};
 use headroom_types::{
     AppId, Bytes, ContainerId, Epoch, ExitReason, FetchedFile, Name, NodeId, QueuePath, RequestId, Resource, UnixMillis,
 };
@@ -378,7 +380,8 @@ impl ManagedMaster {
         let ManagedMaster { resource, max_attempts, command, env, files, fetch, heap, .. } = self;
         let (heap_exit_codes, stop_grace_ms) = (self.heap_exit_codes, self.stop_grace_ms);
         let (max_processes, task_groups) = (self.max_processes, self.task_groups);
-        let launch = ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
+        let launch =
+            ContainerLaunch { command, env, files, fetch, heap, heap_exit_codes, stop_grace_ms, max_processes, task_groups };
         MasterKind::Managed { resource, launch: Arc::new(launch), max_attempts }
     }
 }
@@ -429,7 +432,8 @@ impl StateRecord {
 
 impl SavedAttempt {
     fn of(run: headroom_rm_core::AttemptRecord) -> Self {
-        let headroom_rm_core::AttemptRecord { number, container, node, resource, started, ended, outcome, reason, charged, why } = run;
+        let headroom_rm_core::AttemptRecord { number, container, node, resource, started, ended, outcome, reason, charged, why } =
+            run;
         let came_to = outcome.map(|outcome| match outcome {
             Outcome::Succeeded => AttemptOutcome::Succeeded,
             Outcome::Failed => AttemptOutcome::Failed,
@@ -484,7 +488,8 @@ impl ContainerEndRecord {
     }
     /// Converts it to the core's type.
     pub fn finished(self) -> EndedContainer {
-        let ContainerEndRecord { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } = self;
+        let ContainerEndRecord { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why } =
+            self;
         EndedContainer { container, node, request, attempt, resource, granted, ended, reason, exit_code, peak, why }
     }
 }

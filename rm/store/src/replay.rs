@@ -13,7 +13,9 @@ use crate::answers::{ANSWERS, answers};
 use crate::families::{FAMILIES, families};
 use crate::profiles::{PROFILES, profiles};
 use crate::queues::Queues;
-use crate::record::{AppRecord, DOCUMENTS, ContainerEndRecord, META, DrainRecord, MetaRecord, ExpectedNode, QUEUES, StateRecord, TagsRecord};
+use crate::record::{
+    AppRecord, ContainerEndRecord, DOCUMENTS, DrainRecord, ExpectedNode, META, MetaRecord, QUEUES, StateRecord, TagsRecord,
+};
 
 /// A record that differs from the written one.
 #[derive(Debug, thiserror::Error)]

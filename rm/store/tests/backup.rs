@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use headroom_rm_core::{MasterKind, AppSubmission, DurableRecord, SavedStage, SavedState};
+use headroom_rm_core::{AppSubmission, DurableRecord, MasterKind, SavedStage, SavedState};
 use headroom_rm_store::backup::{REPLACING, Replace, backup, restore};
 use headroom_rm_store::check::check;
 use headroom_rm_store::engine::place;
@@ -60,7 +60,9 @@ fn live(dir: &Path, backend: StoreBackend, last: u32) {
     };
     for n in opened.restored.last_app + 1..=last {
         let journal = &mut opened.journal;
-        journal.append(&DurableRecord::App { app: app(n), spec: Arc::new(spec.clone()), submitted: UnixMillis(5) }).expect("appends");
+        journal
+            .append(&DurableRecord::App { app: app(n), spec: Arc::new(spec.clone()), submitted: UnixMillis(5) })
+            .expect("appends");
         journal.append(&DurableRecord::State { app: app(n), state: state.clone() }).expect("appends");
         journal.append_document(&app(n), document(n)).expect("appends");
         journal.commit().expect("commits");

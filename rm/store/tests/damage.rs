@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use headroom_rm_core::{Restored, DurableRecord};
+use headroom_rm_core::{DurableRecord, Restored};
 use headroom_rm_store::engine::place;
 use headroom_rm_store::{StoreError, anchor, open, snapshot};
 use headroom_types::StoreBackend;

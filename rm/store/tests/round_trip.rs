@@ -8,7 +8,10 @@ use std::sync::Arc;
 
 use headroom_rm_core::event::AfterDrain;
 use headroom_rm_core::queue::spec::{QueueSpec, QueueTree};
-use headroom_rm_core::{EndedContainer, ContainerLaunch, MasterKind, AppSubmission, NodeMark, NodeTags, Outcome, AttemptRecord, DurableRecord, SavedStage, SavedState};
+use headroom_rm_core::{
+    AppSubmission, AttemptRecord, ContainerLaunch, DurableRecord, EndedContainer, MasterKind, NodeMark, NodeTags, Outcome,
+    SavedStage, SavedState,
+};
 use headroom_rm_store::{MAX_VALUE, open};
 use headroom_types::{AppId, Bytes, ContainerId, Cpus, Epoch, ExitReason, Resource, StoreBackend, UnixMillis};
 
@@ -140,7 +143,9 @@ fn every_stage_comes_back(backend: StoreBackend) {
         let mut journal = open(dir.path(), backend).expect("opens").journal;
         for (n, stage) in (1..).zip(&stages) {
             let app = AppId::new("job".parse().expect("name"), n);
-            journal.append(&DurableRecord::App { app: app.clone(), spec: spec.clone(), submitted: UnixMillis(1) }).expect("appends");
+            journal
+                .append(&DurableRecord::App { app: app.clone(), spec: spec.clone(), submitted: UnixMillis(1) })
+                .expect("appends");
             journal.append(&DurableRecord::State { app, state: state(*stage) }).expect("appends");
         }
         journal.commit().expect("commits");
@@ -218,7 +223,9 @@ fn what_has_gone_stays_gone_and_its_number_is_not_given_again(backend: StoreBack
     {
         let mut opened = open(dir.path(), backend).expect("opens");
         let journal = &mut opened.journal;
-        journal.append(&DurableRecord::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) }).expect("appends");
+        journal
+            .append(&DurableRecord::App { app: id("job.7"), spec: Arc::new(managed()), submitted: UnixMillis(5) })
+            .expect("appends");
         journal.append(&DurableRecord::State { app: id("job.7"), state: state(SavedStage::Running) }).expect("appends");
         journal.append_document(&id("job.7"), vec![b'1'; 100_000]).expect("appends");
         journal.append(&DurableRecord::Container(finished("job.7.e1.c9", 30).into())).expect("appends");

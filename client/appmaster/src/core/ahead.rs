@@ -10,7 +10,7 @@ use super::Core;
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::{DecisionInput, TaskDecision, AttemptSize, SpentBudgets, decide};
+use crate::policy::{AttemptSize, DecisionInput, SpentBudgets, TaskDecision, decide};
 use crate::taskset::TaskKey;
 
 /// Maximum number of predicted sizes.
@@ -39,7 +39,9 @@ impl Core {
         let (stage, set, task) = (self.stage_of(key)?, self.set_of(key)?, self.tasks.get(key)?);
         let dimension = match stage.runtime.memory() {
             MemoryQuantities::One => Dimension::Native,
-            MemoryQuantities::HeapAndOverhead => task.attempts.iter().rev().find_map(|row| row.dimension).unwrap_or(Dimension::Heap),
+            MemoryQuantities::HeapAndOverhead => {
+                task.attempts.iter().rev().find_map(|row| row.dimension).unwrap_or(Dimension::Heap)
+            }
         };
         let failure = MemoryFailure { dimension, off_heap: size.profile.overhead, live: None, spike: false };
         let case = DecisionInput {

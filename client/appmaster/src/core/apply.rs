@@ -2,17 +2,17 @@
 //! replay alike.
 
 use headroom_types::{Bytes, Charge, ContainerId, Name, Profile, RequestId, TaskAttemptId, Tick, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, AttemptGrowth};
+use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
 use super::shun::is_of_the_node;
 use super::{Core, MasterPhase};
-use crate::event::{JobEndKind, EventTimestamp, JobOutcome};
-use crate::executors::{ExecutorEntry, LaunchSubject, Purpose, ExecutorRequest, SlotAssignment, next_round};
+use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
+use crate::executors::{ExecutorEntry, ExecutorRequest, LaunchSubject, Purpose, SlotAssignment, next_round};
 use crate::ledger;
-use crate::policy::{ChargeAccount, TaskDecision, AttemptPlace, AttemptSize, backoff};
+use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision, backoff};
 use crate::record::Record;
 use crate::spec::{self, RequestOwner};
-use crate::taskset::{StateChange, EvictedAttempt, LifecycleState, TaskKey, on};
+use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskKey, on};
 
 /// Timeout for the first hello of a new executor.
 const FIRST_HELLO: std::time::Duration = std::time::Duration::from_secs(60);
@@ -148,7 +148,14 @@ impl Core {
         }
     }
 
-    fn apply_ended(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow, (account, innocent): (ChargeAccount, bool), next: &TaskDecision) {
+    fn apply_ended(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        row: &AttemptRow,
+        (account, innocent): (ChargeAccount, bool),
+        next: &TaskDecision,
+    ) {
         let seat = self.fleet.executors.get_mut(&row.container).and_then(|executor| executor.seats.remove(&row.attempt));
         self.note_launch(key, row, account, seat);
         self.commits.remove(&key);
@@ -296,7 +303,8 @@ impl Core {
         match on(before.clone(), change) {
             Ok(after) => {
                 task.state = after.clone();
-                if let (LifecycleState::Pending { .. }, Some(queue), AttemptPlace::Shared) = (&before, self.queues.get_mut(set), task.size.place)
+                if let (LifecycleState::Pending { .. }, Some(queue), AttemptPlace::Shared) =
+                    (&before, self.queues.get_mut(set), task.size.place)
                 {
                     queue.remove(key, task);
                 }
@@ -333,7 +341,8 @@ impl Core {
                 false
             }
             (LifecycleState::Pending { .. } | LifecycleState::Running { .. }, AttemptPlace::Own) => true,
-            (LifecycleState::Running { .. }, AttemptPlace::Shared) | (LifecycleState::Blocked | LifecycleState::Done | LifecycleState::Failed, _) => false,
+            (LifecycleState::Running { .. }, AttemptPlace::Shared)
+            | (LifecycleState::Blocked | LifecycleState::Done | LifecycleState::Failed, _) => false,
         };
         if own && open {
             self.learning.line_up(key);

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use headroom_types::{ContainerId, Name, NodeId, RequestId};
-use headroom_wire::v1::am::{PlacementRequest, AttributeMatch};
+use headroom_wire::v1::am::{AttributeMatch, PlacementRequest};
 
 use super::Core;
-use crate::executors::{Purpose, DesiredRequest};
+use crate::executors::{DesiredRequest, Purpose};
 use crate::spec::{self, ExecutorEnvironment};
 
 impl Core {

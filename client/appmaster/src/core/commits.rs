@@ -16,7 +16,7 @@ use headroom_wire::v1::job::AttemptRow;
 
 use super::ends::ClassifiedEnd;
 use super::{Core, MasterPhase};
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::output::{self, Commit, EarlierCommit};
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::AttemptEndClass;
@@ -36,7 +36,14 @@ impl Core {
     }
 
     /// Selects this attempt as the one whose output is committed.
-    pub(super) fn commit(&mut self, now: EventTimestamp, key: TaskKey, row: AttemptRow, need: Option<MeasuredNeed>, out: &mut Vec<MasterEffect>) {
+    pub(super) fn commit(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        row: AttemptRow,
+        need: Option<MeasuredNeed>,
+        out: &mut Vec<MasterEffect>,
+    ) {
         self.record(now, Record::Committing { task: key, row: Box::new(row), need }, out);
         out.extend(self.commit_effect(key, self.setup.turn));
     }

@@ -26,10 +26,10 @@ use headroom_types::{Bytes, ContainerId, ExitReason, NodeId, Reason, TaskAttempt
 use headroom_wire::v1::job::AttemptRow;
 
 use super::Core;
-use crate::event::{MasterEffect, EventTimestamp};
-use crate::executors::{Contention, ExecutorEntry, TaskFreeze, PendingRoom, Purpose};
+use crate::event::{EventTimestamp, MasterEffect};
+use crate::executors::{Contention, ExecutorEntry, PendingRoom, Purpose, TaskFreeze};
 use crate::policy::contention::{self, EvictionCandidate};
-use crate::policy::{ChargeAccount, AvoidScope, TaskDecision, AttemptPlace, AttemptSize};
+use crate::policy::{AttemptPlace, AttemptSize, AvoidScope, ChargeAccount, TaskDecision};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -196,7 +196,14 @@ impl Core {
         times.filter(|(remaining, _)| *remaining < left).min().map(|(_, id)| id.0)
     }
 
-    fn drain_for_growth(&mut self, now: EventTimestamp, node: &NodeId, waiter: &FrozenTask, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    fn drain_for_growth(
+        &mut self,
+        now: EventTimestamp,
+        node: &NodeId,
+        waiter: &FrozenTask,
+        container: &ContainerId,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let Some(Purpose::Set(set)) = self.fleet.executors.get(container).map(|e| e.purpose) else { return };
         if let Some(contention) = self.fleet.contention.get_mut(node) {
             contention.sets.insert(set);
@@ -262,12 +269,22 @@ impl Core {
         let gave_way = seats.iter().any(|(_, key)| self.tasks.get(*key).is_some_and(|task| task.gave_way.is_some()));
         let attempts = seats.iter().map(|(attempt, key)| ((*attempt).clone(), *key)).collect();
         let newest = seats.iter().map(|(_, key)| started(*key)).max().unwrap_or(now.unix);
-        (newest, EvictionCandidate { who: EvictionGroup { container: container.clone(), attempts, leaves }, lost, frees, gave_way })
+        (
+            newest,
+            EvictionCandidate { who: EvictionGroup { container: container.clone(), attempts, leaves }, lost, frees, gave_way },
+        )
     }
 
     /// Evicts a group of attempts. The record precedes the stop message, so that an eviction
     /// happens once even if the master or an executor restarts in between.
-    fn evict(&mut self, now: EventTimestamp, node: &NodeId, group: &EvictionGroup, waiter: &FrozenTask, out: &mut Vec<MasterEffect>) {
+    fn evict(
+        &mut self,
+        now: EventTimestamp,
+        node: &NodeId,
+        group: &EvictionGroup,
+        waiter: &FrozenTask,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let Some(executor) = self.fleet.executors.get(&group.container) else { return };
         let (purpose, needs) = (executor.purpose, waiter.needs);
         if let Some(contention) = self.fleet.contention.get_mut(node) {
@@ -294,7 +311,13 @@ impl Core {
 
     /// The size of an evicted task for its next attempt: the size that it had reached or, if it is
     /// frozen, the step for which it waits.
-    fn size_after_eviction(&self, now: EventTimestamp, container: &ContainerId, attempt: &TaskAttemptId, key: TaskKey) -> Option<AttemptSize> {
+    fn size_after_eviction(
+        &self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+        key: TaskKey,
+    ) -> Option<AttemptSize> {
         let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
         let wished = self.wish(now, container, attempt).filter(|_| seat.held.is_some()).and_then(|(_, wish)| wish.ok());
         let reached = self.size_after(key)?;

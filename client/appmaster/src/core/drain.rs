@@ -24,7 +24,7 @@ use std::time::Duration;
 use headroom_types::{Bytes, ContainerId, NodeId, Reason, RequestId, Tick};
 
 use super::Core;
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{DrainedRoom, ExecutorEntry, OwnContainerWait, Purpose};
 use crate::ledger;
 use crate::taskset::TaskKey;
@@ -223,7 +223,13 @@ impl Core {
         self.note(task, format!("waits for a container of {memory}: {why}; looked at again after {}", in_words(pause)));
     }
 
-    fn drain(&mut self, now: EventTimestamp, who: (&RequestId, TaskKey, Bytes), container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    fn drain(
+        &mut self,
+        now: EventTimestamp,
+        who: (&RequestId, TaskKey, Bytes),
+        container: &ContainerId,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let (request, key, before) = who;
         let Some(executor) = self.fleet.executors.get(container) else { return };
         let (node, freed) = (executor.node.clone(), before.saturating_add(memory_of(executor)));
@@ -250,7 +256,13 @@ impl Core {
     /// The executor to drain so that a task gets the memory that it `needs`. It is on the node that
     /// makes room with the fewest executors. There, it is the one that runs dry first and, among
     /// equals, the newest. `None` if none may be drained.
-    pub(super) fn next_drain(&self, now: EventTimestamp, key: TaskKey, needs: Bytes, node: Option<&NodeId>) -> Option<ContainerId> {
+    pub(super) fn next_drain(
+        &self,
+        now: EventTimestamp,
+        key: TaskKey,
+        needs: Bytes,
+        node: Option<&NodeId>,
+    ) -> Option<ContainerId> {
         let mut by_node: BTreeMap<&NodeId, Vec<DrainCandidate<'_>>> = BTreeMap::new();
         for candidate in self.drain_candidates(now, key).filter(|c| node.is_none_or(|node| node == c.node)) {
             by_node.entry(candidate.node).or_default().push(candidate);

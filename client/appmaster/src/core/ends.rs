@@ -9,12 +9,12 @@ use headroom_wire::v1::task::ToExecutor;
 
 use super::shun::is_of_the_node;
 use super::{Core, learn, send};
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, AttemptEndFacts, classify};
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::sizing::MeasuredNeed;
-use crate::policy::{ChargeAccount, GrowthBound, DecisionInput, TaskDecision, decide};
+use crate::policy::{ChargeAccount, DecisionInput, GrowthBound, TaskDecision, decide};
 use crate::record::Record;
 use crate::taskset::TaskKey;
 
@@ -24,7 +24,13 @@ const MOST_POINTS: usize = 128;
 impl Core {
     /// Processes the report of an ended attempt. A late or repeated report is acknowledged and
     /// changes nothing.
-    pub(super) fn on_ended(&mut self, now: EventTimestamp, container: &ContainerId, report: &TaskReport, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_ended(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        report: &TaskReport,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let seat = self.fleet.executors.get(container).and_then(|e| e.seats.get(&report.attempt));
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
             if let Some(held) = held.filter(|_| report.reason.charge() == Charge::Memory) {
@@ -74,10 +80,15 @@ impl Core {
         let (class, treated) = self.treat(key, &mut row, class, fate);
         let known = match class {
             AttemptEndClass::Memory(_) if let Some(known) = Self::known_of_request(&row, treated.as_ref()) => known,
-            AttemptEndClass::Memory(_) => self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1),
-            AttemptEndClass::Success | AttemptEndClass::Plain | AttemptEndClass::Transient | AttemptEndClass::Taken | AttemptEndClass::Collateral | AttemptEndClass::Bystander => {
-                SizeAfterKill::Unknown
+            AttemptEndClass::Memory(_) => {
+                self.known_after(key, &row, self.tasks.get(key).map_or(0, |task| task.spent.memory) + 1)
             }
+            AttemptEndClass::Success
+            | AttemptEndClass::Plain
+            | AttemptEndClass::Transient
+            | AttemptEndClass::Taken
+            | AttemptEndClass::Collateral
+            | AttemptEndClass::Bystander => SizeAfterKill::Unknown,
         };
         let kills = self.tasks.get(key).map_or(0, |task| task.spent.collateral);
         let class = self.fleet.collateral.class(&row.node, row.started, (self.fleet.other_place(), kills), class);

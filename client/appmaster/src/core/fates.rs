@@ -5,7 +5,7 @@ use headroom_wire::v1::job::{AttemptRow, TaskState};
 
 use super::Core;
 use super::ends::ClassifiedEnd;
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::{ExecutorEntry, SlotAssignment};
 use crate::policy::GiveUpCause;
 use crate::policy::blame::{AttemptFate, Suspect, at_own_limit, blame};
@@ -20,7 +20,13 @@ const MOST_UNUSED: u32 = 5;
 
 impl Core {
     /// Processes the end of a container after which no further message of it is expected.
-    pub(super) fn container_gone(&mut self, now: EventTimestamp, container: &ContainerId, report: &ExitReport, out: &mut Vec<MasterEffect>) {
+    pub(super) fn container_gone(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        report: &ExitReport,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let Some(executor) = self.fleet.executors.get(container).cloned() else { return };
         match report.reason.charge() {
             Charge::Memory => self.died_of_memory(now, &executor, report, out),
@@ -86,7 +92,13 @@ impl Core {
         (row.attempt == *attempt).then(|| row.clone())
     }
 
-    fn died_of_memory(&mut self, now: EventTimestamp, executor: &ExecutorEntry, report: &ExitReport, out: &mut Vec<MasterEffect>) {
+    fn died_of_memory(
+        &mut self,
+        now: EventTimestamp,
+        executor: &ExecutorEntry,
+        report: &ExitReport,
+        out: &mut Vec<MasterEffect>,
+    ) {
         // These attempts were never reported as running. Their start may not have arrived, and they
         // cannot have filled the memory.
         let mut unseen = executor.clone();
@@ -142,7 +154,8 @@ impl Core {
     fn kind_fits(&self, stage: usize, size: Bytes) -> bool {
         let of_stage = self.tasks.iter().filter(|(key, _)| key.stage == stage);
         let done = of_stage.filter(|(_, t)| t.row_state() == TaskState::Done);
-        let peak = |(key, task): (TaskKey, &TaskInstance)| task.attempts.last().map_or_else(|| self.folded.peak(key), |row| row.peak);
+        let peak =
+            |(key, task): (TaskKey, &TaskInstance)| task.attempts.last().map_or_else(|| self.folded.peak(key), |row| row.peak);
         let peaks: Vec<Bytes> = done.filter_map(peak).collect();
         let fitting = peaks.iter().filter(|p| **p <= size).count();
         !peaks.is_empty() && fitting * 20 >= peaks.len() * 19
@@ -152,15 +165,26 @@ impl Core {
         let runtime = self.stage_of(key).map(|s| s.runtime).unwrap_or_default();
         // The container's evidence describes all its tasks. Only the reason comes from it; the
         // numbers are those of the task.
-        let facts =
-            AttemptEndFacts { reason: report.reason, dimension: None, evidence: None, timeline: &[], profile: &row.profile, runtime };
+        let facts = AttemptEndFacts {
+            reason: report.reason,
+            dimension: None,
+            evidence: None,
+            timeline: &[],
+            profile: &row.profile,
+            runtime,
+        };
         match classify(&facts) {
             AttemptEndClass::Memory(mut failure) => {
                 let peak = row.peak.unwrap_or_else(|| row.profile.memory());
                 failure.off_heap = peak.saturating_sub(row.profile.heap);
                 failure
             }
-            AttemptEndClass::Success | AttemptEndClass::Plain | AttemptEndClass::Transient | AttemptEndClass::Taken | AttemptEndClass::Collateral | AttemptEndClass::Bystander => {
+            AttemptEndClass::Success
+            | AttemptEndClass::Plain
+            | AttemptEndClass::Transient
+            | AttemptEndClass::Taken
+            | AttemptEndClass::Collateral
+            | AttemptEndClass::Bystander => {
                 MemoryFailure { dimension: headroom_types::Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false }
             }
         }

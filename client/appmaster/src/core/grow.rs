@@ -22,8 +22,8 @@ use headroom_wire::v1::job::FrozenTaskView;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{MasterEffect, LimitSet, EventTimestamp, SizeRefusal};
-use crate::executors::{ExecutorEntry, TaskFreeze, Purpose, PendingResize, SlotAssignment};
+use crate::event::{EventTimestamp, LimitSet, MasterEffect, SizeRefusal};
+use crate::executors::{ExecutorEntry, PendingResize, Purpose, SlotAssignment, TaskFreeze};
 use crate::policy::{AttemptPlace, AttemptSize, grow};
 use crate::record::Record;
 use crate::taskset::TaskKey;
@@ -67,7 +67,13 @@ impl Core {
     }
 
     /// Processes the result of a limit change in an executor.
-    pub(super) fn on_limit_set(&mut self, now: EventTimestamp, container: &ContainerId, set: &LimitSet, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_limit_set(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        set: &LimitSet,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(&set.attempt)).copied() else { return };
         if set.limit < seat.memory && set.error.is_some() {
             let (Some(runtime), Some(profile)) = (self.stage_of(seat.task).map(|s| s.runtime), self.open_profile(seat.task))
@@ -98,7 +104,13 @@ impl Core {
     }
 
     /// Processes a refused change of a container's size, which may be final or temporary.
-    pub(super) fn on_resize_refused(&mut self, now: EventTimestamp, container: &ContainerId, refusal: &SizeRefusal, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_resize_refused(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        refusal: &SizeRefusal,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         let grows = executor.resource.as_ref().zip(executor.resizing).is_some_and(|(has, wanted)| has.memory < wanted.to);
         let Some(resizing) = executor.resizing.as_mut() else { return };
@@ -201,7 +213,13 @@ impl Core {
     }
 
     /// Ends the freeze of a task that its executor no longer keeps frozen.
-    pub(super) fn hold_is_over(&mut self, now: EventTimestamp, container: &ContainerId, attempt: &TaskAttemptId, held: TaskFreeze) {
+    pub(super) fn hold_is_over(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        attempt: &TaskAttemptId,
+        held: TaskFreeze,
+    ) {
         let Some(seat) = self.seat_mut(container, attempt) else { return };
         let (task, memory) = (seat.task, seat.memory);
         seat.held = None;
@@ -274,7 +292,14 @@ impl Core {
         Some((seat, bound.map_or_else(|| grow::next(&pressed), Err)))
     }
 
-    fn given(&mut self, now: EventTimestamp, task: TaskKey, attempt: &TaskAttemptId, profile: Profile, out: &mut Vec<MasterEffect>) {
+    fn given(
+        &mut self,
+        now: EventTimestamp,
+        task: TaskKey,
+        attempt: &TaskAttemptId,
+        profile: Profile,
+        out: &mut Vec<MasterEffect>,
+    ) {
         self.record(now, Record::Grown { task, attempt: attempt.clone(), profile, at: now.unix }, out);
     }
 
@@ -311,7 +336,11 @@ impl Core {
             return Some(size);
         }
         let slots = set.slots_for(size.memory()).max(size.slots);
-        Some(if slots <= set.slots { AttemptSize { slots, ..size } } else { AttemptSize { slots: 1, place: AttemptPlace::Own, ..size } })
+        Some(if slots <= set.slots {
+            AttemptSize { slots, ..size }
+        } else {
+            AttemptSize { slots: 1, place: AttemptPlace::Own, ..size }
+        })
     }
 
     /// Current memory of a container; the requested memory if the current one is unknown.

@@ -17,18 +17,18 @@ use std::path::PathBuf;
 use headroom_config::{GibHours, InputSizes, JobSpec, MemoryQuantities, SizingMode, StageSpec};
 use headroom_types::{Bytes, TaskId};
 use headroom_wire::v1::families::{JobHistory, TaskKindHistory};
-use headroom_wire::v1::job::{AttemptRow, ShadowSize, ShadowOutcome};
+use headroom_wire::v1::job::{AttemptRow, ShadowOutcome, ShadowSize};
 
 use super::Core;
 use super::input::Inputs;
 use super::rungs::ReportedSizes;
 use super::treat::says_nothing_of_size;
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::ledger;
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::seats::seated;
-use crate::policy::sizing::{TaskSizeQuery, MeasuredNeed, Sizer};
-use crate::policy::{ChargeAccount, TaskDecision, AttemptPlace, AttemptSize};
+use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision};
 use crate::record::{KnownStage, Record};
 use crate::spec;
 use crate::taskset::{LifecycleState, TaskKey};
@@ -158,7 +158,13 @@ impl Core {
     }
 
     /// Processes the measured inputs of a stage.
-    pub(super) fn on_inputs(&mut self, now: EventTimestamp, stage: usize, sizes: Vec<Option<Bytes>>, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_inputs(
+        &mut self,
+        now: EventTimestamp,
+        stage: usize,
+        sizes: Vec<Option<Bytes>>,
+        out: &mut Vec<MasterEffect>,
+    ) {
         if self.learning.measuring.remove(&stage) {
             self.record(now, Record::Inputs { stage, sizes }, out);
         }
@@ -214,7 +220,14 @@ impl Core {
     }
 
     /// Learns from an attempt that has ended.
-    pub(super) fn learn(&mut self, key: TaskKey, row: &AttemptRow, account: ChargeAccount, need: Option<MeasuredNeed>, next: &TaskDecision) {
+    pub(super) fn learn(
+        &mut self,
+        key: TaskKey,
+        row: &AttemptRow,
+        account: ChargeAccount,
+        need: Option<MeasuredNeed>,
+        next: &TaskDecision,
+    ) {
         let Some(stage) = self.job.stages.get(key.stage) else { return };
         let learning = &mut self.learning;
         if learning.how == SizingMode::Stated {
@@ -242,7 +255,12 @@ impl Core {
                 }
                 told = KILL;
             }
-            ChargeAccount::Spike | ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => {
+            ChargeAccount::Spike
+            | ChargeAccount::Plain
+            | ChargeAccount::Transient
+            | ChargeAccount::Innocent
+            | ChargeAccount::Taken
+            | ChargeAccount::Collateral => {
                 return;
             }
         }
@@ -256,7 +274,9 @@ impl Core {
 
     /// Learned data for the next size of a task that was killed for memory.
     pub(super) fn known_after(&mut self, key: TaskKey, row: &AttemptRow, failures: u32) -> SizeAfterKill {
-        let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else { return SizeAfterKill::Unknown };
+        let (Some(stage), Some(dimension)) = (self.job.stages.get(key.stage), row.dimension) else {
+            return SizeAfterKill::Unknown;
+        };
         if !self.learning.acts() {
             return SizeAfterKill::Unknown;
         }
@@ -427,9 +447,16 @@ pub(super) fn judge(row: &mut AttemptRow, account: ChargeAccount, need: Option<M
     let Some(shadow) = &mut row.shadow else { return };
     let larger = shadow.profile.memory() > given;
     shadow.outcome = match account {
-        ChargeAccount::Success => need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed }),
+        ChargeAccount::Success => {
+            need.map(|need| if need.fits(&shadow.profile) { ShadowOutcome::Fits } else { ShadowOutcome::Killed })
+        }
         ChargeAccount::Memory => Some(if larger { ShadowOutcome::Perhaps } else { ShadowOutcome::Killed }),
-        ChargeAccount::Spike | ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => None,
+        ChargeAccount::Spike
+        | ChargeAccount::Plain
+        | ChargeAccount::Transient
+        | ChargeAccount::Innocent
+        | ChargeAccount::Taken
+        | ChargeAccount::Collateral => None,
     };
 }
 

@@ -9,7 +9,7 @@
 use headroom_types::{ContainerId, ExitReason, NodeId, Reason, Tick, UnixMillis};
 
 use super::Core;
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::executors::Warning;
 use crate::policy::classify::AttemptEndClass;
 

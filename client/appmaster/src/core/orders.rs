@@ -11,9 +11,9 @@ use headroom_wire::v1::job::AttemptRow;
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::policy::seats::seated;
-use crate::policy::{ChargeAccount, GiveUpCause, AvoidScope, TaskDecision, AttemptSize, ladder};
+use crate::policy::{AttemptSize, AvoidScope, ChargeAccount, GiveUpCause, TaskDecision, ladder};
 use crate::record::Record;
 use crate::taskset::{LifecycleState, TaskKey};
 
@@ -23,7 +23,9 @@ impl Core {
         let Some(state) = self.tasks.get(key).map(|task| task.state.clone()) else { return };
         match (order.wish, state) {
             (_, LifecycleState::Done | LifecycleState::Failed) => {}
-            (TaskOrderAction::Cancel, LifecycleState::Blocked | LifecycleState::Pending { .. }) => self.give_up_on_request(now, key, order, out),
+            (TaskOrderAction::Cancel, LifecycleState::Blocked | LifecycleState::Pending { .. }) => {
+                self.give_up_on_request(now, key, order, out)
+            }
             (TaskOrderAction::Cancel, LifecycleState::Running { .. }) => self.cancel_running(now, key, order, out),
             (TaskOrderAction::Retry { attempt }, LifecycleState::Running { .. }) => self.retry(key, attempt, out),
             // The task runs again in any case.
@@ -34,9 +36,10 @@ impl Core {
             // A running attempt keeps its size; the API rejects such an order unless the attempt
             // started after the check.
             (TaskOrderAction::Resize { .. }, LifecycleState::Running { .. }) => {}
-            (TaskOrderAction::Rank { priority }, LifecycleState::Blocked | LifecycleState::Pending { .. } | LifecycleState::Running { .. }) => {
-                self.rank(now, key, priority, order, out)
-            }
+            (
+                TaskOrderAction::Rank { priority },
+                LifecycleState::Blocked | LifecycleState::Pending { .. } | LifecycleState::Running { .. },
+            ) => self.rank(now, key, priority, order, out),
         }
     }
 
@@ -84,7 +87,14 @@ impl Core {
         out.push(send(&row.container, ToExecutor::Stop { attempt: row.attempt.clone() }));
     }
 
-    fn resize_on_request(&mut self, now: EventTimestamp, key: TaskKey, memory: Bytes, order: &TaskOrder, out: &mut Vec<MasterEffect>) {
+    fn resize_on_request(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        memory: Bytes,
+        order: &TaskOrder,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
         let wanted = ladder::in_proportion(&task.size.profile, memory);
         let size = AttemptSize { rung: task.size.rung, ..seated(stage, set, (&wanted, false), self.cap(set)) };
@@ -98,7 +108,12 @@ impl Core {
 
     /// The decision on a task whose attempt ended by an order. A task that succeeded nevertheless
     /// is done.
-    pub(super) fn as_ordered(&self, key: TaskKey, row: &AttemptRow, (account, next): (ChargeAccount, TaskDecision)) -> (ChargeAccount, TaskDecision) {
+    pub(super) fn as_ordered(
+        &self,
+        key: TaskKey,
+        row: &AttemptRow,
+        (account, next): (ChargeAccount, TaskDecision),
+    ) -> (ChargeAccount, TaskDecision) {
         let Some(task) = self.tasks.get(key).filter(|_| next != TaskDecision::Done) else { return (account, next) };
         if let Some(message) = &task.cancelled {
             return (account, TaskDecision::GiveUp { cause: GiveUpCause::Cancelled, message: message.clone() });

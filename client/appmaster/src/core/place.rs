@@ -8,12 +8,12 @@ use headroom_wire::v1::job::{AttemptRow, Locality};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{MasterEffect, EventTimestamp};
-use crate::executors::{ExecutorEntry, Purpose, ExecutorRequest};
+use crate::event::{EventTimestamp, MasterEffect};
+use crate::executors::{ExecutorEntry, ExecutorRequest, Purpose};
 use crate::policy::{AttemptPlace, AttemptSize};
 use crate::record::Record;
 use crate::spec::{self, StartParameters};
-use crate::taskset::{TaskSlotQueue, LifecycleState, TaskInstance, TaskKey};
+use crate::taskset::{LifecycleState, TaskInstance, TaskKey, TaskSlotQueue};
 
 /// Timeout after which a wide task that waits for slots gets its own container.
 pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use headroom_types::{ExitReason, ExitReport, RequestId, Resource};
-use headroom_wire::v1::am::{ContainerGrant, ApplicationUpdateKind};
+use headroom_wire::v1::am::{ApplicationUpdateKind, ContainerGrant};
 
 use super::{Core, MasterPhase};
-use crate::event::{MasterEffect, EventTimestamp, SizeRefusal};
-use crate::executors::{ExecutorEntry, ConnectionState, Purpose};
+use crate::event::{EventTimestamp, MasterEffect, SizeRefusal};
+use crate::executors::{ConnectionState, ExecutorEntry, Purpose};
 use crate::policy::classify::AttemptEndClass;
-use crate::policy::{GiveUpCause, AttemptPlace};
+use crate::policy::{AttemptPlace, GiveUpCause};
 use crate::record::Record;
 use crate::taskset::{LifecycleState, TaskInstance, TaskKey};
 
@@ -24,7 +24,13 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const REFUSAL_LASTS: Duration = Duration::from_secs(10);
 
 impl Core {
-    pub(super) fn on_registered(&mut self, now: EventTimestamp, largest: Resource, containers: Vec<ContainerGrant>, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_registered(
+        &mut self,
+        now: EventTimestamp,
+        largest: Resource,
+        containers: Vec<ContainerGrant>,
+        out: &mut Vec<MasterEffect>,
+    ) {
         self.learn_largest(largest);
         self.view.touch_all(&self.tasks);
         match self.phase {
@@ -105,7 +111,13 @@ impl Core {
         }
     }
 
-    pub(super) fn on_update(&mut self, now: EventTimestamp, cursor: u64, what: ApplicationUpdateKind, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_update(
+        &mut self,
+        now: EventTimestamp,
+        cursor: u64,
+        what: ApplicationUpdateKind,
+        out: &mut Vec<MasterEffect>,
+    ) {
         match what {
             ApplicationUpdateKind::Alive => return,
             ApplicationUpdateKind::Running { .. } | ApplicationUpdateKind::Expired { .. } => {}
@@ -154,7 +166,14 @@ impl Core {
         }
     }
 
-    fn on_exited(&mut self, now: EventTimestamp, cursor: u64, request: &RequestId, report: Box<ExitReport>, out: &mut Vec<MasterEffect>) {
+    fn on_exited(
+        &mut self,
+        now: EventTimestamp,
+        cursor: u64,
+        request: &RequestId,
+        report: Box<ExitReport>,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let container = report.container.clone();
         self.fleet.strays.remove(&container);
         if let Some(executor) = self.fleet.executors.get_mut(&container) {
@@ -173,7 +192,14 @@ impl Core {
         }
     }
 
-    pub(super) fn on_refused(&mut self, now: EventTimestamp, id: &RequestId, sentence: &str, largest: Resource, out: &mut Vec<MasterEffect>) {
+    pub(super) fn on_refused(
+        &mut self,
+        now: EventTimestamp,
+        id: &RequestId,
+        sentence: &str,
+        largest: Resource,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let nothing_known = largest.memory.is_zero();
         self.learn_largest(largest);
         let Some(request) = self.fleet.requests.get_mut(id) else { return };
@@ -208,12 +234,20 @@ impl Core {
     }
 
     /// Gives up every waiting task that depends on an infeasible request.
-    pub(super) fn give_up_request(&mut self, now: EventTimestamp, purpose: Purpose, cause: GiveUpCause, sentence: &str, out: &mut Vec<MasterEffect>) {
+    pub(super) fn give_up_request(
+        &mut self,
+        now: EventTimestamp,
+        purpose: Purpose,
+        cause: GiveUpCause,
+        sentence: &str,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let keys = match purpose {
             Purpose::Own(key) => vec![key],
             Purpose::Set(set) => {
-                let waits =
-                    |key: &TaskKey, task: &TaskInstance| self.set_of.get(key.stage) == Some(&set) && task.size.place == AttemptPlace::Shared;
+                let waits = |key: &TaskKey, task: &TaskInstance| {
+                    self.set_of.get(key.stage) == Some(&set) && task.size.place == AttemptPlace::Shared
+                };
                 self.tasks.iter().filter(|(key, task)| waits(key, task)).map(|(key, _)| key).collect()
             }
         };

@@ -9,7 +9,7 @@
 use headroom_types::{ContainerId, Reason, ScaleOrder};
 
 use super::Core;
-use crate::event::{MasterEffect, EventTimestamp};
+use crate::event::{EventTimestamp, MasterEffect};
 use crate::record::Record;
 
 impl Core {

@@ -6,10 +6,10 @@ use headroom_types::{Bytes, ContainerId, ExitReason, Resource, Tick};
 use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
-use crate::event::{MasterEffect, EventTimestamp};
-use crate::executors::{ExecutorEntry, ConnectionState, Purpose, next_round};
+use crate::event::{EventTimestamp, MasterEffect};
+use crate::executors::{ConnectionState, ExecutorEntry, Purpose, next_round};
 use crate::policy::classify::AttemptEndClass;
-use crate::policy::{GiveUpCause, AttemptPlace, AttemptSize, ladder};
+use crate::policy::{AttemptPlace, AttemptSize, GiveUpCause, ladder};
 use crate::record::Record;
 use crate::spec;
 use crate::taskset::{LifecycleState, TaskKey};
@@ -79,7 +79,13 @@ impl Core {
     }
 
     fn line_lost(&mut self, now: EventTimestamp, container: &ContainerId, executor: &ExecutorEntry, out: &mut Vec<MasterEffect>) {
-        self.lose_attempts(now, executor, (ExitReason::NodeLost, AttemptEndClass::Transient), "its executor did not come back", out);
+        self.lose_attempts(
+            now,
+            executor,
+            (ExitReason::NodeLost, AttemptEndClass::Transient),
+            "its executor did not come back",
+            out,
+        );
         self.leave(container, out);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
             executor.line = ConnectionState::Down { until: now.tick.plus(END_PATIENCE) };

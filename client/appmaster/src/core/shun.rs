@@ -25,7 +25,12 @@ const MOST_UNCHARGED: usize = 5;
 pub(super) fn is_of_the_node(row: &AttemptRow, account: ChargeAccount) -> bool {
     let free = match account {
         ChargeAccount::Transient | ChargeAccount::Taken => true,
-        ChargeAccount::Success | ChargeAccount::Memory | ChargeAccount::Spike | ChargeAccount::Plain | ChargeAccount::Innocent | ChargeAccount::Collateral => false,
+        ChargeAccount::Success
+        | ChargeAccount::Memory
+        | ChargeAccount::Spike
+        | ChargeAccount::Plain
+        | ChargeAccount::Innocent
+        | ChargeAccount::Collateral => false,
     };
     free && row.reason == Some(ExitReason::LaunchFailed)
 }
@@ -33,7 +38,13 @@ pub(super) fn is_of_the_node(row: &AttemptRow, account: ChargeAccount) -> bool {
 impl Core {
     /// The class of a failed launch. It is charged to the task from the second one on the same
     /// node.
-    pub(super) fn class_of_launch(&self, key: TaskKey, row: &AttemptRow, reason: ExitReason, class: AttemptEndClass) -> AttemptEndClass {
+    pub(super) fn class_of_launch(
+        &self,
+        key: TaskKey,
+        row: &AttemptRow,
+        reason: ExitReason,
+        class: AttemptEndClass,
+    ) -> AttemptEndClass {
         let Some(task) = self.tasks.get(key) else { return class };
         let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MOST_UNCHARGED;
         let free = reason == ExitReason::LaunchFailed && class == AttemptEndClass::Transient;

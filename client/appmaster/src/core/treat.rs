@@ -11,14 +11,21 @@ use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::leak;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::treatment::{TreatmentInput, ChosenTreatment, asked, treatment};
+use crate::policy::treatment::{ChosenTreatment, TreatmentInput, asked, treatment};
 use crate::taskset::{TaskInstance, TaskKey};
 
 impl Core {
     /// The treatment of the end in `row`, and the resulting class. A failure whose treatment is
     /// more memory becomes a memory failure. A leak becomes the first row of the diagnosis.
-    pub(super) fn treat(&self, key: TaskKey, row: &mut AttemptRow, class: AttemptEndClass, fate: AttemptFate) -> (AttemptEndClass, Option<ChosenTreatment>) {
-        let listens = self.job.mode == MemoryFailureMode::Headroom && !matches!(fate, AttemptFate::Innocent | AttemptFate::Unknown { .. });
+    pub(super) fn treat(
+        &self,
+        key: TaskKey,
+        row: &mut AttemptRow,
+        class: AttemptEndClass,
+        fate: AttemptFate,
+    ) -> (AttemptEndClass, Option<ChosenTreatment>) {
+        let listens =
+            self.job.mode == MemoryFailureMode::Headroom && !matches!(fate, AttemptFate::Innocent | AttemptFate::Unknown { .. });
         let (true, Some(stage), Some(set)) = (listens, self.stage_of(key), self.set_of(key)) else { return (class, None) };
         let quantity = match (class, stage.runtime.memory()) {
             (AttemptEndClass::Memory(failure), _) => failure.dimension,
@@ -78,12 +85,23 @@ impl Core {
 }
 
 /// The class of an end after its treatment is known.
-fn answered(class: AttemptEndClass, treated: Option<&ChosenTreatment>, (by_order, quantity): (bool, Dimension)) -> AttemptEndClass {
+fn answered(
+    class: AttemptEndClass,
+    treated: Option<&ChosenTreatment>,
+    (by_order, quantity): (bool, Dimension),
+) -> AttemptEndClass {
     let Some(applied) = treated.map(|treated| treated.applied) else { return class };
     match (class, applied.treatment) {
         (AttemptEndClass::Memory(failure), _) if by_order => AttemptEndClass::Memory(MemoryFailure { spike: false, ..failure }),
-        (AttemptEndClass::Plain | AttemptEndClass::Transient, Treatment::Grow) if by_order || applied.cause == SubCause::ImpossibleRequest => {
-            AttemptEndClass::Memory(MemoryFailure { dimension: quantity, off_heap: headroom_types::Bytes::ZERO, live: None, spike: false })
+        (AttemptEndClass::Plain | AttemptEndClass::Transient, Treatment::Grow)
+            if by_order || applied.cause == SubCause::ImpossibleRequest =>
+        {
+            AttemptEndClass::Memory(MemoryFailure {
+                dimension: quantity,
+                off_heap: headroom_types::Bytes::ZERO,
+                live: None,
+                spike: false,
+            })
         }
         (
             AttemptEndClass::Success

@@ -8,9 +8,9 @@ use headroom_wire::v1::events::EventLevel;
 use headroom_wire::v1::job::{AttemptRow, InputGap, JobEvent, JobPatch, JobTotals, TaskRow};
 
 use super::Core;
-use crate::event::{JobEndKind, EventTimestamp, JobOutcome};
+use crate::event::{EventTimestamp, JobEndKind, JobOutcome};
 use crate::ledger::changes_size;
-use crate::policy::{ChargeAccount, GiveUpCause, TaskDecision, AttemptPlace, AttemptSize};
+use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskDecision};
 use crate::taskset::{LifecycleState, TaskKey, TaskSets};
 
 /// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
@@ -99,7 +99,14 @@ impl Core {
         self.view.tell(now, Reason::JobStarted, job.name.to_string(), message);
     }
 
-    pub(super) fn tell_ended(&mut self, now: EventTimestamp, key: TaskKey, row: &AttemptRow, account: ChargeAccount, next: &TaskDecision) {
+    pub(super) fn tell_ended(
+        &mut self,
+        now: EventTimestamp,
+        key: TaskKey,
+        row: &AttemptRow,
+        account: ChargeAccount,
+        next: &TaskDecision,
+    ) {
         let attempt = row.attempt.to_string();
         let reason = row.reason.unwrap_or(ExitReason::NodeLost);
         match account {
@@ -111,7 +118,11 @@ impl Core {
                 let message = format!("{attempt} {} on {}{}", fate(row, &reason), row.node, treated(row));
                 self.view.tell(now, Reason::OomKilled, attempt, message);
             }
-            ChargeAccount::Plain | ChargeAccount::Transient | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => {
+            ChargeAccount::Plain
+            | ChargeAccount::Transient
+            | ChargeAccount::Innocent
+            | ChargeAccount::Taken
+            | ChargeAccount::Collateral => {
                 let gave_way = self.tasks.get(key).and_then(|task| task.gave_way.as_ref());
                 let gave_way = gave_way.is_some_and(|g| g.attempt == row.attempt.attempt && reason == ExitReason::Stopped);
                 let why = if gave_way { "stopped to make room for a held task".to_owned() } else { reason.sentence() };
@@ -228,7 +239,8 @@ impl Core {
             .map(|(spec, _)| spec.name.to_string())
             .collect();
         let note = format!("never run: a stage before it failed ({})", failed.join(", "));
-        let blocked: Vec<TaskKey> = self.tasks.iter().filter(|(_, t)| t.state == LifecycleState::Blocked).map(|(key, _)| key).collect();
+        let blocked: Vec<TaskKey> =
+            self.tasks.iter().filter(|(_, t)| t.state == LifecycleState::Blocked).map(|(key, _)| key).collect();
         for key in blocked {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.note.clone_from(&note);

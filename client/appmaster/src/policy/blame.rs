@@ -129,7 +129,11 @@ mod tests {
         let fates = blame(ROOM, &[used(60), used(150), used(70), used(40)]);
         assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent, AttemptFate::Innocent]);
         let fates = blame(ROOM, &[used(90), used(50), used(220), used(60)]);
-        assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent], "the larger one alone explains it");
+        assert_eq!(
+            fates,
+            [AttemptFate::Innocent, AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent],
+            "the larger one alone explains it"
+        );
     }
 
     #[test]
@@ -169,8 +173,15 @@ mod tests {
     fn without_figures_a_task_whose_kind_fits_is_not_charged() {
         let fits = Suspect { kind_fits: true, ..unseen() };
         let fates = blame(ROOM, &[unseen(), fits]);
-        assert_eq!(fates, [AttemptFate::Unknown { charged: UnknownCharge::Yes }, AttemptFate::Unknown { charged: UnknownCharge::No }]);
-        assert_eq!(blame(ROOM, &[used(200), fits]), [AttemptFate::Blamed, AttemptFate::Innocent], "a known overshoot explains it");
+        assert_eq!(
+            fates,
+            [AttemptFate::Unknown { charged: UnknownCharge::Yes }, AttemptFate::Unknown { charged: UnknownCharge::No }]
+        );
+        assert_eq!(
+            blame(ROOM, &[used(200), fits]),
+            [AttemptFate::Blamed, AttemptFate::Innocent],
+            "a known overshoot explains it"
+        );
     }
 
     #[test]

@@ -144,13 +144,24 @@ mod tests {
         (e.own.limit, e.own.peak) = (Some(Bytes::from_mib(100)), Some(Bytes::from_mib(100)));
         e
     }
-    fn class(reason: ExitReason, dimension: Option<Dimension>, runtime: Runtime, e: &Evidence, timeline: &[MemorySample]) -> AttemptEndClass {
+    fn class(
+        reason: ExitReason,
+        dimension: Option<Dimension>,
+        runtime: Runtime,
+        e: &Evidence,
+        timeline: &[MemorySample],
+    ) -> AttemptEndClass {
         classify(&AttemptEndFacts { reason, dimension, evidence: Some(e), timeline, profile: &profile(), runtime })
     }
     fn failed(class: AttemptEndClass) -> MemoryFailure {
         match class {
             AttemptEndClass::Memory(failure) => failure,
-            other @ (AttemptEndClass::Success | AttemptEndClass::Plain | AttemptEndClass::Transient | AttemptEndClass::Taken | AttemptEndClass::Collateral | AttemptEndClass::Bystander) => {
+            other @ (AttemptEndClass::Success
+            | AttemptEndClass::Plain
+            | AttemptEndClass::Transient
+            | AttemptEndClass::Taken
+            | AttemptEndClass::Collateral
+            | AttemptEndClass::Bystander) => {
                 panic!("{other:?}")
             }
         }
@@ -193,7 +204,11 @@ mod tests {
     #[test]
     fn a_program_that_is_not_there_is_the_tasks_own_failure() {
         let mut e = evidence();
-        assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), AttemptEndClass::Transient, "no slot, no cgroup");
+        assert_eq!(
+            class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]),
+            AttemptEndClass::Transient,
+            "no slot, no cgroup"
+        );
         e.exit_code = Some(127);
         assert_eq!(class(ExitReason::LaunchFailed, None, Runtime::Native, &e, &[]), AttemptEndClass::Plain);
     }

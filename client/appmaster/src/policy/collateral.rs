@@ -14,7 +14,7 @@ use std::time::Duration;
 use headroom_types::{ContainerId, ExitReason, NodeId, UnixMillis};
 
 use super::classify::AttemptEndClass;
-use super::{DecisionInput, AvoidScope, TaskDecision, backoff};
+use super::{AvoidScope, DecisionInput, TaskDecision, backoff};
 
 /// Number of kills after which an executor ends.
 pub const MAX_PER_CONTAINER: u32 = 2;
@@ -111,7 +111,13 @@ impl CollateralKills {
     }
 
     /// The class of an attempt's end, from its start time and the earlier kills of its task.
-    pub fn class(&self, node: &NodeId, started: UnixMillis, (elsewhere, kills): (OtherNodeExists, u32), class: AttemptEndClass) -> AttemptEndClass {
+    pub fn class(
+        &self,
+        node: &NodeId,
+        started: UnixMillis,
+        (elsewhere, kills): (OtherNodeExists, u32),
+        class: AttemptEndClass,
+    ) -> AttemptEndClass {
         let excluded = self.nodes.get(node).and_then(|kills| kills.full);
         let forced = elsewhere == OtherNodeExists::Missing && excluded.is_some_and(|full| started >= full);
         if class == AttemptEndClass::Collateral && (forced || kills >= MAX_PER_TASK) { AttemptEndClass::Transient } else { class }

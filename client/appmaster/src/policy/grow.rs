@@ -88,8 +88,13 @@ mod tests {
         assert_eq!(grown(Runtime::Native, 64, 0, cap), Ok((80, 0)));
         assert!(grown(Runtime::Native, 80, 0, cap).is_err_and(|why| why.contains("retry.cap")));
         let profile = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
-        let pressed =
-            GrowthInput { mode: MemoryFailureMode::Headroom, profile: &profile, runtime: Runtime::Native, cap: NO_CAP, steps: MOST_STEPS };
+        let pressed = GrowthInput {
+            mode: MemoryFailureMode::Headroom,
+            profile: &profile,
+            runtime: Runtime::Native,
+            cap: NO_CAP,
+            steps: MOST_STEPS,
+        };
         assert!(next(&pressed).is_err());
         assert!(next(&GrowthInput { mode: MemoryFailureMode::Uber, steps: 0, ..pressed }).is_err_and(|why| why.contains("uber")));
     }
@@ -99,7 +104,8 @@ mod tests {
         let mut memory = Profile { heap: Bytes::from_mib(64), overhead: Bytes::ZERO, cpus: Cpus::from_cores(1) };
         let mut steps = 0;
         while memory.memory() < Bytes::from_mib(192) {
-            let pressed = GrowthInput { mode: MemoryFailureMode::Headroom, profile: &memory, runtime: Runtime::Native, cap: NO_CAP, steps };
+            let pressed =
+                GrowthInput { mode: MemoryFailureMode::Headroom, profile: &memory, runtime: Runtime::Native, cap: NO_CAP, steps };
             memory = next(&pressed).expect("grows");
             steps += 1;
         }

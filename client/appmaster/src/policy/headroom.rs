@@ -12,7 +12,7 @@ use headroom_types::{Bytes, Dimension, Profile};
 use super::blame::AttemptFate;
 use super::classify::MemoryFailure;
 use super::learn::SizeAfterKill;
-use super::{DecisionInput, LadderStep, AttemptPlace, AttemptSize, ladder};
+use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, ladder};
 
 pub(super) fn grow(case: &DecisionInput<'_>, failure: MemoryFailure) -> LadderStep {
     let (size, cap) = (case.size, case.cap.task);
@@ -77,11 +77,16 @@ fn climb(case: &DecisionInput<'_>, failure: MemoryFailure, cap: Bytes) -> Ladder
 /// Adds to the reason of a size that it is based on observations, if it is.
 fn learned(growth: LadderStep, known: SizeAfterKill) -> LadderStep {
     match (growth, known) {
-        (LadderStep::To(size, why), SizeAfterKill::Rung(_)) => LadderStep::To(size, format!("{why}, which holds all that was seen of its kind")),
+        (LadderStep::To(size, why), SizeAfterKill::Rung(_)) => {
+            LadderStep::To(size, format!("{why}, which holds all that was seen of its kind"))
+        }
         (LadderStep::To(size, why), SizeAfterKill::Beyond) => {
             LadderStep::To(size, format!("{why}: it needs more than all that was seen of its kind"))
         }
-        (growth @ (LadderStep::To(..) | LadderStep::Top(_)), SizeAfterKill::Rung(_) | SizeAfterKill::Beyond | SizeAfterKill::Unknown) => growth,
+        (
+            growth @ (LadderStep::To(..) | LadderStep::Top(_)),
+            SizeAfterKill::Rung(_) | SizeAfterKill::Beyond | SizeAfterKill::Unknown,
+        ) => growth,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use headroom_types::exit::MemorySample;
 use headroom_types::{Bytes, Certainty, Diagnosis, SubCause, UnixMillis};
-use headroom_wire::v1::job::{AttemptRow, AttemptGrowth};
+use headroom_wire::v1::job::{AttemptGrowth, AttemptRow};
 
 /// Minimum ratio of the last size to the first for a leak over several attempts.
 const FACTOR: u64 = 4;
@@ -203,7 +203,12 @@ mod tests {
         let at = |n: usize| UnixMillis(1 + every_ms * u64::try_from(n).expect("small"));
         let pairs = steps.iter().zip(steps.iter().skip(1)).enumerate();
         let grown = pairs
-            .map(|(n, (from, to))| AttemptGrowth { at: at(n), from: Bytes::from_mib(*from), to: Bytes::from_mib(*to), held_us: None })
+            .map(|(n, (from, to))| AttemptGrowth {
+                at: at(n),
+                from: Bytes::from_mib(*from),
+                to: Bytes::from_mib(*to),
+                held_us: None,
+            })
             .collect();
         AttemptRow { grown, ..row(*steps.last().expect("one"), Vec::new()) }
     }

@@ -295,11 +295,20 @@ fn account(case: &DecisionInput<'_>) -> ChargeAccount {
             AttemptFate::Innocent => match case.mode {
                 // Spark counts the loss of an executor by memory as a failure of every task on it.
                 MemoryFailureMode::Fixed => ChargeAccount::Memory,
-                MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => ChargeAccount::Innocent,
+                MemoryFailureMode::Headroom
+                | MemoryFailureMode::Pinterest
+                | MemoryFailureMode::Uber
+                | MemoryFailureMode::Databricks
+                | MemoryFailureMode::Tovar => ChargeAccount::Innocent,
             },
             AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Unknown { charged: UnknownCharge::Yes } => match case.mode {
                 MemoryFailureMode::Headroom if failure.spike && case.spent.spikes == 0 => ChargeAccount::Spike,
-                MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed => ChargeAccount::Memory,
+                MemoryFailureMode::Headroom
+                | MemoryFailureMode::Pinterest
+                | MemoryFailureMode::Uber
+                | MemoryFailureMode::Databricks
+                | MemoryFailureMode::Tovar
+                | MemoryFailureMode::Fixed => ChargeAccount::Memory,
             },
             AttemptFate::Unknown { charged: UnknownCharge::No } => ChargeAccount::Innocent,
         },
@@ -352,7 +361,11 @@ fn plain(case: &DecisionInput<'_>) -> TaskDecision {
 fn tries(case: &DecisionInput<'_>) -> u32 {
     match case.mode {
         MemoryFailureMode::Fixed => case.spent.plain + case.spent.memory + 1,
-        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => case.spent.plain + 1,
+        MemoryFailureMode::Headroom
+        | MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Tovar => case.spent.plain + 1,
     }
 }
 
@@ -384,7 +397,11 @@ fn innocent(case: &DecisionInput<'_>) -> TaskDecision {
             again(size, AvoidScope::No, why)
         }
         (
-            MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed,
+            MemoryFailureMode::Headroom
+            | MemoryFailureMode::Pinterest
+            | MemoryFailureMode::Databricks
+            | MemoryFailureMode::Tovar
+            | MemoryFailureMode::Fixed,
             AttemptFate::Own | AttemptFate::Blamed | AttemptFate::Innocent,
         ) => again(case.size.clone(), AvoidScope::No, "another task's memory failure: same size, not charged"),
     }
@@ -396,8 +413,22 @@ fn memory(case: &DecisionInput<'_>) -> TaskDecision {
     let growth = match case.mode {
         // Spark's rule has its own budget.
         MemoryFailureMode::Fixed => fixed::grow(case),
-        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if spent => exhausted(case),
-        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.bound.is_some() => {
+        MemoryFailureMode::Headroom
+        | MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Tovar
+            if spent =>
+        {
+            exhausted(case)
+        }
+        MemoryFailureMode::Headroom
+        | MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Tovar
+            if case.bound.is_some() =>
+        {
             LadderStep::Top(case.bound.map(GrowthBound::words).unwrap_or_default().to_owned())
         }
         MemoryFailureMode::Headroom => headroom::grow(case, failure),
@@ -408,7 +439,9 @@ fn memory(case: &DecisionInput<'_>) -> TaskDecision {
     };
     match growth {
         LadderStep::To(size, why) => again(size, AvoidScope::No, why),
-        LadderStep::Top(why) => TaskDecision::GiveUp { cause: GiveUpCause::Memory, message: genuine(case, failure.dimension, &why) },
+        LadderStep::Top(why) => {
+            TaskDecision::GiveUp { cause: GiveUpCause::Memory, message: genuine(case, failure.dimension, &why) }
+        }
     }
 }
 
@@ -424,12 +457,24 @@ fn genuine(case: &DecisionInput<'_>, dimension: Dimension, why: &str) -> String 
         Dimension::Native => format!("more than {}", case.size.memory()),
     };
     let remedy = match case.mode {
-        MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.bound.is_some() => {
+        MemoryFailureMode::Headroom
+        | MemoryFailureMode::Pinterest
+        | MemoryFailureMode::Uber
+        | MemoryFailureMode::Databricks
+        | MemoryFailureMode::Tovar
+            if case.bound.is_some() =>
+        {
             case.bound.map(GrowthBound::remedy).unwrap_or_default()
         }
-        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.cap.by_job => "raise retry.cap, or split its input",
-        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => "split its input, or use a larger node",
-        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Fixed => "give its stage a larger profile, or use mode headroom",
+        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar if case.cap.by_job => {
+            "raise retry.cap, or split its input"
+        }
+        MemoryFailureMode::Headroom | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar => {
+            "split its input, or use a larger node"
+        }
+        MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Fixed => {
+            "give its stage a larger profile, or use mode headroom"
+        }
     };
     format!("{} was killed at {} and needs {what}; {why}. {remedy}", case.task, case.size.memory())
 }

@@ -4,7 +4,7 @@
 
 use headroom_types::Bytes;
 
-use super::{DecisionInput, LadderStep, AttemptPlace, AttemptSize, headroom, ladder};
+use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, headroom, ladder};
 
 pub(super) fn grow(case: &DecisionInput<'_>) -> LadderStep {
     let (size, set) = (case.size, case.set);

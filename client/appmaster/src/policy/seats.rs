@@ -3,7 +3,7 @@
 use headroom_config::{ExecutorSpec, MemoryQuantities, StageSpec};
 use headroom_types::Profile;
 
-use super::{TaskSizeCap, AttemptPlace, AttemptSize, ladder};
+use super::{AttemptPlace, AttemptSize, TaskSizeCap, ladder};
 
 /// The size and place of a task: as many slots as it needs, or its own container. In an executor
 /// with one slot, the unused memory of the task would be wasted. A long task with a much smaller

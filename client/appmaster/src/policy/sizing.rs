@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::ladder;
 use super::learn::predict::PredictionMethod;
 use super::learn::rungs::KillPrices;
-use super::learn::{SizeAfterKill, SizeRequest, Learner, SizeOrigin};
+use super::learn::{Learner, SizeAfterKill, SizeOrigin, SizeRequest};
 use super::tovar::ObservedNeeds;
 
 /// A task that needs a size.
@@ -93,7 +93,11 @@ impl Sizer {
     pub fn new(mode: MemoryFailureMode, grows: bool) -> Sizer {
         let way = match mode {
             MemoryFailureMode::Tovar => SizingRule::Tovar,
-            MemoryFailureMode::Headroom | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => SizingRule::Headroom,
+            MemoryFailureMode::Headroom
+            | MemoryFailureMode::Pinterest
+            | MemoryFailureMode::Uber
+            | MemoryFailureMode::Databricks
+            | MemoryFailureMode::Fixed => SizingRule::Headroom,
         };
         let prices = if grows { KillPrices::of_growth() } else { KillPrices::default() };
         let learner = || Learner::new(Bytes::ZERO, prices);

@@ -72,7 +72,11 @@ impl Given {
             idempotent: Idempotent::Yes,
             retry: &self.retry,
             spent: self.spent,
-            cap: TaskSizeCap { task: Bytes::from_mib(self.cap_mib), largest: Some(Bytes::from_mib(self.cap_mib + 32)), by_job: false },
+            cap: TaskSizeCap {
+                task: Bytes::from_mib(self.cap_mib),
+                largest: Some(Bytes::from_mib(self.cap_mib + 32)),
+                by_job: false,
+            },
             known: self.known,
             bound: self.bound,
             remote_input: Bytes::from_mib(self.remote_input),
@@ -104,7 +108,11 @@ fn headroom_climbs_by_its_factors() {
     assert_eq!(h().after(1, 128, AttemptPlace::Shared).next(), Some((192, 1, AttemptPlace::Own)));
     assert_eq!(h().after(2, 192, AttemptPlace::Own).next(), Some((384, 1, AttemptPlace::Own)));
     assert_eq!(h().after(3, 384, AttemptPlace::Own).next(), Some((1536, 1, AttemptPlace::Own)));
-    assert_eq!(h().after(4, 1536, AttemptPlace::Own).next(), Some((4096, 1, AttemptPlace::Own)), "the last chance is the cap itself");
+    assert_eq!(
+        h().after(4, 1536, AttemptPlace::Own).next(),
+        Some((4096, 1, AttemptPlace::Own)),
+        "the last chance is the cap itself"
+    );
     assert_eq!(h().after(5, 4096, AttemptPlace::Own).next(), None);
     assert_eq!(h().after(2, 4096, AttemptPlace::Own).next(), None, "alone at the cap is final whatever is left of the budget");
 }
@@ -123,8 +131,16 @@ fn headroom_goes_by_what_is_known_of_the_kind() {
     assert_eq!(known(rung(96)).next(), Some((128, 2, AttemptPlace::Shared)), "whole slots, where there are enough");
     assert_eq!(known(rung(180)).next(), Some((192, 3, AttemptPlace::Shared)), "not twice the share, which would not do");
     assert_eq!(known(rung(500)).next(), Some((500, 1, AttemptPlace::Own)), "straight to a container that holds it");
-    assert_eq!(known(rung(66)).after(0, 64, AttemptPlace::Own).next(), Some((72, 1, AttemptPlace::Own)), "never less than a tenth more");
-    assert_eq!(known(SizeAfterKill::Beyond).after(1, 500, AttemptPlace::Own).next(), Some((4096, 1, AttemptPlace::Own)), "one jump");
+    assert_eq!(
+        known(rung(66)).after(0, 64, AttemptPlace::Own).next(),
+        Some((72, 1, AttemptPlace::Own)),
+        "never less than a tenth more"
+    );
+    assert_eq!(
+        known(SizeAfterKill::Beyond).after(1, 500, AttemptPlace::Own).next(),
+        Some((4096, 1, AttemptPlace::Own)),
+        "one jump"
+    );
     assert_eq!(known(rung(9000)).next(), Some((4096, 1, AttemptPlace::Own)), "never above the cap");
 }
 
@@ -139,7 +155,10 @@ fn what_is_known_of_one_quantity_leaves_the_other_alone() {
 
 #[test]
 fn nothing_of_a_badly_sized_stage_is_given_more() {
-    let given = Given { bound: Some(GrowthBound::Stage("11 of 20 tasks of stage map were killed")), ..Given::shared(MemoryFailureMode::Headroom) };
+    let given = Given {
+        bound: Some(GrowthBound::Stage("11 of 20 tasks of stage map were killed")),
+        ..Given::shared(MemoryFailureMode::Headroom)
+    };
     let TaskDecision::GiveUp { cause, message } = given.killed() else { panic!("given up") };
     assert_eq!(cause, GiveUpCause::Memory);
     assert!(message.contains("11 of 20") && message.contains("retry.breaker"), "{message}");
@@ -181,17 +200,22 @@ fn uber_gives_a_whole_executor_once() {
 #[test]
 fn uber_isolates_everyone_who_was_there_without_charging_them() {
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
-    let (account, next) = Given::shared(MemoryFailureMode::Uber).decide_with(AttemptEndClass::Memory(failure), AttemptFate::Innocent);
+    let (account, next) =
+        Given::shared(MemoryFailureMode::Uber).decide_with(AttemptEndClass::Memory(failure), AttemptFate::Innocent);
     assert_eq!(account, ChargeAccount::Innocent);
     assert!(matches!(next, TaskDecision::Again { size, .. } if size.slots == 4));
 }
 
 #[test]
 fn past_the_budget_of_its_job_nothing_is_given_more() {
-    let given =
-        Given { bound: Some(GrowthBound::Budget("memory failures have cost this job 2.600 GiB·h")), ..Given::shared(MemoryFailureMode::Headroom) };
+    let given = Given {
+        bound: Some(GrowthBound::Budget("memory failures have cost this job 2.600 GiB·h")),
+        ..Given::shared(MemoryFailureMode::Headroom)
+    };
     let failure = MemoryFailure { dimension: Dimension::Native, off_heap: Bytes::ZERO, live: None, spike: false };
-    let TaskDecision::GiveUp { cause, message } = given.decide_with(AttemptEndClass::Memory(failure), AttemptFate::Own).1 else { panic!("given more") };
+    let TaskDecision::GiveUp { cause, message } = given.decide_with(AttemptEndClass::Memory(failure), AttemptFate::Own).1 else {
+        panic!("given more")
+    };
     assert_eq!(cause, GiveUpCause::Memory);
     assert!(message.contains("2.600 GiB·h") && message.contains("raise retry.budget_gib_h"), "{message}");
 }
@@ -205,7 +229,11 @@ fn headroom_sets_the_innocent_and_the_guilty_apart_after_the_death_of_an_executo
         TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
     };
     let (account, next) = after(AttemptFate::Innocent);
-    assert_eq!((account, sized(next)), (ChargeAccount::Innocent, Some((64, 1, AttemptPlace::Own))), "its own size, beside nobody");
+    assert_eq!(
+        (account, sized(next)),
+        (ChargeAccount::Innocent, Some((64, 1, AttemptPlace::Own))),
+        "its own size, beside nobody"
+    );
     let (account, next) = after(AttemptFate::Blamed);
     assert_eq!((account, sized(next)), (ChargeAccount::Memory, Some((128, 2, AttemptPlace::Own))), "not beside others again");
     let (_, next) = after(AttemptFate::Own);
@@ -258,7 +286,9 @@ fn page_cache_at_the_limit_gets_the_same_size_once() {
 
 #[test]
 fn the_last_message_names_task_size_and_remedy() {
-    let TaskDecision::GiveUp { message, cause } = Given::shared(MemoryFailureMode::Headroom).after(3, 4096, AttemptPlace::Own).killed() else {
+    let TaskDecision::GiveUp { message, cause } =
+        Given::shared(MemoryFailureMode::Headroom).after(3, 4096, AttemptPlace::Own).killed()
+    else {
         panic!("final")
     };
     assert_eq!(cause, GiveUpCause::Memory);
@@ -312,7 +342,9 @@ fn at_the_largest_size_the_quantity_that_ran_out_gets_what_the_other_does_not_us
             ..Given::jvm(dimension, 0, 0, off_heap)
         };
         match given.killed() {
-            TaskDecision::Again { size, .. } => Some((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), size.place)),
+            TaskDecision::Again { size, .. } => {
+                Some((size.profile.heap.whole_mib(), size.profile.overhead.whole_mib(), size.place))
+            }
             TaskDecision::Done | TaskDecision::GiveUp { .. } => None,
         }
     };

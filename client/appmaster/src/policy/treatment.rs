@@ -9,7 +9,7 @@ use headroom_types::treatment::usual;
 use headroom_types::{AppliedTreatment, Bytes, Dimension, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 
-use super::{ChargeAccount, DecisionInput, GiveUpCause, AvoidScope, TaskDecision, again};
+use super::{AvoidScope, ChargeAccount, DecisionInput, GiveUpCause, TaskDecision, again};
 
 /// The facts that determine a treatment.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,11 @@ pub(super) fn next(case: &DecisionInput<'_>, account: ChargeAccount) -> Option<T
         ChargeAccount::Memory => (GiveUpCause::Memory, case.spent.memory + 1 < case.retry.memory_attempts),
         ChargeAccount::Plain => (GiveUpCause::Plain, case.spent.plain + 1 < case.retry.max_attempts),
         ChargeAccount::Transient => (GiveUpCause::Transient, case.spent.transient < case.retry.transient),
-        ChargeAccount::Success | ChargeAccount::Spike | ChargeAccount::Innocent | ChargeAccount::Taken | ChargeAccount::Collateral => return None,
+        ChargeAccount::Success
+        | ChargeAccount::Spike
+        | ChargeAccount::Innocent
+        | ChargeAccount::Taken
+        | ChargeAccount::Collateral => return None,
     };
     let AppliedTreatment { cause: name, treatment, remedy, .. } = treated.applied;
     let same = |elsewhere, why: String| left.then(|| again(case.size.clone(), elsewhere, why));

@@ -1,7 +1,7 @@
 //! Mode `uber`: a failed task, and every task on the lost executor, gets a whole executor of the
 //! same size. A kill of a task that runs alone on a whole executor is final.
 
-use super::{DecisionInput, LadderStep, AttemptPlace, AttemptSize, ladder};
+use super::{AttemptPlace, AttemptSize, DecisionInput, LadderStep, ladder};
 
 pub(super) fn isolate(case: &DecisionInput<'_>) -> LadderStep {
     let (size, set) = (case.size, case.set);

@@ -86,7 +86,9 @@ const TIGHT: ExecutorSizes = ExecutorSizes {
 
 fn innocents(rows: &[ReplayResultRow], ours: &ReplayResultRow, executors: &ExecutorSizes) -> Option<Requirement> {
     let pairs: Vec<(&ReplayResultRow, &ReplayResultRow)> = of_ours(rows, ours)
-        .filter_map(|row| Some((row, rows.iter().find(|other| other.mode == MemoryFailureMode::Uber && other.dataset == row.dataset)?)))
+        .filter_map(|row| {
+            Some((row, rows.iter().find(|other| other.mode == MemoryFailureMode::Uber && other.dataset == row.dataset)?))
+        })
         .collect();
     if pairs.is_empty() {
         return None;

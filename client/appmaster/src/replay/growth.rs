@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use headroom_types::Bytes;
 
-use super::run::{ReplayEvent, NextSize, ReplayRunState, SizeSource, asks, moment, seconds, ticks};
+use super::run::{NextSize, ReplayEvent, ReplayRunState, SizeSource, asks, moment, seconds, ticks};
 use crate::policy::contention::{EvictionCandidate, cheaper, choose};
 
 /// Maximum freeze of an attempt: the default of a stage. Ticks.

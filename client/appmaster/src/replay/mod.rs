@@ -187,7 +187,11 @@ pub struct ReplayProgress {
 
 /// Replays every dataset in every mode and at every utilisation of the scenario; the last rows are
 /// the totals. `progress` receives the progress.
-pub fn replay(datasets: &[trace::Dataset], scenario: &ReplayScenario, progress: &mut dyn FnMut(ReplayProgress)) -> Vec<ReplayResultRow> {
+pub fn replay(
+    datasets: &[trace::Dataset],
+    scenario: &ReplayScenario,
+    progress: &mut dyn FnMut(ReplayProgress),
+) -> Vec<ReplayResultRow> {
     let variants = scenario.variants();
     let loads = scenario.utilizations.len().max(1);
     let each = |dataset: &trace::Dataset| count(dataset.tasks.len() * (variants.len() + 1) * loads);
@@ -207,7 +211,12 @@ pub fn replay(datasets: &[trace::Dataset], scenario: &ReplayScenario, progress: 
                 let sums = run::run(tasks, *variant, &load, ideal, &mut |n| progress(ReplayProgress { tasks: before + n, of }));
                 before += count(tasks.len());
                 let (mode, growth) = *variant;
-                rows.push(side.on(ReplayResultRow { target_utilization: target, ..sums.row(&dataset.name, mode, growth, load.cluster) }));
+                rows.push(
+                    side.on(ReplayResultRow {
+                        target_utilization: target,
+                        ..sums.row(&dataset.name, mode, growth, load.cluster)
+                    }),
+                );
                 let total = Total { variant: *variant, target, cluster: load.cluster, sums, sides: *side };
                 let place: usize = places.next().unwrap_or_default();
                 match totals.get_mut(place) {

@@ -20,9 +20,9 @@ use super::ways::SHARE;
 use crate::policy::blame::AttemptFate;
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::learn::rungs::KillPrices;
-use crate::policy::learn::{SizeRequest, Learner};
-use crate::policy::sizing::{TaskSizeQuery, MeasuredNeed, Sizer};
-use crate::policy::{TaskSizeCap, DecisionInput, TaskDecision, AttemptPlace, AttemptSize, SpentBudgets, decide};
+use crate::policy::learn::{Learner, SizeRequest};
+use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::{AttemptPlace, AttemptSize, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
 
 /// Results of one knob and of two quantities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -9,7 +9,7 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use super::growth::ReplayHold;
 use super::load::TraceLoad;
 use super::nodes::ReplayNodes;
-use super::parts::{MemorySplitSizes, MemorySplitRule};
+use super::parts::{MemorySplitRule, MemorySplitSizes};
 use super::sums::ReplayCounters;
 use super::trace::RecordedTask;
 use super::ways::ModeSizeSource;
@@ -116,7 +116,10 @@ pub(super) fn run(
     progress: &mut dyn FnMut(u64),
 ) -> ReplayCounters {
     let growth = growth && grow::is_part_of(mode);
-    ReplayCounters { ideal, ..ReplayRunState::new(tasks, SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))), growth, load).go(progress) }
+    ReplayCounters {
+        ideal,
+        ..ReplayRunState::new(tasks, SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))), growth, load).go(progress)
+    }
 }
 
 /// Memory and kills of a rule for heap and overhead.

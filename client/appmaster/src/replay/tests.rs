@@ -46,7 +46,8 @@ fn heavy_tasks_are_lost_by_those_that_do_not_escalate() {
 #[test]
 fn growth_in_place_ends_kills_where_there_is_room() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 9000 } else { 1000 })).collect();
-    let kills = |growth| row(&rows(tasks.clone(), &[MemoryFailureMode::Headroom], growth), MemoryFailureMode::Headroom).kills_per_1000;
+    let kills =
+        |growth| row(&rows(tasks.clone(), &[MemoryFailureMode::Headroom], growth), MemoryFailureMode::Headroom).kills_per_1000;
     assert!(kills(true) < kills(false) / 10.0 + 0.001);
 }
 
@@ -139,7 +140,8 @@ fn crowded() -> (Vec<RecordedTask>, ClusterShape) {
 #[test]
 fn on_full_nodes_attempts_give_way_instead_of_being_killed() {
     let (tasks, cluster) = crowded();
-    let of = |growth| row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).clone();
+    let of =
+        |growth| row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).clone();
     let (with, without) = (of(true), of(false));
     assert_eq!((with.lost, without.lost), (0, 0));
     assert!(with.kills < without.kills, "{with:?} {without:?}");
@@ -167,7 +169,8 @@ fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
     let data = [Dataset { name: "made".into(), tasks }];
     let cluster = ClusterShape { memory: Bytes::from_gib(8), ..ClusterShape::default() };
     let of_mode = scenario(&[MemoryFailureMode::Headroom], true, cluster);
-    let asked = ReplayScenario { growth: GrowthChoice::Both, stated: StatedNodes::Memory, utilizations: vec![0.5, 0.8], ..of_mode };
+    let asked =
+        ReplayScenario { growth: GrowthChoice::Both, stated: StatedNodes::Memory, utilizations: vec![0.5, 0.8], ..of_mode };
     let rows = replay(&data, &asked, &mut |_| {});
     let totals: Vec<&ReplayResultRow> = rows.iter().filter(|row| row.dataset == TOTAL).collect();
     let order: Vec<(Option<f64>, bool)> = totals.iter().map(|row| (row.target_utilization, row.growth)).collect();
@@ -184,7 +187,9 @@ fn a_paced_trace_comes_near_the_utilization_that_was_asked_for() {
 #[test]
 fn in_tight_executors_growth_kills_fewer() {
     let tasks: Vec<RecordedTask> = (0..400).map(|n| task("skew", if n % 20 == 0 { 6000 } else { 1400 + n % 100 })).collect();
-    let of = |growth, cluster| row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).tight;
+    let of = |growth, cluster| {
+        row(&on(tasks.clone(), &[MemoryFailureMode::Headroom], growth, cluster), MemoryFailureMode::Headroom).tight
+    };
     let (with, without) = (of(true, ClusterShape::default()), of(false, ClusterShape::default()));
     assert_eq!((with.lost, without.lost), (0, 0));
     assert!(with.kills * 10 < without.kills, "{with:?} {without:?}");

@@ -4,7 +4,7 @@ use headroom_types::Bytes;
 use headroom_wire::v1::job::MemoryFailureMode;
 
 use crate::policy::learn::rungs::KillPrices;
-use crate::policy::learn::{SizeRequest, Learner};
+use crate::policy::learn::{Learner, SizeRequest};
 use crate::policy::tovar::ObservedNeeds;
 
 /// Default share of a slot.
@@ -77,7 +77,8 @@ impl ModeSizeSource {
         match self.mode {
             MemoryFailureMode::Headroom => self.learner.ended(asks, task, peak, runtime_s),
             MemoryFailureMode::Tovar => self.needs.ended(asks.kind, peak, runtime_s),
-            MemoryFailureMode::Fixed | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks => {}
+            MemoryFailureMode::Fixed | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks => {
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use headroom_config::JobSpec;
 use headroom_types::AppId;
 
 use super::{RunError, answered};
-use crate::output::{self, JobStartState, OutputError, OutputOwner, EarlierCommit};
+use crate::output::{self, EarlierCommit, JobStartState, OutputError, OutputOwner};
 
 /// The result of claiming the output directories of a job.
 #[derive(Debug)]

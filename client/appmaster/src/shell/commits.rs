@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::event::MasterEvent;
-use crate::output::{self, Commit, OutputError, EarlierCommit};
+use crate::output::{self, Commit, EarlierCommit, OutputError};
 use crate::taskset::TaskKey;
 
 /// Maximum number of concurrent commits.

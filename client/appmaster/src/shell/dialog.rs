@@ -5,15 +5,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headroom_client::retry::Backoff;
-use headroom_client::{ClientError, CallFailureKind};
+use headroom_client::{CallFailureKind, ClientError};
 use headroom_types::{AttemptId, ContainerId, Epoch, RequestId, Resource};
-use headroom_wire::v1::am::{PlacementRequest, PlacementVerdict, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdateKind};
+use headroom_wire::v1::am::{
+    ApplicationUpdateKind, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementVerdict,
+    RegisterMaster,
+};
 use headroom_wire::v1::job::JobPatch;
 use tokio::time::Instant;
 
 use super::MasterDriver;
 use crate::event::{JobEndKind, MasterEvent};
-use crate::rm_link::{ManagerCall, StreamPosition, RmEvent, RmLink};
+use crate::rm_link::{ManagerCall, RmEvent, RmLink, StreamPosition};
 use crate::run::RunError;
 use crate::spec::ExecutorEnvironment;
 
@@ -333,7 +336,9 @@ impl MasterDriver {
         match error.standing() {
             CallFailureKind::Stale => self.dialog.register(),
             CallFailureKind::Gone => self.dialog.stage = SessionPhase::Over,
-            CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent if self.dialog.silent_for() > LAST_WORDS => {
+            CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent
+                if self.dialog.silent_for() > LAST_WORDS =>
+            {
                 tracing::error!(%error, "the end of the job could not be told");
                 self.dialog.stage = SessionPhase::Over;
             }

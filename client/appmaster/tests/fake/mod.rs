@@ -20,9 +20,10 @@ use headroom_types::{
     TaskAttemptId, UnixMillis,
 };
 use headroom_wire::v1::am::{
-    PlacementRequest, PlacementResponse, PlacementVerdict, FinishApp, ContainerGrant, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate, ApplicationUpdateKind,
+    ApplicationUpdate, ApplicationUpdateKind, ContainerGrant, FinishApp, MasterRegistered, MasterSync, MasterSyncReply,
+    PlacementRequest, PlacementResponse, PlacementVerdict, RegisterMaster,
 };
-use headroom_wire::v1::apps::{SubmitApp, SubmissionResult};
+use headroom_wire::v1::apps::{SubmissionResult, SubmitApp};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{JobEvent, JobPatch, JobTotals, TaskRow};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor, VERSION};
@@ -301,7 +302,8 @@ async fn sync(State(cluster): State<Cluster>, Json(body): Json<MasterSync>) -> R
             return None;
         }
         Cluster::take_patch(i, body.job);
-        let verdicts = body.asks.iter().map(|a| PlacementResponse { request: a.request.clone(), verdict: PlacementVerdict::Fits }).collect();
+        let verdicts =
+            body.asks.iter().map(|a| PlacementResponse { request: a.request.clone(), verdict: PlacementVerdict::Fits }).collect();
         for ask in &body.asks {
             let near = ask.placement.prefer_nodes.iter().map(ToString::to_string).collect();
             i.seen.preferred.insert(ask.request.to_string(), near);

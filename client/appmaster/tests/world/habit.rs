@@ -24,7 +24,14 @@ pub struct TaskBehaviour {
 
 impl TaskBehaviour {
     pub fn native(mib: u64, runs_ms: u64) -> Self {
-        TaskBehaviour { off_heap: Bytes::from_mib(mib), heap: Bytes::ZERO, runs_ms, ends: Vec::new(), tells: |_| {}, starved: false }
+        TaskBehaviour {
+            off_heap: Bytes::from_mib(mib),
+            heap: Bytes::ZERO,
+            runs_ms,
+            ends: Vec::new(),
+            tells: |_| {},
+            starved: false,
+        }
     }
     pub fn jvm(heap: u64, off_heap: u64) -> Self {
         TaskBehaviour { heap: Bytes::from_mib(heap), ..TaskBehaviour::native(off_heap, 1000) }

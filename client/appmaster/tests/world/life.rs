@@ -72,7 +72,8 @@ impl SimulatedCluster {
         // Frozen tasks are reported again; a running task that is not frozen has its end scheduled
         // already.
         for attempt in held {
-            let over = |thing: &SimulatedEvent| matches!(thing, SimulatedEvent::TaskEnds(c, a) if c == container && *a == attempt);
+            let over =
+                |thing: &SimulatedEvent| matches!(thing, SimulatedEvent::TaskEnds(c, a) if c == container && *a == attempt);
             if !self.things.values().any(over) && self.boxes[container].running.contains_key(&attempt) {
                 self.press(container, &attempt);
             }

@@ -12,7 +12,7 @@ mod masters;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use headroom_appmaster::event::{MasterEffect, MasterEvent, ExecutorHello, LimitSet, EventTimestamp, JobOutcome};
+use headroom_appmaster::event::{EventTimestamp, ExecutorHello, JobOutcome, LimitSet, MasterEffect, MasterEvent};
 use headroom_appmaster::{Core, MasterSetup, output::Commit, record::Record, spec::ExecutorEnvironment, taskset::TaskKey};
 use headroom_config::JobSpec;
 use headroom_types::exit::{HeapReport, TaskGroupStats, TaskReport};
@@ -20,7 +20,7 @@ use headroom_types::{
     Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, RequestId, Resource, ScaleOrder,
     TaskAttemptId, TaskId, TaskOrder, Tick, UnixMillis,
 };
-use headroom_wire::v1::am::{PlacementRequest, ContainerGrant, LaunchSpec, Placement, ApplicationUpdateKind};
+use headroom_wire::v1::am::{ApplicationUpdateKind, ContainerGrant, LaunchSpec, Placement, PlacementRequest};
 use headroom_wire::v1::job::{JobEvent, JobPatch, MemoryFailureMode, TaskRow};
 use headroom_wire::v1::task::{TaskStart, TaskUsage, ToExecutor};
 
@@ -340,7 +340,9 @@ impl SimulatedCluster {
                 InjectedFault::MasterDiesAfter(n) => self.die_after = Some(*n),
                 InjectedFault::MasterMoves { at_ms, to } => self.later(*at_ms, SimulatedEvent::Moved(*to)),
                 InjectedFault::ContainerEnds { at_ms, nth, reason } => self.later(*at_ms, SimulatedEvent::Nth(*nth, *reason)),
-                InjectedFault::Preempted { at_ms, nth, warning_ms } => self.later(*at_ms, SimulatedEvent::Warned(*nth, *warning_ms)),
+                InjectedFault::Preempted { at_ms, nth, warning_ms } => {
+                    self.later(*at_ms, SimulatedEvent::Warned(*nth, *warning_ms))
+                }
                 InjectedFault::LeftBehind { at_ms, nth, mib } => self.later(*at_ms, SimulatedEvent::LeftBehind(*nth, *mib)),
                 InjectedFault::Drained { at_ms } => self.later(*at_ms, SimulatedEvent::Drained),
                 InjectedFault::ManagerRestarts { at_ms } => {
@@ -348,8 +350,12 @@ impl SimulatedCluster {
                 }
                 InjectedFault::Partitioned { at_ms, nth, for_ms } => self.later(*at_ms, SimulatedEvent::Cut(*nth, *for_ms)),
                 InjectedFault::MasterDiesAfterCommit(n) => self.files.die_after = Some(*n),
-                InjectedFault::Ordered { at_ms, order } => self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Order(order.clone())))),
-                InjectedFault::Scaled { at_ms, order } => self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Scale(order.clone())))),
+                InjectedFault::Ordered { at_ms, order } => {
+                    self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Order(order.clone()))))
+                }
+                InjectedFault::Scaled { at_ms, order } => {
+                    self.later(*at_ms, SimulatedEvent::Ordered(Box::new(ApplicationUpdateKind::Scale(order.clone()))))
+                }
                 InjectedFault::Twice => self.twice = true,
                 InjectedFault::NothingStarts => self.barren.extend(0..self.nodes.len()),
                 InjectedFault::NoContainers { node } => {
@@ -431,7 +437,9 @@ impl SimulatedCluster {
                 }
             }
             SimulatedEvent::Commit(task, attempt, commit) => self.put_in_place(task, attempt, &commit),
-            SimulatedEvent::Resized(container, resource) => self.update(ApplicationUpdateKind::Resized { container, resource, version: 2 }),
+            SimulatedEvent::Resized(container, resource) => {
+                self.update(ApplicationUpdateKind::Resized { container, resource, version: 2 })
+            }
             SimulatedEvent::Warned(nth, warning_ms) => {
                 let Some(container) = self.boxes.keys().nth(nth).cloned() else { return };
                 self.later(warning_ms, SimulatedEvent::ContainerEnds(container.clone(), ExitReason::Preempted));
@@ -457,7 +465,10 @@ impl SimulatedCluster {
                     let cursor = *told.get_or_insert(next);
                     self.cursor = self.cursor.max(cursor);
                     let (request, report) = (request.clone(), report.clone());
-                    self.step(MasterEvent::Update { cursor, what: ApplicationUpdateKind::Exited { request, report: Box::new(report) } });
+                    self.step(MasterEvent::Update {
+                        cursor,
+                        what: ApplicationUpdateKind::Exited { request, report: Box::new(report) },
+                    });
                 }
             }
         }

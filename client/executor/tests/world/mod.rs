@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, detect};
+use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, detect};
 use headroom_node_exec::{ChildProcess, Command, ProcessEnd, spawn};
 use headroom_types::{Bytes, EnforcerKind, TaskAttemptId, TaskReport};
 use headroom_wire::v1::task::{FromExecutor, TaskStart, ToExecutor};
@@ -66,8 +66,12 @@ impl ExecutorHarness {
         let (enforcer, group) = if setup.poll {
             (None, None)
         } else {
-            let wanted =
-                EnforcerRequest { kind: None, root: None, name: format!("headroom-test-{}-{name}", std::process::id()), attached: false };
+            let wanted = EnforcerRequest {
+                kind: None,
+                root: None,
+                name: format!("headroom-test-{}-{name}", std::process::id()),
+                attached: false,
+            };
             let found = detect(&wanted).expect("an enforcer");
             assert!(found.enforcer.kind().is_kernel(), "these tests want the kernel's limits: {:?}", found.notes);
             let limits = GroupLimits { memory: Some(setup.memory), ..GroupLimits::default() };

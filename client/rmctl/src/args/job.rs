@@ -12,7 +12,7 @@ use headroom_types::Name;
 #[cfg(feature = "dev")]
 use headroom_wire::v1::job::MemoryFailureMode;
 
-use super::{Kill, Rows, ConfirmOptions, Watched};
+use super::{ConfirmOptions, Kill, Rows, Watched};
 use crate::complete;
 
 /// Verbs about jobs.

@@ -11,8 +11,8 @@ use headroom_wire::v1::queues::QueueRunState;
 
 use super::tags::taint;
 use super::{
-    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, TaskOrderArgs, Rows, SetTask, SignalArgs, TaintNode, UncordonNode,
-    Watched, duration, variable,
+    Bench, CordonNode, Exec, ExecTask, FilesVerb, LabelNode, Logs, Rows, SetTask, SignalArgs, TaintNode, TaskOrderArgs,
+    UncordonNode, Watched, duration, variable,
 };
 use crate::complete;
 

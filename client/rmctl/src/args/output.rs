@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::duration;
 use crate::render::forms;
-use crate::select::{RowSortOrder, RowSelection, filter::Filter};
+use crate::select::{RowSelection, RowSortOrder, filter::Filter};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

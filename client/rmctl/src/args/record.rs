@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter as Completer;
-use headroom_types::reason::{Reason, EventTopic};
+use headroom_types::reason::{EventTopic, Reason};
 use headroom_wire::v1::events::EventLevel;
 
 use super::Rows;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use headroom_client::{Client, ExpectedPeer, TokenSource, ClientCredentials};
-use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
+use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::{Certificate, authority};
 use headroom_transport::KeyFiles;
 use headroom_types::NodeId;

@@ -40,7 +40,8 @@ async fn share(context: &Context, job: &str, wanted: AppAccess, nobody: bool) ->
     } else {
         client.app_access(&app.id).await?
     };
-    let machine = MachineOutput { items: std::slice::from_ref(&access), list: false }.text(&context.output, |_| app.id.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(&access), list: false }.text(&context.output, |_| app.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| with_whom(&app, &access)));
     Ok(Exit::Ok)
 }

@@ -75,7 +75,8 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
         }
     };
     let figures = figures(&args, &app, &client.containers(Some(&id)).await?);
-    let machine = MachineOutput { items: std::slice::from_ref(&figures), list: false }.text(&context.output, |f| f.node.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(&figures), list: false }.text(&context.output, |f| f.node.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&figures, context.term.paint)));
     let told = figures.kill.is_some_and(|reason| reason.charge() == headroom_types::Charge::Memory);
     Ok(if told && figures.tasks == args.tasks && figures.fill_mib_per_s.is_some() { Exit::Ok } else { Exit::Failed })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use headroom_identity::authority::{self, AuthorityError, CertificateRequest};
-use headroom_identity::files::{self, FileError, OverwritePolicy, FileReaders};
+use headroom_identity::files::{self, FileError, FileReaders, OverwritePolicy};
 use headroom_identity::{Authority, Certificate, IssuedCertificate, Role};
 use serde::Serialize;
 

@@ -44,7 +44,8 @@ async fn timeline(context: &Context, container: &ContainerId) -> Result<Exit, Fa
     let found = client.timeline(container).await?;
     // The node may still have the timeline of a container that the resource manager has deleted.
     let peak = client.container(container).await.ok().and_then(|view| view.peak);
-    let machine = MachineOutput { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(&found), list: false }.text(&context.output, |t| t.container.to_string());
     let width = context.term.width.saturating_sub(MARGIN).min(CHART);
     context.term.print(&machine.unwrap_or_else(|| drawn(&found, peak, width, context.term.paint)));
     Ok(Exit::Ok)

@@ -80,7 +80,8 @@ pub(crate) async fn loglevel(context: &Context, level: Option<LogLevel>) -> Resu
         Some(level) => client.set_log_level(SetLogLevel { level }).await?,
         None => client.log_level().await?,
     };
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.level.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.level.to_string());
     context.term.print(&machine.unwrap_or_else(|| format!("log  {}\n", in_words(&view))));
     Ok(Exit::Ok)
 }
@@ -222,8 +223,10 @@ mod tests {
 
     #[test]
     fn what_came_of_a_reload_is_a_line_for_each_key() {
-        let text =
-            changes(&ReloadResult { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] }, Paint::PLAIN);
+        let text = changes(
+            &ReloadResult { holds: vec!["log: a → b".into()], waits: vec!["listen".into()], notes: vec![] },
+            Paint::PLAIN,
+        );
         assert_eq!(text, "✓ log: a → b\n… listen  after a restart\nnext: rmctl operator status\n");
         assert!(changes(&ReloadResult::default(), Paint::PLAIN).starts_with("no key has another value"));
     }

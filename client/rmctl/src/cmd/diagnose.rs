@@ -49,7 +49,8 @@ pub(crate) async fn run(context: &Context, text: &str) -> Result<Exit, Failure> 
 
 fn whole(context: &Context, app: &AppView) -> String {
     let failed: Vec<&AttemptRow> = app.job.as_ref().map(diagnose::failures).unwrap_or_default();
-    let machine = json::MachineOutput { items: &failed, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
+    let machine =
+        json::MachineOutput { items: &failed, list: true }.text(&context.output, |a| format!("{}/{}", app.id, a.attempt));
     machine.unwrap_or_else(|| diagnose::of_app(app, context.term.paint))
 }
 

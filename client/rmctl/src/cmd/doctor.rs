@@ -2,7 +2,7 @@
 //! checks of a node's agent.
 
 use headroom_config::NodeAgentConfig;
-use headroom_nodeagent::doctor::{self, DoctorFinding, DoctorSettings, CheckResult};
+use headroom_nodeagent::doctor::{self, CheckResult, DoctorFinding, DoctorSettings};
 use headroom_types::NodeId;
 use serde::Deserialize;
 

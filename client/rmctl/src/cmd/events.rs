@@ -2,7 +2,7 @@
 
 use headroom_client::{Client, EventFollower, EventQuery, Follow};
 use headroom_types::ContainerId;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
 use crate::args::{Events, Format, Rows};
 use crate::context::{Context, now};

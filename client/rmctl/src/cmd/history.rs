@@ -5,7 +5,7 @@ use headroom_types::Charge;
 use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{JobView, TaskState};
 
-use crate::args::{Rows, ConfirmOptions};
+use crate::args::{ConfirmOptions, Rows};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::past::{self, PastJob};

@@ -1,6 +1,6 @@
 //! `rmctl operator metrics`: a metrics page, or some series of it.
 
-use headroom_client::{Client, ExpectedPeer, TokenSource, ClientCredentials};
+use headroom_client::{Client, ClientCredentials, ExpectedPeer, TokenSource};
 
 use crate::args::Metrics;
 use crate::context::Context;

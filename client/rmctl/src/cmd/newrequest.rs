@@ -5,7 +5,7 @@ use std::path::Path;
 
 use headroom_client::{Client, DryRunMode};
 use headroom_types::Resource;
-use headroom_wire::v1::am::{PlacementRequest, PlacementResponse, PlacementVerdict, LaunchSpec, Placement};
+use headroom_wire::v1::am::{LaunchSpec, Placement, PlacementRequest, PlacementResponse, PlacementVerdict};
 
 use crate::args::NewRequest;
 use crate::context::Context;
@@ -21,7 +21,8 @@ pub(super) async fn create(context: &Context, client: &Client, args: NewRequest)
     let how = if args.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let (app, _) = context.app_figures(client, &args.job).await?;
     let answer = client.ask(&app.id, how, &ask).await?;
-    let machine = MachineOutput { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);
     context.term.print(&machine.unwrap_or_else(people));
     Ok(match answer.verdict {

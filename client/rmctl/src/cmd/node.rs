@@ -65,7 +65,8 @@ async fn show(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
 
 async fn happened(context: &Context, node: &NodeId, watch: bool) -> Result<Exit, Failure> {
     context.client()?.node(node).await?;
-    events::run(context, events::EventSelection { object: Some(node.to_string()), watch, ..events::EventSelection::default() }).await
+    events::run(context, events::EventSelection { object: Some(node.to_string()), watch, ..events::EventSelection::default() })
+        .await
 }
 
 async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {

@@ -69,7 +69,13 @@ pub(crate) async fn run(context: &Context, wish: TaskCommand, ordered: TaskOrder
     Ok(Exit::Ok)
 }
 
-async fn give(client: &Client, app: &AppId, task: &TaskId, wish: TaskCommand, reason: Option<String>) -> Result<TaskRow, ClientError> {
+async fn give(
+    client: &Client,
+    app: &AppId,
+    task: &TaskId,
+    wish: TaskCommand,
+    reason: Option<String>,
+) -> Result<TaskRow, ClientError> {
     match wish {
         TaskCommand::Cancel => client.kill_task(app, task, reason).await,
         TaskCommand::Retry => client.retry_task(app, task, reason).await,

@@ -104,7 +104,9 @@ async fn import(context: &Context, client: &Client, file: &Path, how: DryRunMode
         rows.push(client.set_profile(&name, &spec, revision, how).await?);
     }
     let machine = MachineOutput { items: &rows, list: true }.text(&context.output, |p| p.name.to_string());
-    context.term.print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == DryRunMode::DryRun, context.term.paint)));
+    context
+        .term
+        .print(&machine.unwrap_or_else(|| profiles::imported(&rows, &before, how == DryRunMode::DryRun, context.term.paint)));
     Ok(Exit::Ok)
 }
 
@@ -131,6 +133,7 @@ async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: 
 }
 
 fn told(context: &Context, profile: &ClusterProfile, people: impl Fn(&ClusterProfile) -> String) {
-    let machine = MachineOutput { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(profile)));
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use headroom_client::{Client, ClientError};
 use headroom_types::QueuePath;
-use headroom_wire::v1::queues::{QueueRunState, QueueProblem, QueueView, QueuesView};
+use headroom_wire::v1::queues::{QueueProblem, QueueRunState, QueueView, QueuesView};
 use serde_json::Value;
 
 use super::app;
@@ -65,13 +65,14 @@ async fn set(context: &Context, client: &Client, file: &Path, generation: Option
     let told = |e: ClientError| at_their_places(e, &text, &name);
     if dry_run {
         let checked = client.check_queues(&tree, generation).await.map_err(told)?;
-        let machine =
-            MachineOutput { items: std::slice::from_ref(&checked), list: false }.text(&context.output, |c| c.generation.to_string());
+        let machine = MachineOutput { items: std::slice::from_ref(&checked), list: false }
+            .text(&context.output, |c| c.generation.to_string());
         context.term.print(&machine.unwrap_or_else(|| format!("it is right: it would be generation {}\n", checked.generation)));
         return Ok(Exit::Ok);
     }
     let view: QueuesView = client.set_queues(&tree, generation).await.map_err(told)?;
-    let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.generation.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |v| v.generation.to_string());
     let people = || {
         let below = u64::try_from(view.root.walk().len().saturating_sub(1)).unwrap_or(u64::MAX);
         format!("generation {} is in force: {}\nnext: rmctl queue list\n", view.generation, count(below, "queue"))

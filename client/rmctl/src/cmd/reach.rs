@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use headroom_client::{Client, LogStream};
 use headroom_types::ContainerId;
 use headroom_wire::v1::job::TaskState;
-use headroom_wire::v1::reach::{ExecExitStatus, ExecContainer, ExecLine, LONGEST_INPUT, TextOrBytes, SignalContainer};
+use headroom_wire::v1::reach::{ExecContainer, ExecExitStatus, ExecLine, LONGEST_INPUT, SignalContainer, TextOrBytes};
 
 use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
-use crate::args::{ExecOptions, ByteRange, Exec, ExecTask, FilesVerb, SignalArgs};
+use crate::args::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{files, json::MachineOutput};

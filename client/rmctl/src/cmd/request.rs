@@ -6,7 +6,7 @@ use headroom_wire::v1::am::PlacementRequest;
 use headroom_wire::v1::apps::{AppView, PendingExplanation};
 
 use super::newrequest;
-use crate::args::{RequestVerb, Rows, ConfirmOptions};
+use crate::args::{ConfirmOptions, RequestVerb, Rows};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, json::MachineOutput, requests, why};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use headroom_client::Client;
 use headroom_types::{AppId, Name, Reason};
 use headroom_wire::v1::apps::ScaleApp;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use tokio::time::Instant;
 
 use crate::context::Context;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use headroom_client::Client;
 use headroom_client::retry::Backoff;
-use headroom_config::job::{ClusterProfiles, GrowSpec, InfeasibleStage, GrowthRefusal, grow, profiles};
+use headroom_config::job::{ClusterProfiles, GrowSpec, GrowthRefusal, InfeasibleStage, grow, profiles};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{AppId, Bytes, Cpus, Resource, UnixMillis};
 use headroom_wire::v1::am::LaunchSpec;
-use headroom_wire::v1::apps::{AppView, ApplicationMaster, SubmitApp, SubmissionResult};
+use headroom_wire::v1::apps::{AppView, ApplicationMaster, SubmissionResult, SubmitApp};
 use headroom_wire::v1::job::MemoryFailureMode;
 use headroom_wire::v1::nodes::NodeView;
 
@@ -117,7 +117,12 @@ fn mistakes(problems: Vec<headroom_config::FileProblem>) -> Failure {
 
 /// Compiles the text of a job file that may name profiles of the cluster. The submitted text
 /// defines all of them.
-pub(crate) fn compiled(file: &Path, text: String, mode: Option<MemoryFailureMode>, cluster: &ClusterProfiles) -> Result<Job, Failure> {
+pub(crate) fn compiled(
+    file: &Path,
+    text: String,
+    mode: Option<MemoryFailureMode>,
+    cluster: &ClusterProfiles,
+) -> Result<Job, Failure> {
     let name = file.display().to_string();
     headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
     let mut named = cluster.clone();
@@ -170,7 +175,8 @@ pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result
         GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
         GrowSpec::Stated(_) | GrowSpec::Usual(_) | GrowSpec::Off => None,
     };
-    let refused: Vec<(&StageSpec, GrowthRefusal)> = job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
+    let refused: Vec<(&StageSpec, GrowthRefusal)> =
+        job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
     if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::refused(&job.text, file, &refused))) }
 }
 
@@ -203,7 +209,8 @@ pub(crate) fn request(job: &Job, key: &str) -> SubmitApp {
     let command = words.into_iter().map(str::to_owned).chain([job.base.display().to_string()]).collect();
     let files = BTreeMap::from([("job.toml".to_owned(), job.text.clone())]);
     let launch = LaunchSpec { command, files, ..LaunchSpec::default() };
-    let master = ApplicationMaster::Managed { resource: master_size(job.spec.tasks()), launch: Box::new(launch), max_attempts: 2 };
+    let master =
+        ApplicationMaster::Managed { resource: master_size(job.spec.tasks()), launch: Box::new(launch), max_attempts: 2 };
     SubmitApp {
         name: job.spec.name.clone(),
         queue: job.spec.queue.clone(),
@@ -416,7 +423,8 @@ mod tests {
         assert_eq!(refuse_growth(&asked(MemoryFailureMode::Headroom), "job.toml", &kernel), Ok(()));
         assert_eq!(refuse_growth(&asked(MemoryFailureMode::Headroom), "job.toml", &[]), Ok(()), "a node may still come");
         assert_eq!(refuse_growth(&job("1GiB"), "job.toml", &poll), Ok(()), "the default is silently off");
-        for (mode, nodes, word) in [(MemoryFailureMode::Headroom, &poll, "poll"), (MemoryFailureMode::Uber, &kernel, "mode uber")] {
+        for (mode, nodes, word) in [(MemoryFailureMode::Headroom, &poll, "poll"), (MemoryFailureMode::Uber, &kernel, "mode uber")]
+        {
             let refused = refuse_growth(&asked(mode), "job.toml", nodes).expect_err(word).to_string();
             assert!(refused.contains("job.toml:13:") && refused.contains(word) && refused.contains("remove grow"), "{refused}");
         }

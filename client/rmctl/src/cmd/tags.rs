@@ -4,7 +4,7 @@ use headroom_client::DryRunMode;
 use headroom_types::NodeId;
 use headroom_wire::v1::nodes::{NodeView, TagNode};
 
-use crate::args::{CordonNode, LabelNode, TaintNode, UncordonNode, NodeMarkEdit};
+use crate::args::{CordonNode, LabelNode, NodeMarkEdit, TaintNode, UncordonNode};
 use crate::context::{Context, user};
 use crate::exit::{Exit, Failure};
 use crate::render::{json::MachineOutput, tags};
@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn words_become_what_is_sent() {
         let name = |text: &str| text.parse::<headroom_types::Name>().expect("a name");
-        let words = [NodeMarkEdit::Alone(name("gpu")), NodeMarkEdit::With(name("zone"), "b".into()), NodeMarkEdit::Gone(name("old"))];
+        let words =
+            [NodeMarkEdit::Alone(name("gpu")), NodeMarkEdit::With(name("zone"), "b".into()), NodeMarkEdit::Gone(name("old"))];
         let body = serde_json::to_value(labels(&words)).expect("writes");
         let wanted = serde_json::json!({"labels": {"gpu": true, "old": false}, "attributes": {"zone": "b", "old": null}});
         assert_eq!(body, wanted);

@@ -37,7 +37,8 @@ pub(crate) async fn test(context: &Context, args: TestProfile) -> Result<Exit, F
             Failure::new(Exit::Failed, format!("it never ran: {}", app.diagnostics)).help(format!("rmctl why {}", app.id))
         );
     };
-    let machine = MachineOutput { items: std::slice::from_ref(attempt), list: false }.text(&context.output, |a| a.attempt.to_string());
+    let machine =
+        MachineOutput { items: std::slice::from_ref(attempt), list: false }.text(&context.output, |a| a.attempt.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(&name, &app, attempt, context.term.paint)));
     Ok(exit(attempt))
 }

@@ -13,7 +13,15 @@ pub(crate) const SLOTS: u32 = 4;
 pub(crate) const RESERVE: Bytes = Bytes::from_mib(32);
 
 /// The text of the job file: `program` groups `DIR/part-N.csv` into `DIR/out-N.csv`.
-pub(crate) fn text(name: &str, mode: MemoryFailureMode, share: Bytes, partitions: u32, program: &Path, dir: &Path, out: &Path) -> String {
+pub(crate) fn text(
+    name: &str,
+    mode: MemoryFailureMode,
+    share: Bytes,
+    partitions: u32,
+    program: &Path,
+    dir: &Path,
+    out: &Path,
+) -> String {
     let heap = share.get().saturating_mul(u64::from(SLOTS));
     let reserve = RESERVE.get();
     let last = partitions.saturating_sub(1);

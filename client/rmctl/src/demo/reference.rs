@@ -110,7 +110,12 @@ impl Merged {
 
 /// Compares the results of the tasks with the reference. Writes the merged result to `result`, if
 /// it is given.
-pub(crate) fn compare(input: &Path, columns: &Columns, outputs: &[PathBuf], result: Option<&Path>) -> Result<ComparisonResult, DemoError> {
+pub(crate) fn compare(
+    input: &Path,
+    columns: &Columns,
+    outputs: &[PathBuf],
+    result: Option<&Path>,
+) -> Result<ComparisonResult, DemoError> {
     let table = Table::read(input, columns)?;
     let mut reference = table.lines();
     let mut merged = Merged::open(outputs)?;

@@ -1,6 +1,6 @@
 //! Screen of the checks of a host: a row for each check, and remedies below it.
 
-use headroom_nodeagent::doctor::{DoctorFinding, CheckResult};
+use headroom_nodeagent::doctor::{CheckResult, DoctorFinding};
 
 use super::table::{Table, cut, wrap};
 use super::{Paint, count};
@@ -51,7 +51,13 @@ mod tests {
     use super::*;
 
     fn finding(code: &'static str, state: CheckResult, found: &str, fix: Option<&str>) -> DoctorFinding {
-        DoctorFinding { code: code.into(), state, what: "what it is for".into(), found: found.into(), fix: fix.map(str::to_owned) }
+        DoctorFinding {
+            code: code.into(),
+            state,
+            what: "what it is for".into(),
+            found: found.into(),
+            fix: fix.map(str::to_owned),
+        }
     }
 
     #[test]

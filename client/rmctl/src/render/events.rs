@@ -2,7 +2,7 @@
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::apps::PendingExplanation;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
 use super::Paint;
 use super::figures::{clock, rfc3339, time_of_day};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use headroom_types::exit::{Evidence, MemoryEvents, OuterLevel, MemorySample};
+use headroom_types::exit::{Evidence, MemoryEvents, MemorySample, OuterLevel};
 use headroom_types::{Bytes, StopCause};
 
 use super::figures::{fine_span, percent};
@@ -156,10 +156,18 @@ mod tests {
 
     #[test]
     fn parts_and_collections_are_told_where_they_are_known() {
-        use headroom_types::exit::{GarbageCollector, CollectionReport, ProcessMemory};
+        use headroom_types::exit::{CollectionReport, GarbageCollector, ProcessMemory};
         let mut e = fixture::evidence();
-        let gc = CollectionReport { collector: Some(GarbageCollector::G1), collections: 56, full: 8, spent_ms: 2100, ..CollectionReport::default() };
-        e.heap = e.heap.map(|h| headroom_types::exit::HeapReport { gc: Some(CollectionReport { recent_percent: Some(91), ..gc }), ..h });
+        let gc = CollectionReport {
+            collector: Some(GarbageCollector::G1),
+            collections: 56,
+            full: 8,
+            spent_ms: 2100,
+            ..CollectionReport::default()
+        };
+        e.heap = e
+            .heap
+            .map(|h| headroom_types::exit::HeapReport { gc: Some(CollectionReport { recent_percent: Some(91), ..gc }), ..h });
         let other = Bytes::from_gib(4);
         e.inside = Some(ProcessMemory { other, stacks: Bytes::from_mib(100), stack_count: 41, ..ProcessMemory::default() });
         insta::assert_snapshot!(lines(&e, &[]).join("\n"));

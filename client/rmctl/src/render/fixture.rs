@@ -1,11 +1,15 @@
 //! Fixed states for tests of screens.
 
-use headroom_types::exit::{CgroupStats, HeapReport, MemoryEvents, MemoryStat, OuterLevel, MemorySample, SubCause, VictimProcess};
+use headroom_types::exit::{
+    CgroupStats, HeapReport, MemoryEvents, MemorySample, MemoryStat, OuterLevel, SubCause, VictimProcess,
+};
 use headroom_types::{
     Bytes, Certainty, Cpus, Diagnosis, Dimension, EnforcerKind, Epoch, Evidence, ExitReason, Profile, Resource, UnixMillis,
 };
-use headroom_wire::v1::apps::{AppState, AppView, ClusterView, ContainerView, MemoryFailureStats, NodeFitExplanation, PendingExplanation};
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::apps::{
+    AppState, AppView, ClusterView, ContainerView, MemoryFailureStats, NodeFitExplanation, PendingExplanation,
+};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::job::{AttemptRow, JobTotals, JobView, MemoryFailureMode, TaskRow, TaskState};
 use headroom_wire::v1::nodes::NodeView;
 

@@ -73,7 +73,9 @@ fn input(s: &StageSpec) -> String {
         (Some(InputLocality::Remote), MemoryQuantities::HeapAndOverhead) => {
             format!("      {}: its input is fetched from other hosts, and nothing says how large it is; add input = …\n", s.name)
         }
-        (Some(InputLocality::Remote), MemoryQuantities::One) => format!("      {}: its input is fetched from other hosts\n", s.name),
+        (Some(InputLocality::Remote), MemoryQuantities::One) => {
+            format!("      {}: its input is fetched from other hosts\n", s.name)
+        }
     }
 }
 
@@ -86,11 +88,17 @@ fn ladder(job: &JobSpec, mode: MemoryFailureMode, largest: Option<Bytes>) -> Str
             "a task killed for memory takes two slots, then a container of its own, {cap}; {} tries",
             job.retry.memory_attempts
         ),
-        MemoryFailureMode::Pinterest => format!("a task killed for memory takes two slots, then an executor of 2, 3, 4 times the size, {cap}"),
+        MemoryFailureMode::Pinterest => {
+            format!("a task killed for memory takes two slots, then an executor of 2, 3, 4 times the size, {cap}")
+        }
         MemoryFailureMode::Uber => "a task killed for memory gets a whole executor; killed alone on one is final".to_owned(),
-        MemoryFailureMode::Databricks => format!("a task killed for memory gets twice the size, {cap}; {} tries", job.retry.memory_attempts),
+        MemoryFailureMode::Databricks => {
+            format!("a task killed for memory gets twice the size, {cap}; {} tries", job.retry.memory_attempts)
+        }
         MemoryFailureMode::Tovar => format!("a task killed for memory gets the largest size there is, {cap}"),
-        MemoryFailureMode::Fixed => format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts),
+        MemoryFailureMode::Fixed => {
+            format!("a task killed for memory runs again at the same size, {} tries", job.retry.max_attempts)
+        }
     }
 }
 
@@ -128,7 +136,9 @@ command = ["prog", "all"]
                 "[[stage]]\nname = \"group\"",
                 "[profiles.task]\nheap = \"16MiB\"\noverhead = \"8MiB\"\n[[stage]]\nname = \"group\"",
             );
-            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), MemoryFailureMode::Headroom, None, |_| false)
+            plan(&headroom_config::job::compile(&text, "job.toml").expect("compiles"), MemoryFailureMode::Headroom, None, |_| {
+                false
+            })
         };
         assert!(plan_of("input_hosts = [\"w{index}\"]").contains("group: containers wait 3 s"));
         let jvm = "profile = \"task\"\nruntime = \"jvm\"\ninput_locality = \"remote\"";

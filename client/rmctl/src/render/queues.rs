@@ -1,7 +1,7 @@
 //! Screens of queues: the tree as a table, and one queue in detail.
 
 use headroom_types::Resource;
-use headroom_wire::v1::queues::{QueueRunState, ApplicationOrder, Preemptable, QueueView, QueuesView};
+use headroom_wire::v1::queues::{ApplicationOrder, Preemptable, QueueRunState, QueueView, QueuesView};
 use serde_json::Value;
 
 use super::figures::short;

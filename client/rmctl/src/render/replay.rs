@@ -1,6 +1,6 @@
 //! Screen of a replay: a row for each dataset and mode, the totals last.
 
-use headroom_appmaster::replay::{Requirement, ReplayResultRow, SharedResults, TOTAL};
+use headroom_appmaster::replay::{ReplayResultRow, Requirement, SharedResults, TOTAL};
 
 use super::Paint;
 use super::table::Table;
@@ -203,7 +203,10 @@ mod tests {
 
     #[test]
     fn each_utilization_with_growth_and_without() {
-        let at = |target, growth| ReplayResultRow { target_utilization: Some(target), ..row(TOTAL, MemoryFailureMode::Headroom, growth, 0) };
+        let at = |target, growth| ReplayResultRow {
+            target_utilization: Some(target),
+            ..row(TOTAL, MemoryFailureMode::Headroom, growth, 0)
+        };
         let one = ReplayResultRow { target_utilization: Some(0.5), ..row("nd", MemoryFailureMode::Headroom, true, 0) };
         let rows = [one, at(0.5, true), at(0.5, false), at(0.95, true), at(0.95, false)];
         insta::assert_snapshot!(screen(&rows, Paint::PLAIN));

@@ -8,7 +8,13 @@ use super::table::{Table, cut};
 use super::{ListStyle, Paint};
 
 /// The whole screen. `waits` are the waiting requests with their reasons.
-pub(crate) fn screen(app: &str, asks: &[PlacementRequest], waits: &[PendingExplanation], look: ListStyle, paint: Paint) -> String {
+pub(crate) fn screen(
+    app: &str,
+    asks: &[PlacementRequest],
+    waits: &[PendingExplanation],
+    look: ListStyle,
+    paint: Paint,
+) -> String {
     if asks.is_empty() {
         return look.advice(format!("{app} has no open request\nnext: rmctl ps {app}\n"));
     }

@@ -1,6 +1,6 @@
 //! Screens of state directories: contents, backup, restore.
 
-use headroom_rm_store::backup::{RestoreSummary, BackupSummary};
+use headroom_rm_store::backup::{BackupSummary, RestoreSummary};
 use headroom_rm_store::check::StateReport;
 use headroom_types::Bytes;
 

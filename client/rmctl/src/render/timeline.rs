@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use headroom_types::Bytes;
-use headroom_types::exit::{TimelineMark, MemorySample};
+use headroom_types::exit::{MemorySample, TimelineMark};
 
 use super::Paint;
 use super::figures::{fine_span, short};
@@ -132,10 +132,19 @@ fn legend(samples: &[MemorySample]) -> Option<String> {
         words.push(format!("█ heap {BESIDE} beside it"));
     }
     let begun = samples.first().map_or(0, |s| s.at_ms);
-    for mark in [TimelineMark::HeapStarved, TimelineMark::LimitLowered, TimelineMark::LimitRaised, TimelineMark::Ended, TimelineMark::Stopped, TimelineMark::Killed] {
+    for mark in [
+        TimelineMark::HeapStarved,
+        TimelineMark::LimitLowered,
+        TimelineMark::LimitRaised,
+        TimelineMark::Ended,
+        TimelineMark::Stopped,
+        TimelineMark::Killed,
+    ] {
         let Some(at) = samples.iter().find(|s| s.mark == Some(mark)) else { continue };
         let to = match mark {
-            TimelineMark::LimitLowered | TimelineMark::LimitRaised => at.limit.map(|l| format!(" to {}", short(l))).unwrap_or_default(),
+            TimelineMark::LimitLowered | TimelineMark::LimitRaised => {
+                at.limit.map(|l| format!(" to {}", short(l))).unwrap_or_default()
+            }
             TimelineMark::HeapStarved | TimelineMark::Ended | TimelineMark::Stopped | TimelineMark::Killed => String::new(),
         };
         let when = fine_span(Duration::from_millis(at.at_ms.saturating_sub(begun)));

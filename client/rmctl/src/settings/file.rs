@@ -55,7 +55,12 @@ pub(crate) struct ContextSettings {
 impl ContextSettings {
     /// The certificate and token files of these settings.
     pub(crate) fn trusted(&self) -> CredentialFiles {
-        CredentialFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), token_file: self.token_file.clone() }
+        CredentialFiles {
+            ca: self.ca.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
+            token_file: self.token_file.clone(),
+        }
     }
 }
 

@@ -9,12 +9,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use headroom_client::{TokenSource, ClientCredentials};
+use headroom_client::{ClientCredentials, TokenSource};
 use headroom_transport::KeyFiles;
 
 use crate::args::{DEFAULT_ADDR, DEFAULT_SOCKET, Format, Global, Output, TrustArgs};
 use crate::exit::{Exit, Failure};
-use file::{Machine, SettingsPath, CredentialFiles, UserFile};
+use file::{CredentialFiles, Machine, SettingsPath, UserFile};
 
 /// Default timeout of a call.
 pub(crate) const CALL: Duration = Duration::from_secs(10);
@@ -115,7 +115,11 @@ fn trust(token: Option<String>, said: [CredentialFiles; 3]) -> Result<ClientCred
         (None, Some(file)) => TokenSource::File(file),
         (None, None) => TokenSource::Nowhere,
     };
-    Ok(ClientCredentials { files: KeyFiles { ca: first(|proofs| proofs.ca.clone()), own }, token, ..ClientCredentials::default() })
+    Ok(ClientCredentials {
+        files: KeyFiles { ca: first(|proofs| proofs.ca.clone()), own },
+        token,
+        ..ClientCredentials::default()
+    })
 }
 
 fn half(there: &std::path::Path, lacks: &str) -> Failure {
@@ -148,7 +152,9 @@ impl Given {
     /// Collects parsed arguments. `typed` returns whether an argument was typed or comes from the
     /// environment.
     pub(crate) fn of(global: &Global, typed: impl Fn(&str) -> bool) -> Given {
-        let by = |id: &str, argument, variable| if typed(id) { SettingSource::Argument(argument) } else { SettingSource::Variable(variable) };
+        let by = |id: &str, argument, variable| {
+            if typed(id) { SettingSource::Argument(argument) } else { SettingSource::Variable(variable) }
+        };
         let named = |value: &Option<String>, by: SettingSource| value.clone().filter(|v| !v.is_empty()).map(|v| (v, by));
         let output = global.output.clone().map(|o| (o, by("format", "-o", "HEADROOM_OUTPUT")));
         let quiet = global.quiet.then(|| (Output::plain(Format::Name), SettingSource::Argument("-q")));
@@ -222,7 +228,9 @@ fn no_such_context(name: &str, user: &UserFile) -> Failure {
 
 /// The address of the socket of a resource manager on this host, if the socket exists.
 fn socket() -> Option<(String, SettingSource)> {
-    std::path::Path::new(DEFAULT_SOCKET).exists().then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), SettingSource::Socket))
+    std::path::Path::new(DEFAULT_SOCKET)
+        .exists()
+        .then(|| (format!("{}{DEFAULT_SOCKET}", headroom_client::UNIX), SettingSource::Socket))
 }
 
 /// Reads both files and determines the effective settings.

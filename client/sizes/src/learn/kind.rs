@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::misses::{PredictionError, PredictionErrors, ErrorOrder};
-use super::predict::{History, Observation, WAYS, PredictionMethod};
-use super::rungs::{self, KillPrices, CheapestLadder, ObservedTask};
+use super::misses::{ErrorOrder, PredictionError, PredictionErrors};
+use super::predict::{History, Observation, PredictionMethod, WAYS};
+use super::rungs::{self, CheapestLadder, KillPrices, ObservedTask};
 use super::{AGREE, REMEMBERED, count, count_u64};
 
 /// Number of later tasks after which an observation has half its weight.

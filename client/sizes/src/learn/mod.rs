@@ -208,7 +208,11 @@ impl Learner {
         }
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
         kind.ended(task);
-        kind.learn(Observation { input: asks.input.map_or(0.0, float), need: float(peak).max(1.0), runtime: runtime_s.max(0.001) });
+        kind.learn(Observation {
+            input: asks.input.map_or(0.0, float),
+            need: float(peak).max(1.0),
+            runtime: runtime_s.max(0.001),
+        });
     }
 
     /// Mean run time of tasks of a kind. Seconds; 0 without a success.
@@ -227,7 +231,8 @@ impl Learner {
         }
         let (pool, prices) = (&self.pool, self.prices);
         *self.pooled.get_or_insert_with(|| {
-            let mut seen: Vec<ObservedTask> = pool.values().map(|need| ObservedTask { need: *need, weight: 1.0, time: 1.0 }).collect();
+            let mut seen: Vec<ObservedTask> =
+                pool.values().map(|need| ObservedTask { need: *need, weight: 1.0, time: 1.0 }).collect();
             rungs::cheapest(&mut seen, prices).sizes.first().copied()
         })
     }

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use headroom_types::Bytes;
 use proptest::prelude::*;
 
-use super::predict::{Observation, WAYS, PredictionMethod};
+use super::predict::{Observation, PredictionMethod, WAYS};
 use super::rungs::{self, KillPrices, ObservedTask};
-use super::{SizeRequest, Learner, REMEMBERED, count, count_u64, float};
+use super::{Learner, REMEMBERED, SizeRequest, count, count_u64, float};
 
 #[derive(Clone, Copy)]
 struct Miss {
@@ -157,7 +157,8 @@ enum TaskHappening {
 
 /// Tasks: number, input and need (from few values, so that many are equal), and run time.
 fn history() -> impl Strategy<Value = Vec<(TaskHappening, u64, u64, u64, u32)>> {
-    let happens = prop_oneof![10 => Just(TaskHappening::Ended), 2 => Just(TaskHappening::Killed), 1 => Just(TaskHappening::Dropped)];
+    let happens =
+        prop_oneof![10 => Just(TaskHappening::Ended), 2 => Just(TaskHappening::Killed), 1 => Just(TaskHappening::Dropped)];
     let input = prop_oneof![1 => Just(0u64), 4 => (1u64..20).prop_map(|n| n << 20), 4 => 1u64..1 << 34];
     let need = prop_oneof![2 => (1u64..12).prop_map(|n| n << 26), 3 => 1u64 << 20..1 << 36];
     prop::collection::vec((happens, 0u64..40, input, need, 1u32..5000), 1..400)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::FetchedFile;
 
-use super::am::{PlacementRequest, LaunchSpec};
+use super::am::{LaunchSpec, PlacementRequest};
 use super::apps::{ApplicationMaster, SubmitApp};
 use super::error::{ErrorCode, ProblemDetails};
 

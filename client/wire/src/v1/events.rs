@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use headroom_types::{AppId, NodeId, UnixMillis};
 
-pub use headroom_types::reason::{Reason, EventTopic, ReasonLevel};
+pub use headroom_types::reason::{EventTopic, Reason, ReasonLevel};
 use serde::{Deserialize, Serialize};
 
 /// The level of an event.

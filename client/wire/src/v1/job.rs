@@ -43,7 +43,14 @@ impl MemoryFailureMode {
         }
     }
     /// All modes, in display order.
-    pub const ALL: [MemoryFailureMode; 6] = [MemoryFailureMode::Headroom, MemoryFailureMode::Pinterest, MemoryFailureMode::Uber, MemoryFailureMode::Databricks, MemoryFailureMode::Tovar, MemoryFailureMode::Fixed];
+    pub const ALL: [MemoryFailureMode; 6] = [
+        MemoryFailureMode::Headroom,
+        MemoryFailureMode::Pinterest,
+        MemoryFailureMode::Uber,
+        MemoryFailureMode::Databricks,
+        MemoryFailureMode::Tovar,
+        MemoryFailureMode::Fixed,
+    ];
 }
 impl std::str::FromStr for MemoryFailureMode {
     type Err = String;

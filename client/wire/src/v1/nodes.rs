@@ -328,7 +328,7 @@ pub struct NodeView {
     #[serde(default)]
     pub traits: NodeTraits,
     /// Settings of operators for the node.
-    #[serde(default, skip_serializing_if = "NodeTags::is_empty")]
+    #[serde(default, skip_serializing_if = "OperatorTags::is_empty")]
     pub tags: Box<OperatorTags>,
     /// Time since the last heartbeat. Milliseconds.
     pub silent_ms: u64,

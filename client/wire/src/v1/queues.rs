@@ -15,10 +15,10 @@ use super::share::{Percent, ResourceShare};
 #[serde(deny_unknown_fields, default)]
 pub struct QueueSpec {
     /// Guarantee: `"40%"` of its parent, or a quantity of each resource.
-    #[serde(skip_serializing_if = "Share::is_empty")]
+    #[serde(skip_serializing_if = "ResourceShare::is_empty")]
     pub guaranteed: ResourceShare,
     /// Maximum. Unlimited if omitted.
-    #[serde(skip_serializing_if = "Share::is_empty")]
+    #[serde(skip_serializing_if = "ResourceShare::is_empty")]
     pub maximum: ResourceShare,
     /// Weight against its siblings in fair sharing. The default is 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,8 @@ pub enum QueueRunState {
 
 impl QueueRunState {
     /// All states.
-    pub const ALL: [QueueRunState; 4] = [QueueRunState::Open, QueueRunState::Paused, QueueRunState::Draining, QueueRunState::Closed];
+    pub const ALL: [QueueRunState; 4] =
+        [QueueRunState::Open, QueueRunState::Paused, QueueRunState::Draining, QueueRunState::Closed];
 
     /// The word in JSON and on screens.
     pub fn as_str(self) -> &'static str {

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
-use integration::guest::job::{self, Init, GuestJob};
+use integration::guest::job::{self, GuestJob, Init};
 use nix::sys::reboot::{RebootMode, reboot};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, wait};

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use headroom_types::Bytes;
 use integration::clock;
 use integration::lone::agent::{container, order, words};
-use integration::lone::{FakeManager, SingleAgent, Shape};
+use integration::lone::{FakeManager, Shape, SingleAgent};
 use serde::Serialize;
 
 use crate::progress;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_client::{Client, JsonLineStream};
 use headroom_types::{AttemptId, Bytes, ContainerId, Cpus, Epoch, Resource};
-use headroom_wire::v1::am::{PlacementRequest, LaunchSpec, MasterSync, RegisterMaster, ApplicationUpdate, ApplicationUpdateKind};
+use headroom_wire::v1::am::{ApplicationUpdate, ApplicationUpdateKind, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster};
 use integration::cluster::Cluster;
 use integration::load::master::unmanaged;
 use serde::Serialize;

@@ -38,7 +38,13 @@ pub(crate) fn measure(rounds: u32) -> Result<CliStartResults> {
     }
     let at = |times: &[u128], percent| quantile(times, percent).map(millis).context("nothing was measured");
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
-    Ok(CliStartResults { p50_ms: at(&status, 50)?, p99_ms: at(&status, 99)?, alone_p50_ms: at(&alone, 50)?, n: status.len(), build })
+    Ok(CliStartResults {
+        p50_ms: at(&status, 50)?,
+        p99_ms: at(&status, 99)?,
+        alone_p50_ms: at(&alone, 50)?,
+        n: status.len(),
+        build,
+    })
 }
 
 fn one(arguments: &[&str]) -> Result<u128> {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_executor::growth::is_pressed;
 use headroom_node_cgroup::hold::pressure_from;
-use headroom_node_cgroup::{Enforcer, Group, GroupLimits, EnforcerRequest, Watch, detect};
+use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, Watch, detect};
 use headroom_node_exec::{ChildProcess, spawn};
 use headroom_types::{Bytes, TaskAttemptId};
 use headroom_wire::v1::apps::{AppState, AppView};

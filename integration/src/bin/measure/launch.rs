@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use headroom_types::{Bytes, ContainerId};
 use integration::lone::agent::{container, order, words};
-use integration::lone::{FakeManager, SingleAgent, Shape};
+use integration::lone::{FakeManager, Shape, SingleAgent};
 use serde::Serialize;
 use serde_json::{Map, Value};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::{Bytes, EnforcerKind};
-use integration::leftovers::{LeftoverBench, LeftoverCase, HostLeak, LeftoverRow, TaskUser, cases};
+use integration::leftovers::{HostLeak, LeftoverBench, LeftoverCase, LeftoverRow, TaskUser, cases};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

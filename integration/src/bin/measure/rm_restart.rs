@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use integration::load::restart::{RestartResults, RestartPlan, run};
+use integration::load::restart::{RestartPlan, RestartResults, run};
 use serde::Serialize;
 
 use crate::progress::tell;
@@ -47,7 +47,8 @@ pub(crate) fn measure(rounds: u32, agents: usize) -> Result<ManagerKillResults> 
     let small = RestartPlan { agents: SMALL, masters: 8, staying: 3, window: 40, life, submitters: 2, rounds, seed: 1 };
     let small = runtime.block_on(run(&small, &|what| tell(&what)))?;
     let life = Duration::from_secs(2);
-    let large = RestartPlan { agents, masters: 16, staying: STAYING, window: 10, life, submitters: 2, rounds: LARGE_ROUNDS, seed: 2 };
+    let large =
+        RestartPlan { agents, masters: 16, staying: STAYING, window: 10, life, submitters: 2, rounds: LARGE_ROUNDS, seed: 2 };
     let large = runtime.block_on(run(&large, &|what| tell(&what)))?;
     for outcome in [&small, &large] {
         tell(&format!("{:?}", outcome.balance));

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use integration::many::{SweepControl, Seeds, replay, sweep};
+use integration::many::{Seeds, SweepControl, replay, sweep};
 use integration::scenario::PlantedBug;
 use serde::Serialize;
 

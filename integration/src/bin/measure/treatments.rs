@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use headroom_types::SubCause;
-use integration::treatments::{TreatmentCase, TreatmentRow, TreatmentBench, all};
+use integration::treatments::{TreatmentBench, TreatmentCase, TreatmentRow, all};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use headroom_node_exec::Privilege;
 use headroom_node_exec::offers::KernelCall;
 use headroom_types::Bytes;
 
-use super::{DoctorFacts, DoctorFinding, DoctorSettings, CheckResult};
+use super::{CheckResult, DoctorFacts, DoctorFinding, DoctorSettings};
 
 /// Minimum number of open files. A container needs about eight descriptors of the agent; with fewer
 /// the agent holds a few dozen containers.
@@ -89,11 +89,12 @@ fn delegation(facts: &DoctorFacts) -> DoctorFinding {
 fn of_v2(facts: &DoctorFacts, about: DoctorFinding, there: Option<bool>, instead: &str, since: &str) -> DoctorFinding {
     match (facts.cgroup.mode, there) {
         (HierarchyMode::Unified, Some(true)) => DoctorFinding { found: "yes".into(), ..about },
-        (HierarchyMode::Unified, Some(false)) => DoctorFinding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
-            .warn(format!("run Linux {since} or newer")),
-        (HierarchyMode::Unified, None) => {
-            DoctorFinding { found: "no group is there to tell".into(), ..about }.warn(format!("it is there from Linux {since} on"))
+        (HierarchyMode::Unified, Some(false)) => {
+            DoctorFinding { found: format!("not in Linux {}; {instead}", facts.kernel), ..about }
+                .warn(format!("run Linux {since} or newer"))
         }
+        (HierarchyMode::Unified, None) => DoctorFinding { found: "no group is there to tell".into(), ..about }
+            .warn(format!("it is there from Linux {since} on")),
         (HierarchyMode::Hybrid | HierarchyMode::V1 | HierarchyMode::Nothing, _) => {
             DoctorFinding { found: format!("cgroup v2 only; {instead}"), ..about }.warn(UNIFY)
         }
@@ -126,7 +127,9 @@ fn psi(facts: &DoctorFacts) -> DoctorFinding {
 
 fn system_call(call: KernelCall, there: bool, kernel: &str) -> DoctorFinding {
     let (code, what, since) = match call {
-        KernelCall::PidfdOpen => ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3"),
+        KernelCall::PidfdOpen => {
+            ("pidfd", "a process is watched and signalled by descriptor, never by a number used again", "5.3")
+        }
         KernelCall::Openat2 => ("openat2", "files are opened below a directory and not beyond", "5.6"),
         KernelCall::Clone3 => ("clone3", "a program is born in its cgroup of version 2 instead of moving there", "5.7"),
     };
@@ -148,8 +151,11 @@ fn swap(facts: &DoctorFacts) -> DoctorFinding {
     let about = |found: String| fine("swap", "containers get none, so that a limit is a limit", found);
     match (facts.swap.is_zero(), facts.cgroup.mode, facts.cgroup.writable) {
         (true, _, _) => about("none".into()),
-        (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, true) => about(format!("{}, kept from containers", facts.swap)),
-        (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, false) | (false, HierarchyMode::Nothing, _) => {
+        (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, true) => {
+            about(format!("{}, kept from containers", facts.swap))
+        }
+        (false, HierarchyMode::Unified | HierarchyMode::Hybrid | HierarchyMode::V1, false)
+        | (false, HierarchyMode::Nothing, _) => {
             about(format!("{}, and nothing keeps containers from it", facts.swap)).warn("switch it off: swapoff -a")
         }
     }
@@ -298,7 +304,13 @@ mod tests {
             processes: None,
             disk: Disk { dir: "/s".into(), room: Some((40, Bytes::from_gib(50))), writable: true },
             clock: (Some(true), 2026),
-            rights: AgentPrivileges { root: true, mounts: true, namespaces: Some(Privilege::SysAdmin), maps_root: true, limits: true },
+            rights: AgentPrivileges {
+                root: true,
+                mounts: true,
+                namespaces: Some(Privilege::SysAdmin),
+                maps_root: true,
+                limits: true,
+            },
             user_namespaces: 100,
             left: Some((Bytes::ZERO, Bytes::from_gib(3))),
         }

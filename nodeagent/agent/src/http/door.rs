@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Role;
 use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
 use headroom_telemetry::{MetricsPage, RejectedConnections, RejectionReason};
-use headroom_transport::{PeerIdentity, ReloadingKeys, LoopbackPolicy, ConnectionLimiter, ConnectionPermit, greet};
+use headroom_transport::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy, PeerIdentity, ReloadingKeys, greet};
 use headroom_wire::v1::error::ErrorCode;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -89,7 +89,13 @@ struct ConnectionPermits {
 
 impl NodeListener {
     pub(crate) fn new(listener: TcpListener, keys: Option<Arc<ReloadingKeys>>) -> Self {
-        NodeListener { listener, keys, headers: HEADERS, peers: ConnectionLimiter::new(OF_ONE, LoopbackPolicy::Free), refusals: Arc::default() }
+        NodeListener {
+            listener,
+            keys,
+            headers: HEADERS,
+            peers: ConnectionLimiter::new(OF_ONE, LoopbackPolicy::Free),
+            refusals: Arc::default(),
+        }
     }
 
     /// The counts of rejected connections and calls.
@@ -110,8 +116,13 @@ impl NodeListener {
                         continue;
                     };
                     let inside = ConnectionPermits { strangers: strangers.clone(), _present: present, _place: place };
-                    let visit =
-                        NodeConnection { inside, peer, keys: self.keys.clone(), headers: self.headers, refusals: self.refusals.clone() };
+                    let visit = NodeConnection {
+                        inside,
+                        peer,
+                        keys: self.keys.clone(),
+                        headers: self.headers,
+                        refusals: self.refusals.clone(),
+                    };
                     let router = router.clone();
                     tokio::spawn(async move {
                         if let Err(error) = visit.go(stream, router).await {
@@ -199,7 +210,7 @@ mod tests {
     use super::*;
     use axum::routing::get;
     use headroom_identity::authority::{self, Authority, CertificateRequest};
-    use headroom_identity::files::{self, OverwritePolicy, FileReaders};
+    use headroom_identity::files::{self, FileReaders, OverwritePolicy};
     use headroom_identity::tls::PeerExpectation;
     use headroom_transport::KeyFiles;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

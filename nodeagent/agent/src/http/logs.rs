@@ -50,7 +50,10 @@ pub(super) async fn log(
 ) -> Result<Response, Refused> {
     let id = parse(&id)?;
     if logs::place(&name).is_none() {
-        return Err(refuse(ErrorCode::HR0400, format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err")));
+        return Err(refuse(
+            ErrorCode::HR0400,
+            format!("{name:?} is no log; there are stdout, stderr, and TASK.out and TASK.err"),
+        ));
     }
     let range = Range::of(&headers)?;
     let file = Arc::new(Source { dir: shared.layout.container(&id), name: name.clone() });
@@ -100,7 +103,8 @@ impl Source {
     /// The first requested position, and the first kept position of the log.
     async fn first(self: &Arc<Self>, range: Option<Range>, tail: Option<u64>) -> io::Result<(u64, u64)> {
         let source = Arc::clone(self);
-        let job = move || ContainerLog::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
+        let job =
+            move || ContainerLog::open(&source.dir, &source.name).map(|log| (span(&log, range, tail).0.min(log.end), log.start));
         tokio::task::spawn_blocking(job).await.map_err(io::Error::other)?
     }
 

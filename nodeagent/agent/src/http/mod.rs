@@ -22,7 +22,7 @@ use headroom_types::exit::MemorySample;
 use headroom_types::{ContainerId, ExitReport, NodeId, Resource, UnixMillis};
 use headroom_wire::v1::apps::ContainerTimeline;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::nodes::{NodeHealthState, NodeTraits, ObservedContainer, NodeContainerPhase, RunOrder};
+use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, NodeTraits, ObservedContainer, RunOrder};
 use serde::Serialize;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tower_http::timeout::RequestBodyDeadlineLayer;
@@ -201,7 +201,8 @@ async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Resp
         process::put(&mut page, started);
         page.write(format)
     };
-    let text = tokio::task::spawn_blocking(whole).await.map_err(|_| refuse(ErrorCode::HR0500, "the page could not be written"))?;
+    let text =
+        tokio::task::spawn_blocking(whole).await.map_err(|_| refuse(ErrorCode::HR0500, "the page could not be written"))?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 

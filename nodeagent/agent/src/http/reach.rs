@@ -19,7 +19,8 @@ use headroom_types::{ContainerId, Signal};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::v1::reach::{
-    ExecContainer, ExecLine, ContainerFileEntry, KEY, LONGEST_INPUT, LONGEST_RUN_MS, TextOrBytes, SignalContainer, SignalDelivered, USUAL_RUN_MS,
+    ContainerFileEntry, ExecContainer, ExecLine, KEY, LONGEST_INPUT, LONGEST_RUN_MS, SignalContainer, SignalDelivered,
+    TextOrBytes, USUAL_RUN_MS,
 };
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -27,7 +28,7 @@ use tokio::task::spawn_blocking;
 
 use super::logs::Range;
 use super::{AccessTarget, AgentQuery, Refused, Shared, ask, parse, refuse};
-use crate::exec::{self, ExecRequest, ExecOutput};
+use crate::exec::{self, ExecOutput, ExecRequest};
 use crate::files::{self, ContainerPath};
 use crate::run::AgentInput;
 use crate::stop::{self, SignalTarget};
@@ -65,7 +66,9 @@ async fn running(shared: &Shared, id: &ContainerId) -> Result<Box<AccessTarget>,
     let found = found.ok_or_else(|| refuse(ErrorCode::HR0404, format!("container {id} is not on this node")))?;
     match found.phase {
         NodeContainerPhase::Running | NodeContainerPhase::Stopping => Ok(found),
-        NodeContainerPhase::Preparing | NodeContainerPhase::Starting => Err(refuse(ErrorCode::HR0409, format!("container {id} does not run yet"))),
+        NodeContainerPhase::Preparing | NodeContainerPhase::Starting => {
+            Err(refuse(ErrorCode::HR0409, format!("container {id} does not run yet")))
+        }
         NodeContainerPhase::Exited => Err(refuse(ErrorCode::HR0409, format!("container {id} has ended"))),
     }
 }
@@ -92,9 +95,14 @@ pub(super) async fn signal(
         let processes = u32::try_from(living.await.unwrap_or(1)).unwrap_or(u32::MAX);
         let (reply, killed) = oneshot::channel();
         shared.inputs.send(AgentInput::Kill(id.clone(), reply)).await.map_err(|_| over())?;
-        return if killed.await.unwrap_or(false) { Ok(Json(SignalDelivered { signal: asked.signal, processes })) } else { Err(over()) };
+        return if killed.await.unwrap_or(false) {
+            Ok(Json(SignalDelivered { signal: asked.signal, processes }))
+        } else {
+            Err(over())
+        };
     }
-    let (site, of, whom) = (Arc::clone(&shared.site), id.clone(), if asked.all { SignalTarget::All } else { SignalTarget::Program });
+    let (site, of, whom) =
+        (Arc::clone(&shared.site), id.clone(), if asked.all { SignalTarget::All } else { SignalTarget::Program });
     let sent = spawn_blocking(move || stop::deliver(&site, &of, found.group.as_deref(), asked.signal.number(), whom)).await;
     match sent {
         Ok(Ok(0)) => Err(over()),

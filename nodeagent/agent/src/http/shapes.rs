@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headroom_types::UnixMillis;
 use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::yarn::FOLLOWS;
-use headroom_wire::yarn::end::{YarnContainerEnd, LIVE};
+use headroom_wire::yarn::end::{LIVE, YarnContainerEnd};
 use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;

@@ -11,15 +11,15 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use axum::{Json, Router};
 use headroom_types::{Bytes, ContainerId, ExitReport};
-use headroom_wire::v1::nodes::{NodeHealthState, NodeContainerPhase, RunOrder};
+use headroom_wire::v1::nodes::{NodeContainerPhase, NodeHealthState, RunOrder};
 use headroom_wire::yarn::accept;
-use headroom_wire::yarn::error::{YarnErrorKind, RemoteError};
+use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
 use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::shapes::{self, Apps, Containers, OneApp, OneContainer};
-use super::{Detail, AgentQuery, Refused, Shared, ask};
+use super::{AgentQuery, Detail, Refused, Shared, ask};
 use crate::clock;
 use crate::disk::StateLayout;
 use crate::logs;
@@ -75,7 +75,8 @@ async fn json_only(request: Request, next: Next) -> Response {
     if accept::takes_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
         return next.run(request).await;
     }
-    YarnProblem(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into()).into_response()
+    YarnProblem(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into())
+        .into_response()
 }
 
 /// One container of this node, from the loop or from disk.
@@ -115,7 +116,14 @@ impl ShownContainer {
     }
     fn forgotten(id: ContainerId, order: RunOrder, report: ExitReport) -> Self {
         let peak = report.evidence.own.peak;
-        ShownContainer { id, attempt: order.attempt, size: order.resource, life: ShownPhase::Forgotten(Box::new(report)), used: None, peak }
+        ShownContainer {
+            id,
+            attempt: order.attempt,
+            size: order.resource,
+            life: ShownPhase::Forgotten(Box::new(report)),
+            used: None,
+            peak,
+        }
     }
 }
 
@@ -139,7 +147,9 @@ fn left(layout: &StateLayout) -> Vec<ShownContainer> {
 
 async fn find(shared: &Shared, name: YarnContainer) -> Result<ShownContainer, YarnProblem> {
     let found = held(shared).await?.into_iter().find(|held| name.names(&held.id));
-    found.ok_or_else(|| YarnProblem(YarnErrorKind::NotFound, format!("container {name} is not on this node, or is no longer kept")))
+    found.ok_or_else(|| {
+        YarnProblem(YarnErrorKind::NotFound, format!("container {name} is not on this node, or is no longer kept"))
+    })
 }
 
 fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, YarnProblem> {
@@ -234,7 +244,10 @@ async fn log(
         None | Some("" | "text") => "text/plain; charset=utf-8",
         Some("octet-stream") => "application/octet-stream",
         Some(other) => {
-            return Err(YarnProblem(YarnErrorKind::BadRequest, format!("format is text or octet-stream, and {other:?} is asked for")));
+            return Err(YarnProblem(
+                YarnErrorKind::BadRequest,
+                format!("format is text or octet-stream, and {other:?} is asked for"),
+            ));
         }
     };
     let found = find(&shared, parse(&id)?).await?;

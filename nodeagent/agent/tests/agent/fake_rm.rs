@@ -16,8 +16,8 @@ use headroom_types::{Bytes as Size, ContainerId, Cpus, Epoch, ExitReport, Resour
 use headroom_wire::v1::am::LaunchSpec;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
-    DesiredStateLine, DesiredContainer, NodeHealthState, NodeRegistered, NodeReport, NodeReportReply, ObservedContainer, NodeContainerPhase, RegisterNode, ConfigReload,
-    RunOrder, ContainerDesiredState,
+    ConfigReload, ContainerDesiredState, DesiredContainer, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeRegistered,
+    NodeReport, NodeReportReply, ObservedContainer, RegisterNode, RunOrder,
 };
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
@@ -211,7 +211,10 @@ impl FakeRmState {
     }
 
     fn all(&self) -> DesiredStateLine {
-        let of = |(container, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer { container: container.clone(), want: want.clone() };
+        let of = |(container, want): (&ContainerId, &ContainerDesiredState)| DesiredContainer {
+            container: container.clone(),
+            want: want.clone(),
+        };
         DesiredStateLine { epoch: Epoch(self.epoch), full: true, containers: self.wants.iter().map(of).collect() }
     }
 }
@@ -237,7 +240,8 @@ async fn register(State(shared): State<Arc<Shared>>, Json(body): Json<RegisterNo
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         if body.serial <= book.above {
-            let problem = ProblemDetails { above: Some(book.above), ..ProblemDetails::new(ErrorCode::HR0409, "another one came later") };
+            let problem =
+                ProblemDetails { above: Some(book.above), ..ProblemDetails::new(ErrorCode::HR0409, "another one came later") };
             return (StatusCode::CONFLICT, Json(problem)).into_response();
         }
         book.above = body.serial;

@@ -2,7 +2,10 @@
 
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::reach::{FileEntryKind, ExecExitStatus, ExecContainer, ExecLine, ContainerFileEntry, KEY, TextOrBytes, SignalContainer, SignalDelivered};
+use headroom_wire::v1::reach::{
+    ContainerFileEntry, ExecContainer, ExecExitStatus, ExecLine, FileEntryKind, KEY, SignalContainer, SignalDelivered,
+    TextOrBytes,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -28,7 +28,8 @@ async fn a_file_is_read_again_as_a_whole_or_not_at_all() {
     let told = rm.until("what became of it", |book| book.reloads.first().cloned()).await;
     assert!(!told.refused && told.message.contains("logs.count: ") && told.message.contains(" → 7; health.script: "), "{told:?}");
     assert!(told.message.ends_with("; after a restart: isolation.umask"), "{told:?}");
-    let ill = |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
+    let ill =
+        |health: &NodeHealthState| matches!(health, NodeHealthState::Unhealthy { reason } if reason.contains("the fan is off"));
     rm.until("the new script to be asked", |book| book.health.as_ref().is_some_and(ill).then_some(())).await;
 
     write("[logs]\ncount = 1\n[health]\nevery = '1s'\n");

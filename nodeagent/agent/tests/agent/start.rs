@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use headroom_nodeagent::{ShutdownContainers, AgentOptions, start};
+use headroom_nodeagent::{AgentOptions, ShutdownContainers, start};
 use headroom_types::{Bytes, ExitReason};
 use headroom_wire::v1::nodes::NodeHealthState;
 

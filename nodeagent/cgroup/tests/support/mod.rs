@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use headroom_node_cgroup::{Enforcer, Group, GroupLimits, OomGroup, EnforcerRequest, detect};
+use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, OomGroup, detect};
 use headroom_types::{Bytes, EnforcerKind};
 
 /// Time limit of each wait.
@@ -24,7 +24,8 @@ impl Host {
     /// The kernel enforcer of this host, in a root named after the test and this process.
     pub fn new(test: &str) -> Host {
         let prefix = std::env::var("HEADROOM_TEST_ROOT_NAME").unwrap_or_else(|_| "headroom-test".into());
-        let wanted = EnforcerRequest { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
+        let wanted =
+            EnforcerRequest { kind: None, root: None, name: format!("{prefix}-{}-{test}", std::process::id()), attached: false };
         let found = detect(&wanted).expect("an enforcer");
         assert!(found.enforcer.kind().is_kernel(), "these tests need root and a cgroup memory controller: {:?}", found.notes);
         Host { enforcer: found.enforcer, notes: found.notes }

@@ -98,7 +98,8 @@ impl Cluster {
     fn kind_sentence(&self, need: PlacementNeed<'_>) -> String {
         let (place, size) = (need.place, need.size);
         let kind: Vec<&IndexedNode> = candidates(&self.index, place, size).filter(|slot| misfit(place, slot).is_none()).collect();
-        let named = has_rules(place) && rules(place) == rules(&PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() });
+        let named = has_rules(place)
+            && rules(place) == rules(&PlacementRules { nodes: place.nodes.clone(), ..PlacementRules::default() });
         let count = if named { place.nodes.len() } else { kind.len() };
         let those = if named { "it names".into() } else { rules(place) };
         let open = kind.iter().filter_map(|slot| Some((slot.room.as_ref()?, &slot.node)));

@@ -100,7 +100,9 @@ impl Cluster {
         let Some(app) = self.apps.get(id) else { return RequestVerdict::Fits };
         let size = self.size_that_tells(app, request);
         let known = size.and_then(|size| said.of(size));
-        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from)) else { return RequestVerdict::Fits };
+        let Some(sentence) = known.or_else(|| self.sentence(app, request, now).map(Arc::from)) else {
+            return RequestVerdict::Fits;
+        };
         if let Some(size) = size {
             said.keep(size, &sentence);
         }

@@ -172,7 +172,8 @@ mod tests {
         let half = ResourceBound::part_of(&base, 500);
         assert_eq!((half.memory, half.cpus), (Some(Bytes::from_gib(50)), Some(Cpus::from_cores(20))));
         assert_eq!(half.extra.values().copied().collect::<Vec<_>>(), [4]);
-        let exact = ResourceBound::of(&QueueShare { memory: Some(Amount::Exactly(Bytes::from_gib(7))), ..QueueShare::default() }, &base);
+        let exact =
+            ResourceBound::of(&QueueShare { memory: Some(Amount::Exactly(Bytes::from_gib(7))), ..QueueShare::default() }, &base);
         assert_eq!((exact.memory, exact.cpus, exact.extra.len()), (Some(Bytes::from_gib(7)), None, 0));
         assert!(exact.admits(&size(6, 1000), &size(1, 1000)) && !exact.admits(&size(6, 0), &size(2, 0)));
         let passed = exact.passed(&size(6, 0), &size(2, 0)).expect("too much");

@@ -109,7 +109,12 @@ impl SiblingOrder {
         self.classes.keys().copied().reduce(SizeClass::least)
     }
     /// First rank after `after` in a class that is `open`, unless `passed` skips it.
-    pub fn next(&self, after: Option<SiblingRank>, mut open: impl FnMut(SizeClass) -> bool, passed: impl Fn(&SiblingRank) -> bool) -> Option<SiblingRank> {
+    pub fn next(
+        &self,
+        after: Option<SiblingRank>,
+        mut open: impl FnMut(SizeClass) -> bool,
+        passed: impl Fn(&SiblingRank) -> bool,
+    ) -> Option<SiblingRank> {
         let mut first: Option<SiblingRank> = None;
         for (class, ranks) in &self.classes {
             if !open(*class) {

@@ -12,9 +12,9 @@ use headroom_types::{AppId, Bytes, Cpus, QueuePath, RequestId, Resource};
 
 use super::Waiter;
 use super::bound::ResourceBound;
-use super::seats::{SizeClass, SiblingRank, SiblingOrder};
+use super::seats::{SiblingOrder, SiblingRank, SizeClass};
 use super::spec::{QueueSpec, QueueTree};
-use super::waits::{Head, WaitingRequests, LineSharing};
+use super::waits::{Head, LineSharing, WaitingRequests};
 use crate::ledger::Ledger;
 use crate::table::Table;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use headroom_types::{Name, QueuePath};
 
-use super::spec::{Amount, LeafOrder, QueueProblem, QueueSpec, QueueShare};
+use super::spec::{Amount, LeafOrder, QueueProblem, QueueShare, QueueSpec};
 
 /// Most queues of a tree, including the root.
 pub const MAX_QUEUES: usize = 10_000;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use headroom_types::{Name, NodeId, Resource};
 
-use super::index::{FreeIndex, NodeIx, IndexedNode};
+use super::index::{FreeIndex, IndexedNode, NodeIx};
 use crate::ask::{AttributeCondition, PlacementRules, RelaxPolicy};
 use crate::event::{Exclusive, NodeProperties};
 use crate::explain::place::either;
@@ -248,7 +248,10 @@ mod tests {
             (with(|p| p.labels = [id("ssd")].into()), None),
             (with(|p| p.labels = [id("gpu"), id("ssd")].into()), Some("has not label gpu")),
             (with(|p| p.attributes = [(id("zone"), AttributeCondition::Exists)].into()), None),
-            (with(|p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into()), Some("attribute zone is a, wanted none")),
+            (
+                with(|p| p.attributes = [(id("zone"), AttributeCondition::Absent)].into()),
+                Some("attribute zone is a, wanted none"),
+            ),
             (
                 with(|p| p.attributes = [(id("zone"), AttributeCondition::OneOf(set(&["b", "c"])))].into()),
                 Some("attribute zone is a, wanted b or c"),

@@ -7,7 +7,7 @@
 use headroom_types::{NodeId, RequestId, Resource};
 
 use super::constraint::{ANYWHERE, misfit};
-use super::index::{FreeIndex, NodeIx, IndexedNode, fits};
+use super::index::{FreeIndex, IndexedNode, NodeIx, fits};
 use super::locality::{ExcludedPlaces, LocalityLevel, Spots, crowds, looks_around, preferred_racks};
 use super::shelf::FreeMemoryIndex;
 use crate::app::App;
@@ -264,8 +264,14 @@ mod tests {
     fn pick(gib: u64, reach: LocalityLevel, change: impl FnOnce(&mut PlacementRules)) -> Option<String> {
         let mut place = PlacementRules::default();
         change(&mut place);
-        let need =
-            PlacementNeed { size: &size(gib, 1), place: &place, avoid: &place.avoid_nodes, prefer: &place.prefer_nodes, reach, of: None };
+        let need = PlacementNeed {
+            size: &size(gib, 1),
+            place: &place,
+            avoid: &place.avoid_nodes,
+            prefer: &place.prefer_nodes,
+            reach,
+            of: None,
+        };
         let index = index();
         choose(&index, need).and_then(|ix| index.id(ix)).map(ToString::to_string)
     }

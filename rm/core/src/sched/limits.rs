@@ -9,7 +9,7 @@ use crate::app::App;
 use crate::cluster::Cluster;
 use crate::ledger::ContainerRole;
 use crate::queue::QueueIx;
-use crate::queue::bound::{ResourceBound, Passed};
+use crate::queue::bound::{Passed, ResourceBound};
 use crate::queue::spec::QueueState;
 
 /// Limit that prevents a grant.

@@ -7,11 +7,11 @@ use headroom_types::{Bytes, Cpus, Name, NodeId, RequestId, Resource, Tick, UnixM
 use proptest::prelude::*;
 
 use super::fit::{self, PlacementNeed};
-use super::index::{FreeIndex, NodeIx, IndexedNode};
+use super::index::{FreeIndex, IndexedNode, NodeIx};
 use super::locality::LocalityLevel;
 use crate::app::App;
-use crate::ask::{AntiAffinity, PlacementScope, AttributeCondition, PlacementRules, RelaxPolicy, PendingRequest};
-use crate::event::{Exclusive, MasterKind, AppSubmission, NodeProperties};
+use crate::ask::{AntiAffinity, AttributeCondition, PendingRequest, PlacementRules, PlacementScope, RelaxPolicy};
+use crate::event::{AppSubmission, Exclusive, MasterKind, NodeProperties};
 use crate::testkit::{ask, id};
 
 const RACKS: [&str; 3] = ["r0", "r1", "r2"];
@@ -87,7 +87,11 @@ fn any_level() -> impl Strategy<Value = PlacementScope> {
 }
 
 fn any_place() -> impl Strategy<Value = PlacementRules> {
-    let relax = prop_oneof![Just(RelaxPolicy::AtOnce), Just(RelaxPolicy::After(std::time::Duration::from_secs(1))), Just(RelaxPolicy::Never)];
+    let relax = prop_oneof![
+        Just(RelaxPolicy::AtOnce),
+        Just(RelaxPolicy::After(std::time::Duration::from_secs(1))),
+        Just(RelaxPolicy::Never)
+    ];
     let labels = prop_oneof![2 => Just(BTreeSet::new()), 1 => some_of::<Name>(&LABELS, 2)];
     let attributes = prop_oneof![2 => Just(None), 1 => any_match().prop_map(Some)];
     let apart = proptest::option::of((some_of::<RequestId>(&REQUESTS, 2), any_level()));
@@ -119,7 +123,11 @@ struct World {
     plain: BTreeMap<NodeIx, IndexedNode>,
 }
 
-fn world(nodes: &[(u32, NodeProperties, Resource, bool)], asks: [(PlacementRules, Resource); 3], containers: &Containers) -> World {
+fn world(
+    nodes: &[(u32, NodeProperties, Resource, bool)],
+    asks: [(PlacementRules, Resource); 3],
+    containers: &Containers,
+) -> World {
     let mut index = FreeIndex::default();
     let mut plain = BTreeMap::new();
     for (n, traits, room, works) in nodes {
@@ -184,8 +192,9 @@ impl World {
             let named = if apart.from.is_empty() { asking == other } else { apart.from.contains(other) };
             (named, apart.level).0
         };
-        let level =
-            |of: &RequestId| self.app.requests.get(of).expect("asked").ask.place.apart.as_ref().map_or(PlacementScope::Node, |a| a.level);
+        let level = |of: &RequestId| {
+            self.app.requests.get(of).expect("asked").ask.place.apart.as_ref().map_or(PlacementScope::Node, |a| a.level)
+        };
         let lonely = self.app.requests.keys().all(|other| {
             let mine = beside(request, other) && self.count(other, ix, level(request)) > 0;
             let theirs = beside(other, request) && self.count(other, ix, level(other)) > 0;

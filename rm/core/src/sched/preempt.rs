@@ -227,7 +227,8 @@ impl Cluster {
     pub(crate) fn allows(&self, need: PlacementNeed<'_>, node: &NodeId) -> bool {
         let open = self.nodes.get(node).is_some_and(|node| self.is_open(node));
         let Some((ix, slot)) = self.index.ix(node).and_then(|ix| Some((ix, self.index.slot(ix)?))) else { return false };
-        let barred = need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
+        let barred =
+            need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
         let own = |kept: &Reservation| need.of.is_some_and(|(app, request)| (&app.id, request) == (&kept.app, &kept.request));
         let kept = self.reservations.on(ix).is_some_and(|kept| !own(kept) && self.is_sure_of(kept));
         open && !kept && misfit(need.place, slot).is_none() && !barred.bars(ix, slot.traits.rack.as_ref())
@@ -238,7 +239,8 @@ impl Cluster {
     fn is_sure_of(&self, kept: &Reservation) -> bool {
         let Some(leaf) = self.queue.leaf_of(&kept.app) else { return false };
         let mut named = self.queue.path_of(leaf).filter(|(_, slot)| is_named(slot)).peekable();
-        let fits = |ix: QueueIx, slot: &QueueEntry| self.ledger.queue(ix).is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size));
+        let fits =
+            |ix: QueueIx, slot: &QueueEntry| self.ledger.queue(ix).is_some_and(|a| slot.guaranteed.admits(&a.used, &kept.size));
         named.peek().is_some() && named.all(|(ix, slot)| fits(ix, slot))
     }
 
@@ -269,7 +271,8 @@ impl Cluster {
         let at =
             UnixMillis(ctx.wall.0.saturating_add(u64::try_from(self.settings.preempt_warning.as_millis()).unwrap_or(u64::MAX)));
         let why = self.claim_reason(leaf, need.size, &node);
-        let claim = Claim { waiter: waiter.clone(), size: need.size.clone(), node, victims: taken, at, stage: ClaimStage::Warned };
+        let claim =
+            Claim { waiter: waiter.clone(), size: need.size.clone(), node, victims: taken, at, stage: ClaimStage::Warned };
         Some((claim, why))
     }
 
@@ -302,7 +305,8 @@ impl Cluster {
                 continue;
             }
             let start = || {
-                self.allows(need, &victim.node).then(|| NodeVictims { room: self.room_beside_claims(&victim.node), ..NodeVictims::default() })
+                self.allows(need, &victim.node)
+                    .then(|| NodeVictims { room: self.room_beside_claims(&victim.node), ..NodeVictims::default() })
             };
             let Some(pile) = piles.entry(&victim.node).or_insert_with(start) else { continue };
             let short = excess(need.size, &pile.room);

@@ -23,7 +23,7 @@ use headroom_types::{AppId, Bytes, Cpus, ExtraResources, Name, NodeId, Reason, R
 
 use super::constraint::{candidates, is_choosy, misfit};
 use super::fit::PlacementNeed;
-use super::index::{NodeIx, IndexedNode};
+use super::index::{IndexedNode, NodeIx};
 use super::locality::ExcludedPlaces;
 use crate::app::App;
 use crate::cluster::{Cluster, StepContext};
@@ -294,7 +294,8 @@ impl Cluster {
 
     /// Suitable node with the least missing memory, and that amount.
     fn soonest(&self, need: PlacementNeed<'_>, taken: &BTreeSet<NodeIx>) -> Option<(Bytes, NodeIx, NodeId)> {
-        let barred = need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
+        let barred =
+            need.of.map(|(app, request)| ExcludedPlaces::apart(&self.index, app, request, need.place)).unwrap_or_default();
         let could = |slot: &&IndexedNode, ix: NodeIx| {
             slot.offers.as_ref().is_some_and(|offers| need.size.fits(offers))
                 && misfit(need.place, slot).is_none()

@@ -8,7 +8,9 @@ use headroom_types::{
     ContainerId, EnforcerKind, Evidence, ExitReason, ExitReport, NodeId, RequestId, Resource, StopCause, UnixMillis,
 };
 
-use crate::event::{NodeHealth, ContainerPhase, RefusedSize, NodeRegistration, ReportedContainer, NodeProperties, ContainerCommand};
+use crate::event::{
+    ContainerCommand, ContainerPhase, NodeHealth, NodeProperties, NodeRegistration, RefusedSize, ReportedContainer,
+};
 
 /// Fake node.
 #[derive(Clone, Debug, Default)]
@@ -116,7 +118,15 @@ impl FakeNode {
                 let (request, attempt, resource) = (order.request, order.attempt, order.resource);
                 let (version, granted) = (order.version, order.granted);
                 self.ever.insert(container.clone(), request.clone());
-                let new = FakeContainer { request, attempt, resource, version, refused: None, phase: ContainerPhase::Preparing, granted };
+                let new = FakeContainer {
+                    request,
+                    attempt,
+                    resource,
+                    version,
+                    refused: None,
+                    phase: ContainerPhase::Preparing,
+                    granted,
+                };
                 self.has.insert(container, new);
             }
             ContainerCommand::Stop { cause } => {

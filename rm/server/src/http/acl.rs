@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::role::is_user;
-use headroom_identity::{Accessor, SecretTokenKind, QueuePermission, Principal, Right, Rights, Token};
+use headroom_identity::{Accessor, Principal, QueuePermission, Right, Rights, SecretTokenKind, Token};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{
     LONGEST_ABOUT, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText, TokenView, WhoAmI,
@@ -15,9 +15,9 @@ use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
 use super::limits::Peer;
-use super::parse::{Body, Id, EmptyQuery, Params};
+use super::parse::{Body, EmptyQuery, Id, Params};
 use super::{Web, callers};
-use crate::access::{self, StoredToken, TokenPurpose, AccessChange};
+use crate::access::{self, AccessChange, StoredToken, TokenPurpose};
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
 
@@ -82,7 +82,8 @@ pub(crate) async fn mint_join(
     Body(body): Body<NewJoinToken>,
 ) -> Result<Response, ProblemResponse> {
     if web.authority.is_none() {
-        let problem = ProblemDetails::new(ErrorCode::HR0409, "this manager cannot sign certificates, so nobody can join by a token");
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0409, "this manager cannot sign certificates, so nobody can join by a token");
         return Err(problem.hint("give it an authority: authority = \"/etc/headroom/authority\" in resourcemanager.toml").into());
     }
     let NewJoinToken { node, names, lifetime_s } = body;
@@ -107,7 +108,9 @@ pub(crate) async fn revoke(
     };
     if !may {
         let who = principal.who().unwrap_or_default();
-        return Err(ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into());
+        return Err(
+            ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into()
+        );
     }
     let held = rule(&web, AccessChange::Revoke(accessor)).await?;
     let view = held.ok_or_else(super::unexpected)?.view(&accessor);
@@ -231,7 +234,9 @@ fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> 
     // A token that names no queue is valid for all queues.
     let wider = !own.has(&Right::Admin) && own.names_queues() && !rights.names_queues();
     match lacks {
-        Some(right) => Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not give the right {right}, which {name} lacks"))),
+        Some(right) => {
+            Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not give the right {right}, which {name} lacks")))
+        }
         None if wider => {
             let detail = format!("{name} may use some queues only, so a token of {name} must name them: queue:NAME");
             Err(ProblemDetails::new(ErrorCode::HR0403, detail))
@@ -248,9 +253,10 @@ fn in_the_name_of(principal: &Principal, wanted: Option<String>) -> Result<Strin
     }
     let Some((name, rights)) = giver(principal)? else { return Ok(wanted.unwrap_or_else(|| "admin".to_owned())) };
     match wanted {
-        Some(other) if other != *name && !rights.has(&Right::Admin) => {
-            Err(ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not make a token for {other}: it needs the right admin")))
-        }
+        Some(other) if other != *name && !rights.has(&Right::Admin) => Err(ProblemDetails::new(
+            ErrorCode::HR0403,
+            format!("{name} may not make a token for {other}: it needs the right admin"),
+        )),
         Some(user) => Ok(user),
         None => Ok(name.to_owned()),
     }
@@ -280,7 +286,9 @@ async fn give(
     first: bool,
 ) -> Result<Response, ProblemResponse> {
     if about.len() > LONGEST_ABOUT {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())).into());
+        return Err(
+            ProblemDetails::new(ErrorCode::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())).into()
+        );
     }
     let kind = match whose {
         TokenPurpose::User { .. } => SecretTokenKind::User,

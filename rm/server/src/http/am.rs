@@ -8,14 +8,17 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use headroom_rm_core::{CallAnswer, ClusterCall, DryRun};
 use headroom_types::{AppId, Epoch, RequestId};
-use headroom_wire::v1::am::{PlacementRequest, PlacementResponse, FinishApp, MasterSync, MasterSyncReply, RegisterMaster, MasterRegistered, ApplicationUpdate};
+use headroom_wire::v1::am::{
+    ApplicationUpdate, FinishApp, MasterRegistered, MasterSync, MasterSyncReply, PlacementRequest, PlacementResponse,
+    RegisterMaster,
+};
 use headroom_wire::v1::apps::AppView;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::describe::{Bad, Conflict, Missing, Never, Stale, StaleOrTooOld, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, Ids, DryRunQuery, Params};
+use super::parse::{Body, DryRunQuery, Id, Ids, Params};
 use super::{Web, apps, stream, unexpected};
 use crate::input::LoopInput;
 use crate::{incoming, outgoing};
@@ -100,7 +103,10 @@ pub(crate) async fn ask(
 #[utoipa::path(delete, path = "/v1/apps/{app}/requests/{request}", tag = "application masters",
     params(("app" = AppId, Path), ("request" = RequestId, Path)),
     responses((status = 200, body = AppView), Bad, Missing, Conflict, TooMany))]
-pub(crate) async fn withdraw(State(web): State<Web>, Ids(app, request): Ids<AppId, RequestId>) -> Result<Json<AppView>, ProblemResponse> {
+pub(crate) async fn withdraw(
+    State(web): State<Web>,
+    Ids(app, request): Ids<AppId, RequestId>,
+) -> Result<Json<AppView>, ProblemResponse> {
     web.handle.call(ClusterCall::Withdraw { app: app.clone(), request }).await?;
     Ok(Json(apps::without_job(&web, &app).await?))
 }

@@ -114,8 +114,10 @@ impl IfMatch {
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ProblemDetails> {
         let mut versions = Vec::new();
         for value in headers.get_all(header::IF_MATCH) {
-            let wrong =
-                || ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of tags").hint("send the ETag as it was given, or *");
+            let wrong = || {
+                ProblemDetails::new(ErrorCode::HR0400, "If-Match is not a list of tags")
+                    .hint("send the ETag as it was given, or *")
+            };
             for tag in value.to_str().map_err(|_| wrong())?.split(',').map(str::trim) {
                 if tag == "*" {
                     return Ok(IfMatch::Any);
@@ -131,8 +133,10 @@ impl IfMatch {
     /// The one version as a number; `None` if the header is absent or `*`.
     pub(crate) fn number<N: std::str::FromStr>(&self) -> Result<Option<N>, ProblemDetails> {
         let IfMatch::Versions(versions) = self else { return Ok(None) };
-        let wrong =
-            || ProblemDetails::new(ErrorCode::HR0400, "If-Match names no version of this").hint("send the ETag as it was given, or *");
+        let wrong = || {
+            ProblemDetails::new(ErrorCode::HR0400, "If-Match names no version of this")
+                .hint("send the ETag as it was given, or *")
+        };
         match versions.as_slice() {
             [one] => one.parse().map(Some).map_err(|_| wrong()),
             _ => Err(wrong()),

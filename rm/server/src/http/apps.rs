@@ -8,11 +8,11 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, Lifetime, CallRefusal};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun, Lifetime};
 use headroom_types::{AppId, AttemptId, JobOrder, QueuePath, ScaleOrder, UnixMillis};
 use headroom_wire::v1::acl::AppAccess;
 use headroom_wire::v1::am::PlacementRequest;
-use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, ScaleApp, SubmitApp, SubmissionResult, PendingExplanation};
+use headroom_wire::v1::apps::{AppState, AppView, ChangeApp, KillApp, PendingExplanation, ScaleApp, SubmissionResult, SubmitApp};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::JobView;
 use serde::Deserialize;
@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, Never, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::rows::{self, TaskRowSelection};
 use super::sight::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
@@ -29,7 +29,7 @@ use super::{Web, guard, once, pages, unexpected};
 use crate::access::{self, AccessChange};
 use crate::audit::AuditChange;
 use crate::incoming::{self, cut};
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 use crate::view::ViewSection;
 
 /// Limit on users and groups in each access list of an application.
@@ -266,7 +266,9 @@ pub(crate) async fn scale(
 ) -> Result<(StatusCode, Json<AppView>), ProblemResponse> {
     let ScaleApp { executors, count, reason } = body;
     if !(1..=MOST_EXECUTORS).contains(&count) {
-        return Err(ProblemDetails::new(ErrorCode::HR0400, format!("count is {count}, and must be from 1 to {MOST_EXECUTORS}")).into());
+        return Err(
+            ProblemDetails::new(ErrorCode::HR0400, format!("count is {count}, and must be from 1 to {MOST_EXECUTORS}")).into()
+        );
     }
     let reason = reason.map(|reason| cut(reason, 1024)).filter(|reason| !reason.trim().is_empty());
     let order = JobOrder::Scale(ScaleOrder { executors, count, reason });
@@ -311,8 +313,10 @@ pub(crate) async fn shared(
 fn checked_access(access: &AppAccess) -> Result<(), ProblemDetails> {
     for list in [&access.view, &access.change] {
         if list.len() > MOST_NAMED {
-            let problem =
-                ProblemDetails::new(ErrorCode::HR0413, format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()));
+            let problem = ProblemDetails::new(
+                ErrorCode::HR0413,
+                format!("{} accounts and groups are named, {MOST_NAMED} at most", list.len()),
+            );
             return Err(problem.hint("name a group of the manager's host: @etl"));
         }
         list.iter().try_for_each(|subject| access::subject(subject).map(|_| ()))?;

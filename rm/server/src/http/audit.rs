@@ -45,7 +45,11 @@ pub(crate) struct AuditListQuery {
         ("X-Headroom-Index", description = "The number of the last one that is shown."),
     )), Bad,
 ))]
-pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<AuditListQuery>, uri: Uri) -> Result<Response, ProblemResponse> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Params(asked): Params<AuditListQuery>,
+    uri: Uri,
+) -> Result<Response, ProblemResponse> {
     let since = asked.since.map(|age| age.before(web.clock.unix_now()));
     let filter = AuditFilter { who: asked.who, verb: asked.verb, object: asked.object, refused: asked.refused, since };
     let after = asked.after.unwrap_or(0);

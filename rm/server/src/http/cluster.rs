@@ -23,7 +23,10 @@ use crate::view::ViewSection;
 #[utoipa::path(get, path = "/v1/status", tag = "cluster", params(LongPollParams), responses((status = 200, body = ClusterView, headers(
     ("X-Headroom-Index", description = "The place of the latest change of anything; what is only measured is not counted."),
 )), Bad, TooMany))]
-pub(crate) async fn status(State(web): State<Web>, Params(patience): Params<LongPollParams>) -> Result<Response, ProblemResponse> {
+pub(crate) async fn status(
+    State(web): State<Web>,
+    Params(patience): Params<LongPollParams>,
+) -> Result<Response, ProblemResponse> {
     use axum::response::IntoResponse as _;
     let view = wait::view(&web, ViewSection::Status, patience).await?;
     let hour = web.shared.memory_hour(web.clock.unix_now());

@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
 use axum::{Extension, Json};
 use headroom_identity::Principal;
-use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, CallRefusal, ContainerSize};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, ContainerSize, DryRun};
 use headroom_types::{AppId, ContainerId, NodeId, QueuePath};
-use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeContainer, ResizeAccepted};
+use headroom_wire::v1::apps::{AppView, ContainerTimeline, ContainerView, ResizeAccepted, ResizeContainer};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -19,12 +19,12 @@ use utoipa::IntoParams;
 use super::answer::{self, IfMatch, single};
 use super::describe::{Bad, Beyond, Conflict, Missing, Never, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, Ids, EmptyQuery, DryRunQuery, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Ids, Params};
 use super::passing::pass_on;
 use super::sight::AppVisibility;
 use super::wait::{self, LongPollParams, Wait};
 use super::{Web, limits, pages, unexpected};
-use crate::input::{LoopInput, ClusterQuery, ContainerFilter};
+use crate::input::{ClusterQuery, ContainerFilter, LoopInput};
 use crate::outgoing;
 use crate::view::ViewSection;
 
@@ -78,7 +78,8 @@ pub(crate) async fn list(
         view.apps.values().filter(within).filter(owned).filter(seen).map(|a| a.id.clone()).collect()
     });
     let index = view.index(ViewSection::Containers);
-    let wanted = ContainerFilter { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
+    let wanted =
+        ContainerFilter { app: of.app, node: of.node, state: of.state, apps, after: of.after, most: limit.saturating_add(1) };
     let rows = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Containers(Box::new(wanted), reply))).await?;
     let (rows, next) = pages::piece(rows.into_iter(), |c| &c.id, None, limit);
     answer::list(&uri, index, &rows, next.map(|c| c.to_string()).as_deref())
@@ -136,11 +137,14 @@ pub(crate) async fn resize(
 ) -> Result<Json<ResizeAccepted>, ProblemResponse> {
     let matched: Option<u32> = IfMatch::of(&headers)?.number()?;
     if matched.is_some() && body.version.is_some() && matched != body.version {
-        return Err(ProblemDetails::new(ErrorCode::HR0400, "If-Match and version name two versions").hint("send one of them").into());
+        return Err(ProblemDetails::new(ErrorCode::HR0400, "If-Match and version name two versions")
+            .hint("send one of them")
+            .into());
     }
     let how = if change.dry_run { DryRun::DryRun } else { DryRun::Really };
     let (version, size) = (body.version.or(matched), ContainerSize { resource: body.resource, heap: body.heap });
-    let CallAnswer::Resizing { version } = web.handle.call(ClusterCall::Resize { container: id, version, size, how }).await? else {
+    let CallAnswer::Resizing { version } = web.handle.call(ClusterCall::Resize { container: id, version, size, how }).await?
+    else {
         return Err(unexpected());
     };
     Ok(Json(ResizeAccepted { version }))

@@ -30,7 +30,7 @@ macro_rules! problems {
         pub(crate) struct $name;
         impl IntoResponses for $name {
             fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-                problem(&[$(Code::$code),+], $what)
+                problem(&[$(ErrorCode::$code),+], $what)
             }
         }
     )*};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use headroom_config::AnonymousAccess;
 use headroom_identity::{Principal, Rights, Role};
-use headroom_transport::{PeerIdentity, ReloadingKeys, AcceptedStream, greet};
+use headroom_transport::{AcceptedStream, PeerIdentity, ReloadingKeys, greet};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -61,7 +61,9 @@ impl TcpServerListener {
             (PeerIdentity::Known(Role::Node(node)), _) => Principal::Node(node),
             (PeerIdentity::Known(Role::User(name)), _) => user(name, Rights::working()),
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::All) => Principal::Open,
-            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => user("anonymous".to_owned(), Rights::reading()),
+            (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => {
+                user("anonymous".to_owned(), Rights::reading())
+            }
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => Principal::Anonymous,
         };
         ConnectionIdentity { principal, account, groups: Arc::default() }

@@ -32,7 +32,9 @@ impl IntoResponse for ProblemResponse {
 
 /// Response for an unknown path.
 pub(crate) async fn no_route(uri: axum::http::Uri) -> ProblemResponse {
-    ProblemDetails::new(ErrorCode::HR0404, format!("there is nothing at {}", uri.path())).hint("the interface begins at /v1").into()
+    ProblemDetails::new(ErrorCode::HR0404, format!("there is nothing at {}", uri.path()))
+        .hint("the interface begins at /v1")
+        .into()
 }
 
 /// Response for a known path with an unsupported method.
@@ -45,5 +47,6 @@ pub(crate) async fn no_method(method: axum::http::Method, uri: axum::http::Uri) 
 pub(crate) fn panicked(what: Box<dyn std::any::Any + Send>) -> Response {
     let text = what.downcast_ref::<String>().map(String::as_str).or_else(|| what.downcast_ref::<&str>().copied());
     tracing::error!(what = text.unwrap_or("unknown"), "a handler panicked; the caller was told, going on");
-    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more")).into_response()
+    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more"))
+        .into_response()
 }

@@ -9,7 +9,7 @@ use headroom_wire::v1::explain::Explanation;
 use super::Web;
 use super::describe::{Bad, Missing};
 use super::error::ProblemResponse;
-use super::parse::{Id, EmptyQuery, Params};
+use super::parse::{EmptyQuery, Id, Params};
 use crate::view::View;
 
 /// Lists all error codes with their causes and remedies.
@@ -21,7 +21,10 @@ pub(crate) async fn list(Params(EmptyQuery {}): Params<EmptyQuery>) -> Json<Vec<
 /// Explains one error code: its meaning, causes and remedies.
 #[utoipa::path(get, path = "/v1/errors/{code}", tag = "cluster", params(("code" = String, Path, description = "Such as HR0404.")),
     responses((status = 200, body = Explanation), Bad, Missing))]
-pub(crate) async fn one(Id(code): Id<String>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Result<Json<Explanation>, ProblemResponse> {
+pub(crate) async fn one(
+    Id(code): Id<String>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<Explanation>, ProblemResponse> {
     let found: Result<ErrorCode, String> = code.parse();
     found.map(|code| Json(code.explanation())).map_err(|what| {
         let problem = ProblemDetails::new(ErrorCode::HR0404, what);

@@ -11,9 +11,9 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
 use headroom_identity::Principal;
-use headroom_types::{AppId, NodeId, Reason, EventTopic};
+use headroom_types::{AppId, EventTopic, NodeId, Reason};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use utoipa::IntoParams;
@@ -24,7 +24,7 @@ use super::parse::{Age, Params};
 use super::sight::AppVisibility;
 use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
 use super::{Web, limits, stream};
-use crate::eventlog::{EventLog, EventFilter, EventPosition, TooOld};
+use crate::eventlog::{EventFilter, EventLog, EventPosition, TooOld};
 
 /// Query parameters of the events.
 #[derive(Debug, Default, Deserialize, IntoParams)]

@@ -27,7 +27,10 @@ pub(crate) struct HistoryQuery {
 
 /// Lists the families of the usage history, by user and name.
 #[utoipa::path(get, path = "/v1/families", tag = "families", params(HistoryQuery), responses((status = 200, body = Vec<JobHistoryRow>), Bad, TooMany))]
-pub(crate) async fn list(State(web): State<Web>, Params(HistoryQuery { user }): Params<HistoryQuery>) -> Result<Json<Vec<JobHistoryRow>>, ProblemResponse> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Params(HistoryQuery { user }): Params<HistoryQuery>,
+) -> Result<Json<Vec<JobHistoryRow>>, ProblemResponse> {
     Ok(Json(web.shared.families.list(user.as_deref())))
 }
 

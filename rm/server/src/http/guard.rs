@@ -9,7 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use headroom_identity::{CallRequirement, Principal, Right, AccessDenied};
+use headroom_identity::{AccessDenied, CallRequirement, Principal, Right};
 use headroom_types::{AppId, ContainerId, QueuePath};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
@@ -57,7 +57,9 @@ pub(crate) fn need(method: &Method, template: &str, path: &str) -> CallRequireme
             Ok(id) => CallRequirement::Own(Right::JobRead, id.app),
             Err(_) => CallRequirement::Anybody,
         },
-        ["v1", "apps", app, ..] if reads && !app.is_empty() => named(2).parse().map_or(CallRequirement::Anybody, CallRequirement::See),
+        ["v1", "apps", app, ..] if reads && !app.is_empty() => {
+            named(2).parse().map_or(CallRequirement::Anybody, CallRequirement::See)
+        }
         ["v1", "containers", _, ..] if reads => see(named(2)),
         ["v1", "apps" | "containers"] if reads => CallRequirement::Look,
         ["v1", "apps"] => right(Right::JobSubmit),
@@ -109,11 +111,19 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     let belongs = match &need {
         // Ownership does not matter for a caller who may see all applications.
         CallRequirement::See(_) if principal.sees_all() => None,
-        CallRequirement::Own(_, app) | CallRequirement::Application(app) | CallRequirement::See(app) if matches!(principal, Principal::User { .. }) => {
+        CallRequirement::Own(_, app) | CallRequirement::Application(app) | CallRequirement::See(app)
+            if matches!(principal, Principal::User { .. }) =>
+        {
             apps::without_job(&web, app).await.ok().map(|found| belongs(&web, &found))
         }
         CallRequirement::Own(..) | CallRequirement::Application(_) | CallRequirement::See(_) => None,
-        CallRequirement::Nothing | CallRequirement::Anybody | CallRequirement::Right(_) | CallRequirement::Look | CallRequirement::Queue(_) | CallRequirement::Node(_) | CallRequirement::SomeNode => None,
+        CallRequirement::Nothing
+        | CallRequirement::Anybody
+        | CallRequirement::Right(_)
+        | CallRequirement::Look
+        | CallRequirement::Queue(_)
+        | CallRequirement::Node(_)
+        | CallRequirement::SomeNode => None,
     };
     match principal.may(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
@@ -142,7 +152,8 @@ pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<
         return Ok(());
     }
     let own: Vec<String> = rights.0.iter().filter(|right| right.over().is_some()).map(Right::to_string).collect();
-    let problem = ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
+    let problem =
+        ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
 }
 
@@ -193,7 +204,10 @@ mod tests {
         assert_eq!(gate, CallRequirement::Queue("root.etl".parse().expect("a queue")));
         assert_eq!(of(Method::POST, "/v1/nodes/{node}/drain", "/v1/nodes/n1/drain"), CallRequirement::Right(Right::NodeWrite));
         assert_eq!(of(Method::PATCH, "/v1/nodes/{node}", "/v1/nodes/n1"), CallRequirement::Right(Right::NodeWrite));
-        assert_eq!(of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"), CallRequirement::Node("n1".parse().expect("a node")));
+        assert_eq!(
+            of(Method::POST, "/v1/nodes/{node}/report", "/v1/nodes/n1/report"),
+            CallRequirement::Node("n1".parse().expect("a node"))
+        );
         assert_eq!(
             of(Method::GET, "/v1/nodes/{node}/desired", "/v1/nodes/n1/desired"),
             CallRequirement::Node("n1".parse().expect("a node"))

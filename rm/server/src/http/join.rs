@@ -47,12 +47,16 @@ impl Signer {
 ///
 /// Any caller receives it: compare the fingerprint before you trust it.
 #[utoipa::path(get, path = "/v1/ca", tag = "access", responses((status = 200, body = CaView), Bad, Missing, TooMany))]
-pub(crate) async fn ca(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Result<Json<CaView>, ProblemResponse> {
+pub(crate) async fn ca(
+    State(web): State<Web>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<CaView>, ProblemResponse> {
     let ca = web.authority.as_ref().map(|signer| signer.ca.clone()).or_else(|| web.nodes.ca());
     let Some(ca) = ca else {
         return Err(ProblemDetails::new(ErrorCode::HR0404, "this cluster has no certificates").into());
     };
-    let fingerprint = Certificate::from_pem(&ca).map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?.fingerprint;
+    let fingerprint =
+        Certificate::from_pem(&ca).map_err(|error| ProblemDetails::new(ErrorCode::HR0500, error.to_string()))?.fingerprint;
     Ok(Json(CaView { ca, fingerprint: fingerprint.to_string() }))
 }
 
@@ -70,7 +74,11 @@ pub(crate) async fn join(
     Body(body): Body<JoinRequest>,
 ) -> Result<(Extension<AuditChange>, Json<JoinResponse>), ProblemResponse> {
     let Some(signer) = &web.authority else {
-        return Err(ProblemDetails::new(ErrorCode::HR0409, "this manager cannot sign certificates, so nobody can join by a token").into());
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0409,
+            "this manager cannot sign certificates, so nobody can join by a token",
+        )
+        .into());
     };
     let nobody = || ProblemDetails::new(ErrorCode::HR0401, "a host joins with a token; rmctl acl join-token create makes one");
     let token = callers::shown(&headers).and_then(Result::ok).ok_or_else(nobody)?.token();
@@ -95,7 +103,10 @@ fn allowed(asked: &[String], named: &[String], peer: Option<IpAddr>) -> Result<(
     let may = |name: &&String| !named.contains(name) && (!named.is_empty() || own.as_ref() != Some(name));
     let Some(foreign) = asked.iter().find(may) else {
         if asked.is_empty() {
-            return Err(ProblemDetails::new(ErrorCode::HR0400, "a node's certificate says where it is reached, and no address was given"));
+            return Err(ProblemDetails::new(
+                ErrorCode::HR0400,
+                "a node's certificate says where it is reached, and no address was given",
+            ));
         }
         return Ok(());
     };

@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use headroom_config::CallerLimits;
 use headroom_telemetry::{RejectedConnections, RejectionReason};
-use headroom_transport::{LoopbackPolicy, ConnectionLimiter, ConnectionPermit};
+use headroom_transport::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -104,7 +104,8 @@ fn too_many(problem: ProblemDetails, after: &str) -> Response {
 /// Acquires a stream slot, which is released on drop.
 pub(crate) fn place(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemResponse> {
     streams.clone().try_acquire_owned().map_err(|_| {
-        let problem = ProblemDetails::new(ErrorCode::HR0429, "as many streams and waiting queries are open as the configuration allows");
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0429, "as many streams and waiting queries are open as the configuration allows");
         problem.hint("close one, or raise limits.streams").into()
     })
 }

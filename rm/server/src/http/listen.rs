@@ -31,7 +31,13 @@ const RECOVER: Duration = Duration::from_millis(200);
 const DRAIN: Duration = Duration::from_secs(3);
 
 /// Serves until `closing`, then waits for running calls.
-pub(crate) async fn serve<D: ServerListener>(door: D, router: Router, doors: ConnectionLimits, headers: Duration, closing: CancellationToken) {
+pub(crate) async fn serve<D: ServerListener>(
+    door: D,
+    router: Router,
+    doors: ConnectionLimits,
+    headers: Duration,
+    closing: CancellationToken,
+) {
     let places = Arc::new(Semaphore::new(usize::try_from(places(descriptors())).unwrap_or(usize::MAX)));
     let (graceful, door) = (GracefulShutdown::new(), Arc::new(door));
     loop {

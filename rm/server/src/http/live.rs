@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use futures_util::stream::unfold;
-use headroom_identity::{CallRequirement, Principal, AccessDenied};
+use headroom_identity::{AccessDenied, CallRequirement, Principal};
 use headroom_types::AppId;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::EventLevel;
@@ -32,7 +32,7 @@ use super::{Web, limits};
 use crate::eventlog;
 use crate::live::lists::{Piece, Sort};
 use crate::live::log::{Filter, Reading};
-use crate::live::{TopicState, TopicMessage, Topic, job, lists, nodes, overview, patch};
+use crate::live::{Topic, TopicMessage, TopicState, job, lists, nodes, overview, patch};
 
 /// Limit on topics of one stream.
 const TOPICS: usize = 8;
@@ -140,7 +140,12 @@ fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessD
 }
 
 impl Follower {
-    fn new(web: Web, who: &Principal, wanted: StreamQuery, (format, seen): (Format, Option<u64>)) -> Result<Self, ProblemDetails> {
+    fn new(
+        web: Web,
+        who: &Principal,
+        wanted: StreamQuery,
+        (format, seen): (Format, Option<u64>),
+    ) -> Result<Self, ProblemDetails> {
         let bad = |detail: String| ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: {detail}"));
         let of_app = || wanted.app.as_ref().map(|app| format!("job:{app},events"));
         let Some(topics) = wanted.topics.clone().or_else(of_app) else {
@@ -160,7 +165,8 @@ impl Follower {
                 continue;
             }
             if topic == Topic::Events {
-                let log = eventlog::EventFilter { app: wanted.app.clone(), level: wanted.level, ..eventlog::EventFilter::default() };
+                let log =
+                    eventlog::EventFilter { app: wanted.app.clone(), level: wanted.level, ..eventlog::EventFilter::default() };
                 reading = Some(Reading::new(Filter { log, find: find.clone() }, seen.or(wanted.cursor)));
                 continue;
             }

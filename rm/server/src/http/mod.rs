@@ -66,7 +66,7 @@ use utoipa_axum::routes;
 use self::error::ProblemResponse;
 use self::join::Signer;
 use self::limits::Rates;
-use self::once::{Keys, IdempotencyStore};
+use self::once::{IdempotencyStore, Keys};
 use self::reach::NodeKeys;
 use self::tonodes::ToNodes;
 use crate::audit::AuditRecorder;

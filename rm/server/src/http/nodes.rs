@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use headroom_rm_core::{AfterDrain, CallAnswer, ClusterCall, DryRun, NodeTags, CallRefusal};
+use headroom_rm_core::{AfterDrain, CallAnswer, CallRefusal, ClusterCall, DryRun, NodeTags};
 use headroom_types::{Epoch, Name, NodeId};
 use headroom_wire::v1::nodes::{
     DesiredStateLine, DrainNode, NodeRegistered, NodeReport, NodeReportReply, NodeView, RegisterNode, TagNode,
@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use super::answer::{self, single};
 use super::describe::{Bad, Conflict, Missing, Stale, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::wait::{self, LongPollParams, Wait};
 use super::{Web, pages, stream, unexpected};
 use crate::audit::AuditChange;
@@ -57,7 +57,11 @@ pub(crate) struct NodeListQuery {
     ("Link", description = "The address of the next piece, when there is more."),
     ("X-Headroom-Index", description = "The place of the latest change; what is only measured is not counted."),
 )), Bad, TooMany))]
-pub(crate) async fn list(State(web): State<Web>, Params(asked): Params<NodeListQuery>, uri: Uri) -> Result<Response, ProblemResponse> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Params(asked): Params<NodeListQuery>,
+    uri: Uri,
+) -> Result<Response, ProblemResponse> {
     let view = wait::view(&web, ViewSection::Nodes, LongPollParams { wait: asked.wait, index: asked.index }).await?;
     let now = web.clock.now();
     let wanted = |n: &NodeView| {

@@ -180,7 +180,8 @@ pub(crate) async fn once(State(keys): State<Keys>, request: Request, next: Next)
     };
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, LARGEST).await else {
-        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call takes")).into_response();
+        return ProblemResponse(ProblemDetails::new(ErrorCode::HR0413, "the body is larger than this call takes"))
+            .into_response();
     };
     let mut whole = format!("{} {}\n", parts.method, parts.uri).into_bytes();
     whole.extend_from_slice(&body);
@@ -278,7 +279,8 @@ async fn later(mut answer: watch::Receiver<Option<RecordedResponse>>) -> Respons
 }
 
 fn broken() -> Response {
-    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more")).into_response()
+    ProblemResponse(ProblemDetails::new(ErrorCode::HR0500, "a fault inside the resource manager; its log says more"))
+        .into_response()
 }
 
 #[cfg(test)]
@@ -328,7 +330,8 @@ mod tests {
         let KeyedCallRole::First(tell) = once.turn("a", 1, now) else { panic!("the first") };
         let body = Bytes::from(vec![0; MOST_BYTES]);
         once.answered(body.len());
-        tell.send(Some(RecordedResponse { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None })).expect("kept");
+        tell.send(Some(RecordedResponse { status: StatusCode::OK, headers: HeaderMap::new(), body, problem: None }))
+            .expect("kept");
         assert!(matches!(once.turn("b", 1, now), KeyedCallRole::First(_)));
         assert!(matches!(once.turn("a", 1, now), KeyedCallRole::First(_)), "it is forgotten");
         assert_eq!(once.kept().bytes, 0);

@@ -32,7 +32,10 @@ pub(crate) async fn reload(
 
 /// Shows the log level of the daemon.
 #[utoipa::path(get, path = "/v1/operator/log", tag = "operator", responses((status = 200, body = LogLevelView), Bad, Conflict, TooMany))]
-pub(crate) async fn log(State(web): State<Web>, Params(EmptyQuery {}): Params<EmptyQuery>) -> Result<Json<LogLevelView>, ProblemResponse> {
+pub(crate) async fn log(
+    State(web): State<Web>,
+    Params(EmptyQuery {}): Params<EmptyQuery>,
+) -> Result<Json<LogLevelView>, ProblemResponse> {
     Ok(Json(operator(&web)?.ask(|reply| OperatorRequest::Log(None, reply)).await?))
 }
 
@@ -47,7 +50,8 @@ pub(crate) async fn set_log(
     let operator = operator(&web)?;
     let before = operator.ask(|reply| OperatorRequest::Log(None, reply)).await?;
     if before.by_environment {
-        let problem = ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment says how much is in its log");
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0409, "HEADROOM_LOG in the daemon's environment says how much is in its log");
         return Err(problem.hint("take it out of the unit and start the daemon again").into());
     }
     let after = operator.ask(|reply| OperatorRequest::Log(Some(body.level), reply)).await?;
@@ -56,7 +60,8 @@ pub(crate) async fn set_log(
 
 fn operator(web: &Web) -> Result<&OperatorHandle, ProblemDetails> {
     let inside = || {
-        let problem = ProblemDetails::new(ErrorCode::HR0409, "this resource manager runs inside another program, which has no file for it");
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0409, "this resource manager runs inside another program, which has no file for it");
         problem.hint("start it as resourcemanager --config FILE")
     };
     web.operator.as_ref().ok_or_else(inside)

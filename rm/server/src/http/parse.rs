@@ -25,7 +25,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ProblemResponse> {
         let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
-        serde_json::from_slice(&bytes).map(Body).map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the body: {e}")).into())
+        serde_json::from_slice(&bytes)
+            .map(Body)
+            .map_err(|e| ProblemDetails::new(ErrorCode::HR0400, format!("the body: {e}")).into())
     }
 }
 
@@ -94,7 +96,8 @@ fn mistaken(what: &str) -> ProblemDetails {
         None => problem,
         Some(written) => {
             let known: Vec<&str> = words.collect();
-            let problem = ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
+            let problem =
+                ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
             match headroom_config::raw::nearest(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
                 None if known.is_empty() => problem.hint("this call takes none"),

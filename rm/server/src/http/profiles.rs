@@ -12,11 +12,11 @@ use headroom_wire::v1::profiles::{ClusterProfile, ProfileSpec};
 use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::{Web, unexpected};
 use crate::audit::AuditChange;
 use crate::input::LoopInput;
-use crate::profiles::{ProfileChange, ProfileOutcome, ProfileAction};
+use crate::profiles::{ProfileAction, ProfileChange, ProfileOutcome};
 
 /// Lists the profiles of the cluster, by name.
 #[utoipa::path(get, path = "/v1/profiles", tag = "profiles", responses(
@@ -98,7 +98,13 @@ pub(crate) async fn delete(
     Ok((Extension(changed), shown(&profile, only.dry_run)))
 }
 
-async fn change(web: &Web, name: Name, wish: ProfileAction, headers: &HeaderMap, dry_run: bool) -> Result<ProfileOutcome, ProblemResponse> {
+async fn change(
+    web: &Web,
+    name: Name,
+    wish: ProfileAction,
+    headers: &HeaderMap,
+    dry_run: bool,
+) -> Result<ProfileOutcome, ProblemResponse> {
     let how = if dry_run { DryRun::DryRun } else { DryRun::Really };
     let change = Box::new(ProfileChange { name, wish, matched: IfMatch::of(headers)?, how });
     Ok(web.handle.ask(|reply| LoopInput::Profile { change, reply }).await??)

@@ -5,21 +5,21 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use headroom_rm_core::queue::spec::QueueTree;
-use headroom_rm_core::{CallAnswer, ClusterCall, DryRun, CallRefusal};
+use headroom_rm_core::{CallAnswer, CallRefusal, ClusterCall, DryRun};
 use headroom_types::QueuePath;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::queue_tree;
-use headroom_wire::v1::queues::{QueueSpec, QueueView, QueueTreeCheck, QueuesView, SetQueueState};
+use headroom_wire::v1::queues::{QueueSpec, QueueTreeCheck, QueueView, QueuesView, SetQueueState};
 use serde_json::Value;
 
 use super::answer::{IfMatch, single};
 use super::describe::{Bad, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, EmptyQuery, DryRunQuery, Params};
+use super::parse::{Body, DryRunQuery, EmptyQuery, Id, Params};
 use super::wait::{self, LongPollParams};
 use super::{Web, errors, unexpected};
 use crate::audit::AuditChange;
-use crate::view::{ViewSection, View};
+use crate::view::{View, ViewSection};
 use crate::{outgoing, queues};
 
 /// Shows the tree of queues with their use.
@@ -77,7 +77,8 @@ pub(crate) async fn put(
 ) -> Result<Response, ProblemResponse> {
     let matched = IfMatch::of(&headers)?;
     if matched == IfMatch::Absent {
-        let problem = ProblemDetails::new(ErrorCode::HR0400, "If-Match is missing: a tree may not be put over one that was never read");
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0400, "If-Match is missing: a tree may not be put over one that was never read");
         return Err(problem.hint("send the ETag of GET /v1/queues, or * for whatever it is").into());
     }
     set(&web, &tree, matched.number()?, change).await

@@ -14,16 +14,16 @@ use axum::{Extension, Json};
 use headroom_types::{ContainerId, NodeId, Reason, UnixMillis};
 use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::nodes::ConfigReload;
-use headroom_wire::v1::reach::{ExecContainer, ExecLine, ContainerFileEntry, KEY, SignalContainer, SignalDelivered};
+use headroom_wire::v1::reach::{ContainerFileEntry, ExecContainer, ExecLine, KEY, SignalContainer, SignalDelivered};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::containers::{address, find, unanswered};
 use super::describe::{Bad, Beyond, Conflict, Missing, TooLarge, TooMany};
 use super::error::ProblemResponse;
-use super::parse::{Body, Id, EmptyQuery, Params};
+use super::parse::{Body, EmptyQuery, Id, Params};
 use super::passing::pass_on;
 use super::{Web, limits};
 use crate::audit::AuditChange;
@@ -117,7 +117,9 @@ pub(crate) struct FilePathQuery {
 impl FilePathQuery {
     /// URL on the node with this path as a parameter, percent-encoded.
     fn below(&self, address: &str) -> Result<reqwest::Url, ProblemResponse> {
-        let odd = |_| ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node gave an address that is none: {address}")));
+        let odd = |_| {
+            ProblemResponse(ProblemDetails::new(ErrorCode::HR0503, format!("the node gave an address that is none: {address}")))
+        };
         reqwest::Url::parse_with_params(address, [("path", &self.path)]).map_err(odd)
     }
 }
@@ -127,7 +129,11 @@ impl FilePathQuery {
 /// The entries are in order of their names, at most 10000.
 #[utoipa::path(get, path = "/v1/containers/{id}/files", tag = "containers", params(("id" = ContainerId, Path), FilePathQuery),
     responses((status = 200, body = Vec<ContainerFileEntry>), Bad, Missing, TooLarge, TooMany))]
-pub(crate) async fn files(State(web): State<Web>, Id(id): Id<ContainerId>, Params(at): Params<FilePathQuery>) -> Result<Response, ProblemResponse> {
+pub(crate) async fn files(
+    State(web): State<Web>,
+    Id(id): Id<ContainerId>,
+    Params(at): Params<FilePathQuery>,
+) -> Result<Response, ProblemResponse> {
     let node = find(&web, &id).await?.node;
     let (base, key) = door(&web, &node).await?;
     let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(KEY, key);
@@ -208,7 +214,8 @@ async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemRe
 async fn door(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
     let base = address(web, node).await?;
     let closed = || {
-        let problem = ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not said how its containers are reached into"));
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0503, format!("node {node} has not said how its containers are reached into"));
         ProblemResponse(problem.hint("its agent may be of an earlier release, or about to register again: try again in a moment"))
     };
     Ok((base, web.keys.of(node).ok_or_else(closed)?))
@@ -222,7 +229,8 @@ async fn success(answer: reqwest::Response) -> Result<reqwest::Response, Problem
     }
     let text = answer.text().await.unwrap_or_default();
     let odd = |what: String| ProblemDetails::new(ErrorCode::HR0503, what).hint("try again in a moment");
-    let said = serde_json::from_str::<ProblemDetails>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
+    let said =
+        serde_json::from_str::<ProblemDetails>(&text).unwrap_or_else(|_| odd(format!("the node answered with status {status}")));
     // The node refuses the resource manager, not its caller: the node has restarted and has a new
     // key.
     let ours = said.code == ErrorCode::HR0403;

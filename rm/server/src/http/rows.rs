@@ -102,7 +102,11 @@ impl TaskRowSelection {
     pub(crate) fn next(self, rows: usize) -> Option<usize> {
         match self {
             TaskRowSelection::Page(page) if page.saturating_mul(PAGE) < rows => Some(page + 1),
-            TaskRowSelection::Page(_) | TaskRowSelection::All | TaskRowSelection::None | TaskRowSelection::Kills | TaskRowSelection::First => None,
+            TaskRowSelection::Page(_)
+            | TaskRowSelection::All
+            | TaskRowSelection::None
+            | TaskRowSelection::Kills
+            | TaskRowSelection::First => None,
         }
     }
 }
@@ -130,7 +134,14 @@ mod tests {
     fn a_page_is_a_number_from_1() {
         assert_eq!(
             ["all", "none", "kills", "first", "7"].map(str::parse),
-            [TaskRowSelection::All, TaskRowSelection::None, TaskRowSelection::Kills, TaskRowSelection::First, TaskRowSelection::Page(7)].map(Ok)
+            [
+                TaskRowSelection::All,
+                TaskRowSelection::None,
+                TaskRowSelection::Kills,
+                TaskRowSelection::First,
+                TaskRowSelection::Page(7)
+            ]
+            .map(Ok)
         );
         for wrong in ["0", "-1", "some", ""] {
             assert!(wrong.parse::<TaskRowSelection>().is_err(), "{wrong}");
@@ -140,6 +151,9 @@ mod tests {
     #[test]
     fn the_last_page_has_no_next() {
         assert_eq!([1, 2, 3].map(|page| TaskRowSelection::Page(page).next(201)), [Some(2), Some(3), None]);
-        assert_eq!([TaskRowSelection::Page(2).next(200), TaskRowSelection::Page(1).next(0), TaskRowSelection::All.next(9_999)], [None, None, None]);
+        assert_eq!(
+            [TaskRowSelection::Page(2).next(200), TaskRowSelection::Page(1).next(0), TaskRowSelection::All.next(9_999)],
+            [None, None, None]
+        );
     }
 }

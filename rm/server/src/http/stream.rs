@@ -12,7 +12,7 @@ use headroom_rm_core::MasterUpdate;
 use headroom_types::{AttemptId, Epoch};
 use headroom_wire::v1::acl::SecretText;
 use headroom_wire::v1::am;
-use headroom_wire::v1::nodes::{DesiredStateLine, ContainerDesiredState};
+use headroom_wire::v1::nodes::{ContainerDesiredState, DesiredStateLine};
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
@@ -90,7 +90,11 @@ pub(crate) fn line<T: Serialize>(out: &mut Vec<u8>, message: &T) {
 
 /// Stream of a node's desired state. If callers are authenticated, containers to be started receive
 /// tokens.
-pub(crate) fn desired(epoch: Epoch, mailbox: mpsc::Receiver<DesiredStateLine>, tokens: Option<watch::Receiver<Arc<Access>>>) -> Response {
+pub(crate) fn desired(
+    epoch: Epoch,
+    mailbox: mpsc::Receiver<DesiredStateLine>,
+    tokens: Option<watch::Receiver<Arc<Access>>>,
+) -> Response {
     let alive = DesiredStateLine { epoch, full: false, containers: Vec::new() };
     let chunks = stream::unfold((mailbox, alive, tokens), |(mut mailbox, alive, tokens)| async {
         let message = tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await;

@@ -25,7 +25,10 @@ pub(crate) struct SuggestionQuery {
 
 /// Suggests a size for each stage in the usage history, by user, name and stage.
 #[utoipa::path(get, path = "/v1/suggestions", tag = "families", params(SuggestionQuery), responses((status = 200, body = Vec<Suggestion>), Bad, TooMany))]
-pub(crate) async fn list(State(web): State<Web>, Params(SuggestionQuery { user, job }): Params<SuggestionQuery>) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    Params(SuggestionQuery { user, job }): Params<SuggestionQuery>,
+) -> Result<Json<Vec<Suggestion>>, ProblemResponse> {
     let families = web.shared.families.clone();
     // A suggestion that is not cached is computed now, which takes milliseconds for each stage.
     let found = tokio::task::spawn_blocking(move || families.suggestions(user.as_deref(), job.as_ref())).await;

@@ -8,9 +8,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use headroom_rm_core::{ClusterCall, CallRefusal};
+use headroom_rm_core::{CallRefusal, ClusterCall};
 use headroom_types::{AppId, Bytes, JobOrder, Name, TaskId, TaskOrder, TaskOrderAction};
-use headroom_wire::v1::apps::{TaskOrderRequest, PrioritizeTask, ResizeTask};
+use headroom_wire::v1::apps::{PrioritizeTask, ResizeTask, TaskOrderRequest};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::job::{TaskRow, TaskState};
 
@@ -106,14 +106,21 @@ pub(crate) async fn rank(
     Body(body): Body<PrioritizeTask>,
 ) -> TaskOrderResult {
     if !PRIORITIES.contains(&body.priority) {
-        let problem = ProblemDetails::new(ErrorCode::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
+        let problem =
+            ProblemDetails::new(ErrorCode::HR0400, format!("priority: {} is not between -1000 and 1000", body.priority));
         return Err(problem.hint("0 is the usual, and 1 goes before it").into());
     }
     order(&web, app, task, body.reason, |_| TaskOrderAction::Rank { priority: body.priority }).await
 }
 
 /// Sends an order about a task in its current state to the master.
-async fn order(web: &Web, app: AppId, task: TaskId, reason: Option<String>, wish: impl FnOnce(&TaskRow) -> TaskOrderAction) -> TaskOrderResult {
+async fn order(
+    web: &Web,
+    app: AppId,
+    task: TaskId,
+    reason: Option<String>,
+    wish: impl FnOnce(&TaskRow) -> TaskOrderAction,
+) -> TaskOrderResult {
     let row = find(web, &app, &task).await?;
     let wish = wish(&row);
     if let Some(problem) = not_now(&app, &row, wish) {
@@ -141,7 +148,8 @@ fn outgoing(refusal: &CallRefusal) -> ProblemResponse {
 
 /// Problem for an order that the state of the task does not allow.
 fn not_now(app: &AppId, row: &TaskRow, wish: TaskOrderAction) -> Option<ProblemDetails> {
-    let says = |why: &str, fix: String| Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
+    let says =
+        |why: &str, fix: String| Some(ProblemDetails::new(ErrorCode::HR0409, format!("{app}/{} {why}", row.task)).hint(fix));
     match (row.state, wish) {
         (TaskState::Done, _) => says("is done", format!("rmctl task show {app}/{}", row.task)),
         (TaskState::Failed, _) => says("was given up", format!("rmctl diagnose {app}/{}", row.task)),
@@ -151,7 +159,10 @@ fn not_now(app: &AppId, row: &TaskRow, wish: TaskOrderAction) -> Option<ProblemD
         (TaskState::Running, TaskOrderAction::Resize { .. }) => {
             says("runs, and what runs keeps its size", format!("rmctl task retry {app}/{0}, or rmctl container resize", row.task))
         }
-        (TaskState::Blocked | TaskState::Pending | TaskState::Running, TaskOrderAction::Cancel | TaskOrderAction::Rank { .. })
+        (
+            TaskState::Blocked | TaskState::Pending | TaskState::Running,
+            TaskOrderAction::Cancel | TaskOrderAction::Rank { .. },
+        )
         | (TaskState::Running, TaskOrderAction::Retry { .. })
         | (TaskState::Blocked | TaskState::Pending, TaskOrderAction::Resize { .. }) => None,
     }

@@ -17,7 +17,7 @@ use headroom_wire::v1::error::ProblemDetails;
 use tracing::{debug, info, warn};
 
 use super::limits::Peer;
-use crate::audit::{AuditRecorder, AuditChange, named as verb_and_object};
+use crate::audit::{AuditChange, AuditRecorder, named as verb_and_object};
 use crate::clock::Clock;
 use crate::incoming::cut;
 use crate::metrics::Counters;

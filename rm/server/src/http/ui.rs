@@ -91,7 +91,9 @@ pub(crate) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Result
 
 fn serve(name: &str, asked: &HeaderMap) -> Result<Response, ProblemResponse> {
     let Some(file) = FILES.iter().find(|f| f.name == name) else {
-        return Err(ProblemDetails::new(ErrorCode::HR0404, format!("the page has no file {name:?}")).hint("the page is at /ui/").into());
+        return Err(ProblemDetails::new(ErrorCode::HR0404, format!("the page has no file {name:?}"))
+            .hint("the page is at /ui/")
+            .into());
     };
     let has = |name, text: &str| {
         let values = asked.get_all(name).iter().filter_map(|v: &HeaderValue| v.to_str().ok());

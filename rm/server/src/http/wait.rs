@@ -15,7 +15,7 @@ use utoipa::IntoParams;
 
 use super::error::ProblemResponse;
 use super::{Web, limits};
-use crate::view::{ViewSection, View};
+use crate::view::{View, ViewSection};
 
 /// Maximum wait of one call.
 const MOST: Duration = Duration::from_secs(60);
@@ -80,7 +80,13 @@ pub(crate) async fn index(web: &Web, part: ViewSection, patience: LongPollParams
     }
 }
 
-async fn changed(web: &Web, part: ViewSection, index: u64, mut view: Arc<View>, until: Instant) -> Result<Arc<View>, ProblemResponse> {
+async fn changed(
+    web: &Web,
+    part: ViewSection,
+    index: u64,
+    mut view: Arc<View>,
+    until: Instant,
+) -> Result<Arc<View>, ProblemResponse> {
     let mut batches = web.handle.batches();
     batches.mark_changed();
     loop {

@@ -1,7 +1,7 @@
 //! Attention list for operators, most important entries first.
 
 use headroom_types::UnixMillis;
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::nodes::NodeView;
 use headroom_wire::v1::queues::{QueueRunState, QueueView};
 use serde_json::{Value, json};

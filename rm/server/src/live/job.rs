@@ -13,7 +13,7 @@ use super::overview::filled;
 use super::stories::is_told;
 use super::{TopicState, brief, json, lists};
 use crate::http::{Web, apps};
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 use crate::jobs::Snapshot;
 
 /// Limit on tasks that are sent with all their attempts; the others are only cells of the grid.
@@ -60,7 +60,9 @@ async fn tasks(web: &Web, app: &AppId, kept: &mut Option<Arc<JobView>>) -> Optio
 
 /// State of the topic of one job; `None` if it does not exist.
 pub(crate) async fn job(web: &Web, id: &AppId, kept: &mut Option<Arc<JobView>>) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some(mut app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else { return Ok(None) };
+    let Some(mut app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else {
+        return Ok(None);
+    };
     app.attempts = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Attempts(id.clone(), reply))).await?;
     let mut board = TopicState::from([("app".into(), json(&app))]);
     if app.pending > 0 {
@@ -203,7 +205,9 @@ pub(crate) async fn task(
     task: &TaskId,
     kept: &mut Option<Arc<JobView>>,
 ) -> Result<Option<TopicState>, ProblemDetails> {
-    let Some(app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else { return Ok(None) };
+    let Some(app) = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::App(id.clone(), reply))).await? else {
+        return Ok(None);
+    };
     let Some(tasks) = tasks(web, id, kept).await else { return Ok(None) };
     let Some(row) = tasks.rows().find(|row| row.task == *task) else { return Ok(None) };
     let mut board = TopicState::from([("app".into(), brief::app(&app, None)), ("row".into(), brief::task(row))]);

@@ -16,7 +16,7 @@ use super::overview::filled;
 use super::{TopicState, brief, json};
 use crate::audit::AuditFilter;
 use crate::http::Web;
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 
 /// Rows of one page.
 pub(crate) const ROWS: usize = 50;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headroom_wire::v1::events::{LoggedEvent, EventLevel};
+use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 
 use super::TopicMessage;
 use crate::eventlog::{self, EventLog, EventPosition};
@@ -119,9 +119,11 @@ mod tests {
     fn words(told: &[TopicMessage]) -> Vec<String> {
         let row = |t: &TopicMessage| match t {
             TopicMessage::Events { first, rows, .. } => format!("{first}:{}", rows.len()),
-            TopicMessage::Resync { .. } | TopicMessage::Snapshot { .. } | TopicMessage::Patch { .. } | TopicMessage::Missing { .. } | TopicMessage::Refused { .. } => {
-                t.word().to_owned()
-            }
+            TopicMessage::Resync { .. }
+            | TopicMessage::Snapshot { .. }
+            | TopicMessage::Patch { .. }
+            | TopicMessage::Missing { .. }
+            | TopicMessage::Refused { .. } => t.word().to_owned(),
         };
         told.iter().map(row).collect()
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::stories::LiveTaskSummary;
 use super::{TopicState, brief, json};
 use crate::http::Web;
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 use crate::view;
 
 /// Limit on containers of one node.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::stories::LiveTaskSummary;
 use super::{TopicState, attention, brief, json, log};
 use crate::http::Web;
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 use crate::view::View;
 
 /// Limit on nodes that are shown one by one.

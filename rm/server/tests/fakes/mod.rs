@@ -17,10 +17,16 @@ use headroom_types::{
     AppId, AttemptId, Bytes, ContainerId, Cpus, EnforcerKind, Epoch, Evidence, ExitReason, ExitReport, NodeId, Resource,
     StoreBackend, UnixMillis,
 };
-use headroom_wire::v1::am::{PlacementRequest, PlacementResponse, FinishApp, LaunchSpec, MasterSync, RegisterMaster, ApplicationUpdate, ApplicationUpdateKind};
-use headroom_wire::v1::apps::{AppState, AppView, ApplicationMaster, SubmitApp, SubmissionResult};
+use headroom_wire::v1::am::{
+    ApplicationUpdate, ApplicationUpdateKind, FinishApp, LaunchSpec, MasterSync, PlacementRequest, PlacementResponse,
+    RegisterMaster,
+};
+use headroom_wire::v1::apps::{AppState, AppView, ApplicationMaster, SubmissionResult, SubmitApp};
 use headroom_wire::v1::job::JobPatch;
-use headroom_wire::v1::nodes::{DesiredStateLine, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, NodeContainerPhase, RegisterNode, RunOrder, ContainerDesiredState};
+use headroom_wire::v1::nodes::{
+    ContainerDesiredState, DesiredStateLine, NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer,
+    RegisterNode, RunOrder,
+};
 
 /// Timeout for actions that take a moment, on a loaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
@@ -394,7 +400,11 @@ impl FakeMaster {
         self.sync_with(asks, None).await
     }
 
-    pub(crate) async fn sync_with(&self, asks: Vec<PlacementRequest>, job: Option<JobPatch>) -> Result<Vec<PlacementResponse>, ClientError> {
+    pub(crate) async fn sync_with(
+        &self,
+        asks: Vec<PlacementRequest>,
+        job: Option<JobPatch>,
+    ) -> Result<Vec<PlacementResponse>, ClientError> {
         let body = MasterSync {
             attempt: self.attempt.clone(),
             epoch: self.epoch,

@@ -233,7 +233,11 @@ impl ExecutorRun<'_> {
             return size;
         }
         let slots = set.slots_for(size.memory()).max(size.slots);
-        if slots <= set.slots { AttemptSize { slots, ..size } } else { AttemptSize { slots: 1, place: AttemptPlace::Own, ..size } }
+        if slots <= set.slots {
+            AttemptSize { slots, ..size }
+        } else {
+            AttemptSize { slots: 1, place: AttemptPlace::Own, ..size }
+        }
     }
 
     /// Takes free memory of the node for a container. False when there is too little.

@@ -29,8 +29,8 @@ use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::grow;
 use crate::policy::learn::SizeAfterKill;
 use crate::policy::seats::seated;
-use crate::policy::sizing::{TaskSizeQuery, MeasuredNeed, Sizer};
-use crate::policy::{ChargeAccount, TaskSizeCap, DecisionInput, TaskDecision, AttemptPlace, AttemptSize, SpentBudgets, decide};
+use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
+use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
 use container::{ReplayContainer, SlotAttempt};
 
 /// Number of steps in which a task reaches its need.
@@ -173,7 +173,12 @@ pub(super) fn tight(tasks: &[RecordedTask]) -> Bytes {
 }
 
 /// Runs the tasks of one trace in one mode, in executors of this memory.
-pub(super) fn run(tasks: &[RecordedTask], (mode, growth): (MemoryFailureMode, bool), cluster: ClusterShape, executor: Bytes) -> SharedResults {
+pub(super) fn run(
+    tasks: &[RecordedTask],
+    (mode, growth): (MemoryFailureMode, bool),
+    cluster: ClusterShape,
+    executor: Bytes,
+) -> SharedResults {
     let growth = growth && grow::is_part_of(mode);
     let Some(site) = &TraceReplayJob::new(executor.min(cluster.memory)) else { return SharedResults::default() };
     let mut lines: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
@@ -262,7 +267,9 @@ impl<'a> ExecutorRun<'a> {
         let stated = AttemptSize { profile: self.site.stage.profile.clone(), slots: 1, rung: 1, place: AttemptPlace::Shared };
         match self.mode {
             MemoryFailureMode::Headroom | MemoryFailureMode::Tovar => {}
-            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => return Some(stated),
+            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Fixed => {
+                return Some(stated);
+            }
         }
         let ask = self.ask(n)?;
         let running = self.running.get(ask.kind).copied().unwrap_or(0);
@@ -345,7 +352,8 @@ impl<'a> ExecutorRun<'a> {
     }
 
     fn shared_box(&mut self, n: usize, slots: u32, now: u64) -> Option<u64> {
-        let able = |b: &ReplayContainer| b.place == AttemptPlace::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
+        let able =
+            |b: &ReplayContainer| b.place == AttemptPlace::Shared && b.free() >= slots && b.kept_for.is_none_or(|by| by == n);
         let there = self.boxes.iter().filter(|(_, b)| able(b) && !self.is_kept(b.host));
         // The fullest first, so that other executors become idle.
         if let Some((id, _)) = there.min_by_key(|(id, b)| (b.free(), **id)) {
@@ -471,7 +479,11 @@ impl<'a> ExecutorRun<'a> {
         let profile = &attempt.size.profile;
         let known = match self.mode {
             MemoryFailureMode::Headroom => self.sizer.after_kill(&ask, Dimension::Native, profile, spent.memory + 1),
-            MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks | MemoryFailureMode::Tovar | MemoryFailureMode::Fixed => SizeAfterKill::Unknown,
+            MemoryFailureMode::Pinterest
+            | MemoryFailureMode::Uber
+            | MemoryFailureMode::Databricks
+            | MemoryFailureMode::Tovar
+            | MemoryFailureMode::Fixed => SizeAfterKill::Unknown,
         };
         let (account, next) = decide(&DecisionInput {
             mode: self.mode,

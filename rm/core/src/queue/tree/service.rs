@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 
 use headroom_types::{AppId, QueuePath, RequestId, Resource};
 
-use super::{Failed, Member, QueueIx, Queues, PassTarget, QueueEntry};
+use super::{Failed, Member, PassTarget, QueueEntry, QueueIx, Queues};
 use crate::ledger::Ledger;
-use crate::queue::bound::{ResourceBound, DominantShare};
-use crate::queue::seats::{SizeClass, SiblingRank, GuaranteePosition};
-use crate::queue::spec::{QueueState, LeafOrder};
+use crate::queue::bound::{DominantShare, ResourceBound};
+use crate::queue::seats::{GuaranteePosition, SiblingRank, SizeClass};
+use crate::queue::spec::{LeafOrder, QueueState};
 use crate::queue::waits::Head;
 
 impl Queues {
@@ -137,7 +137,10 @@ impl Queues {
     /// Checks the invariant that every position equals a newly computed one.
     pub(crate) fn check_seats(&self, ledger: &Ledger) {
         let mut taken = vec![0; self.slots.len()];
-        let mut check = |of: QueueIx, seat: Option<(SizeClass, SiblingRank)>, right: Option<(SizeClass, SiblingRank)>, who: &dyn std::fmt::Display| {
+        let mut check = |of: QueueIx,
+                         seat: Option<(SizeClass, SiblingRank)>,
+                         right: Option<(SizeClass, SiblingRank)>,
+                         who: &dyn std::fmt::Display| {
             assert_eq!(seat, right, "{who}: its seat is not what follows from what is used");
             let (Some((class, rank)), Some(slot)) = (seat, self.slot(of)) else { return };
             assert!(slot.seats.has(class, &rank), "{who} has a seat and does not sit in {}", slot.path);
@@ -165,7 +168,9 @@ impl Queues {
     /// Position of a queue relative to its guarantee, and its share of the guarantee; of the
     /// cluster without a guarantee.
     pub(crate) fn standing(&self, ix: QueueIx, slot: &QueueEntry, ledger: &Ledger) -> (GuaranteePosition, DominantShare) {
-        let Some(used) = ledger.queue(ix).map(|account| &account.used) else { return (GuaranteePosition::Above, DominantShare::default()) };
+        let Some(used) = ledger.queue(ix).map(|account| &account.used) else {
+            return (GuaranteePosition::Above, DominantShare::default());
+        };
         if slot.guaranteed.is_open() || slot.guaranteed.is_nothing() {
             return (GuaranteePosition::Above, DominantShare::of_all(used, &self.total));
         }
@@ -175,13 +180,20 @@ impl Queues {
     pub(super) fn rank_app(&self, member: &Member, leaf: &QueueEntry, ledger: &Ledger) -> SiblingRank {
         let share = match leaf.spec.order {
             LeafOrder::Fifo => DominantShare::default(),
-            LeafOrder::Fair => ledger.app(&member.id).map_or(DominantShare::default(), |has| DominantShare::of_all(&has.used, &self.total)),
+            LeafOrder::Fair => {
+                ledger.app(&member.id).map_or(DominantShare::default(), |has| DominantShare::of_all(&has.used, &self.total))
+            }
         };
         SiblingRank { priority: Reverse(member.priority), standing: GuaranteePosition::Above, share, who: member.id.seq() }
     }
 
     /// Next child queue or application that may succeed.
-    pub(crate) fn next(&self, queue: QueueIx, after: Option<SiblingRank>, open: impl FnMut(SizeClass) -> bool) -> Option<(SiblingRank, PassTarget)> {
+    pub(crate) fn next(
+        &self,
+        queue: QueueIx,
+        after: Option<SiblingRank>,
+        open: impl FnMut(SizeClass) -> bool,
+    ) -> Option<(SiblingRank, PassTarget)> {
         let slot = self.slot(queue)?;
         if slot.children.is_empty() {
             let failed = |rank: &SiblingRank| self.members.get(&rank.who).is_none_or(|member| member.failed == self.round);

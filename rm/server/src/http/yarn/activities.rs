@@ -12,7 +12,7 @@ use super::super::Web;
 use super::error::YarnError;
 use super::{YarnPathParams, app};
 use crate::facts::ApplicationReport;
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 
 /// `{"appActivities":…}`.
 #[derive(Debug, Serialize)]
@@ -65,7 +65,10 @@ struct Child {
 }
 
 /// `GET /ws/v1/cluster/scheduler/app-activities/{app}`.
-pub(crate) async fn of_app(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Json<Answer>, YarnError> {
+pub(crate) async fn of_app(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Json<Answer>, YarnError> {
     let app = app(&web, id).await?;
     let of = app.id.clone();
     let why = web.handle.ask(|reply| LoopInput::Query(ClusterQuery::Why(of, reply))).await?.unwrap_or_default();

@@ -16,8 +16,8 @@ use super::filter::{Filter, Part, app_states};
 use super::nodes::{Address, address};
 use super::resource::{Bare, Entries, ResourceInfo, core_seconds, cores, mib, mib_seconds, percent};
 use super::state::{AppState, FinalStatus};
-use super::{YarnQueryParams, YarnPathParams, RequestBaseUrl, app, facts};
-use crate::facts::{ApplicationReport, ContainerReport, AppSelection, Use, sum};
+use super::{RequestBaseUrl, YarnPathParams, YarnQueryParams, app, facts};
+use crate::facts::{AppSelection, ApplicationReport, ContainerReport, Use, sum};
 
 /// Type of an application that was submitted without one.
 pub(crate) const TYPE: &str = "HEADROOM";
@@ -217,7 +217,12 @@ pub(crate) async fn list(State(web): State<Web>, asked: YarnQueryParams, here: R
 }
 
 /// `GET /ws/v1/cluster/apps/{app}`.
-pub(crate) async fn one(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>, asked: YarnQueryParams, here: RequestBaseUrl) -> Result<Json<One>, YarnError> {
+pub(crate) async fn one(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+    asked: YarnQueryParams,
+    here: RequestBaseUrl,
+) -> Result<Json<One>, YarnError> {
     let filter = Filter::of(&asked)?;
     let whole = Whole::of(&web, here).await?;
     let found = app(&web, id).await?;

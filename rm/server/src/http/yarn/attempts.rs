@@ -50,14 +50,20 @@ struct Attempt {
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/appattempts`.
-pub(crate) async fn list(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Json<Attempts>, YarnError> {
+pub(crate) async fn list(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Json<Attempts>, YarnError> {
     let app = app(&web, id).await?;
     let attempt = (1..=app.attempt).map(|number| convert(&app, number)).collect();
     Ok(Json(Attempts { all: List { attempt } }))
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/appattempts/{attempt}`.
-pub(crate) async fn one(State(web): State<Web>, YarnPathParams((id, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>) -> Result<Json<One>, YarnError> {
+pub(crate) async fn one(
+    State(web): State<Web>,
+    YarnPathParams((id, attempt)): YarnPathParams<(YarnApp, YarnAttempt)>,
+) -> Result<Json<One>, YarnError> {
     let app = run_of(&web, id, attempt).await?;
     Ok(Json(One { attempt: convert(&app, attempt.attempt) }))
 }

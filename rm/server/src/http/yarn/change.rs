@@ -14,7 +14,7 @@ use super::super::Web;
 use super::apps::{self, Timeout, Timeouts};
 use super::error::YarnError;
 use super::filter::word;
-use super::{YarnPathParams, YarnJsonBody, Tagged, app, tagged, to_change};
+use super::{Tagged, YarnJsonBody, YarnPathParams, app, tagged, to_change};
 
 /// `{"queue":…}`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -60,7 +60,10 @@ fn lifetime_only(kind: &str) -> Result<(), YarnError> {
 }
 
 /// `GET …/queue`.
-pub(crate) async fn queue(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<Queue>, YarnError> {
+pub(crate) async fn queue(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Tagged<Queue>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, Queue { queue: found.queue.short().to_owned() }))
 }
@@ -80,7 +83,10 @@ pub(crate) async fn move_to(
 }
 
 /// `GET …/priority`.
-pub(crate) async fn priority(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<Priority>, YarnError> {
+pub(crate) async fn priority(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Tagged<Priority>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, Priority { priority: found.priority }))
 }
@@ -100,13 +106,19 @@ pub(crate) async fn prioritise(
 }
 
 /// `GET …/timeouts`.
-pub(crate) async fn timeouts(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<All>, YarnError> {
+pub(crate) async fn timeouts(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Tagged<All>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, All { timeouts: Timeouts::of(&found, web.clock.unix_now().0) }))
 }
 
 /// `GET …/timeouts/LIFETIME`.
-pub(crate) async fn timeout(State(web): State<Web>, YarnPathParams((id, kind)): YarnPathParams<(YarnApp, String)>) -> Result<Tagged<One>, YarnError> {
+pub(crate) async fn timeout(
+    State(web): State<Web>,
+    YarnPathParams((id, kind)): YarnPathParams<(YarnApp, String)>,
+) -> Result<Tagged<One>, YarnError> {
     lifetime_only(&kind)?;
     let found = app(&web, id).await?;
     Ok(tagged(&found, One { timeout: apps::lifetime(&found, web.clock.unix_now().0) }))
@@ -126,8 +138,9 @@ pub(crate) async fn expire(
         Lifetime::Unbounded
     } else {
         let until = time::read(&expiry_time);
-        let until = until
-            .ok_or_else(|| YarnError::bad(format!("expiryTime: {expiry_time:?} is no moment like 2030-01-31T09:30:00.000+0000")))?;
+        let until = until.ok_or_else(|| {
+            YarnError::bad(format!("expiryTime: {expiry_time:?} is no moment like 2030-01-31T09:30:00.000+0000"))
+        })?;
         if until <= web.clock.unix_now() {
             return Err(YarnError::bad(format!("expiryTime: {expiry_time} has passed")));
         }

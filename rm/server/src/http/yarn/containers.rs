@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::ClusterCall;
-use headroom_wire::yarn::end::{YarnContainerEnd, LIVE};
+use headroom_wire::yarn::end::{LIVE, YarnContainerEnd};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use super::nodes::{Address, address};
 use super::resource::{Entries, cores, mib};
 use super::{YarnPathParams, apps, id, state};
 use crate::facts::{ContainerReport, ContainerStage, ReportQuery};
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 
 /// `{"containers":{"container":[…]}}`.
 #[derive(Debug, Serialize)]
@@ -133,7 +133,10 @@ const COMMANDS: [(&str, Command); 3] = [
 ];
 
 /// `POST /ws/v1/cluster/containers/{container}/signal/{command}`.
-pub(crate) async fn signal(State(web): State<Web>, YarnPathParams((container, command)): YarnPathParams<(YarnContainer, String)>) -> Result<(), YarnError> {
+pub(crate) async fn signal(
+    State(web): State<Web>,
+    YarnPathParams((container, command)): YarnPathParams<(YarnContainer, String)>,
+) -> Result<(), YarnError> {
     match word("command", &COMMANDS, &command)? {
         Command::ThreadDump => Err(YarnError::bad(
             "OUTPUT_THREAD_DUMP is not sent: only stops reach a container; GRACEFUL_SHUTDOWN and FORCEFUL_SHUTDOWN are",

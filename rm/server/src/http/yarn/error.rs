@@ -6,7 +6,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
-use headroom_wire::yarn::error::{YarnErrorKind, RemoteError};
+use headroom_wire::yarn::error::{RemoteError, YarnErrorKind};
 
 /// A failed call.
 #[derive(Debug)]
@@ -32,7 +32,12 @@ impl YarnError {
 impl From<ProblemDetails> for YarnError {
     fn from(problem: ProblemDetails) -> Self {
         let kind = match problem.code {
-            ErrorCode::HR0400 | ErrorCode::HR0410 | ErrorCode::HR0411 | ErrorCode::HR0413 | ErrorCode::HR0416 | ErrorCode::HR0422 => YarnErrorKind::BadRequest,
+            ErrorCode::HR0400
+            | ErrorCode::HR0410
+            | ErrorCode::HR0411
+            | ErrorCode::HR0413
+            | ErrorCode::HR0416
+            | ErrorCode::HR0422 => YarnErrorKind::BadRequest,
             ErrorCode::HR0404 => YarnErrorKind::NotFound,
             ErrorCode::HR0401 | ErrorCode::HR0403 | ErrorCode::HR0409 => YarnErrorKind::Forbidden,
             ErrorCode::HR0429 | ErrorCode::HR0503 => YarnErrorKind::Unavailable,

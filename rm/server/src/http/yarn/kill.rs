@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::super::Web;
 use super::error::YarnError;
 use super::state::AppState;
-use super::{YarnQueryParams, YarnPathParams, RequestBaseUrl, YarnJsonBody, Tagged, app, tagged, to_change};
+use super::{RequestBaseUrl, Tagged, YarnJsonBody, YarnPathParams, YarnQueryParams, app, tagged, to_change};
 
 /// `{"state":…}`.
 #[derive(Debug, Serialize)]
@@ -26,7 +26,10 @@ pub(crate) struct Wanted {
 }
 
 /// `GET /ws/v1/cluster/apps/{app}/state`.
-pub(crate) async fn state(State(web): State<Web>, YarnPathParams(id): YarnPathParams<YarnApp>) -> Result<Tagged<Shown>, YarnError> {
+pub(crate) async fn state(
+    State(web): State<Web>,
+    YarnPathParams(id): YarnPathParams<YarnApp>,
+) -> Result<Tagged<Shown>, YarnError> {
     let found = app(&web, id).await?;
     Ok(tagged(&found, Shown { state: AppState::of(found.state) }))
 }

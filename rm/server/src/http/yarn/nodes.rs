@@ -10,9 +10,9 @@ use super::error::YarnError;
 use super::filter::word;
 use super::resource::{ResourceInfo, cores, mib, percent};
 use super::state::NodeState;
-use super::{YarnQueryParams, YarnPathParams};
+use super::{YarnPathParams, YarnQueryParams};
 use crate::facts::{ClusterNodeReport, ReportQuery};
-use crate::input::{LoopInput, ClusterQuery};
+use crate::input::{ClusterQuery, LoopInput};
 
 /// `{"nodes":{"node":[…]}}`.
 #[derive(Debug, Serialize)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::app;
-use headroom_rm_core::queue::spec::{QueueState, LeafOrder, Preemptable};
+use headroom_rm_core::queue::spec::{LeafOrder, Preemptable, QueueState};
 use headroom_types::{Bytes, Cpus, QueuePath, Resource};
 use serde::Serialize;
 
@@ -13,8 +13,8 @@ use super::super::Web;
 use super::error::YarnError;
 use super::facts;
 use super::resource::{ResourceInfo, percent};
-use crate::facts::{ApplicationReport, AppSelection, ReportQuery, QueueReport, sum};
-use crate::input::{LoopInput, ClusterQuery};
+use crate::facts::{AppSelection, ApplicationReport, QueueReport, ReportQuery, sum};
+use crate::input::{ClusterQuery, LoopInput};
 
 /// Application limit of a queue without its own: that of the whole resource manager.
 const MOST_APPS: u32 = 10_000;

@@ -25,7 +25,7 @@ use super::error::YarnError;
 use super::nodes;
 use super::resource::Bare;
 use super::state::NodeState;
-use super::{YarnQueryParams, RequestBaseUrl, YarnJsonBody, unexpected};
+use super::{RequestBaseUrl, YarnJsonBody, YarnQueryParams, unexpected};
 use crate::incoming;
 
 /// Response of `new-application`.
@@ -194,9 +194,14 @@ fn convert(submission: Submission, user: Option<&str>) -> Result<SubmitApp, Yarn
         let command = exports + &command(spec.commands)?;
         let Size { memory, v_cores } = resource.unwrap_or(Size { memory: USUAL_MIB, v_cores: 1 });
         let resource = Resource::new(Bytes::from_mib(1).mul_ratio(memory, 1), Cpus::from_milli(v_cores.saturating_mul(1000)));
-        ApplicationMaster::Managed { resource, launch: Box::new(launch(command, env)), max_attempts: max_app_attempts.unwrap_or(2) }
+        ApplicationMaster::Managed {
+            resource,
+            launch: Box::new(launch(command, env)),
+            max_attempts: max_app_attempts.unwrap_or(2),
+        }
     };
-    let queue = queue.filter(|q| !q.is_empty()).map(|q| q.parse()).transpose().map_err(|e| YarnError::bad(format!("queue: {e}")))?;
+    let queue =
+        queue.filter(|q| !q.is_empty()).map(|q| q.parse()).transpose().map_err(|e| YarnError::bad(format!("queue: {e}")))?;
     Ok(SubmitApp {
         name,
         queue,
