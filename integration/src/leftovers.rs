@@ -1,7 +1,7 @@
 //! Programs that leave memory behind when they end, each run as a job and followed by an ordinary
 //! job on the same node.
 //!
-//! A [`Bench`] is a cluster of one node. [`Bench::play`] runs one program and reports the results
+//! A [`LeftoverBench`] is a cluster of one node. [`LeftoverBench::play`] runs one program and reports the results
 //! of its job and of the next.
 
 use std::fs;

@@ -252,6 +252,7 @@ fn cfg_test_lines(file: &syn::File) -> BTreeSet<usize> {
     tests.flat_map(|item| item.span().start().line - 1..item.span().end().line).collect()
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "syn adds kinds of items, and most have no figure here")]
 fn attributes_of(item: &syn::Item) -> &[syn::Attribute] {
     match item {
         syn::Item::Const(item) => &item.attrs,
@@ -318,6 +319,7 @@ impl Items {
 }
 
 impl<'ast> Visit<'ast> for Items {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "syn adds kinds of items, and most have no figure here")]
     fn visit_item(&mut self, item: &'ast syn::Item) {
         if is_cfg_test(attributes_of(item)) {
             return;

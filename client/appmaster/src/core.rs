@@ -191,7 +191,7 @@ impl Core {
         self.settle(now, out);
     }
 
-    /// Time at which [`Event::Timer`] is due.
+    /// Time at which [`MasterEvent::Timer`] is due.
     pub fn next_timer(&self) -> Option<Tick> {
         match self.phase {
             MasterPhase::Working => {}

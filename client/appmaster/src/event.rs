@@ -123,7 +123,7 @@ pub enum MasterEvent {
         refusal: SizeRefusal,
     },
     /// The usage history of earlier jobs of the same user and name. Arrives before
-    /// [`Event::Registered`].
+    /// [`MasterEvent::Registered`].
     Known(Box<JobHistory>),
     /// The inputs of a stage's tasks were measured.
     Inputs {
@@ -185,7 +185,7 @@ pub enum MasterEffect {
         /// The message.
         message: Box<ToExecutor>,
     },
-    /// Commit the output of an attempt and report the result with [`Event::Committed`].
+    /// Commit the output of an attempt and report the result with [`MasterEvent::Committed`].
     Commit {
         /// The task.
         task: TaskKey,
@@ -201,7 +201,7 @@ pub enum MasterEffect {
         /// The complete new size.
         resource: Resource,
     },
-    /// Measure the inputs of a stage's tasks and report them with [`Event::Inputs`]. No task waits
+    /// Measure the inputs of a stage's tasks and report them with [`MasterEvent::Inputs`]. No task waits
     /// for it.
     Measure {
         /// The stage's index in the job file.

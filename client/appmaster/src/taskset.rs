@@ -169,7 +169,7 @@ impl TaskInstance {
     pub fn open_attempt(&self) -> Option<&AttemptRow> {
         self.attempts.last().filter(|row| row.ended.is_none())
     }
-    /// Mutable variant of [`Task::open_attempt`].
+    /// Mutable variant of [`TaskInstance::open_attempt`].
     pub fn open_attempt_mut(&mut self) -> Option<&mut AttemptRow> {
         self.attempts.last_mut().filter(|row| row.ended.is_none())
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A task in `Free` is like any other: at its limit the kernel kills it. The machine is pure.
-//! `Alarms` are kernel descriptors that wake the task's loop. The master alone decides about the
+//! `PressureAlarms` are kernel descriptors that wake the task's loop. The master alone decides about the
 //! amount of growth.
 
 use std::time::Duration;

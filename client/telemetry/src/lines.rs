@@ -45,7 +45,7 @@ impl SegmentedLog {
     }
 
     /// Appends lines. The kernel has them when this returns, so they survive the end of the
-    /// process. They survive the end of the machine only after [`Lines::sync`].
+    /// process. They survive the end of the machine only after [`SegmentedLog::sync`].
     ///
     /// # Errors
     /// The file cannot be written.

@@ -27,7 +27,7 @@ impl LogLevelHandle {
         }
     }
 
-    /// True if [`Level::set`] has an effect: the environment variable is not set.
+    /// True if [`LogLevelHandle::set`] has an effect: the environment variable is not set.
     pub fn is_free(&self) -> bool {
         self.0.is_some()
     }

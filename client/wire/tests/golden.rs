@@ -334,9 +334,8 @@ fn reload() -> nodes::ConfigReload {
     nodes::ConfigReload { at: UnixMillis(1_790_000_000_000), refused: true, message: "nothing has changed".into() }
 }
 
-#[test]
-fn node_messages() {
-    let observed = nodes::ObservedContainer {
+fn observed() -> nodes::ObservedContainer {
+    nodes::ObservedContainer {
         container: container(),
         request: Some(ask().request),
         attempt: 1,
@@ -347,7 +346,12 @@ fn node_messages() {
         used: Some(Bytes::from_mib(120)),
         anon: None,
         granted: UnixMillis(1_790_000_000_000),
-    };
+    }
+}
+
+#[test]
+fn node_messages() {
+    let observed = observed();
     golden(
         "register_node",
         &nodes::RegisterNode {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the file with the [`Job`] in the job directory.
+/// Name of the file with the [`GuestJob`] in the job directory.
 pub const JOB: &str = "job.json";
 /// The program's standard output.
 pub const STDOUT: &str = "stdout";

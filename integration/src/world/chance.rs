@@ -25,7 +25,7 @@ impl RandomSource {
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
-    /// As [`Chance::between`], as `u32`; `high` must fit.
+    /// As [`RandomSource::between`], as `u32`; `high` must fit.
     pub fn small(&mut self, low: u32, high: u32) -> u32 {
         u32::try_from(self.between(u64::from(low), u64::from(high))).unwrap_or(high)
     }

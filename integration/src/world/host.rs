@@ -65,7 +65,7 @@ pub(super) enum SimHostEvent {
         version: u32,
         result: Result<(), String>,
     },
-    /// A report reached a resource manager that never received it; see [`Plant::EndForgotten`].
+    /// A report reached a resource manager that never received it; see [`PlantedBug::EndForgotten`].
     Vanishes {
         life: u64,
         id: ContainerId,

@@ -3,7 +3,7 @@
 //! A program writes into a file, never into a pipe: it never blocks on a reader, and a killed agent
 //! loses nothing. The file only grows at its end, so a position always refers to the same bytes.
 //! When the file exceeds its segments, the oldest segments are returned to the disk
-//! (`FALLOC_FL_PUNCH_HOLE`). The file keeps its length and then begins at [`Log::start`].
+//! (`FALLOC_FL_PUNCH_HOLE`). The file keeps its length and then begins at [`ContainerLog::start`].
 //!
 //! Logs of tasks are in a directory that belongs to the container's user. No name leads out of it:
 //! links, pipes and files with a second hard link are not opened.

@@ -348,7 +348,7 @@ impl RunningAgent {
         }
     }
 
-    /// Ends the agent. Ends its containers too with [`Containers::Kill`].
+    /// Ends the agent. Ends its containers too with [`ShutdownContainers::Kill`].
     pub async fn shutdown(mut self, containers: ShutdownContainers) {
         let (done, ended) = oneshot::channel();
         if self.inputs.send(AgentInput::Shutdown(containers, done)).await.is_ok()

@@ -1,7 +1,7 @@
 //! The unprivileged fallback: process trees, measured by proportional set size, without enforcement
 //! by the kernel.
 //!
-//! `Enforcer` and `Group` use it. A group is the tree below one process: its descendants, all
+//! `Enforcer` and `PollGroup` use it. A group is the tree below one process: its descendants, all
 //! processes of the session that it leads, and each process that was once seen in it and still runs
 //! (a daemon that left the tree). It never limits anything; the agent compares and kills.
 

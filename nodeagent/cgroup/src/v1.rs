@@ -1,9 +1,9 @@
 //! cgroup v1: the memory hierarchy, and pids and cpu where they are mounted and writable.
 //!
-//! `Enforcer` and `Group` use it. Differences from v2, and their replacements:
+//! `Enforcer` and `CgroupV1Group` use it. Differences from v2, and their replacements:
 //!
 //! - v1 cannot kill a whole group. The kernel kills one process; the observer of `oom_kill` calls
-//!   `Group::kill`.
+//!   `CgroupV1Group::kill`.
 //! - `oom_kill` counts in the group of the victim, `failcnt` in the group whose limit was hit.
 //!   Neither includes descendants, so `events` are sums over the subtree, computed here.
 //! - v1 does not count "out of memory at this limit". `local.oom` is derived. It is the number of

@@ -96,7 +96,7 @@ pub enum AgentEvent {
         /// Containers whose exit reports the earlier incarnation had received. They are forgotten.
         acked: Vec<ContainerId>,
     },
-    /// The driver has finished an [`Effect::Resize`].
+    /// The driver has finished an [`ContainerEffect::Resize`].
     Resized {
         /// The container.
         id: ContainerId,
@@ -200,7 +200,7 @@ impl Agent {
         self.containers.get(id)
     }
 
-    /// The next time at which the driver must send [`Event::Time`].
+    /// The next time at which the driver must send [`AgentEvent::Time`].
     pub fn deadline(&self) -> Option<Tick> {
         let fence = if self.is_quiet() { None } else { self.fence.deadline() };
         self.containers.values().filter_map(|c| c.state.deadline()).chain(fence).min()

@@ -182,7 +182,7 @@ pub enum ContainerEffect {
     /// Make the directory, files and cgroup.
     Prepare,
     /// Stop waiting for the files of the launch, because the container will not run.
-    /// [`Event::Failed`] or [`Event::Prepared`] still follows.
+    /// [`LifecycleEvent::Failed`] or [`LifecycleEvent::Prepared`] still follows.
     Abandon,
     /// Start the shim.
     Spawn,
@@ -447,7 +447,7 @@ impl LifecyclePhase {
             LifecyclePhase::Acked => "acked",
         }
     }
-    /// The time at which the state needs a [`Event::Deadline`].
+    /// The time at which the state needs a [`LifecycleEvent::Deadline`].
     pub fn deadline(&self) -> Option<Tick> {
         match self {
             LifecyclePhase::Stopping { step: StopProgress::Grace { kill_at }, .. } => Some(*kill_at),

@@ -32,7 +32,7 @@ pub enum ReportScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReportDue {
     /// Send a report of this scope, with all exit reports that are not received yet, and then call
-    /// [`Sync::answered`] or [`Sync::failed`].
+    /// [`ReportSchedule::answered`] or [`ReportSchedule::failed`].
     Send(ReportScope),
     /// Nothing before this time.
     At(Tick),

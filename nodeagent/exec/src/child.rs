@@ -3,7 +3,7 @@
 //!
 //! One call of `spawn` owns it. The kernel stops the calling thread (`CLONE_VFORK`) until the child
 //! has executed another program or ended. The data that the child reads therefore stays valid, and
-//! the parent sees its writes to the [`Board`] afterwards.
+//! the parent sees its writes to the [`ChildStatus`] afterwards.
 //!
 //! Shared memory has three consequences that the kernel handles:
 //!
@@ -176,7 +176,7 @@ fn reap(pidfd: &OwnedFd) {
 
 /// The main function of the child before `execve`.
 extern "C" fn run(errand: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: the pointer is that of the `Errand` in `clone`, which lives until the child is gone;
+    // SAFETY: the pointer is that of the `ChildContext` in `clone`, which lives until the child is gone;
     // it is only read.
     let errand: &ChildContext<'_> = unsafe { &*errand.cast_const().cast() };
     let errno = attempt(errand.prepared, errand.board);

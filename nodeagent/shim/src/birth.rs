@@ -6,7 +6,7 @@
 //! messages.
 //!
 //! All replies come through that socket. The launcher reports that the shim is forked, with its
-//! pidfd, or why the fork failed. The shim sends its one [`Answer`]. If the socket closes without a
+//! pidfd, or why the fork failed. The shim sends its one [`StartResult`]. If the socket closes without a
 //! reply, and the container's directory names no shim, then no shim was forked. Pure: this module
 //! sends nothing.
 

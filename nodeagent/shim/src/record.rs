@@ -149,7 +149,7 @@ pub struct ExitRecord {
     pub user_us: u64,
     /// Processor time in the kernel, microseconds.
     pub system_us: u64,
-    /// Texts of `Spec::counters`, read right after the end. `None` for a file that could not be
+    /// Texts of `ProgramSpec::counters`, read right after the end. `None` for a file that could not be
     /// read.
     pub counters: Vec<(PathBuf, Option<String>)>,
 }

@@ -1,7 +1,7 @@
 //! Application record and its state machine.
 //!
 //! The cluster owns applications. This module never changes containers or nodes: it returns the
-//! required actions as [`Act`]s.
+//! required actions as [`ApplicationAction`]s.
 //!
 //! ```text
 //!            registered                 end(outcome)               empty

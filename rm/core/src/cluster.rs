@@ -228,7 +228,7 @@ pub(crate) enum Reply {
 }
 
 impl Cluster {
-    /// Creates a cluster from the state of an earlier incarnation. The first [`Event::Time`] must
+    /// Creates a cluster from the state of an earlier incarnation. The first [`ClusterEvent::Time`] must
     /// follow immediately.
     pub fn new(settings: Settings, restored: Restored, now: Tick) -> Self {
         let mut history = History::new(settings.keep_containers);

@@ -1,7 +1,7 @@
 //! Container record and its state machine.
 //!
 //! The cluster's table owns containers. This module does no resource accounting and sends no
-//! messages: it returns the required actions as [`Act`]s.
+//! messages: it returns the required actions as [`ContainerAction`]s.
 //!
 //! ```text
 //!             preparing              running

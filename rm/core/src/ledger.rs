@@ -55,7 +55,7 @@ pub struct AppAccount {
     pub containers: u32,
     /// Allocated resources of all containers.
     pub used: Resource,
-    /// Part of [`Share::used`] that masters use.
+    /// Part of [`AppAccount::used`] that masters use.
     pub masters: Resource,
     /// Leaf and user that are charged.
     payer: Option<(QueueIx, Arc<str>)>,

@@ -90,7 +90,7 @@ pub struct ClusterLoad {
 const SYNC_AFTER: u64 = 64;
 
 impl ClusterLoad {
-    /// Creates a load of this shape; the caller runs [`Load::settle`] first.
+    /// Creates a load of this shape; the caller runs [`ClusterLoad::settle`] first.
     pub fn new(shape: LoadShape, epoch: Epoch) -> ClusterLoad {
         let names: Vec<NodeId> = (0..shape.nodes).filter_map(|n| format!("node-{n:05}").parse().ok()).collect();
         ClusterLoad {

@@ -2,7 +2,7 @@
 //!
 //! Rows are in one vector; a hash with a fixed function gives their positions. No list follows the
 //! order of the hash. Rows are listed by position, which depends only on insertions and removals,
-//! or by name in [`Sorted`]. So the same events create the same lists on every machine.
+//! or by name in [`SortedTable`]. So the same events create the same lists on every machine.
 
 use std::collections::BTreeMap;
 use std::fmt;

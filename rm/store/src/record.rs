@@ -16,18 +16,18 @@ use headroom_types::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Key of the one [`Meta`] record.
+/// Key of the one [`MetaRecord`] record.
 pub const META: &str = "meta";
 /// Key of the one [`crate::queues::Queues`] record.
 pub const QUEUES: &str = "queues";
 /// Prefix of the keys of documents.
 pub const DOCUMENTS: &str = "job/";
 
-/// Key of an application's [`App`].
+/// Key of an application's [`AppRecord`].
 pub fn app_key(app: &AppId) -> String {
     format!("app/{:010}", app.seq())
 }
-/// Key of an application's [`State`].
+/// Key of an application's [`StateRecord`].
 pub fn state_key(app: &AppId) -> String {
     format!("state/{:010}", app.seq())
 }
@@ -35,20 +35,20 @@ pub fn state_key(app: &AppId) -> String {
 pub fn document_key(app: &AppId) -> String {
     format!("{DOCUMENTS}{:010}", app.seq())
 }
-/// Key of an ended container's [`Ended`].
+/// Key of an ended container's [`ContainerEndRecord`].
 pub fn container_key(container: &ContainerId) -> String {
     format!("done/{container}")
 }
-/// Key of a [`Node`].
+/// Key of a [`ExpectedNode`].
 pub fn node_key(node: &NodeId) -> String {
     format!("node/{node}")
 }
-/// Key of a [`Mark`].
+/// Key of a [`DrainRecord`].
 pub fn mark_key(node: &NodeId) -> String {
     format!("mark/{node}")
 }
 
-/// Key of a [`Tags`].
+/// Key of a [`TagsRecord`].
 pub fn tags_key(node: &NodeId) -> String {
     format!("tags/{node}")
 }

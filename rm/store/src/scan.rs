@@ -114,7 +114,7 @@ pub fn without_documents(engine: &Engine) -> Result<Vec<(String, Vec<u8>)>, Scan
     Ok(found)
 }
 
-/// Passes the documents to `see` one after another, until it returns [`GoOn::No`].
+/// Passes the documents to `see` one after another, until it returns [`ScanControl::No`].
 pub fn documents(engine: &Engine, mut see: impl FnMut(&str, &[u8]) -> ScanControl) -> Result<(), ScanError> {
     let after = after_documents();
     let keys = (Bound::Included(DOCUMENTS.as_bytes()), Bound::Excluded(after.as_slice()));

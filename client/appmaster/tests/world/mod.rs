@@ -1,6 +1,6 @@
 //! A cluster in virtual time around the real core: a simulated resource manager, nodes, executors
 //! and tasks with complete behaviour. After every step, the core's invariants are checked.
-//! [`Scenario`] builds it; a scenario that is dropped without a run panics.
+//! [`MasterScenario`] builds it; a scenario that is dropped without a run panics.
 
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
@@ -458,19 +458,18 @@ impl SimulatedCluster {
                     self.update(*order);
                 }
             }
-            SimulatedEvent::Exited(cursor) => {
-                let number = cursor;
-                let next = self.cursor + 1;
-                if let Some((request, report, told)) = self.exits.get_mut(&number) {
-                    let cursor = *told.get_or_insert(next);
-                    self.cursor = self.cursor.max(cursor);
-                    let (request, report) = (request.clone(), report.clone());
-                    self.step(MasterEvent::Update {
-                        cursor,
-                        what: ApplicationUpdateKind::Exited { request, report: Box::new(report) },
-                    });
-                }
-            }
+            SimulatedEvent::Exited(number) => self.exited(number),
+        }
+    }
+
+    /// Delivers an exit report, with the cursor of its first delivery in this epoch.
+    fn exited(&mut self, number: u64) {
+        let next = self.cursor + 1;
+        if let Some((request, report, told)) = self.exits.get_mut(&number) {
+            let cursor = *told.get_or_insert(next);
+            self.cursor = self.cursor.max(cursor);
+            let (request, report) = (request.clone(), report.clone());
+            self.step(MasterEvent::Update { cursor, what: ApplicationUpdateKind::Exited { request, report: Box::new(report) } });
         }
     }
 

@@ -33,7 +33,7 @@ pub(super) struct PredictionErrors {
     /// Entries by slot. The oldest is replaced once [`REMEMBERED`] are kept.
     kept: Vec<PredictionError>,
     oldest: usize,
-    /// Slots in ascending [`Order`], then by age, the oldest first.
+    /// Slots in ascending [`ErrorOrder`], then by age, the oldest first.
     sorted: Vec<u16>,
 }
 

@@ -33,7 +33,7 @@ pub enum PredictionMethod {
 /// All methods.
 pub const WAYS: [PredictionMethod; 4] =
     [PredictionMethod::Median, PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest];
-/// Number of neighbours of [`Way::Nearest`].
+/// Number of neighbours of [`PredictionMethod::Nearest`].
 const NEIGHBOURS: usize = 5;
 /// The mean of a predictor uses one of this number of tasks.
 const SAMPLED: usize = 8;

@@ -49,7 +49,7 @@ pub struct LaunchSpec {
     pub task_groups: bool,
 }
 
-/// `POST /v1/apps/{app}/register`: register a master. Response: [`Registered`].
+/// `POST /v1/apps/{app}/register`: register a master. Response: [`MasterRegistered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -261,7 +261,7 @@ pub enum PlacementVerdict {
     },
 }
 
-/// `POST /v1/apps/{app}/requests` takes one [`Ask`] under `ask`. Response: [`AskAnswer`]. Instead
+/// `POST /v1/apps/{app}/requests` takes one [`PlacementRequest`] under `ask`. Response: [`PlacementResponse`]. Instead
 /// of `never` the response is the error HR0422.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -10,7 +10,7 @@ use super::acl::AppAccess;
 use super::am::LaunchSpec;
 use super::job::JobView;
 
-/// `POST /v1/apps`: submit an application. Response: [`Submitted`], after the application is
+/// `POST /v1/apps`: submit an application. Response: [`SubmissionResult`], after the application is
 /// durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -390,7 +390,7 @@ pub struct DesiredSize {
     pub version: u32,
 }
 
-/// `POST /v1/containers/{id}/resize`. Response: [`Resizing`]. The size is in force when an update
+/// `POST /v1/containers/{id}/resize`. Response: [`ResizeAccepted`]. The size is in force when an update
 /// or the container view has the same version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -18,7 +18,7 @@ pub const USUAL_RUN_MS: u64 = 60_000;
 pub const MOST_OUTPUT: u64 = 64 << 20;
 
 /// `POST /v1/containers/{id}/signal`: send a signal to the program of a container. Response:
-/// [`Signalled`].
+/// [`SignalDelivered`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

@@ -39,7 +39,7 @@ pub(crate) struct SentenceCache {
     of: Vec<(Resource, Arc<str>)>,
 }
 
-/// Most sizes in a [`Said`]; sentences for further sizes are formatted again.
+/// Most sizes in a [`SentenceCache`]; sentences for further sizes are formatted again.
 const SAID: usize = 8;
 
 impl SentenceCache {

@@ -1,6 +1,6 @@
 //! Queue definitions of an operator: a tree of shares, limits and rules.
 //!
-//! Plain data; a [`Tree`] is always valid. This module knows neither the allocated resources of a
+//! Plain data; a [`QueueTree`] is always valid. This module knows neither the allocated resources of a
 //! queue nor its waiting requests.
 
 use std::collections::BTreeMap;

@@ -95,7 +95,7 @@ impl RecentGrants {
     }
 }
 
-/// Most entries per list of [`Lately`]; the oldest are dropped.
+/// Most entries per list of [`RecentGrants`]; the oldest are dropped.
 const LATELY: usize = 64;
 
 fn note<T: Ord>(stack: &mut Vec<(u64, T)>, seq: u64, amount: T) {
