@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use integration::source_metrics;
 use serde_json::Value;
 
 const PREFIX: &str = "headroom-";
@@ -393,4 +394,15 @@ fn every_dependency_may_be_passed_on() {
         .map(|p| format!("{}: {}", text(p, "name"), p["license"]))
         .collect();
     none(&wrong, "licences that are not on the list:");
+}
+
+/// Bounds of the figures of the source. Each bound may only get stricter.
+#[test]
+fn the_source_stays_plain() {
+    let found = source_metrics::of_repository(&root()).expect("the sources are readable");
+    assert!(found.odd_words_per_1000 <= 2.9, "odd words per 1,000: {}", found.odd_words_per_1000);
+    assert!(found.what_per_1000 <= 1.6, "\"what\" per 1,000 words: {}", found.what_per_1000);
+    assert!(found.mean_type_name >= 10.0, "mean length of type names: {}", found.mean_type_name);
+    assert!(found.shared_names_percent <= 14.0, "types that share a name: {} %", found.shared_names_percent);
+    assert!(found.files_in_circles <= 138, "files on import cycles: {}", found.files_in_circles);
 }
