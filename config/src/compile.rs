@@ -14,7 +14,7 @@ use crate::raw::{self, Section, hint};
 use crate::{node, queues, telemetry};
 
 /// Maximum length of an attribute value, in characters.
-const LONGEST_VALUE: usize = 256;
+const MAX_ATTRIBUTE_CHARS: usize = 256;
 
 /// Compiles `resourcemanager.toml`; `file` is its name in messages.
 pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
@@ -55,9 +55,9 @@ pub fn resourcemanager(text: &str, file: &str) -> Result<ResourceManagerConfig, 
         history: telemetry::history(r, &mut root),
         queues: queues::read(&mut root, r),
     };
-    rising(r, &root, ("suspect", config.suspect), ("unreachable", config.unreachable));
-    rising(r, &root, ("unreachable", config.unreachable), ("lost", config.lost));
-    root.finish(r);
+    check_ascending(r, &root, ("suspect", config.suspect), ("unreachable", config.unreachable));
+    check_ascending(r, &root, ("unreachable", config.unreachable), ("lost", config.lost));
+    root.reject_unknown_keys(r);
     report.finish(Some(config))
 }
 
@@ -76,7 +76,7 @@ fn scheduling(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Schedulin
         preempt_every: table.read_or(r, "preempt_every", every, usual.preempt_every, raw::duration),
         preempt_part: table.read_or(r, "preempt_part", part, usual.preempt_part, raw::thousandths),
     };
-    table.finish(r);
+    table.reject_unknown_keys(r);
     scheduling
 }
 
@@ -92,9 +92,9 @@ fn limits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> CallerLimits 
         calls_at_once: table.read_or(r, "calls_at_once", number, usual.calls_at_once, count()),
         connections_per_peer: table.read_or(r, "connections_per_peer", number, usual.connections_per_peer, count()),
         streams: table.read_or(r, "streams", number, usual.streams, count()),
-        loopback: table.read_or(r, "loopback", switch, usual.loopback, raw::truth),
+        loopback: table.read_or(r, "loopback", switch, usual.loopback, raw::boolean),
     };
-    table.finish(r);
+    table.reject_unknown_keys(r);
     limits
 }
 
@@ -123,7 +123,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         listen: root.read_or(r, "listen", listen, usual.listen, raw::parsed),
         tls: root.read(r, "tls", tls, absolute).map(toml::Spanned::into_inner),
         advertise: root.read(r, "advertise", advertise, host).map(toml::Spanned::into_inner),
-        memory: root.read(r, "memory", memory, raw::some_memory).map(toml::Spanned::into_inner),
+        memory: root.read(r, "memory", memory, raw::nonzero_size).map(toml::Spanned::into_inner),
         cpus: root.read(r, "cpus", cpus, raw::cpus).map(toml::Spanned::into_inner),
         reserve: root.read_or(r, "reserve", reserve, usual.reserve, raw::size),
         enforcer: root.read(r, "enforcer", enforcer, enforcer_kind).map(toml::Spanned::into_inner),
@@ -138,7 +138,7 @@ pub fn nodeagent(text: &str, file: &str) -> Result<NodeAgentConfig, Vec<FileProb
         ..traits(r, &mut root)
     };
     node::check_tmpfs_sizes(r, &root, &config);
-    root.finish(r);
+    root.reject_unknown_keys(r);
     report.finish(Some(config))
 }
 
@@ -151,7 +151,7 @@ fn traits(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> NodeAgentConf
     let config = NodeAgentConfig {
         rack: root.read(r, "rack", rack, raw::parsed).map(toml::Spanned::into_inner),
         labels: root.read_or(r, "labels", words, BTreeSet::new(), labels),
-        exclusive: root.read_or(r, "exclusive", truth, false, raw::truth),
+        exclusive: root.read_or(r, "exclusive", truth, false, raw::boolean),
         attributes: root.named_values(r, "attributes", values, attribute).into_iter().collect(),
         ..NodeAgentConfig::default()
     };
@@ -174,13 +174,13 @@ fn attribute(name: &str, value: &DeValue<'_>) -> Result<(Name, String), String> 
 /// Checks an attribute of a node: a name, and a short text without line breaks.
 pub fn checked_attribute(name: &str, value: &str) -> Result<(Name, String), String> {
     let name = name.parse().map_err(|e: ParseIdError| e.to_string())?;
-    if value.len() > LONGEST_VALUE || value.chars().any(char::is_control) {
-        return Err(format!("a value has at most {LONGEST_VALUE} characters and one line"));
+    if value.len() > MAX_ATTRIBUTE_CHARS || value.chars().any(char::is_control) {
+        return Err(format!("a value has at most {MAX_ATTRIBUTE_CHARS} characters and one line"));
     }
     Ok((name, value.to_owned()))
 }
 
-fn rising(report: &mut ProblemCollector<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
+fn check_ascending(report: &mut ProblemCollector<'_>, root: &Section<'_>, low: (&str, Duration), high: (&str, Duration)) {
     if low.1 >= high.1 {
         let what = format!("{} ({:?}) is not shorter than {} ({:?})", low.0, low.1, high.0, high.1);
         let place = if root.has(high.0) { high.0 } else { low.0 };

@@ -24,7 +24,7 @@ use headroom_wire::v1::job::MemoryFailureMode;
 use toml::Spanned;
 use toml::de::DeValue;
 
-pub use fit::{InfeasibleStage, never_fits};
+pub use fit::{InfeasibleStage, infeasible_stages};
 pub use grow::{GrowSpec, GrowthRefusal};
 pub use place::NodeConstraints;
 pub use profiles::ClusterProfiles;
@@ -56,14 +56,15 @@ pub fn compile_with(text: &str, file: &str, cluster: &ClusterProfiles) -> Result
     let table = raw::parse(text, &mut report);
     let mut root = Section::root(&table);
     let job = read(&mut root, &mut report, cluster);
-    root.finish(&mut report);
+    root.reject_unknown_keys(&mut report);
     report.finish(job)
 }
 
 fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterProfiles) -> Option<JobSpec> {
     let version = hint("a later format may mean something else by the same keys", "write version = 1 as the first line");
-    root.need(r, "version", version, |v| raw::whole(v, VERSION, VERSION));
-    let name = root.need(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
+    root.read_required(r, "version", version, |v| raw::integer(v, VERSION, VERSION));
+    let name =
+        root.read_required(r, "name", hint("the application is known by it", "write name = \"word-count\""), raw::parsed::<Name>);
     let queue = root.read(
         r,
         "queue",
@@ -72,7 +73,7 @@ fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, cluster: &ClusterP
     );
     let priority = hint("higher goes first within its queue", "write a whole number from -1000 to 1000");
     let priority = root.read_or(r, "priority", priority, 0, |v| {
-        raw::whole(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
+        raw::integer(v, -1000, 1000).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))
     });
     let mode = hint(
         "it decides how memory failures are answered",
@@ -148,12 +149,12 @@ fn retry(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> RetrySpec {
         max_attempts: s.read_or(r, "max_attempts", tries, usual.max_attempts, raw::count(1, 100)),
         memory_attempts: s.read_or(r, "memory_attempts", tries, usual.memory_attempts, raw::count(1, 20)),
         transient: s.read_or(r, "transient", tries, usual.transient, raw::count(0, 100)),
-        cap: s.read(r, "cap", cap, raw::some_memory).map(Spanned::into_inner),
+        cap: s.read(r, "cap", cap, raw::nonzero_size).map(Spanned::into_inner),
         breaker: s.read(r, "breaker", breaker, raw::count(1, 100)).map(Spanned::into_inner),
         budget: s.read(r, "budget_gib_h", budget, gib_hours).map(Spanned::into_inner),
         drain_after: s.read_or(r, "drain_after", drain, usual.drain_after, raw::duration),
         cpus: s.read(r, "cpus", cpus, raw::cpus).map(Spanned::into_inner),
     };
-    s.finish(r);
+    s.reject_unknown_keys(r);
     retry
 }

@@ -8,7 +8,7 @@ use crate::job::{self, ClusterProfiles, JobSpec};
 use crate::problem::FileProblem;
 
 /// Maximum file size. Bytes.
-const MOST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads and compiles the resource manager's configuration.
 pub fn load_resourcemanager(path: &Path) -> Result<ResourceManagerConfig, Vec<FileProblem>> {
@@ -31,7 +31,7 @@ pub fn read(path: &Path) -> Result<String, Vec<FileProblem>> {
     let refuse = |what: String, fix: &str| vec![FileProblem::of_file(&name, what, "nothing of it was read", fix)];
     let unreadable = |e: std::io::Error| refuse(format!("{name} cannot be read: {e}"), "check the path and its rights");
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
-    if length > MOST {
+    if length > MAX_FILE_BYTES {
         return Err(refuse(format!("{name} has {length} bytes"), "a configuration or job file has at most 1 MiB"));
     }
     let bytes = std::fs::read(path).map_err(unreadable)?;

@@ -150,7 +150,7 @@ pub struct LogRetention {
 
 impl LogRetention {
     /// Maximum size of one log. Bytes.
-    pub fn of_one(&self) -> Bytes {
+    pub fn max_log_bytes(&self) -> Bytes {
         Bytes::new(self.size.get().saturating_mul(u64::from(self.count)))
     }
 }
@@ -247,16 +247,16 @@ pub(crate) fn isolation(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
         run_as: t.read_or(r, "run_as", who, usual.run_as, raw::parsed),
         users: t.named_values(r, "users", names, pair).into_iter().collect(),
         min_uid: t.read_or(r, "min_uid", uid, usual.min_uid, raw::count(0, u32::MAX - 1)),
-        allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, raw::truth),
-        private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, raw::truth),
-        tmp_size: t.read(r, "tmp_size", tmpfs, raw::some_memory).map(Spanned::into_inner),
+        allow_root: t.read_or(r, "allow_root", switch, usual.allow_root, raw::boolean),
+        private_tmp: t.read_or(r, "private_tmp", switch, usual.private_tmp, raw::boolean),
+        tmp_size: t.read(r, "tmp_size", tmpfs, raw::nonzero_size).map(Spanned::into_inner),
         ipc: t.read_or(r, "ipc", ipc, usual.ipc, raw::parsed),
-        shm_size: t.read(r, "shm_size", tmpfs, raw::some_memory).map(Spanned::into_inner),
+        shm_size: t.read(r, "shm_size", tmpfs, raw::nonzero_size).map(Spanned::into_inner),
         umask: t.read_or(r, "umask", mask, usual.umask, octal),
         open_files: t.read_or(r, "open_files", number, usual.open_files, raw::count(64, 1 << 30)),
         cpu: t.read_or(r, "cpu", cpu, usual.cpu, raw::parsed),
     };
-    t.finish(r);
+    t.reject_unknown_keys(r);
     checked
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn logs(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> LogR
         container: t.read_or(r, "container", size, usual.container, segment),
         keep: t.read_or(r, "keep", keep, usual.keep, raw::duration),
     };
-    t.finish(r);
+    t.reject_unknown_keys(r);
     checked
 }
 
@@ -297,7 +297,7 @@ pub(crate) fn health(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> He
         script_every: t.read_or(r, "script_every", time, usual.script_every, raw::duration),
         script_timeout: t.read_or(r, "script_timeout", time, usual.script_timeout, raw::duration),
     };
-    t.finish(r);
+    t.reject_unknown_keys(r);
     checked
 }
 
@@ -311,13 +311,13 @@ pub(crate) fn cache(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> Fil
     let trust = hint("servers whose certificates it has signed are trusted", "write an absolute path in quotes, or leave it out");
     let checked = FileCacheLimits {
         size: t.read_or(r, "size", size, usual.size, raw::size),
-        file: t.read_or(r, "file", size, usual.file, raw::some_memory),
-        unpacked: t.read_or(r, "unpacked", size, usual.unpacked, raw::some_memory),
+        file: t.read_or(r, "file", size, usual.file, raw::nonzero_size),
+        unpacked: t.read_or(r, "unpacked", size, usual.unpacked, raw::nonzero_size),
         entries: t.read_or(r, "entries", count, usual.entries, raw::count(1, 10_000_000)),
         deadline: t.read_or(r, "deadline", time, usual.deadline, raw::duration),
         ca_file: t.read(r, "ca_file", trust, crate::compile::absolute).map(Spanned::into_inner),
     };
-    t.finish(r);
+    t.reject_unknown_keys(r);
     checked
 }
 
@@ -382,7 +382,7 @@ mod tests {
         assert!(c.isolation.allow_root && !c.isolation.private_tmp && c.isolation.open_files == 1024);
         assert_eq!((c.isolation.ipc, c.isolation.tmp_size), (IpcScope::Container, Some(Bytes::from_mib(64))));
         assert_eq!(c.isolation.shm_size, Some(Bytes::from_mib(32)));
-        assert_eq!((c.logs.of_one(), c.logs.keep), (Bytes::from_mib(3), Duration::from_secs(3600)));
+        assert_eq!((c.logs.max_log_bytes(), c.logs.keep), (Bytes::from_mib(3), Duration::from_secs(3600)));
         assert_eq!((c.health.script, c.health.disk_full, c.health.max_unattributed), (Some("/bin/true".into()), 80, 125));
         assert_eq!((c.cache.entries, c.cache.deadline), (4, Duration::from_secs(5)));
     }

@@ -7,9 +7,9 @@ use std::fmt;
 use std::ops::Range;
 
 /// Maximum number of errors listed per file; beyond it only their number is reported.
-pub const MOST: usize = 100;
+pub const MAX_PROBLEMS: usize = 100;
 /// Maximum length of a source line that is printed. Bytes.
-pub const LONGEST_LINE: usize = 400;
+pub const MAX_SOURCE_LINE_BYTES: usize = 400;
 
 /// An error in a configuration or job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ impl<'a> ProblemCollector<'a> {
         why: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        if self.found.len() >= MOST {
+        if self.found.len() >= MAX_PROBLEMS {
             self.more += 1;
             return;
         }
@@ -218,7 +218,10 @@ impl SourcePosition {
             line: text.get(..line_start).unwrap_or_default().matches('\n').count() + 1,
             column: text.get(line_start..start).unwrap_or_default().chars().count() + 1,
             width: text.get(start..end).unwrap_or_default().chars().count().max(1),
-            source: text.get(line_start..line_end).filter(|l| l.len() <= LONGEST_LINE).map(|l| l.trim_end().replace('\t', " ")),
+            source: text
+                .get(line_start..line_end)
+                .filter(|l| l.len() <= MAX_SOURCE_LINE_BYTES)
+                .map(|l| l.trim_end().replace('\t', " ")),
         }
     }
 }
@@ -255,8 +258,8 @@ mod tests {
         }
         assert_eq!(report.len(), 20_000);
         let problems = report.finish(Some(())).expect_err("mistakes");
-        assert_eq!((problems.len(), problems[0].source.as_deref()), (MOST + 1, None));
-        assert_eq!(problems[MOST].what, "19900 more mistakes");
+        assert_eq!((problems.len(), problems[0].source.as_deref()), (MAX_PROBLEMS + 1, None));
+        assert_eq!(problems[MAX_PROBLEMS].what, "19900 more mistakes");
         assert!(render(&problems).len() < 20_000);
     }
 

@@ -22,7 +22,7 @@ const WHY: &str = "a tree of queues is taken as a whole or not at all";
 pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) -> Option<QueueSpec> {
     let written = root.value("queues")?;
     let tree = Value::Object([("queues".to_owned(), json(written.get_ref()))].into_iter().collect());
-    let (spec, problems) = queue_tree::read(&tree);
+    let (spec, problems) = queue_tree::parse_queue_tree(&tree);
     note(report, written, &problems);
     Some(spec)
 }
@@ -32,7 +32,7 @@ pub(crate) fn read(root: &mut Section<'_>, report: &mut ProblemCollector<'_>) ->
 ///
 /// # Errors
 /// The text is not TOML, or has no such table.
-pub fn tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem>> {
+pub fn parse_queue_tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let queues = table.get_ref().get("queues").map(|q| json(q.get_ref()));
@@ -43,7 +43,7 @@ pub fn tree(text: &str, file: &str) -> Result<Value, Vec<FileProblem>> {
 }
 
 /// Maps errors of a tree to their positions in this file.
-pub fn at_their_places(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<FileProblem> {
+pub fn locate_problems(text: &str, file: &str, problems: &[QueueProblem]) -> Vec<FileProblem> {
     let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     if let Some(written) = table.get_ref().get("queues") {
@@ -138,7 +138,7 @@ mod tests {
             what: "too much".into(),
             fix: "less".into(),
         };
-        let found = at_their_places(
+        let found = locate_problems(
             text,
             "f",
             &[wrong("root.etl", "guaranteed"), wrong("root.adhoc", "maximum"), wrong("root", "queues")],

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub use headroom_types::near::nearest;
+pub use headroom_types::near::closest_name;
 use headroom_types::{Bytes, Cpus};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -87,7 +87,7 @@ impl<'a> Section<'a> {
     }
 
     /// Like [`Section::read`], but an absent key is an error.
-    pub fn need<T>(
+    pub fn read_required<T>(
         &mut self,
         report: &mut ProblemCollector<'_>,
         key: &'static str,
@@ -211,16 +211,16 @@ impl<'a> Section<'a> {
 
     /// Sets the path that messages use for this table, once its name is known: `stage.group`
     /// instead of `stage[0]`.
-    pub fn rename(&mut self, path: String) {
+    pub fn set_path(&mut self, path: String) {
         self.path = path;
     }
 
     /// Ends the read of the table. Keys that were not requested are errors.
-    pub fn finish(self, report: &mut ProblemCollector<'_>) {
+    pub fn reject_unknown_keys(self, report: &mut ProblemCollector<'_>) {
         for name in self.table.keys().filter(|k| !self.asked.contains(k.get_ref().as_ref())) {
             let written = name.get_ref().as_ref();
             let known: Vec<&str> = self.asked.iter().copied().collect();
-            let fix = match nearest(written, &known) {
+            let fix = match closest_name(written, &known) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("remove it; known here: {}", known.join(", ")),
             };
@@ -264,12 +264,12 @@ pub fn texts(value: &DeValue<'_>) -> Result<Vec<String>, String> {
 }
 
 /// `true` or `false`.
-pub fn truth(value: &DeValue<'_>) -> Result<bool, String> {
+pub fn boolean(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| format!("this is {}, neither true nor false", kind(value)))
 }
 
 /// An integer from `least` to `most`.
-pub fn whole(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String> {
+pub fn integer(value: &DeValue<'_>, least: i64, most: i64) -> Result<i64, String> {
     let n = value.as_integer().ok_or_else(|| format!("this is {}, not a whole number", kind(value)))?;
     let n = i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("{n} is far out of range"))?;
     if (least..=most).contains(&n) { Ok(n) } else { Err(format!("{n} is not between {least} and {most}")) }
@@ -289,7 +289,7 @@ pub fn thousandths(value: &DeValue<'_>) -> Result<u32, String> {
 /// A count from `least` to `most`.
 pub fn count(least: u32, most: u32) -> impl FnOnce(&DeValue<'_>) -> Result<u32, String> {
     move |value| {
-        let n = whole(value, i64::from(least), i64::from(most))?;
+        let n = integer(value, i64::from(least), i64::from(most))?;
         u32::try_from(n).map_err(|_| format!("{n} is out of range"))
     }
 }
@@ -297,7 +297,7 @@ pub fn count(least: u32, most: u32) -> impl FnOnce(&DeValue<'_>) -> Result<u32, 
 /// A size: a string such as `512MiB`, or an integer number of bytes.
 pub fn size(value: &DeValue<'_>) -> Result<Bytes, String> {
     match value {
-        DeValue::Integer(_) => whole(value, 0, i64::MAX).map(|n| Bytes::new(n.unsigned_abs())),
+        DeValue::Integer(_) => integer(value, 0, i64::MAX).map(|n| Bytes::new(n.unsigned_abs())),
         DeValue::String(t) => t.parse().map_err(|e: headroom_types::bytes::ParseBytesError| e.to_string()),
         DeValue::Float(_) | DeValue::Boolean(_) | DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => {
             Err(format!("this is {}, not a size", kind(value)))
@@ -306,7 +306,7 @@ pub fn size(value: &DeValue<'_>) -> Result<Bytes, String> {
 }
 
 /// A size above zero.
-pub fn some_memory(value: &DeValue<'_>) -> Result<Bytes, String> {
+pub fn nonzero_size(value: &DeValue<'_>) -> Result<Bytes, String> {
     let bytes = size(value)?;
     if bytes.is_zero() { Err("0 bytes are not enough to run anything".to_owned()) } else { Ok(bytes) }
 }
@@ -399,9 +399,9 @@ mod tests {
 
     #[test]
     fn finds_the_name_that_was_meant() {
-        assert_eq!(nearest("comand", &["command", "count"]), Some("command"));
-        assert_eq!(nearest("max-attempts", &["max_attempts", "cap"]), Some("max_attempts"));
-        assert_eq!(nearest("colour", &["command", "count"]), None);
+        assert_eq!(closest_name("comand", &["command", "count"]), Some("command"));
+        assert_eq!(closest_name("max-attempts", &["max_attempts", "cap"]), Some("max_attempts"));
+        assert_eq!(closest_name("colour", &["command", "count"]), None);
     }
 
     #[test]
@@ -413,8 +413,8 @@ mod tests {
         let h = hint("why", "fix");
         assert!(root.read(&mut report, "a", h, text).is_none());
         assert!(root.read(&mut report, "b", h, duration).is_none());
-        assert!(root.need(&mut report, "c", h, size).is_none());
-        root.finish(&mut report);
+        assert!(root.read_required(&mut report, "c", h, size).is_none());
+        root.reject_unknown_keys(&mut report);
         let lines: Vec<Option<usize>> = report.finish(Some(())).expect_err("four").iter().map(|p| p.line).collect();
         assert_eq!(lines, [Some(1), Some(1), Some(2), Some(3)]);
     }

@@ -142,9 +142,9 @@ pub struct ConfigKey<C: 'static> {
 }
 
 /// Keys of `resourcemanager.toml`, without those of queues.
-pub const MANAGER: &[ConfigKey<ResourceManagerConfig>] = manager::KEYS;
+pub const MANAGER_KEYS: &[ConfigKey<ResourceManagerConfig>] = manager::KEYS;
 /// Keys of `nodeagent.toml`.
-pub const AGENT: &[ConfigKey<NodeAgentConfig>] = agent::KEYS;
+pub const AGENT_KEYS: &[ConfigKey<NodeAgentConfig>] = agent::KEYS;
 
 /// A key of the files of `rmctl`.
 #[derive(Debug)]
@@ -161,7 +161,7 @@ pub struct ClientKey {
 
 /// Keys of a context in `~/.config/rmctl/config.toml`, and of `/etc/headroom/client.toml`. `rmctl`
 /// reads both files at every call.
-pub const CLIENT: &[ClientKey] = &[
+pub const CLIENT_KEYS: &[ClientKey] = &[
     ClientKey { name: "addr", kind: ValueKind::Url, default: "\"http://127.0.0.1:7070\"", meaning: "The resource manager." },
     ClientKey { name: "ca", kind: ValueKind::Path, default: "none", meaning: "Who vouches for the resource manager, PEM." },
     ClientKey { name: "cert", kind: ValueKind::Path, default: "none", meaning: "One's own certificate, PEM." },
@@ -270,12 +270,12 @@ const AGENT_SAMPLE: &str = include_str!("../nodeagent.toml");
 pub fn page() -> String {
     let mut text = ABOUT.to_owned();
     text.push_str(MANAGER_HEAD);
-    tables(&mut text, MANAGER, MANAGER_SAMPLE, &ResourceManagerConfig::default());
+    tables(&mut text, MANAGER_KEYS, MANAGER_SAMPLE, &ResourceManagerConfig::default());
     text.push_str(QUEUES);
     text.push_str(AGENT_HEAD);
-    tables(&mut text, AGENT, AGENT_SAMPLE, &NodeAgentConfig::default());
+    tables(&mut text, AGENT_KEYS, AGENT_SAMPLE, &NodeAgentConfig::default());
     text.push_str(CLIENT_HEAD);
-    for key in CLIENT {
+    for key in CLIENT_KEYS {
         row(&mut text, &[&format!("`{}`", key.name), key.kind.as_str(), &format!("`{}`", key.default), key.meaning]);
     }
     text.push_str(ENVIRONMENT);

@@ -86,7 +86,7 @@ pub(crate) fn telemetry(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) ->
     let Some(mut table) = root.table(r, "telemetry", whole) else { return usual };
     let fine = hint("each value of a label is a series that somebody keeps", "write \"profile\", \"job\" or \"task\"");
     let telemetry = Telemetry { cardinality: table.read_or(r, "cardinality", fine, usual.cardinality, raw::parsed) };
-    table.finish(r);
+    table.reject_unknown_keys(r);
     telemetry
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn kept(r: &mut ProblemCollector<'_>, root: &mut Section<'_>, name: &
         segment: table.read_or(r, "segment", size, usual.segment, segment),
         segments: table.read_or(r, "segments", count, usual.segments, raw::count(2, 10_000)),
     };
-    table.finish(r);
+    table.reject_unknown_keys(r);
     kept
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn history(r: &mut ProblemCollector<'_>, root: &mut Section<'_>) -> H
         containers: table.read_or(r, "containers", number, usual.containers, raw::count(1, 1_000_000)),
         age: table.read_or(r, "age", age, usual.age, raw::duration),
     };
-    table.finish(r);
+    table.reject_unknown_keys(r);
     history
 }
 

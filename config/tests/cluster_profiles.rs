@@ -43,20 +43,20 @@ fn a_name_of_the_cluster_is_as_good_as_one_of_the_file() {
 
 #[test]
 fn what_is_submitted_means_the_same_when_the_cluster_has_changed() {
-    let text = profiles::written_out(JOB, &cluster());
+    let text = profiles::inline_cluster_profiles(JOB, &cluster());
     assert!(text.starts_with(JOB) && !text.contains("unused"), "{text}");
     assert_eq!(right(compile(&text, "job.toml")), right(compile_with(JOB, "job.toml", &cluster())));
     let other: ClusterProfiles = cluster().into_keys().map(|name| (name, size(9999, 0, 9))).collect();
     assert_eq!(right(compile_with(&text, "job.toml", &other)), right(compile(&text, "job.toml")), "the file goes before it");
-    assert!(profiles::foreign(&text).is_empty());
-    assert_eq!(profiles::written_out(&text, &other), text);
+    assert!(profiles::cluster_profile_names(&text).is_empty());
+    assert_eq!(profiles::inline_cluster_profiles(&text, &other), text);
 }
 
 #[test]
 fn a_profile_of_the_file_goes_before_one_of_the_cluster() {
     let text = JOB.replace("[executors.main]", "[profiles.jvm-medium]\nmemory = \"1GiB\"\n[executors.main]");
     assert_eq!(right(compile_with(&text, "job.toml", &cluster())).executors[0].profile, size(1024, 0, 1));
-    assert_eq!(profiles::foreign(&text).iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["small"]);
+    assert_eq!(profiles::cluster_profile_names(&text).iter().map(|n| n.as_str()).collect::<Vec<_>>(), ["small"]);
 }
 
 /// The single error of a text.
@@ -93,14 +93,14 @@ fn a_profile_begins_with_one_that_is_whole() {
 
 #[test]
 fn profiles_are_taken_from_any_file_that_has_some() {
-    let sizes = profiles::written(JOB, "job.toml", &cluster()).map_err(|p| render(&p)).expect("right");
+    let sizes = profiles::defined_profiles(JOB, "job.toml", &cluster()).map_err(|p| render(&p)).expect("right");
     assert_eq!(
         sizes.into_iter().map(|(name, size)| (name.to_string(), size)).collect::<Vec<_>>(),
         [("wide".to_owned(), size(512, 64, 4))]
     );
-    let none = profiles::written("name = \"x\"\n", "x.toml", &cluster()).expect_err("has none");
+    let none = profiles::defined_profiles("name = \"x\"\n", "x.toml", &cluster()).expect_err("has none");
     assert_eq!(none[0].what, "the file has no profiles");
-    let single = profiles::single("heap = \"1GiB\"\noverhead = { factor = 0.1, min = \"384MiB\" }\n", "p.toml");
+    let single = profiles::parse_profile("heap = \"1GiB\"\noverhead = { factor = 0.1, min = \"384MiB\" }\n", "p.toml");
     assert_eq!(single.map_err(|p| render(&p)).expect("right"), size(1024, 384, 1));
-    assert!(profiles::single("heap = 1\nheep = 2\n", "p.toml").is_err());
+    assert!(profiles::parse_profile("heap = 1\nheep = 2\n", "p.toml").is_err());
 }

@@ -20,7 +20,7 @@ fn a_whole_file_is_read_to_the_last_key() {
         (job.access.view.as_slice(), job.access.change.as_slice()),
         (["bob", "@etl"].map(str::to_owned).as_slice(), &[][..])
     );
-    assert_eq!(job.executors[0].share(), Bytes::from_mib(64));
+    assert_eq!(job.executors[0].slot_memory(), Bytes::from_mib(64));
     let place = &job.executors[0].place;
     let name = |text: &str| text.parse().expect("a name");
     assert_eq!(place.labels, [name("ssd")].into());
@@ -268,7 +268,7 @@ fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
     for mode in MemoryFailureMode::ALL {
         let text = text.replace("mode = \"uber\"", &format!("mode = \"{}\"", mode.as_str()));
         let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
-        let served = job.hold_of(&job.stages[0]).is_some();
+        let served = job.freeze_timeout(&job.stages[0]).is_some();
         assert_eq!(served, mode == MemoryFailureMode::Headroom, "{mode:?}");
         let stated = job::compile(&text.replace("timeout = \"30m\"", "grow = true"), "f");
         assert_eq!(stated.is_ok(), served, "{mode:?}");
@@ -283,7 +283,7 @@ fn growth_is_the_default_in_the_mode_that_serves_it_and_bad_input_in_others() {
 fn growth_that_no_node_can_give_is_told_with_its_place() {
     let text = WHOLE.replace("enforce = \"executor\"", "grow = true").replace("mode = \"uber\"", "");
     let job = job::compile(&text, "f").map_err(|p| render(&p)).expect("right");
-    let problems = job::grow::refused(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
+    let problems = job::grow::growth_problems(&text, "f.toml", &[(&job.stages[0], GrowthRefusal::PollOnly)]);
     let line = text.lines().position(|line| line == "grow = true").expect("it is there") + 1;
     let shown = render(&problems);
     assert_eq!(problems.len(), 1, "{shown}");
@@ -299,7 +299,7 @@ fn a_fenced_stage_names_where_its_outputs_go() {
     for more in ["idempotent = \"fenced\"\noutput = \"/data/out/\"", "output = \"/data//out\""] {
         let stage = stage(more);
         assert_eq!((stage.idempotent, stage.output.as_deref()), (Idempotent::Fenced, Some("/data/out")));
-        assert!(stage.command[1].holds(Placeholder::Output) && !stage.command[1].holds(Placeholder::Job));
+        assert!(stage.command[1].contains(Placeholder::Output) && !stage.command[1].contains(Placeholder::Job));
     }
 }
 
@@ -377,9 +377,9 @@ fn nothing_but_a_broken_line_is_still_a_message_with_its_place() {
 fn tasks_that_can_never_run_are_named_with_the_largest_container() {
     let job = job::compile(WHOLE, "f").expect("right");
     let enough = Resource::new(Bytes::from_mib(288), Cpus::from_cores(4));
-    assert!(job::never_fits(&job, &enough).is_empty());
+    assert!(job::infeasible_stages(&job, &enough).is_empty());
     let little = Resource::new(Bytes::from_mib(200), Cpus::from_cores(4));
-    let never = job::never_fits(&job, &little);
+    let never = job::infeasible_stages(&job, &little);
     assert_eq!(never.len(), 2);
     assert!(never[0].sentence.contains("288 MiB") && never[0].sentence.contains("200 MiB"), "{}", never[0].sentence);
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use headroom_config::compile::{nodeagent, resourcemanager};
-use headroom_config::reference::{AGENT, ConfigKey, MANAGER, TakesEffect, ValueRange, changes, page};
+use headroom_config::reference::{AGENT_KEYS, ConfigKey, MANAGER_KEYS, TakesEffect, ValueRange, changes, page};
 use headroom_config::{FileProblem, NodeAgentConfig, ResourceManagerConfig};
 
 #[test]
@@ -59,11 +59,11 @@ fn names<C>(keys: &[ConfigKey<C>]) -> BTreeSet<String> {
 
 #[test]
 fn each_key_that_is_read_is_in_the_reference_and_no_other() {
-    let mut manager = names(MANAGER);
+    let mut manager = names(MANAGER_KEYS);
     manager.insert("queues".to_owned());
     assert_eq!(manager, known_to(resourcemanager));
-    assert_eq!(names(AGENT), known_to(nodeagent));
-    assert_eq!((MANAGER.len(), AGENT.len()), (manager.len() - 1, names(AGENT).len()), "each once");
+    assert_eq!(names(AGENT_KEYS), known_to(nodeagent));
+    assert_eq!((MANAGER_KEYS.len(), AGENT_KEYS.len()), (manager.len() - 1, names(AGENT_KEYS).len()), "each once");
 }
 
 /// Checks each key of the reference: default, accepted values, rejected value, and the field that
@@ -96,14 +96,14 @@ fn hold<C: PartialEq + std::fmt::Debug>(
 
 #[test]
 fn what_is_told_of_the_keys_of_the_manager_is_so() {
-    hold(MANAGER, resourcemanager, &ResourceManagerConfig::default());
+    hold(MANAGER_KEYS, resourcemanager, &ResourceManagerConfig::default());
 }
 
 #[test]
 fn what_is_told_of_the_keys_of_the_agent_is_so() {
-    hold(AGENT, nodeagent, &NodeAgentConfig::default());
+    hold(AGENT_KEYS, nodeagent, &NodeAgentConfig::default());
     let at_once = |name: &str| name.starts_with("logs.") || name.starts_with("health.");
-    assert!(AGENT.iter().all(|key| (key.takes == TakesEffect::Reload) == at_once(key.name)), "only these hold at once");
+    assert!(AGENT_KEYS.iter().all(|key| (key.takes == TakesEffect::Reload) == at_once(key.name)), "only these hold at once");
 }
 
 #[test]

@@ -321,7 +321,7 @@ impl Cluster {
                     return Ok(None);
                 }
             };
-            let state = |node: &NodeView| format!("{}: {} {}", node.id, node.state, node.because().unwrap_or_default());
+            let state = |node: &NodeView| format!("{}: {} {}", node.id, node.state, node.not_ready_reason().unwrap_or_default());
             seen = nodes.iter().map(state).collect::<Vec<_>>().join("; ");
             Ok((nodes.iter().filter(|node| node.state == "ready").count() == wanted).then_some(()))
         });

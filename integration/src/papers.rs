@@ -106,7 +106,7 @@ impl ClusterCredentials {
     /// A client with the administrator's token.
     pub fn client(&self, url: &str) -> Result<Client> {
         let files = KeyFiles { ca: Some(self.ca()), own: None };
-        Ok(Client::with(
+        Ok(Client::with_credentials(
             url,
             ClientCredentials { files, token: TokenSource::File(self.token()), ..ClientCredentials::default() },
         )?)

@@ -94,9 +94,9 @@ fn parts_add_up(case: &DiagnosisCase, report: &TaskReport) {
     if e.inside.is_none() || e.signal != Some(9) {
         return;
     }
-    let sum = e.shares().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes));
+    let sum = e.memory_parts().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes));
     let (least, most) = (case.limit.mul_ratio(1, 2), case.limit.mul_ratio(5, 4));
-    assert!(least <= sum && sum <= most, "{}: {sum} of {}: {:?}", case.program, case.limit, e.shares());
+    assert!(least <= sum && sum <= most, "{}: {sum} of {}: {:?}", case.program, case.limit, e.memory_parts());
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn what_is_said_of_nodes_decides_where_jobs_go_and_outlives_both_daemons() {
     })
     .expect("they come back");
     let (first, second) = (node(&cluster, "node-1"), node(&cluster, "node-2"));
-    assert_eq!((first.state.as_str(), first.because()), ("cordoned", Some("a slow disk")));
+    assert_eq!((first.state.as_str(), first.not_ready_reason()), ("cordoned", Some("a slow disk")));
     assert_eq!((second.state.as_str(), second.traits.labels.len(), second.traits.taints.len()), ("ready", 1, 1));
 
     let job = JobFile::new("marks", 1, 1, Bytes::from_mib(32)).stage("nap", 1, &["sleep", "600"], "");

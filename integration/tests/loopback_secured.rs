@@ -100,7 +100,7 @@ fn a_master_reaches_its_own_application_only(cluster: &Cluster, app: &str) -> Cl
     let files = KeyFiles { ca: Some(cluster.papers().expect("certificates").ca()), own: None };
     let with = |token: String| {
         let trust = ClientCredentials { files: files.clone(), token: TokenSource::Text(token), other: ExpectedPeer::Manager };
-        Client::with(&cluster.url(), trust).expect("a client")
+        Client::with_credentials(&cluster.url(), trust).expect("a client")
     };
     let master = with(given.clone());
     assert_eq!(cluster.call(master.app(&id)).expect("its own").id, id);

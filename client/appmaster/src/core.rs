@@ -159,7 +159,7 @@ impl Core {
     }
 
     /// Ends the job before it starts, with these diagnostics.
-    pub fn refuse(&mut self, diagnostics: String) {
+    pub fn fail_before_start(&mut self, diagnostics: String) {
         self.phase = MasterPhase::Over(JobOutcome { ending: JobEndKind::Failed, diagnostics });
     }
 
@@ -184,11 +184,11 @@ impl Core {
             MasterEvent::ResizeRefused { container, refusal } => self.on_resize_refused(now, &container, &refusal, out),
             MasterEvent::Known(family) => self.on_known(now, &family, out),
             MasterEvent::Inputs { stage, sizes } => self.on_inputs(now, stage, sizes, out),
-            MasterEvent::LineDown { container } => self.on_line_down(now, &container, out),
+            MasterEvent::LineDown { container } => self.on_executor_disconnected(now, &container, out),
             MasterEvent::Stop => self.stop(now, out),
             MasterEvent::Timer => {}
         }
-        self.settle(now, out);
+        self.derive_effects(now, out);
     }
 
     /// Time at which [`MasterEvent::Timer`] is due.
@@ -199,7 +199,7 @@ impl Core {
         }
         let queues = self.queues.iter().filter_map(TaskSlotQueue::next_ready);
         queues
-            .chain(self.next_patience_end())
+            .chain(self.next_wide_timeout())
             .chain(self.next_own_start())
             .chain(self.next_drain_check())
             .chain(self.next_contention_check())
@@ -236,7 +236,7 @@ impl Core {
         std::mem::take(&mut self.illegal)
     }
     /// Cursor up to which all updates of the resource manager are processed durably.
-    pub fn acknowledged(&self) -> u64 {
+    pub fn acknowledged_cursor(&self) -> u64 {
         let open = self.fleet.executors.values().filter_map(|e| e.ended.as_ref()).map(|(_, _, cursor)| cursor.saturating_sub(1));
         open.min().unwrap_or(self.cursor).min(self.cursor)
     }
@@ -333,14 +333,14 @@ impl Core {
             let Some(row) = self.tasks.get_mut(seat.task).and_then(|t| t.open_attempt_mut()) else { continue };
             row.used = Some(usage.current);
             row.peak = row.peak.max(Some(usage.peak));
-            self.view.touch(seat.task);
+            self.view.mark_dirty(seat.task);
         }
     }
 
-    fn on_line_down(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    fn on_executor_disconnected(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         self.early.remove(container);
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
-        executor.line = ConnectionState::Down { until: now.tick.plus(sets::DOWN_PATIENCE) };
+        executor.line = ConnectionState::Down { until: now.tick.plus(sets::RECONNECT_TIMEOUT) };
         if let Some((report, _, _)) = executor.ended.take() {
             self.container_gone(now, container, &report, out);
         }
@@ -348,11 +348,11 @@ impl Core {
 
     fn stop(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         let diagnostics = "stopped on request".to_owned();
-        self.close(now, JobOutcome { ending: JobEndKind::Stopped, diagnostics }, out);
+        self.end_job(now, JobOutcome { ending: JobEndKind::Stopped, diagnostics }, out);
     }
 
     /// Ends the job with this outcome and orders all executors to end.
-    fn close(&mut self, now: EventTimestamp, outcome: JobOutcome, out: &mut Vec<MasterEffect>) {
+    fn end_job(&mut self, now: EventTimestamp, outcome: JobOutcome, out: &mut Vec<MasterEffect>) {
         if matches!(self.phase, MasterPhase::Over(_)) {
             return;
         }
@@ -373,15 +373,15 @@ impl Core {
     }
 
     /// Derives all consequences of the state. Runs after every event.
-    fn settle(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    fn derive_effects(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         if self.phase != MasterPhase::Working {
             return;
         }
-        let before = self.fleet_wishes();
+        let before = self.desired_fleet();
         self.pass_deadlines(now, out);
         self.retire_filled(now);
         self.heed_warnings(now, out);
-        self.grow_held(now, out);
+        self.grow_frozen_tasks(now, out);
         self.make_room_for_growth(now, out);
         self.size_waiting(now, out);
         self.give_up_impossible(now, out);
@@ -392,7 +392,7 @@ impl Core {
         self.size_sets(now, out);
         self.shrink_back(now, out);
         self.finish_if_over(now, out);
-        if self.fleet_wishes() != before {
+        if self.desired_fleet() != before {
             out.push(MasterEffect::Sync);
         }
     }
@@ -402,7 +402,7 @@ impl Core {
             return;
         }
         let outcome = self.final_outcome();
-        self.close(now, outcome, out);
+        self.end_job(now, outcome, out);
     }
 }
 

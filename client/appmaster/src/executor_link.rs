@@ -15,11 +15,12 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use headroom_telemetry::{RejectedConnections, RejectionReason};
 use headroom_transport::{
-    ConnectionLimiter, ConnectionPermit, ListenerIdentity, LoopbackPolicy, Reading, Writing, greet, halves,
+    ConnectionLimiter, ConnectionPermit, ListenerIdentity, LoopbackPolicy, Reading, Writing, accept_handshake, halves,
 };
 use headroom_types::{AppId, ContainerId};
 use headroom_wire::v1::task::{
-    FromExecutor, HelloPreamble, LineError, MAX_LINE, MAX_UNPROVEN, OLDEST, ToExecutor, VERSION, token_in,
+    FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, MAX_UNAUTHENTICATED_BYTES, OLDEST_VERSION, ToExecutor, VERSION,
+    hello_token,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,22 +32,22 @@ use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use crate::event::ExecutorHello;
 
 /// Timeout for the handshake and the secret of a new connection.
-const FIRST_LINE: Duration = Duration::from_secs(5);
+const AUTHENTICATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time between two messages of an executor; the executor sends heartbeats more often.
-const SILENCE: Duration = Duration::from_secs(30);
+const EXECUTOR_SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval after which an idle connection sends a heartbeat.
-const QUIET: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Timeout of one write.
-const WRITE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of messages that wait for one executor.
-const WAITING: usize = 1024;
+const MAX_QUEUED_MESSAGES: usize = 1024;
 /// Maximum number of connected executors.
-const MOST_CONNECTIONS: usize = 20_000;
+const MAX_EXECUTORS: usize = 20_000;
 /// Maximum number of connections that are not authenticated yet.
-const MOST_STRANGERS: usize = 256;
+const MAX_UNAUTHENTICATED: usize = 256;
 /// The same limit for one remote address. When all executors of a node reconnect at once, some may
 /// have to retry.
-const STRANGERS_OF_ONE: u32 = 64;
+const MAX_UNAUTHENTICATED_PER_IP: u32 = 64;
 
 /// Distinguishes connections of the same executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,19 +101,19 @@ enum ConnectionRefusal {
     NoHandshake(#[source] io::Error),
     #[error("it did not say for {} s what was waited for", .0.as_secs())]
     Silent(Duration),
-    #[error("the line is longer than {MAX_LINE} bytes")]
+    #[error("the line is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
     #[error("its first line is no hello")]
     NoHello,
     #[error("it does not speak the task channel: {0}")]
     NotUnderstood(LineError),
-    #[error("its protocol version is {0}, this master speaks {OLDEST} to {VERSION}")]
+    #[error("its protocol version is {0}, this master speaks {OLDEST_VERSION} to {VERSION}")]
     Version(u32),
     #[error("it does not know the application's secret")]
     Token,
     #[error("container {0} belongs to another application")]
     Foreign(ContainerId),
-    #[error("{MOST_CONNECTIONS} executors are connected")]
+    #[error("{MAX_EXECUTORS} executors are connected")]
     Full,
     #[error("the connection broke")]
     Gone,
@@ -121,13 +122,15 @@ enum ConnectionRefusal {
 impl ConnectionRefusal {
     /// The message to an authenticated executor; `None` for errors that are not reported to the
     /// peer.
-    fn told(&self) -> Option<ToExecutor> {
+    fn message_to_peer(&self) -> Option<ToExecutor> {
         match self {
             ConnectionRefusal::TooLong
             | ConnectionRefusal::NotUnderstood(_)
             | ConnectionRefusal::Version(_)
             | ConnectionRefusal::Foreign(_)
-            | ConnectionRefusal::Full => Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST, newest: VERSION }),
+            | ConnectionRefusal::Full => {
+                Some(ToExecutor::Refused { why: self.to_string(), oldest: OLDEST_VERSION, newest: VERSION })
+            }
             ConnectionRefusal::NoHandshake(_)
             | ConnectionRefusal::Silent(_)
             | ConnectionRefusal::NoHello
@@ -182,10 +185,10 @@ impl ExecutorListener {
         ExecutorListener {
             gate,
             lock,
-            strangers: Arc::new(Semaphore::new(MOST_STRANGERS)),
-            peers: ConnectionLimiter::new(STRANGERS_OF_ONE, LoopbackPolicy::Free),
-            known: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
-            patience: FIRST_LINE,
+            strangers: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED)),
+            peers: ConnectionLimiter::new(MAX_UNAUTHENTICATED_PER_IP, LoopbackPolicy::Free),
+            known: Arc::new(Semaphore::new(MAX_EXECUTORS)),
+            patience: AUTHENTICATION_TIMEOUT,
             turned: RejectedConnections::default(),
         }
     }
@@ -200,7 +203,13 @@ impl ExecutorListener {
             match accepted {
                 Ok((stream, peer, stranger)) => {
                     number += 1;
-                    tokio::spawn(Arc::clone(&self).visit(ConnectionNumber(number), stream, peer, stranger, events.clone()));
+                    tokio::spawn(Arc::clone(&self).serve_connection(
+                        ConnectionNumber(number),
+                        stream,
+                        peer,
+                        stranger,
+                        events.clone(),
+                    ));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "an executor could not connect");
@@ -216,14 +225,14 @@ impl ExecutorListener {
         let place = Arc::clone(&self.strangers).acquire_owned().await.map_err(io::Error::other)?;
         loop {
             let (stream, peer) = listener.accept().await?;
-            if let Some(present) = self.peers.enter(peer.ip()) {
+            if let Some(present) = self.peers.acquire(peer.ip()) {
                 return Ok((stream, peer, UnauthenticatedPeer { _place: place, _present: present }));
             }
-            self.turned.away(peer.ip(), RejectionReason::Crowded, &format_args!("{} say nothing", self.peers.most()));
+            self.turned.record_rejection(peer.ip(), RejectionReason::Crowded, &format_args!("{} say nothing", self.peers.most()));
         }
     }
 
-    async fn visit(
+    async fn serve_connection(
         self: Arc<Self>,
         connection: ConnectionNumber,
         stream: TcpStream,
@@ -232,20 +241,21 @@ impl ExecutorListener {
         events: mpsc::Sender<ExecutorLinkEvent>,
     ) {
         let _ = stream.set_nodelay(true); // a failure only costs latency
-        let proven = timeout(self.patience, self.prove(stream)).await;
+        let proven = timeout(self.patience, self.authenticate(stream)).await;
         drop(stranger);
         match proven.unwrap_or(Err(ConnectionRefusal::Silent(self.patience))) {
-            Ok(known) => self.converse(connection, known, peer, events).await,
-            Err(why) => self.turned.away(peer.ip(), RejectionReason::Unproven, &why),
+            Ok(known) => self.serve_executor(connection, known, peer, events).await,
+            Err(why) => self.turned.record_rejection(peer.ip(), RejectionReason::Unproven, &why),
         }
     }
 
     /// Authenticates a connection with the shortest possible part of its first line.
-    async fn prove(&self, stream: TcpStream) -> Result<AuthenticatedPeer, ConnectionRefusal> {
-        let (stream, _) =
-            greet(stream, self.lock.as_ref().map(|lock| lock.server.clone())).await.map_err(ConnectionRefusal::NoHandshake)?;
+    async fn authenticate(&self, stream: TcpStream) -> Result<AuthenticatedPeer, ConnectionRefusal> {
+        let (stream, _) = accept_handshake(stream, self.lock.as_ref().map(|lock| lock.server.clone()))
+            .await
+            .map_err(ConnectionRefusal::NoHandshake)?;
         let (read, write) = halves(stream);
-        let mut short = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_UNPROVEN));
+        let mut short = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_UNAUTHENTICATED_BYTES));
         let (line, token) = match short.next().await {
             Some(Ok(line)) => {
                 let salute = HelloPreamble::read(&line);
@@ -253,7 +263,7 @@ impl ExecutorListener {
             }
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
                 let beginning = short.read_buffer();
-                (None, token_in(beginning.get(..MAX_UNPROVEN).unwrap_or(beginning)))
+                (None, hello_token(beginning.get(..MAX_UNAUTHENTICATED_BYTES).unwrap_or(beginning)))
             }
             Some(Err(LinesCodecError::Io(_))) | None => return Err(ConnectionRefusal::Gone),
         };
@@ -263,10 +273,10 @@ impl ExecutorListener {
         // Bytes beyond that part are read again.
         let rest = io::Cursor::new(short.read_buffer().to_vec());
         let read: Reading = Box::new(rest.chain(short.into_inner()));
-        Ok(AuthenticatedPeer { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE)), write, line })
+        Ok(AuthenticatedPeer { lines: FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES)), write, line })
     }
 
-    async fn converse(
+    async fn serve_executor(
         &self,
         connection: ConnectionNumber,
         known: AuthenticatedPeer,
@@ -278,14 +288,14 @@ impl ExecutorListener {
             Ok(admitted) => admitted,
             Err(why) => {
                 tracing::warn!(%peer, %why, "refused an executor's connection");
-                if let Some(words) = why.told() {
-                    let _ = timeout(WRITE, say(&mut write, &words)).await; // the connection is closed in any case
+                if let Some(words) = why.message_to_peer() {
+                    let _ = timeout(WRITE_TIMEOUT, write_message(&mut write, &words)).await; // the connection is closed in any case
                 }
                 return;
             }
         };
         let container = hello.container.clone();
-        let (sender, waiting) = mpsc::channel(WAITING);
+        let (sender, waiting) = mpsc::channel(MAX_QUEUED_MESSAGES);
         let (closed, mut broken) = mpsc::channel(1);
         let writer = tokio::spawn(transmit(write, waiting, closed));
         let last = sender.downgrade();
@@ -296,7 +306,7 @@ impl ExecutorListener {
             why = receive(&mut lines, connection, &container, &events) => why,
             _ = broken.recv() => ConnectionRefusal::Gone,
         };
-        match (why.told(), last.upgrade()) {
+        match (why.message_to_peer(), last.upgrade()) {
             (Some(words), Some(last)) => {
                 tracing::warn!(%container, %why, "an executor is not understood, closing its connection");
                 let _ = last.try_send(words); // a full queue means that the executor does not read
@@ -315,7 +325,7 @@ impl ExecutorListener {
         let place = Arc::clone(&self.known).try_acquire_owned().map_err(|_| ConnectionRefusal::Full)?;
         let line = match line {
             Some(line) => line,
-            None => next(lines, SILENCE).await?,
+            None => next(lines, EXECUTOR_SILENCE_TIMEOUT).await?,
         };
         Ok((hello(&line, &self.gate)?, place))
     }
@@ -335,7 +345,7 @@ async fn next(lines: &mut Lines, wait: Duration) -> Result<String, ConnectionRef
 
 fn hello(line: &str, gate: &ChannelCredentials) -> Result<ExecutorHello, ConnectionRefusal> {
     let salute = HelloPreamble::read(line).ok_or(ConnectionRefusal::NoHello)?;
-    if !(OLDEST..=VERSION).contains(&salute.version) {
+    if !(OLDEST_VERSION..=VERSION).contains(&salute.version) {
         return Err(ConnectionRefusal::Version(salute.version));
     }
     match FromExecutor::read(line).map_err(ConnectionRefusal::NotUnderstood)? {
@@ -366,7 +376,7 @@ async fn receive(
     events: &mpsc::Sender<ExecutorLinkEvent>,
 ) -> ConnectionRefusal {
     loop {
-        let line = match next(lines, SILENCE).await {
+        let line = match next(lines, EXECUTOR_SILENCE_TIMEOUT).await {
             Ok(line) => line,
             Err(why) => return why,
         };
@@ -390,20 +400,20 @@ async fn receive(
 /// timeout ends the connection.
 async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<ToExecutor>, closed: mpsc::Sender<()>) {
     loop {
-        let message = match timeout(QUIET, waiting.recv()).await {
+        let message = match timeout(HEARTBEAT_INTERVAL, waiting.recv()).await {
             Ok(Some(message)) => message,
             Ok(None) => break,
             Err(_) => ToExecutor::Alive,
         };
-        if !matches!(timeout(WRITE, say(&mut write, &message)).await, Ok(Ok(()))) {
+        if !matches!(timeout(WRITE_TIMEOUT, write_message(&mut write, &message)).await, Ok(Ok(()))) {
             break;
         }
     }
-    let _ = timeout(WRITE, write.shutdown()).await;
+    let _ = timeout(WRITE_TIMEOUT, write.shutdown()).await;
     let _ = closed.try_send(());
 }
 
-async fn say(write: &mut Writing, message: &ToExecutor) -> std::io::Result<()> {
+async fn write_message(write: &mut Writing, message: &ToExecutor) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     write.write_all(&line).await
@@ -446,7 +456,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_has_a_part_of_the_strangers_places_and_executors_have_none_of_them() {
+    async fn unauthenticated_connections_are_limited_per_address() {
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Counted);
         let door = ExecutorListener { peers: peers.clone(), patience: SOON * 2, ..ExecutorListener::new(None, gate()) };
         let (address, mut events) = serving(Arc::new(door)).await;
@@ -471,13 +481,13 @@ mod tests {
 
     /// Runs next to a plain handshake, which ends only at its own, longer timeout.
     #[tokio::test]
-    async fn the_handshake_is_a_part_of_the_time_of_a_stranger() {
+    async fn authentication_timeout_includes_the_handshake() {
         let dir = tempfile::tempdir().expect("a directory");
         let lock = ListenerIdentity::at(&dir.path().join("lock.pem")).expect("a lock");
         let other = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let _mute = TcpStream::connect(other.local_addr().expect("an address")).await.expect("connects");
         let (accepted, _) = other.accept().await.expect("accepts");
-        let longest = greet(accepted, Some(lock.server.clone()));
+        let longest = accept_handshake(accepted, Some(lock.server.clone()));
         let door = ExecutorListener { patience: Duration::from_millis(200), ..ExecutorListener::new(Some(lock.clone()), gate()) };
         let (address, _events) = serving(Arc::new(door)).await;
         let mut mute = TcpStream::connect(address).await.expect("connects");
@@ -491,7 +501,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_executors_than_there_are_places_for_are_told_so() {
+    async fn executors_beyond_the_limit_are_refused_with_a_reason() {
         let door = ExecutorListener { known: Arc::new(Semaphore::new(1)), ..ExecutorListener::new(None, gate()) };
         let (address, mut events) = serving(Arc::new(door)).await;
         let first = (hello(address).await, comes_in(&mut events).await);

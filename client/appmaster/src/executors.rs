@@ -121,7 +121,7 @@ pub struct PendingResize {
 
 /// Timeout after an announced preemption; a container that is still alive then is no longer
 /// considered warned.
-const WITHDRAWN: Duration = Duration::from_secs(10);
+const WARNING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The warning that a container will be preempted, or that its node is being drained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub struct Warning {
 impl Warning {
     /// Time at which the warning expires if it did not come true.
     pub fn forgotten_at(self) -> Option<Tick> {
-        self.until.map(|until| until.plus(WITHDRAWN))
+        self.until.map(|until| until.plus(WARNING_TIMEOUT))
     }
 }
 
@@ -239,7 +239,7 @@ impl ExecutorEntry {
     }
     /// True when its container is larger than it needs to be now.
     pub fn has_too_much(&self) -> bool {
-        self.stays()
+        self.may_run_tasks()
             && self.resource.as_ref().is_some_and(|has| has.memory > self.needs().max(self.base))
             && !self.share.is_zero()
     }
@@ -263,17 +263,17 @@ impl ExecutorEntry {
     }
     /// True when the executor itself can start a task.
     fn takes_work(&self) -> bool {
-        self.line == ConnectionState::Up && self.stays() && self.warning.is_none()
+        self.line == ConnectionState::Up && self.may_run_tasks() && self.warning.is_none()
     }
     /// True when it may run tasks: neither ordered to end nor known to have ended.
-    pub fn stays(&self) -> bool {
+    pub fn may_run_tasks(&self) -> bool {
         !self.leaving && self.ended.is_none()
     }
     /// True when it needs no replacement. A warned executor is replaced at once. A warned own
     /// container is replaced only if its task has to run again.
-    pub fn holds_its_place(&self) -> bool {
+    pub fn needs_no_replacement(&self) -> bool {
         let done_here = matches!(self.purpose, Purpose::Own(_)) && !self.seats.is_empty();
-        self.stays() && !self.unlisted && (self.warning.is_none() || done_here)
+        self.may_run_tasks() && !self.unlisted && (self.warning.is_none() || done_here)
     }
 }
 
@@ -408,7 +408,7 @@ impl ExecutorFleet {
 
     /// The desired count of each request: settled containers, ending ones, and the larger of
     /// requested and kept ones.
-    pub fn wanted(&self) -> Vec<DesiredRequest> {
+    pub fn desired_requests(&self) -> Vec<DesiredRequest> {
         self.worth(|_| true)
     }
 
@@ -425,7 +425,7 @@ impl ExecutorFleet {
         // requested again and again.
         for executor in self.executors.values().filter(|e| !e.unlisted) {
             let (kept, leaving) = live.entry(&executor.request).or_default();
-            let counter = if executor.holds_its_place() { kept } else { leaving };
+            let counter = if executor.needs_no_replacement() { kept } else { leaving };
             *counter = counter.saturating_add(1);
         }
         let one = |(id, request): (&RequestId, &ExecutorRequest)| {
@@ -446,12 +446,13 @@ impl ExecutorFleet {
 
     /// Executors of a set that stay and are not warned.
     pub fn staying(&self, set: usize) -> impl Iterator<Item = (&ContainerId, &ExecutorEntry)> {
-        self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.holds_its_place())
+        self.executors.iter().filter(move |(_, e)| e.purpose == Purpose::Set(set) && e.needs_no_replacement())
     }
 
     /// True when an own container is requested and not granted.
     pub fn own_missing(&self) -> bool {
-        let there: BTreeSet<&RequestId> = self.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
+        let there: BTreeSet<&RequestId> =
+            self.executors.values().filter(|e| e.needs_no_replacement()).map(|e| &e.request).collect();
         self.requests.iter().any(|(id, r)| match r.purpose {
             Purpose::Own(_) => r.wanted > 0 && !there.contains(id),
             Purpose::Set(_) => false,
@@ -472,7 +473,7 @@ impl ExecutorFleet {
     }
 
     /// Excludes the node from now on, the longer the more launches of tasks have failed there.
-    pub fn shut(&mut self, node: &NodeId, now: Tick) {
+    pub fn restart_exclusion(&mut self, node: &NodeId, now: Tick) {
         let Some(shunned) = self.shunned.get_mut(node) else { return };
         match shunned.launched {
             LaunchSubject::Executor => {}
@@ -489,7 +490,7 @@ impl ExecutorFleet {
 
     /// Whether an executor runs on a node that is not excluded.
     pub fn other_place(&self) -> OtherNodeExists {
-        let healthy = self.executors.values().any(|e| e.stays() && !self.collateral.is_excluded(&e.node));
+        let healthy = self.executors.values().any(|e| e.may_run_tasks() && !self.collateral.is_excluded(&e.node));
         if healthy { OtherNodeExists::There } else { OtherNodeExists::Missing }
     }
 

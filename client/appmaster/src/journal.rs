@@ -136,7 +136,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<(Vec<Record>, usize), JournalE
 
 /// The first record, if the journal belongs to this job and application and its version can be
 /// read.
-pub fn belongs(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<JournalHeader>, JournalError> {
+pub fn check_owner(path: &Path, records: &[Record], app: &str, job: u64) -> Result<Option<JournalHeader>, JournalError> {
     let Some(first) = records.first() else { return Ok(None) };
     let foreign = |what: String| JournalError::Foreign { path: path.to_owned(), what };
     let Record::Begin(begin) = first else { return Err(foreign("something else: its first line is no beginning".to_owned())) };
@@ -177,9 +177,9 @@ mod tests {
         drop(journal);
         let (_, records) = Journal::open(&path).expect("opens");
         assert_eq!(records, [begin(), gone(1), gone(2)]);
-        assert_eq!(belongs(&path, &records, "job.1", 7).expect("ours").map(|b| b.port), Some(4711));
-        assert!(matches!(belongs(&path, &records, "job.2", 7), Err(JournalError::Foreign { .. })));
-        assert!(matches!(belongs(&path, &records, "job.1", 8), Err(JournalError::Foreign { .. })));
+        assert_eq!(check_owner(&path, &records, "job.1", 7).expect("ours").map(|b| b.port), Some(4711));
+        assert!(matches!(check_owner(&path, &records, "job.2", 7), Err(JournalError::Foreign { .. })));
+        assert!(matches!(check_owner(&path, &records, "job.1", 8), Err(JournalError::Foreign { .. })));
     }
 
     #[test]

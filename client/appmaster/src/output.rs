@@ -25,7 +25,7 @@ use headroom_types::{AppId, TaskAttemptId, TaskId, UnixMillis};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// Directory for all files of Headroom, within the output directory.
-const OURS: &str = ".headroom";
+const HEADROOM_DIR: &str = ".headroom";
 /// File in that directory that names the owning application.
 const OWNER: &str = "owner";
 
@@ -56,7 +56,7 @@ impl std::str::FromStr for OutputOwner {
 }
 
 /// Path of a task's output.
-pub fn place(output: &str, task: &TaskId) -> PathBuf {
+pub fn output_path(output: &str, task: &TaskId) -> PathBuf {
     Path::new(output).join(format!("{}-{}", task.stage, task.index))
 }
 
@@ -70,7 +70,7 @@ pub fn writer(app: &str, token: &str) -> String {
 
 /// Directory of an attempt, on the same file system as the task's output.
 pub fn attempt_dir(output: &str, writer: &str, attempt: &TaskAttemptId) -> PathBuf {
-    Path::new(output).join(OURS).join(writer).join(attempt.file_name())
+    Path::new(output).join(HEADROOM_DIR).join(writer).join(attempt.file_name())
 }
 
 /// One commit: a directory becomes the output of a task.
@@ -147,7 +147,7 @@ impl OutputError {
         }
     }
     /// True when the operation may succeed later.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             OutputError::Io { .. } => true,
             OutputError::Gone(_) | OutputError::Taken { .. } | OutputError::Owned { .. } | OutputError::There(_) => false,
@@ -254,7 +254,7 @@ pub enum JobStartState {
 }
 
 /// Suffix in the owner file after a master started without the journal of an earlier one.
-const ANEW: &str = " anew";
+const LOST_JOURNAL_SUFFIX: &str = " anew";
 
 /// Claims the output directories of a job for its application, and returns the commits that may
 /// have happened. It fails, without a change, if another application owns one of them or, at the
@@ -264,7 +264,7 @@ pub fn claim(job: &JobSpec, us: &OutputOwner, beginning: JobStartState) -> Resul
     let mut owned = Vec::new();
     for dir in directories(job) {
         let owner = owner(dir)?;
-        match owner.as_deref().map(|text| text.strip_suffix(ANEW).unwrap_or(text)) {
+        match owner.as_deref().map(|text| text.strip_suffix(LOST_JOURNAL_SUFFIX).unwrap_or(text)) {
             // No owner, or the process that created the file died before it wrote the owner.
             None | Some("") if beginning == JobStartState::New => places_are_free(job, dir)?,
             None | Some("") => {}
@@ -279,15 +279,15 @@ pub fn claim(job: &JobSpec, us: &OutputOwner, beginning: JobStartState) -> Resul
     for (dir, known) in owned {
         if beginning == JobStartState::New {
             // Attempt directories of a run whose journal was lost.
-            remove(&Path::new(dir).join(OURS).join(us.app.to_string()));
+            remove(&Path::new(dir).join(HEADROOM_DIR).join(us.app.to_string()));
         }
-        own(dir, &name, known.as_deref(), turn)?;
+        write_owner(dir, &name, known.as_deref(), turn)?;
     }
     Ok(turn)
 }
 
 fn owner(dir: &str) -> Result<Option<String>, OutputError> {
-    let file = Path::new(dir).join(OURS).join(OWNER);
+    let file = Path::new(dir).join(HEADROOM_DIR).join(OWNER);
     let mut text = String::new();
     match File::open(&file).and_then(|file| file.take(512).read_to_string(&mut text)) {
         Ok(_) => Ok(Some(text)),
@@ -299,7 +299,7 @@ fn owner(dir: &str) -> Result<Option<String>, OutputError> {
 fn places_are_free(job: &JobSpec, dir: &str) -> Result<(), OutputError> {
     for stage in job.stages.iter().filter(|stage| stage.output.as_deref() == Some(dir)) {
         for index in stage.indexes() {
-            let place = place(dir, &TaskId { stage: stage.name.clone(), index });
+            let place = output_path(dir, &TaskId { stage: stage.name.clone(), index });
             if exists(&place)? {
                 return Err(OutputError::There(place));
             }
@@ -310,12 +310,12 @@ fn places_are_free(job: &JobSpec, dir: &str) -> Result<(), OutputError> {
 
 /// Writes the owner file unless `known` already names this owner. Of two concurrent writers, one
 /// finds the file of the other.
-fn own(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) -> Result<(), OutputError> {
-    let ours = Path::new(dir).join(OURS);
+fn write_owner(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) -> Result<(), OutputError> {
+    let ours = Path::new(dir).join(HEADROOM_DIR);
     let file = ours.join(OWNER);
     let text = match turn {
         EarlierCommit::First | EarlierCommit::Again => name.to_owned(),
-        EarlierCommit::Anew => format!("{name}{ANEW}"),
+        EarlierCommit::Anew => format!("{name}{LOST_JOURNAL_SUFFIX}"),
     };
     match known {
         Some(known) if known == text => Ok(()),
@@ -335,14 +335,15 @@ fn own(dir: &str, name: &str, known: Option<&str>, turn: EarlierCommit) -> Resul
 
 /// Releases the output directories when the job has ended; only outputs remain.
 pub fn release(job: &JobSpec, us: &OutputOwner) {
-    directories(job).into_iter().for_each(|dir| take_away(Path::new(dir), us));
+    directories(job).into_iter().for_each(|dir| remove_leftovers(Path::new(dir), us));
 }
 
 /// Removes the files of an ended application whose master did not clean up.
-pub fn take_away(dir: &Path, owner: &OutputOwner) {
-    let ours = dir.join(OURS);
+pub fn remove_leftovers(dir: &Path, owner: &OutputOwner) {
+    let ours = dir.join(HEADROOM_DIR);
     let file = ours.join(OWNER);
-    if fs::read_to_string(&file).is_ok_and(|known| known.strip_suffix(ANEW).unwrap_or(&known) == owner.to_string()) {
+    if fs::read_to_string(&file).is_ok_and(|known| known.strip_suffix(LOST_JOURNAL_SUFFIX).unwrap_or(&known) == owner.to_string())
+    {
         remove(&ours.join(owner.app.to_string()));
         let _ = fs::remove_file(&file).and_then(|()| fs::remove_dir(&ours)); // not empty: a late attempt writes there
     }

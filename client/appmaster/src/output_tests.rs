@@ -40,7 +40,7 @@ impl OutputDirectory {
     fn commit(&self, n: u32, turn: EarlierCommit) -> Result<(), OutputError> {
         let task: TaskId = "map/7".parse().expect("id");
         let attempt = TaskAttemptId { task: task.clone(), attempt: n };
-        let (from, to) = (attempt_dir(&self.dir(), &writer(APP, TOKEN), &attempt), place(&self.dir(), &task));
+        let (from, to) = (attempt_dir(&self.dir(), &writer(APP, TOKEN), &attempt), output_path(&self.dir(), &task));
         commit(&Commit { task, from, to, turn })
     }
     fn result(&self) -> String {
@@ -74,7 +74,7 @@ fn a_second_commit_never_replaces_the_first() {
     let late = place.attempt(2);
     for turn in [EarlierCommit::First, EarlierCommit::Again] {
         let refused = place.commit(2, turn).expect_err("there is an output");
-        assert!(matches!(&refused, OutputError::Taken { kept, .. } if *kept == late) && !refused.may_pass(), "{refused}");
+        assert!(matches!(&refused, OutputError::Taken { kept, .. } if *kept == late) && !refused.is_transient(), "{refused}");
     }
     assert_eq!(place.result(), "attempt 1");
     let empty = OutputDirectory::new();
@@ -128,9 +128,9 @@ fn an_application_of_the_same_name_is_another_one() {
     let later = owner(APP, 1_790_000_999_999);
     let Err(OutputError::Owned { dir, owner }) = claim(&job, &later, JobStartState::New) else { panic!("it is not theirs") };
     assert_eq!((dir, owner.parse()), (place.dir().into(), Ok(us())), "who it is can be asked for");
-    take_away(Path::new(&place.dir()), &later);
+    remove_leftovers(Path::new(&place.dir()), &later);
     assert_eq!(place.names(""), [".headroom", "map-7"], "it is not over");
-    take_away(Path::new(&place.dir()), &us());
+    remove_leftovers(Path::new(&place.dir()), &us());
     assert_eq!(place.names(""), ["map-7"]);
     assert!(matches!(claim(&job, &later, JobStartState::New), Err(OutputError::There(_))), "its outputs are not theirs either");
     for text in ["", "job.1", "job.1 x", "job 1", "job.1 1 anew"] {
@@ -163,5 +163,5 @@ fn where_nobody_may_write_the_path_is_named() {
     let place = OutputDirectory::new();
     fs::write(place.dir(), "a file").expect("writes");
     let error = claim(&place.job(), &us(), JobStartState::New).expect_err("a file is in the way");
-    assert!(error.may_pass() && error.to_string().contains(&place.dir()), "{error}");
+    assert!(error.is_transient() && error.to_string().contains(&place.dir()), "{error}");
 }

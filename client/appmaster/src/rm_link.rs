@@ -16,9 +16,9 @@ use tokio::sync::{mpsc, watch};
 use crate::event::SizeRefusal;
 
 /// Maximum number of waiting calls.
-const CALLS: usize = 4;
+const MAX_QUEUED_CALLS: usize = 4;
 /// Maximum number of waiting size requests.
-const RESIZES: usize = 256;
+const MAX_QUEUED_RESIZES: usize = 256;
 
 /// A call that the loop requests.
 #[derive(Debug)]
@@ -70,10 +70,10 @@ pub struct RmLink {
 impl RmLink {
     /// Starts the three tasks. They end when the link, or the receiver of `events`, is dropped.
     pub fn start(client: Client, app: AppId, events: mpsc::Sender<RmEvent>) -> Self {
-        let (calls, waiting) = mpsc::channel(CALLS);
+        let (calls, waiting) = mpsc::channel(MAX_QUEUED_CALLS);
         let (stream, from) = watch::channel(None);
         tokio::spawn(make_calls(client.clone(), app.clone(), waiting, events.clone()));
-        let (resizes, wanted) = mpsc::channel(RESIZES);
+        let (resizes, wanted) = mpsc::channel(MAX_QUEUED_RESIZES);
         tokio::spawn(resize(client.clone(), wanted, events.clone()));
         tokio::spawn(follow(client, app, from, events));
         RmLink { calls, stream, resizes }
@@ -197,7 +197,7 @@ async fn read(
 }
 
 fn lost(error: &ClientError) -> UpdateStreamEnd {
-    match error.standing() {
+    match error.failure_kind() {
         CallFailureKind::Stale | CallFailureKind::TooOld => UpdateStreamEnd::Stale,
         CallFailureKind::Gone | CallFailureKind::Refused | CallFailureKind::Silent => {
             tracing::debug!(%error, "the stream of updates broke, connecting again");

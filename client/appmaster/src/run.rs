@@ -32,11 +32,11 @@ use crate::traces::spans::TraceIdentity;
 use outputs::OutputClaim;
 
 /// Timeout for the first answer of the resource manager at the start.
-const FIRST_ANSWER: Duration = Duration::from_secs(30);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of messages from executors that wait for the loop.
-const FROM_EXECUTORS: usize = 4096;
+const MAX_EXECUTOR_EVENTS: usize = 4096;
 /// Maximum number of messages from the resource manager that wait for the loop.
-const FROM_RM: usize = 1024;
+const MAX_MANAGER_EVENTS: usize = 1024;
 
 /// Parameters of a master.
 #[derive(Clone, Debug)]
@@ -165,7 +165,7 @@ pub async fn submit(options: &mut MasterOptions) -> Result<AppId, RunError> {
         name: job.name.clone(),
         queue: job.queue.clone(),
         priority: job.priority,
-        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64 && !options.trust.names_somebody()),
+        user: std::env::var("USER").ok().filter(|u| !u.is_empty() && u.len() <= 64 && !options.trust.is_authenticated()),
         lifetime_ms: None,
         master: ApplicationMaster::Unmanaged,
         idempotency_key: Some(secret()?),
@@ -202,12 +202,12 @@ pub async fn run(mut options: MasterOptions) -> Result<MasterResult, RunError> {
     let mut core = if records.is_empty() { Core::new(job, setup) } else { Core::replay(job, setup, &records) };
     let is_refused = refused.is_some();
     if let Some(why) = refused {
-        core.refuse(why);
+        core.fail_before_start(why);
     }
     tracing::info!(%app, attempt = options.attempt, journal = %path.display(), records = records.len(), url = %greeting.master_url, "master is up");
 
-    let (to_loop, executors) = mpsc::channel(FROM_EXECUTORS);
-    let (rm_events, rm) = mpsc::channel(FROM_RM);
+    let (to_loop, executors) = mpsc::channel(MAX_EXECUTOR_EVENTS);
+    let (rm_events, rm) = mpsc::channel(MAX_MANAGER_EVENTS);
     let gate = ChannelCredentials { token: begin.token.clone(), app: app.clone() };
     let server = tokio::spawn(executor_link::serve(listener, lock, gate, to_loop));
     let link = RmLink::start(client, app.clone(), rm_events);
@@ -236,7 +236,7 @@ async fn begin(
     records: Vec<Record>,
 ) -> Result<(JournalHeader, Vec<Record>, TcpListener), RunError> {
     let fingerprint = record::fingerprint(job);
-    let known = journal::belongs(path, &records, &app.to_string(), fingerprint)?;
+    let known = journal::check_owner(path, &records, &app.to_string(), fingerprint)?;
     let wanted = options.listen;
     // The port of the previous run lets executors find this one directly. Any other port works,
     // since executors can look it up.
@@ -257,7 +257,7 @@ async fn begin(
 }
 
 fn client(options: &MasterOptions) -> Result<Client, RunError> {
-    let opened = Client::with(&options.rm, options.trust.clone());
+    let opened = Client::with_credentials(&options.rm, options.trust.clone());
     opened.map_err(|source| RunError::Unreachable { url: options.rm.clone(), source })
 }
 
@@ -269,7 +269,7 @@ async fn answered<T, F: Future<Output = Result<T, ClientError>>>(url: &str, mut 
         match call().await {
             Ok(answer) => return Ok(answer),
             Err(error) if error.code().is_some_and(|c| !c.retryable()) => return Err(RunError::Refused(error)),
-            Err(source) if start.elapsed() > FIRST_ANSWER => {
+            Err(source) if start.elapsed() > FIRST_ANSWER_TIMEOUT => {
                 return Err(RunError::Unreachable { url: url.to_owned(), source });
             }
             Err(error) => {

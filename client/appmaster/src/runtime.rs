@@ -12,7 +12,7 @@ use headroom_types::{Bytes, Profile, Remedy};
 use crate::policy::AttemptSize;
 
 /// Minimum overhead for caps; below it, they would prevent the start of a JVM.
-const LEAST_FOR_CAPS: Bytes = Bytes::from_mib(96);
+const MIN_OVERHEAD_FOR_CAPS: Bytes = Bytes::from_mib(96);
 /// Shares of the overhead, per cent. The rest is for stacks, the collector's own memory and native
 /// libraries.
 const METASPACE: u64 = 30;
@@ -24,23 +24,23 @@ const LEAST_CODE: Bytes = Bytes::from_mib(8);
 const GO: u64 = 90;
 
 /// Adds the memory budget of the stage's runtime to the environment of a task of this size.
-pub(crate) fn tell(stage: &StageSpec, size: &AttemptSize, env: &mut BTreeMap<String, String>) {
+pub(crate) fn set_memory_budget(stage: &StageSpec, size: &AttemptSize, env: &mut BTreeMap<String, String>) {
     let profile = &size.profile;
     if stage.flags == RuntimeFlags::None {
         return;
     }
     let arenas = size.slots.saturating_mul(2).max(2).to_string();
     match stage.runtime {
-        Runtime::Native => unless_said(env, "MALLOC_ARENA_MAX", arenas),
+        Runtime::Native => set_if_absent(env, "MALLOC_ARENA_MAX", arenas),
         Runtime::Jvm => {
             before(env, "JDK_JAVA_OPTIONS", &jvm(stage, profile).join(" "));
-            unless_said(env, "MALLOC_ARENA_MAX", arenas);
+            set_if_absent(env, "MALLOC_ARENA_MAX", arenas);
         }
         Runtime::Node => before(env, "NODE_OPTIONS", &format!("--max-old-space-size={}", profile.heap.whole_mib().max(1))),
-        Runtime::Python => unless_said(env, "MALLOC_ARENA_MAX", "2".to_owned()),
+        Runtime::Python => set_if_absent(env, "MALLOC_ARENA_MAX", "2".to_owned()),
         Runtime::Go => {
-            unless_said(env, "GOMEMLIMIT", format!("{}KiB", profile.memory().mul_ratio(GO, 100).get() >> 10));
-            unless_said(env, "GOMAXPROCS", size.slots.max(1).to_string());
+            set_if_absent(env, "GOMEMLIMIT", format!("{}KiB", profile.memory().mul_ratio(GO, 100).get() >> 10));
+            set_if_absent(env, "GOMAXPROCS", size.slots.max(1).to_string());
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn tell(stage: &StageSpec, size: &AttemptSize, env: &mut BTreeMap<Str
 /// The flags of a JVM.
 fn jvm(stage: &StageSpec, profile: &Profile) -> Vec<String> {
     let mut flags = vec![format!("-Xmx{}k", profile.heap.get() >> 10), "-XX:+ExitOnOutOfMemoryError".to_owned()];
-    if stage.flags == RuntimeFlags::Caps && profile.overhead >= LEAST_FOR_CAPS {
+    if stage.flags == RuntimeFlags::Caps && profile.overhead >= MIN_OVERHEAD_FOR_CAPS {
         let share = |percent| profile.overhead.mul_ratio(percent, 100);
         let kib = |bytes: Bytes| bytes.get() >> 10;
         flags.push(format!("-XX:MaxMetaspaceSize={}k", kib(share(METASPACE))));
@@ -82,12 +82,12 @@ pub(crate) fn remedy(runtime: Runtime, size: &AttemptSize, remedies: &[Remedy], 
                 let threads = size.profile.cpus.milli().div_ceil(1000).max(1);
                 env.extend(THREADS.map(|name| (name.to_owned(), threads.to_string())));
                 if runtime == Runtime::Jvm {
-                    last_word(env, &format!("-XX:ActiveProcessorCount={threads} -Xss256k"));
+                    append_java_options(env, &format!("-XX:ActiveProcessorCount={threads} -Xss256k"));
                 }
             }
             Remedy::SmallCodeCache => {
                 let code = size.profile.overhead.mul_ratio(CODE, 100).max(LEAST_CODE);
-                last_word(env, &format!("-XX:ReservedCodeCacheSize={}k", code.get() >> 10));
+                append_java_options(env, &format!("-XX:ReservedCodeCacheSize={}k", code.get() >> 10));
             }
             // The executor sets the directory.
             Remedy::TmpOnDisk | Remedy::Unknown => {}
@@ -98,12 +98,12 @@ pub(crate) fn remedy(runtime: Runtime, size: &AttemptSize, remedies: &[Remedy], 
 }
 
 /// Adds JVM flags that override those of the command.
-fn last_word(env: &mut BTreeMap<String, String>, flags: &str) {
+fn append_java_options(env: &mut BTreeMap<String, String>, flags: &str) {
     let said = env.remove("_JAVA_OPTIONS").map(|said| format!("{said} ")).unwrap_or_default();
     env.insert("_JAVA_OPTIONS".to_owned(), format!("{said}{flags}"));
 }
 
-fn unless_said(env: &mut BTreeMap<String, String>, name: &str, value: String) {
+fn set_if_absent(env: &mut BTreeMap<String, String>, name: &str, value: String) {
     env.entry(name.to_owned()).or_insert(value);
 }
 
@@ -130,7 +130,7 @@ mod tests {
         let stage = &job.stages[0];
         let mut env: BTreeMap<String, String> = stage.env.iter().map(|(k, v)| (k.clone(), v.fill(|_| String::new()))).collect();
         let size = AttemptSize { profile: stage.profile.clone(), slots, rung: 1, place: AttemptPlace::Shared };
-        tell(stage, &size, &mut env);
+        set_memory_budget(stage, &size, &mut env);
         env
     }
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_hears_of_its_budget_in_its_own_words() {
+    fn each_runtime_gets_its_budget_in_its_own_variables() {
         let of = |runtime: &str| told(&format!("runtime = {runtime:?}"), 64, 2);
         assert_eq!(
             pairs(&of("jvm")),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_says_has_the_last_word() {
+    fn values_of_the_job_file_take_precedence() {
         let env = told("runtime = \"jvm\"\nenv = { JDK_JAVA_OPTIONS = \"-Xmx1g\", MALLOC_ARENA_MAX = \"1\" }", 64, 1);
         assert_eq!(
             pairs(&env),

@@ -31,7 +31,7 @@ use dialog::ManagerSession;
 /// Maximum number of messages that are processed before records are made durable.
 const BATCH: usize = 256;
 /// Timeout for the last messages to executors at the end.
-const FAREWELL: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The connection of one executor.
 struct ExecutorWriter {
@@ -120,11 +120,11 @@ impl MasterDriver {
                 () = until(timer) => DriverInput::Timer,
                 () = until(speak) => DriverInput::Speak,
             };
-            self.take(heard, url)?;
+            self.process_input(heard, url)?;
             for _ in 0..BATCH {
                 let more = rm.try_recv().map(DriverInput::Rm).or_else(|_| executors.try_recv().map(DriverInput::Executor));
                 let Ok(more) = more else { break };
-                self.take(more, url)?;
+                self.process_input(more, url)?;
             }
             self.carry_out().await?;
             if self.dialog.is_over() || *wishes.borrow() == StopRequest::Leave {
@@ -148,7 +148,7 @@ impl MasterDriver {
         }
     }
 
-    fn take(&mut self, heard: DriverInput, url: &str) -> Result<(), RunError> {
+    fn process_input(&mut self, heard: DriverInput, url: &str) -> Result<(), RunError> {
         match heard {
             DriverInput::Executor(event) => self.hear_executor(event),
             DriverInput::Rm(event) => return self.hear_rm(event, url),
@@ -157,7 +157,7 @@ impl MasterDriver {
             DriverInput::Measured(event) => self.step(event),
             DriverInput::Wish(StopRequest::Stop) => self.step(MasterEvent::Stop),
             DriverInput::Wish(StopRequest::GoOn | StopRequest::Leave) => {}
-            DriverInput::Speak => self.speak(),
+            DriverInput::Speak => self.make_due_call(),
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl MasterDriver {
             }
             ExecutorLinkEvent::Heard { connection, container, message } => {
                 if self.lines.get(&container).is_some_and(|line| line.connection == connection) {
-                    self.hear_words(container, *message);
+                    self.on_executor_message(container, *message);
                 }
             }
             ExecutorLinkEvent::Down { connection, container } => {
@@ -183,7 +183,7 @@ impl MasterDriver {
         }
     }
 
-    fn hear_words(&mut self, container: ContainerId, message: FromExecutor) {
+    fn on_executor_message(&mut self, container: ContainerId, message: FromExecutor) {
         match message {
             FromExecutor::Started { attempt, at: _ } => self.step(MasterEvent::Started { container, attempt }),
             FromExecutor::Usage { tasks } => self.step(MasterEvent::Usage { container, tasks }),
@@ -221,9 +221,9 @@ impl MasterDriver {
                 }
             }
             if !records.is_empty() {
-                let ended = self.traces.look(&records);
+                let ended = self.traces.find_ended(&records);
                 self.commit(records).await?;
-                self.traces.tell(&self.core, &ended, self.now().unix);
+                self.traces.queue_spans(&self.core, &ended, self.now().unix);
             }
             for effect in rest {
                 match effect {
@@ -232,12 +232,12 @@ impl MasterDriver {
                     MasterEffect::Commit { task, attempt, commit } => self.commits.begin(task, attempt, commit),
                     MasterEffect::Resize { container, resource } => self.dialog.resize(container, resource),
                     MasterEffect::Measure { stage } => self.measure(stage),
-                    MasterEffect::Sync => self.dialog.hurry(),
+                    MasterEffect::Sync => self.dialog.sync_now(),
                     MasterEffect::Finish(outcome) => self.end(outcome),
                 }
             }
         }
-        if self.core.has_news() {
+        if self.core.has_unreported_changes() {
             self.dialog.has_news();
         }
         Ok(())
@@ -283,22 +283,22 @@ impl MasterDriver {
     fn end(&mut self, outcome: JobOutcome) {
         tracing::info!(ending = ?outcome.ending, "job has ended: {}", outcome.diagnostics);
         let now = self.now();
-        self.core.tell_finished(now, &outcome);
+        self.core.report_job_end(now, &outcome);
         self.traces.tell_end(&self.core, &outcome, now.unix);
         self.outcome = Some(outcome);
-        self.dialog.hurry();
+        self.dialog.sync_now();
     }
 
     /// Waits for the last messages to be sent.
     async fn farewell(&mut self) {
-        self.commits.last(FAREWELL).await;
+        self.commits.last(SHUTDOWN_TIMEOUT).await;
         let writers: Vec<JoinHandle<()>> = std::mem::take(&mut self.lines).into_values().map(|line| line.writer).collect();
         let all = async {
             for writer in writers {
                 let _ = writer.await;
             }
         };
-        if timeout(FAREWELL, all).await.is_err() {
+        if timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             tracing::debug!("some executors did not take the last message");
         }
         self.traces.finish().await;

@@ -197,7 +197,7 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>
     let cwd = base_dir.filter(|_| stage.files.is_empty());
     let told = base_dir.filter(|_| !stage.files.is_empty());
     env.extend(told.map(|dir| ("HEADROOM_BASE_DIR".to_owned(), dir.to_owned())));
-    runtime::tell(stage, attempt.size, &mut env);
+    runtime::set_memory_budget(stage, attempt.size, &mut env);
     runtime::remedy(stage.runtime, attempt.size, attempt.remedies, &mut env);
     let profile = &attempt.size.profile;
     TaskStart {
@@ -216,7 +216,7 @@ pub fn task_start(job: &JobSpec, stage: &StageSpec, attempt: StartParameters<'_>
         },
         heap_exit_codes: stage.heap_exit_codes.clone(),
         timeout_ms: stage.timeout.map(millis),
-        hold_ms: job.hold_of(stage).map(millis),
+        hold_ms: job.freeze_timeout(stage).map(millis),
         output: attempt.output.map(str::to_owned),
     }
 }

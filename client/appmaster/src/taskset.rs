@@ -83,7 +83,7 @@ pub struct IllegalStateChange {
 }
 
 /// Returns the state after a change. This is the only place where a task's state changes.
-pub fn on(state: LifecycleState, change: StateChange) -> Result<LifecycleState, IllegalStateChange> {
+pub fn next_state(state: LifecycleState, change: StateChange) -> Result<LifecycleState, IllegalStateChange> {
     match state {
         LifecycleState::Blocked => match change {
             StateChange::Unblocked => Ok(LifecycleState::Pending { ready: Tick(0) }),
@@ -432,7 +432,7 @@ mod tests {
             StateChange::GivenUp,
         ];
         let legal: Vec<Vec<bool>> =
-            states.iter().map(|s| changes.iter().map(|c| on(s.clone(), c.clone()).is_ok()).collect()).collect();
+            states.iter().map(|s| changes.iter().map(|c| next_state(s.clone(), c.clone()).is_ok()).collect()).collect();
         assert_eq!(legal[0], [true, false, false, false, true], "blocked");
         assert_eq!(legal[1], [true, true, false, false, true], "pending");
         assert_eq!(legal[2], [false, false, true, true, true], "running");
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn an_illegal_change_names_both_and_keeps_the_state() {
-        let error = on(LifecycleState::Done, StateChange::Succeeded).expect_err("illegal");
+        let error = next_state(LifecycleState::Done, StateChange::Succeeded).expect_err("illegal");
         assert_eq!(error.state, LifecycleState::Done);
         assert!(error.to_string().contains("Done"));
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use headroom_identity::tls::PeerExpectation;
-use headroom_transport::{KeyFiles, trusting_nobody};
+use headroom_transport::{KeyFiles, trust_none_config};
 use headroom_types::UnixMillis;
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
@@ -37,19 +37,19 @@ const QUEUE: usize = 8192;
 /// Maximum number of spans in one batch.
 const BATCH: usize = 512;
 /// Maximum wait of a span for others in its batch.
-const TOGETHER: Duration = Duration::from_secs(1);
+const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of one batch, all tries included.
-const SENDING: Duration = Duration::from_secs(10);
+const BATCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Retries for collectors that report to be busy.
 const RETRIES: usize = 3;
 /// Timeout for the remaining spans at the end of the job.
-const LAST: Duration = Duration::from_secs(2);
+const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// Path at which a collector accepts spans.
 const PATH: &str = "/v1/traces";
 /// Variables that name a collector, the more specific one first.
-const NAMED: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const ENDPOINT_VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 /// Variables that name its CA certificate.
-const VOUCHES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+const CA_VARIABLES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 
 /// The trace of a job.
 #[derive(Debug)]
@@ -104,12 +104,12 @@ impl Traces {
     }
 
     /// Selects the collector: that of the master's own environment, else that of the cluster.
-    pub(crate) fn told(&mut self, cluster: Option<&str>) {
-        if self.settled || said("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+    pub(crate) fn select_collector(&mut self, cluster: Option<&str>) {
+        if self.settled || nonempty_variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
             return;
         }
         self.settled = true;
-        let own = NAMED.iter().find_map(|name| said(name));
+        let own = ENDPOINT_VARIABLES.iter().find_map(|name| nonempty_variable(name));
         let Some(named) = own.as_deref().or(cluster) else { return };
         match exporter(named, own.is_none(), &self.service) {
             Ok(exporter) => {
@@ -127,7 +127,7 @@ impl Traces {
 
     /// Attempts and tasks that end with these records. Called before the records are written;
     /// [`Traces::tell`] follows after.
-    pub(crate) fn look(&mut self, records: &[Record]) -> EndedTasks {
+    pub(crate) fn find_ended(&mut self, records: &[Record]) -> EndedTasks {
         self.remember(records);
         let mut ended = EndedTasks::default();
         if self.sender.is_none() {
@@ -162,7 +162,7 @@ impl Traces {
     }
 
     /// Queues the spans of attempts and tasks whose end is recorded.
-    pub(crate) fn tell(&self, core: &Core, ended: &EndedTasks, now: UnixMillis) {
+    pub(crate) fn queue_spans(&self, core: &Core, ended: &EndedTasks, now: UnixMillis) {
         let Some(sender) = &self.sender else { return };
         for (key, number) in &ended.attempts {
             let Some(task) = core.tasks().get(*key) else { continue };
@@ -205,7 +205,7 @@ impl Traces {
     pub(crate) async fn finish(&mut self) {
         let Some(SpanSender { queue, counts, mut task }) = self.sender.take() else { return };
         drop(queue);
-        if timeout_at(Instant::now() + LAST, &mut task).await.is_err() {
+        if timeout_at(Instant::now() + FINAL_SEND_TIMEOUT, &mut task).await.is_err() {
             task.abort();
         }
         let (made, sent) = (counts.made.load(Ordering::Relaxed), counts.sent.load(Ordering::Relaxed));
@@ -238,10 +238,10 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
     let mut batch = Vec::new();
     while gather(&mut waiting, &mut batch).await {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-        let taken = match tokio::time::timeout(SENDING, exporter.export(std::mem::take(&mut batch))).await {
+        let taken = match tokio::time::timeout(BATCH_TIMEOUT, exporter.export(std::mem::take(&mut batch))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", SENDING.as_secs())),
+            Err(_) => Err(format!("no answer within {} s", BATCH_TIMEOUT.as_secs())),
         };
         let failed = counts.failing.load(Ordering::Relaxed);
         match taken {
@@ -269,7 +269,7 @@ async fn send(exporter: SpanExporter, collector: String, mut waiting: mpsc::Rece
 async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -> bool {
     let Some(span) = waiting.recv().await else { return false };
     batch.push(span);
-    let until = Instant::now() + TOGETHER;
+    let until = Instant::now() + BATCH_INTERVAL;
     while batch.len() < BATCH {
         match timeout_at(until, waiting.recv()).await {
             Ok(Some(span)) => batch.push(span),
@@ -283,17 +283,17 @@ async fn gather(waiting: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData
 /// that is named there.
 fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporter, String> {
     let tls = if named.starts_with("https://") {
-        let ca = VOUCHES.iter().find_map(|name| said(name)).map(PathBuf::from);
+        let ca = CA_VARIABLES.iter().find_map(|name| nonempty_variable(name)).map(PathBuf::from);
         KeyFiles { ca, own: None }.client(PeerExpectation::Daemon).map_err(|error| error.to_string())?
     } else {
-        trusting_nobody().map_err(|error| error.to_string())?
+        trust_none_config().map_err(|error| error.to_string())?
     };
-    let client = reqwest::Client::builder().connect_timeout(SENDING / 2).timeout(SENDING).no_proxy();
+    let client = reqwest::Client::builder().connect_timeout(BATCH_TIMEOUT / 2).timeout(BATCH_TIMEOUT).no_proxy();
     let client = client.tls_backend_preconfigured(tls).build().map_err(|error| error.to_string())?;
     let policy = RetryPolicy::recommended().with_max_retries(RETRIES).with_initial_delay(Duration::from_millis(500));
     let policy = policy.with_max_delay(Duration::from_secs(2));
     let builder = SpanExporter::builder().with_http().with_http_client(client).with_protocol(Protocol::HttpBinary);
-    let builder = builder.with_timeout(SENDING).with_retry_policy(policy);
+    let builder = builder.with_timeout(BATCH_TIMEOUT).with_retry_policy(policy);
     let builder = if of_cluster { builder.with_endpoint(format!("{}{PATH}", named.trim_end_matches('/'))) } else { builder };
     let mut exporter = builder.build().map_err(|error| error.to_string())?;
     exporter.set_resource(&resource(instance));
@@ -305,11 +305,11 @@ fn exporter(named: &str, of_cluster: bool, instance: &str) -> Result<SpanExporte
 fn resource(instance: &str) -> Resource {
     let own =
         [KeyValue::new("service.version", env!("CARGO_PKG_VERSION")), KeyValue::new("service.instance.id", instance.to_owned())];
-    let name = said("OTEL_SERVICE_NAME").unwrap_or_else(|| "headroom".to_owned());
+    let name = nonempty_variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "headroom".to_owned());
     Resource::builder().with_attributes(own).with_service_name(name).build()
 }
 
 /// A variable with a non-empty value.
-fn said(name: &str) -> Option<String> {
+fn nonempty_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.trim().is_empty())
 }

@@ -145,7 +145,7 @@ fn what_waits_for_a_larger_container_when_its_node_is_lost_asks_for_nothing_more
             .fleet()
             .executors
             .values()
-            .filter(|e| e.stays())
+            .filter(|e| e.may_run_tasks())
             .map(|e| e.needs())
             .fold(Bytes::ZERO, |a, b| a.saturating_add(b));
         assert!(live <= Bytes::from_mib(2048), "lost at {at_ms} ms: {live}");

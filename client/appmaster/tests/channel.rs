@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use headroom_appmaster::executor_link::{ChannelCredentials, ExecutorLinkEvent, serve};
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, MAX_UNPROVEN, OLDEST, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE_BYTES, MAX_UNAUTHENTICATED_BYTES, OLDEST_VERSION, ToExecutor, VERSION};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -124,7 +124,7 @@ async fn who_knows_the_secret_is_told_why_it_is_refused() {
     let line = |message: &FromExecutor| serde_json::to_string(message).expect("writes") + "\n";
     let later = format!("{{\"kind\":\"hello\",\"version\":{},\"token\":\"secret\",\"slots\":\"all\"}}\n", VERSION + 1);
     let (why, oldest, newest) = refusal(&address, later.as_bytes()).await;
-    assert!(why.contains("protocol version is 2") && (oldest, newest) == (OLDEST, VERSION), "{why}");
+    assert!(why.contains("protocol version is 2") && (oldest, newest) == (OLDEST_VERSION, VERSION), "{why}");
     let (why, ..) = refusal(&address, line(&hello(VERSION, "secret", "other.2.e1.c1")).as_bytes()).await;
     assert!(why.contains("other.2.e1.c1"), "{why}");
     let (why, ..) = refusal(&address, b"{\"kind\":\"hello\",\"version\":1,\"token\":\"secret\"}\n").await;
@@ -156,7 +156,7 @@ async fn an_endless_line_ends_the_connection() {
     let mut stream = TcpStream::connect(&address).await.expect("connects");
     say(&mut stream, &hello(VERSION, "secret", "job.1.e1.c1")).await;
     assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Up { .. }));
-    let flood = vec![b'x'; MAX_LINE + 64 * 1024];
+    let flood = vec![b'x'; MAX_LINE_BYTES + 64 * 1024];
     let _ = timeout(SOON, stream.write_all(&flood)).await.expect("does not hang"); // refused in the middle of it
     assert!(matches!(heard(&mut events).await, ExecutorLinkEvent::Down { .. }));
 }
@@ -222,15 +222,23 @@ fn long_hello(before: usize, token: &str, behind: usize) -> String {
 #[tokio::test]
 async fn of_a_line_that_does_not_show_the_secret_little_is_read() {
     let (address, mut events) = server().await;
-    let much = MAX_LINE - 1024;
-    for line in [long_hello(MAX_UNPROVEN, "secret", 0), long_hello(0, "guess", much), "x".repeat(MAX_UNPROVEN + 1)] {
+    let much = MAX_LINE_BYTES - 1024;
+    for line in [
+        long_hello(MAX_UNAUTHENTICATED_BYTES, "secret", 0),
+        long_hello(0, "guess", much),
+        "x".repeat(MAX_UNAUTHENTICATED_BYTES + 1),
+    ] {
         let mut stream = TcpStream::connect(&address).await.expect("connects");
         let _ = timeout(SOON, stream.write_all(line.as_bytes())).await.expect("does not hang"); // refused in the middle of it
         assert!(is_closed(&mut stream).await, "{line:.60}");
         assert!(events.try_recv().is_err(), "{line:.60}");
     }
     // Bytes that arrive together with a hello are not lost either.
-    let alike = [long_hello(0, "secret", much), long_hello(0, "secret", MAX_UNPROVEN), long_hello(MAX_UNPROVEN / 2, "secret", 0)];
+    let alike = [
+        long_hello(0, "secret", much),
+        long_hello(0, "secret", MAX_UNAUTHENTICATED_BYTES),
+        long_hello(MAX_UNAUTHENTICATED_BYTES / 2, "secret", 0),
+    ];
     for line in alike {
         let mut stream = TcpStream::connect(&address).await.expect("connects");
         let both = line + "{\"kind\":\"usage\",\"tasks\":[]}\n";

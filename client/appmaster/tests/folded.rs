@@ -45,14 +45,14 @@ fn a_patch_that_could_not_be_sent_gives_the_rows_back() {
     let world = many();
     let mut core = world.successor();
     let mut patches: Vec<JobPatch> = Vec::new();
-    while core.has_news() {
+    while core.has_unreported_changes() {
         patches.push(core.take_patch());
     }
     let (sent, folded): (usize, usize) = patches.iter().fold((0, 0), |(s, f), p| (s + p.tasks.len(), f + p.folded.len()));
     assert_eq!((sent, folded), (10_060, 59), "each row is reported once, and the same are counted after a restart");
     let last = patches.pop().expect("a patch");
     assert!(!last.folded.is_empty(), "{:?}", last.totals);
-    core.put_back(last.clone());
+    core.restore_patch(last.clone());
     assert_eq!(core.take_patch(), last);
     assert_eq!(last.totals.folded_tasks(), 59);
 }

@@ -10,11 +10,11 @@ use headroom_transport::MasterAddress;
 use headroom_types::{AppId, ContainerId, EnforcerKind};
 
 /// Maximum number of slots of an executor.
-pub const MOST_SLOTS: u32 = 1024;
+pub const MAX_SLOTS: u32 = 1024;
 
 /// Variables of the executor that tasks do not inherit: the secret, and values that do not apply to
 /// a task.
-const OWN: [&str; 13] = [
+const EXECUTOR_VARIABLES: [&str; 13] = [
     "HEADROOM_TASK_SHM_BYTES",
     "HEADROOM_TOKEN_FILE",
     "HEADROOM_CA_FILE",
@@ -105,7 +105,7 @@ impl ExecutorSettings {
         let master = vars_of.parsed("HEADROOM_MASTER_URL", "an address such as tcp://127.0.0.1:4711", |t| t.parse().ok());
         let token = vars_of.parsed("HEADROOM_APP_TOKEN", "the secret of the application", |t| Some(t.to_owned()));
         let slots = vars_of
-            .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MOST_SLOTS).contains(n)));
+            .parsed("HEADROOM_SLOTS", "a number from 1 to 1024", |t| t.parse().ok().filter(|n| (1..=MAX_SLOTS).contains(n)));
         let app = vars_of.parsed("HEADROOM_APP", "an application id such as word-count.7", |t| t.parse().ok());
         let container = vars_of.parsed("HEADROOM_CONTAINER", "a container id such as word-count.7.e3.c12", |t| t.parse().ok());
         let dir = vars_of.parsed("HEADROOM_CONTAINER_DIR", "a directory, from / on", absolute);
@@ -120,7 +120,7 @@ impl ExecutorSettings {
         let path = |name| get(vars, name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let (ca, token_file) = (path("HEADROOM_CA_FILE"), path("HEADROOM_TOKEN_FILE"));
         let task_shm = get(vars, "HEADROOM_TASK_SHM_BYTES").and_then(OsStr::to_str).and_then(|t| t.parse().ok());
-        let own = |key: &OsStr| OWN.iter().any(|own| key == *own);
+        let own = |key: &OsStr| EXECUTOR_VARIABLES.iter().any(|own| key == *own);
         let for_tasks = vars.iter().filter(|(key, _)| !own(key)).cloned().collect();
         Some(ExecutorSettings {
             master: master?,
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((environment.master.at.as_str(), environment.slots), ("127.0.0.1:4711", 4));
         let keys: Vec<_> = environment.for_tasks.iter().map(|(k, _)| k.to_string_lossy().into_owned()).collect();
         assert!(keys.contains(&"PATH".to_owned()) && keys.contains(&"HEADROOM_APP".to_owned()));
-        assert!(keys.iter().all(|k| !OWN.contains(&k.as_str())), "{keys:?}");
+        assert!(keys.iter().all(|k| !EXECUTOR_VARIABLES.contains(&k.as_str())), "{keys:?}");
         assert!(!format!("{environment:?}").contains("secret"));
     }
 

@@ -14,7 +14,7 @@ const SHORT_TAIL: usize = 512;
 const SHORT_NOTE: usize = 120;
 
 /// The report in at most `most` bytes of JSON, or in the smallest possible form.
-pub fn fitted(report: &TaskReport, most: usize) -> TaskReport {
+pub fn truncate_report(report: &TaskReport, most: usize) -> TaskReport {
     let mut cut = report.clone();
     for step in [thin_timeline, short_log, only_facts] {
         if size(&cut) <= most {
@@ -30,7 +30,7 @@ fn size(report: &TaskReport) -> usize {
 }
 
 fn thin_timeline(report: &mut TaskReport) {
-    report.timeline = MemorySample::thinned(&report.timeline, FEW_POINTS);
+    report.timeline = MemorySample::thin(&report.timeline, FEW_POINTS);
 }
 
 fn short_log(report: &mut TaskReport) {
@@ -58,7 +58,7 @@ pub(crate) mod samples {
         MemoryStat, OuterLevel, ProcessMemory, SubCause, TimelineMark, Unattributed, VictimProcess,
     };
 
-    use crate::taskgroup::NAME;
+    use crate::taskgroup::MAX_OWNER_NAME_BYTES;
     use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, EnforcerKind, Evidence, ExitReason, TaskReport, UnixMillis};
 
     /// The smallest report: the task `map/INDEX` succeeded.
@@ -124,7 +124,7 @@ pub(crate) mod samples {
     }
 
     fn level_with_leftovers(level: &str, local: MemoryEvents) -> OuterLevel {
-        let left_by = vec![LeftoverOwner { name: "n".repeat(NAME), memory: Bytes::MAX }];
+        let left_by = vec![LeftoverOwner { name: "n".repeat(MAX_OWNER_NAME_BYTES), memory: Bytes::MAX }];
         let unattributed = Unattributed { memory: Bytes::MAX, left_by };
         OuterLevel { unattributed: Some(unattributed), ..OuterLevel::counted(level, Some(Bytes::MAX), local) }
     }
@@ -166,8 +166,8 @@ pub(crate) mod samples {
         large.evidence.victims = vec![VictimProcess { pid: i32::MAX, name: "x".repeat(15), rss: Bytes::MAX }; 8];
         large.evidence.missing = vec!["y".repeat(400); 8];
         let text = "z".repeat(300);
-        let row = Diagnosis::new(SubCause::BudgetNotPassed, Certainty::Certain, text.clone(), text.clone()).at_the_price_of(text);
-        let row = row.fitting(Bytes::MAX);
+        let row = Diagnosis::new(SubCause::BudgetNotPassed, Certainty::Certain, text.clone(), text.clone()).with_trade_off(text);
+        let row = row.with_would_fit(Bytes::MAX);
         large.diagnosis = vec![row; 8];
         let point = MemorySample {
             at_ms: u64::MAX,
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn what_fits_is_left_alone() {
-        assert_eq!(fitted(&report(1), 1 << 20), report(1));
-        assert_eq!(fitted(&large_report(1), 1 << 20), large_report(1));
+        assert_eq!(truncate_report(&report(1), 1 << 20), report(1));
+        assert_eq!(truncate_report(&large_report(1), 1 << 20), large_report(1));
     }
 
     #[test]
     fn the_verdict_and_its_counters_survive_every_cut() {
         let large = large_report(7);
-        let cut = fitted(&large, 0);
+        let cut = truncate_report(&large, 0);
         assert_eq!((cut.reason, cut.dimension, &cut.evidence.own), (large.reason, large.dimension, &large.evidence.own));
         assert_eq!((&cut.evidence.outer, cut.evidence.heap), (&large.evidence.outer, large.evidence.heap));
         assert!(cut.evidence.heap_marker.is_some());

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use headroom_node_cgroup::hold::pressure_from;
+use headroom_node_cgroup::hold::pressure_threshold;
 use headroom_node_cgroup::{CgroupError, Group, Watch};
 use headroom_types::Bytes;
 use headroom_types::exit::CgroupStats;
@@ -23,7 +23,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
 
 /// Maximum time of a freeze, for any master.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_FREEZE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The state of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl GrowthState {
 /// burst of reads can look like pressure.
 pub fn is_pressed(facts: &CgroupStats, limit: Bytes) -> bool {
     let files = facts.stat.file.unwrap_or_default().saturating_sub(facts.stat.shmem.unwrap_or_default());
-    facts.current.saturating_sub(files) >= pressure_from(limit)
+    facts.current.saturating_sub(files) >= pressure_threshold(limit)
 }
 
 /// The growth of one task.
@@ -111,29 +111,29 @@ pub struct TaskGrowth {
 impl TaskGrowth {
     /// Arms the throttle: from now on the kernel holds the group near `limit`.
     pub fn arm(group: &Group, limit: Bytes, hold_ms: u64) -> Result<TaskGrowth, CgroupError> {
-        group.hold_at(limit)?;
+        group.throttle_at(limit)?;
         let alarms = PressureAlarms::of(group, limit)?;
-        let longest = Duration::from_millis(hold_ms).min(LONGEST);
+        let longest = Duration::from_millis(hold_ms).min(MAX_FREEZE_TIMEOUT);
         Ok(TaskGrowth { hold: GrowthState::Below, limit, longest, since: None, alarms })
     }
 
     /// Handles an event and applies the action in the kernel. Returns the action.
-    pub fn happen(&mut self, event: GrowthEvent, group: &Group) -> Result<GrowthAction, CgroupError> {
+    pub fn handle_event(&mut self, event: GrowthEvent, group: &Group) -> Result<GrowthAction, CgroupError> {
         let (hold, action) = self.hold.on(event);
         self.hold = hold;
         match action {
             GrowthAction::Nothing => {}
             GrowthAction::Hold => {
                 self.since = Some(Instant::now());
-                group.pause()?;
+                group.freeze()?;
             }
             GrowthAction::GoOn => {
                 self.since = None;
-                group.go_on()?;
+                group.thaw()?;
             }
             GrowthAction::LetGo => {
                 self.since = None;
-                group.let_go()?;
+                group.unthrottle()?;
             }
         }
         Ok(action)
@@ -144,10 +144,10 @@ impl TaskGrowth {
     pub fn raise(&mut self, group: &Group, limit: Bytes) -> Result<Option<Duration>, CgroupError> {
         group.set_memory(limit)?;
         self.limit = limit;
-        group.hold_at(limit)?;
+        group.throttle_at(limit)?;
         self.alarms = PressureAlarms::of(group, limit)?;
         let held = self.since.map(|since| since.elapsed());
-        self.happen(GrowthEvent::More, group)?;
+        self.handle_event(GrowthEvent::More, group)?;
         Ok(held)
     }
 
@@ -185,7 +185,7 @@ impl PressureAlarms {
         });
         Ok(PressureAlarms {
             events: watched(Watch::open(group)?, Interest::READABLE),
-            usage: watched(Watch::usage(group, pressure_from(limit))?, Interest::READABLE),
+            usage: watched(Watch::usage(group, pressure_threshold(limit))?, Interest::READABLE),
             stalls: watched(stalls, Interest::PRIORITY),
         })
     }

@@ -23,7 +23,7 @@ use crate::taskgroup::{ContainerCgroup, TaskGroup};
 
 /// Added to the executor's `oom_score_adj` for tasks, so that the kernel kills a task before the
 /// executor.
-const WORSE_THAN_EXECUTOR: i32 = 300;
+const TASK_OOM_SCORE_OFFSET: i32 = 300;
 
 /// Context that all tasks of the executor share.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl LaunchContext {
         let work_dir = std::env::current_dir().context("the working directory is gone")?;
         let own: i32 = std::fs::read_to_string("/proc/self/oom_score_adj").ok().and_then(|t| t.trim().parse().ok()).unwrap_or(0);
         let (namespaces, no_namespaces) = task_namespaces(environment.task_shm);
-        let oom_score_adj = (own + WORSE_THAN_EXECUTOR).min(1000);
+        let oom_score_adj = (own + TASK_OOM_SCORE_OFFSET).min(1000);
         Ok(LaunchContext { environment, container, work_dir, oom_score_adj, namespaces, no_namespaces })
     }
 }
@@ -94,7 +94,7 @@ pub fn launch(site: &LaunchContext, start: &TaskStart) -> anyhow::Result<Launche
         own_directory(Path::new(output)).with_context(|| format!("its output directory {output} cannot be made"))?;
     }
     let group = site.container.create(start).context("its cgroup cannot be made")?;
-    match hold(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
+    match arm_throttle(start, &group).and_then(|()| launch_in(site, start, &group, &files)) {
         Ok(child) => {
             group.group().set_root_pid(child.pid);
             Ok(LaunchedTask { child, group, files, started: clock::now(), born: Instant::now() })
@@ -132,9 +132,9 @@ fn own_directory(output: &Path) -> std::io::Result<()> {
 
 /// Arms the throttle before the start, so that a task that may grow is not killed before the master
 /// can react.
-fn hold(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
+fn arm_throttle(start: &TaskStart, group: &TaskGroup) -> anyhow::Result<()> {
     match start.limit.filter(|_| start.hold_ms.is_some()) {
-        Some(limit) => group.group().hold_at(limit).context("it cannot be held at its limit"),
+        Some(limit) => group.group().throttle_at(limit).context("it cannot be held at its limit"),
         None => Ok(()),
     }
 }

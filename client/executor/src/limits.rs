@@ -11,7 +11,7 @@ use headroom_types::{OwnLimit, OwnLimitKind, Remedy};
 use headroom_wire::v1::task::TaskStart;
 
 /// Interval between two samples.
-const INTERVAL: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time after the start in which every sample is taken, because many programs exit at once when an
 /// allocation fails.
 const FIRST: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl ManualLimits {
 
     /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
-        if self.born.elapsed() < FIRST || self.at.is_none_or(|at| at.elapsed() >= INTERVAL) {
+        if self.born.elapsed() < FIRST || self.at.is_none_or(|at| at.elapsed() >= SAMPLE_INTERVAL) {
             self.at = Some(Instant::now());
             pids().into_iter().take(MAX_PROCESSES).for_each(|pid| self.take(pid));
         }

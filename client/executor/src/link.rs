@@ -11,24 +11,24 @@ use headroom_client::Client;
 use headroom_client::retry::Backoff;
 use headroom_transport::{MasterAddress, MasterConnection, Reading, Writing, connect, halves};
 use headroom_types::AppId;
-use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE, ToExecutor};
+use headroom_wire::v1::task::{FromExecutor, LineError, MAX_LINE_BYTES, ToExecutor};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 
 /// Timeout of a connection attempt.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Timeout of a query to the resource manager.
-const ASK: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout of one write, after which the connection is closed.
-const WRITE: Duration = Duration::from_secs(20);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum silence of a master that sends heartbeats.
-const SILENCE: Duration = Duration::from_secs(30);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Minimum duration of a good connection. A connection with any message of the master is good, too.
-const GOOD: Duration = Duration::from_secs(2);
+const MIN_GOOD_DURATION: Duration = Duration::from_secs(2);
 /// Maximum number of queued lines.
-const WAITING_LINES: usize = 1024;
+const MAX_QUEUED_LINES: usize = 1024;
 
 /// An event of the link.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl MasterWriter {
     /// Queues one message; never waits.
     pub fn send(&self, message: &FromExecutor) -> Result<(), SendError> {
         let mut line = serde_json::to_vec(message).map_err(|_| SendError::TooLong)?;
-        if line.len() >= MAX_LINE {
+        if line.len() >= MAX_LINE_BYTES {
             return Err(SendError::TooLong);
         }
         line.push(b'\n');
@@ -92,13 +92,13 @@ impl MasterWriter {
 }
 
 /// Maintains a connection until the receiver of `events` is dropped.
-pub async fn keep(mut target: MasterTarget, events: mpsc::Sender<LinkEvent>) {
+pub async fn maintain_connection(mut target: MasterTarget, events: mpsc::Sender<LinkEvent>) {
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
     let client = target.rm.clone();
     loop {
-        match timeout(CONNECT, connect(&target.master.at, target.master.pin)).await {
+        match timeout(CONNECT_TIMEOUT, connect(&target.master.at, target.master.pin)).await {
             Ok(Ok(stream)) => {
-                let end = converse(stream, &events).await;
+                let end = run_connection(stream, &events).await;
                 if end.good {
                     backoff.reset();
                 }
@@ -114,7 +114,7 @@ pub async fn keep(mut target: MasterTarget, events: mpsc::Sender<LinkEvent>) {
             () = tokio::time::sleep(backoff.wait()) => {}
         }
         let Some(client) = &client else { continue };
-        match ask(client, &target.app).await {
+        match query_master_address(client, &target.app).await {
             MasterLocation::At(master) => target.master = master,
             MasterLocation::Unknown => {}
             MasterLocation::Over => {
@@ -132,8 +132,8 @@ enum MasterLocation {
     Over,
 }
 
-async fn ask(client: &Client, app: &AppId) -> MasterLocation {
-    match timeout(ASK, client.app(app)).await {
+async fn query_master_address(client: &Client, app: &AppId) -> MasterLocation {
+    match timeout(QUERY_TIMEOUT, client.app(app)).await {
         Ok(Ok(view)) if view.state.is_final() => MasterLocation::Over,
         Ok(Ok(view)) => {
             view.master_url.as_deref().and_then(|url| url.parse().ok()).map_or(MasterLocation::Unknown, MasterLocation::At)
@@ -152,10 +152,10 @@ struct ConnectionEnd {
     good: bool,
 }
 
-async fn converse(stream: MasterConnection, events: &mpsc::Sender<LinkEvent>) -> ConnectionEnd {
+async fn run_connection(stream: MasterConnection, events: &mpsc::Sender<LinkEvent>) -> ConnectionEnd {
     let since = Instant::now();
     let (read, write) = halves(stream);
-    let (lines, waiting) = mpsc::channel(WAITING_LINES);
+    let (lines, waiting) = mpsc::channel(MAX_QUEUED_LINES);
     if events.send(LinkEvent::Up(MasterWriter { lines })).await.is_err() {
         return ConnectionEnd { why: "the executor ends".into(), good: true };
     }
@@ -164,19 +164,19 @@ async fn converse(stream: MasterConnection, events: &mpsc::Sender<LinkEvent>) ->
         why = receive(read, events, &mut heard) => why,
         why = transmit(write, waiting) => why,
     };
-    ConnectionEnd { why, good: heard || since.elapsed() >= GOOD }
+    ConnectionEnd { why, good: heard || since.elapsed() >= MIN_GOOD_DURATION }
 }
 
 /// Forwards messages of the master until the connection ends.
 async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bool) -> String {
-    let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE));
+    let mut lines = FramedRead::new(read, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
     let mut sends_signs = false;
     loop {
         // Silence is limited only for a master that has sent heartbeats.
         let next = if sends_signs {
-            match timeout(SILENCE, lines.next()).await {
+            match timeout(HEARTBEAT_TIMEOUT, lines.next()).await {
                 Ok(next) => next,
-                Err(_) => return format!("the master was silent for {} s", SILENCE.as_secs()),
+                Err(_) => return format!("the master was silent for {} s", HEARTBEAT_TIMEOUT.as_secs()),
             }
         } else {
             lines.next().await
@@ -184,7 +184,7 @@ async fn receive(read: Reading, events: &mpsc::Sender<LinkEvent>, heard: &mut bo
         let line = match next {
             None => return "the master closed the connection".into(),
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                return format!("the master sent a line longer than {MAX_LINE} bytes");
+                return format!("the master sent a line longer than {MAX_LINE_BYTES} bytes");
             }
             Some(Err(LinesCodecError::Io(e))) => return format!("the connection broke: {e}"),
             Some(Ok(line)) => line,
@@ -215,12 +215,12 @@ async fn transmit(mut write: Writing, mut waiting: mpsc::Receiver<Vec<u8>>) -> S
         while let Ok(next) = waiting.try_recv() {
             buffer.extend_from_slice(&next);
         }
-        match timeout(WRITE, write.write_all(&buffer)).await {
+        match timeout(WRITE_TIMEOUT, write.write_all(&buffer)).await {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return format!("the connection broke: {e}"),
-            Err(_) => return format!("the master read nothing for {} s", WRITE.as_secs()),
+            Err(_) => return format!("the master read nothing for {} s", WRITE_TIMEOUT.as_secs()),
         }
     }
-    let _ = timeout(WRITE, write.shutdown()).await;
+    let _ = timeout(WRITE_TIMEOUT, write.shutdown()).await;
     "closed by the executor".into()
 }

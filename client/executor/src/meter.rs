@@ -22,9 +22,9 @@ use crate::taskgroup::TaskGroup;
 /// Share of the limit from which a task is near its limit. Per cent.
 const NEAR: u64 = 90;
 /// Interval of the search for the largest processes while the use hardly changes.
-const VICTIMS_EVERY: Duration = Duration::from_millis(200);
+const VICTIMS_INTERVAL: Duration = Duration::from_millis(200);
 /// Interval of the inspection of the largest process while the use hardly changes.
-const INSIDE_EVERY: Duration = Duration::from_secs(1);
+const INSPECTION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The measurements of one task.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl TaskSampler {
         self.note_victims(group, facts.current, reading.newly_near);
         self.reads.look(|| group.group().pids().unwrap_or_default());
         self.own_limits.look(|| group.group().pids().unwrap_or_default());
-        reading.look_into = self.worth_a_look(facts.current);
+        reading.look_into = self.due_inspection(facts.current);
         reading
     }
 
@@ -130,16 +130,16 @@ impl TaskSampler {
 
     /// The largest process, if an inspection is due: at half the limit or more, after growth or
     /// after the interval.
-    fn worth_a_look(&mut self, current: Bytes) -> Option<i32> {
+    fn due_inspection(&mut self, current: Bytes) -> Option<i32> {
         let close = self.limit.is_some_and(|limit| current >= limit.mul_ratio(1, 2));
-        let due = self.inside_at.is_none_or(|(at, then)| at.elapsed() >= INSIDE_EVERY || current > then.mul_ratio(21, 20));
+        let due = self.inside_at.is_none_or(|(at, then)| at.elapsed() >= INSPECTION_INTERVAL || current > then.mul_ratio(21, 20));
         let pid = self.victims.first().filter(|v| close && due && v.pid > 0)?.pid;
         self.inside_at = Some((Instant::now(), current));
         Some(pid)
     }
 
     /// Stores the result of an inspection.
-    pub fn looked_into(&mut self, inside: &ProcessInspection) {
+    pub fn store_inspection(&mut self, inside: &ProcessInspection) {
         let current = self.inside_at.map(|(_, current)| current).unwrap_or_default();
         let facts = maps::parse(&inside.smaps);
         // The values of an exiting process are all zero and are ignored.
@@ -153,7 +153,7 @@ impl TaskSampler {
     /// after growth, on approach to the limit, or after the interval.
     fn note_victims(&mut self, group: &TaskGroup, current: Bytes, newly_near: bool) {
         let close = self.limit.is_none_or(|limit| current >= limit.mul_ratio(1, 2));
-        let due = self.victims_at.is_none_or(|(at, then)| at.elapsed() >= VICTIMS_EVERY || current > then.mul_ratio(21, 20));
+        let due = self.victims_at.is_none_or(|(at, then)| at.elapsed() >= VICTIMS_INTERVAL || current > then.mul_ratio(21, 20));
         if !(close && (due || newly_near)) {
             return;
         }

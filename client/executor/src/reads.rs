@@ -10,9 +10,9 @@ use headroom_node_cgroup::reads::so_far;
 use headroom_types::Bytes;
 
 /// Interval between two samples.
-const EVERY: Duration = Duration::from_millis(250);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of sampled processes.
-const MOST: usize = 64;
+const MAX_PROCESSES: usize = 64;
 
 /// Bytes read by one task.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +24,7 @@ pub(crate) struct ReadBytesSampler {
 impl ReadBytesSampler {
     /// Samples the live processes if the interval has passed.
     pub(crate) fn look(&mut self, pids: impl FnOnce() -> Vec<i32>) {
-        if self.at.is_none_or(|at| at.elapsed() >= EVERY) {
+        if self.at.is_none_or(|at| at.elapsed() >= SAMPLE_INTERVAL) {
             self.at = Some(Instant::now());
             self.take(sum(&pids(), so_far));
         }
@@ -46,7 +46,7 @@ impl ReadBytesSampler {
 
 /// The sum over all readable processes; `None` if none is readable.
 fn sum(pids: &[i32], of: impl Fn(i32) -> Option<Bytes>) -> Option<Bytes> {
-    pids.iter().take(MOST).filter_map(|pid| of(*pid)).reduce(Bytes::saturating_add)
+    pids.iter().take(MAX_PROCESSES).filter_map(|pid| of(*pid)).reduce(Bytes::saturating_add)
 }
 
 #[cfg(test)]

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use headroom_types::{TaskAttemptId, TaskReport};
 
-use crate::fit::fitted;
+use crate::fit::truncate_report;
 
 /// Maximum number of kept results. Truncated to their smallest form, all of them fit into one line
 /// of the protocol.
-pub const MOST: usize = 200;
+pub const MAX_RESULTS: usize = 200;
 /// Number of acknowledged attempts that are remembered, so that a delayed start does not run an
 /// attempt again.
 const REMEMBERED: usize = 4096;
@@ -62,13 +62,13 @@ impl UnackedResults {
     }
     /// True if the results of `running` more tasks would exceed the maximum.
     pub fn is_full(&self, running: usize) -> bool {
-        self.unacked.len().saturating_add(running) >= MOST
+        self.unacked.len().saturating_add(running) >= MAX_RESULTS
     }
     /// All results in at most `most` bytes of JSON. Each result gets an equal share and is
     /// truncated to it if necessary.
-    pub fn to_tell(&self, most: usize) -> Vec<TaskReport> {
+    pub fn for_hello(&self, most: usize) -> Vec<TaskReport> {
         let each = most / self.unacked.len().max(1);
-        self.unacked.values().map(|report| fitted(report, each)).collect()
+        self.unacked.values().map(|report| truncate_report(report, each)).collect()
     }
 }
 
@@ -76,7 +76,7 @@ impl UnackedResults {
 mod tests {
     use super::*;
     use crate::fit::samples::{large_report, report};
-    use headroom_wire::v1::task::MAX_LINE;
+    use headroom_wire::v1::task::MAX_LINE_BYTES;
     use proptest::prelude::*;
 
     #[test]
@@ -96,16 +96,16 @@ mod tests {
     #[test]
     fn the_most_results_of_the_largest_kind_fit_into_one_line() {
         let mut results = UnackedResults::default();
-        for index in 0..MOST {
+        for index in 0..MAX_RESULTS {
             assert!(!results.is_full(0));
             assert!(results.add(large_report(u32::try_from(index).expect("small"))));
         }
         assert!(results.is_full(0));
-        let budget = MAX_LINE - (128 << 10);
-        let told = results.to_tell(budget);
-        assert_eq!(told.len(), MOST);
+        let budget = MAX_LINE_BYTES - (128 << 10);
+        let told = results.for_hello(budget);
+        assert_eq!(told.len(), MAX_RESULTS);
         let line = serde_json::to_vec(&told).expect("writes");
-        assert!(line.len() <= budget + MOST, "{} bytes", line.len());
+        assert!(line.len() <= budget + MAX_RESULTS, "{} bytes", line.len());
     }
 
     proptest! {
@@ -123,7 +123,7 @@ mod tests {
                 } else if results.ack(&attempt) {
                     acked.insert(attempt);
                 }
-                let told: Vec<_> = results.to_tell(MAX_LINE).into_iter().map(|r| r.attempt).collect();
+                let told: Vec<_> = results.for_hello(MAX_LINE_BYTES).into_iter().map(|r| r.attempt).collect();
                 let wanted: Vec<_> = ended.difference(&acked).cloned().collect();
                 prop_assert_eq!(told, wanted);
             }

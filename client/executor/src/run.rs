@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use headroom_types::exit::Unattributed;
 use headroom_types::{Bytes, StopCause, TaskAttemptId, TaskReport};
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, TaskStart, TaskUsage, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE_BYTES, TaskStart, TaskUsage, ToExecutor, VERSION};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::clock;
 use crate::environment::ExecutorSettings;
-use crate::fit::fitted;
+use crate::fit::truncate_report;
 use crate::launch::LaunchContext;
 use crate::link::{self, LinkEvent, MasterTarget, MasterWriter, SendError};
 use crate::results::UnackedResults;
@@ -35,16 +35,16 @@ use crate::task::{self, FinishedTask, FreezePressure, TaskChannels, TaskControl,
 use crate::verdict::not_started;
 
 /// Time between SIGTERM and SIGKILL of a stopped task.
-pub const GRACE: Duration = Duration::from_secs(2);
+pub const GRACE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same time when the executor itself is stopped: the node agent allows little more for the
 /// whole executor.
-const GRACE_AT_END: Duration = Duration::from_millis(1200);
+const FINAL_GRACE_TIMEOUT: Duration = Duration::from_millis(1200);
 /// Maximum time for which a draining executor waits for the last acknowledgements.
-const LAST_ACKS: Duration = Duration::from_secs(10);
+const FINAL_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for the last messages, and for the removal of the last cgroups.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const FINAL_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 /// Interval between two usage messages.
-const USAGE: Duration = Duration::from_secs(1);
+const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum memory left behind by ended tasks that is reported. Bytes.
 const LEFTOVER_FLOOR: Bytes = Bytes::from_mib(8);
 /// Bytes of a line that are reserved for everything besides results.
@@ -74,9 +74,9 @@ pub async fn run(environment: ExecutorSettings, without_master: Duration) -> any
     let target = target(&environment);
     let (link_events, link) = mpsc::channel(256);
     let mut executor = ExecutorLoop::new(LaunchContext::new(environment)?, without_master);
-    let linked = tokio::spawn(link::keep(target, link_events));
-    let outcome = executor.turn(link).await?;
-    executor.last_words(linked).await;
+    let linked = tokio::spawn(link::maintain_connection(target, link_events));
+    let outcome = executor.run_loop(link).await?;
+    executor.flush_and_close(linked).await;
     Ok(outcome)
 }
 
@@ -84,7 +84,7 @@ pub async fn run(environment: ExecutorSettings, without_master: Duration) -> any
 /// only a master with an unchanged address is found.
 fn target(environment: &ExecutorSettings) -> MasterTarget {
     let trust = headroom_client::ClientCredentials::of_a_container(environment.ca.clone(), environment.token_file.as_deref());
-    let rm = environment.rm.as_deref().map(|url| headroom_client::Client::with(url, trust?)).transpose();
+    let rm = environment.rm.as_deref().map(|url| headroom_client::Client::with_credentials(url, trust?)).transpose();
     let rm = rm.unwrap_or_else(|error| {
         tracing::warn!(
             error = &error as &dyn std::error::Error,
@@ -146,10 +146,10 @@ impl ExecutorLoop {
         }
     }
 
-    async fn turn(&mut self, mut link: mpsc::Receiver<LinkEvent>) -> anyhow::Result<ExecutorOutcome> {
+    async fn run_loop(&mut self, mut link: mpsc::Receiver<LinkEvent>) -> anyhow::Result<ExecutorOutcome> {
         let mut terminate: Signal = signal(SignalKind::terminate())?;
         let mut interrupt: Signal = signal(SignalKind::interrupt())?;
-        let mut clock: Interval = interval(USAGE);
+        let mut clock: Interval = interval(USAGE_INTERVAL);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut linked = true;
         loop {
@@ -165,7 +165,7 @@ impl ExecutorLoop {
                 },
                 _ = clock.tick() => self.on_tick(),
             }
-            if let Some(outcome) = self.over() {
+            if let Some(outcome) = self.finished_outcome() {
                 return Ok(outcome);
             }
         }
@@ -173,7 +173,7 @@ impl ExecutorLoop {
 
     fn on_link(&mut self, event: LinkEvent) {
         match event {
-            LinkEvent::Up(writer) => self.greet(writer),
+            LinkEvent::Up(writer) => self.send_hello(writer),
             LinkEvent::Got(message) => {
                 if !matches!(*message, ToExecutor::Refused { .. }) {
                     self.alone_since = None;
@@ -191,7 +191,7 @@ impl ExecutorLoop {
         }
     }
 
-    fn greet(&mut self, writer: MasterWriter) {
+    fn send_hello(&mut self, writer: MasterWriter) {
         let environment = &self.site.environment;
         let hello = FromExecutor::Hello {
             version: VERSION,
@@ -200,7 +200,7 @@ impl ExecutorLoop {
             slots: self.slots.total(),
             task_groups: environment.enforcer.is_kernel(),
             running: self.slots.running().cloned().collect(),
-            unacked: self.results.to_tell(MAX_LINE - FRAME),
+            unacked: self.results.for_hello(MAX_LINE_BYTES - FRAME),
         };
         tracing::info!(running = self.running.len(), unacked = self.results.len(), "connected to the master");
         self.writer = Some(writer);
@@ -215,7 +215,9 @@ impl ExecutorLoop {
     fn on_message(&mut self, message: ToExecutor) {
         match message {
             ToExecutor::Start(start) => self.on_start(*start),
-            ToExecutor::Stop { attempt } => self.order(&attempt, TaskControl::Stop { cause: StopCause::Asked, grace: GRACE }),
+            ToExecutor::Stop { attempt } => {
+                self.order(&attempt, TaskControl::Stop { cause: StopCause::Asked, grace: GRACE_TIMEOUT })
+            }
             ToExecutor::Resize { attempt, limit } => self.order(&attempt, TaskControl::Limit(limit)),
             ToExecutor::LetGo { attempt } => self.order(&attempt, TaskControl::LetGo),
             ToExecutor::Ack { attempt } => {
@@ -246,7 +248,7 @@ impl ExecutorLoop {
             return;
         }
         match self.admit(&start) {
-            StartDecision::Start => self.begin(start),
+            StartDecision::Start => self.spawn_task(start),
             StartDecision::Known => {}
             StartDecision::Refused(why) => {
                 tracing::warn!(attempt = %start.attempt, %why, "a start is refused");
@@ -261,7 +263,7 @@ impl ExecutorLoop {
                     | StartRefusal::Ending
                     | StartRefusal::NoCommand
                     | StartRefusal::Text(_) => {
-                        self.tell(report);
+                        self.report_result(report);
                     }
                 }
             }
@@ -278,13 +280,13 @@ impl ExecutorLoop {
         if self.results.is_full(self.running.len()) {
             return StartDecision::Refused(StartRefusal::Unacked(self.results.len()));
         }
-        if let Err(why) = plain(start) {
+        if let Err(why) = check_texts(start) {
             return StartDecision::Refused(why);
         }
         self.slots.take(&start.attempt, start.slots)
     }
 
-    fn begin(&mut self, start: TaskStart) {
+    fn spawn_task(&mut self, start: TaskStart) {
         let (orders, for_task) = mpsc::channel(4);
         let (usage, shown) = watch::channel(None);
         let (pressed, held) = watch::channel(None);
@@ -322,7 +324,7 @@ impl ExecutorLoop {
         self.running.remove(&attempt);
         self.slots.release(&attempt);
         tracing::info!(%attempt, reason = %report.reason, "task ended");
-        self.tell(report);
+        self.report_result(report);
     }
 
     fn on_news(&mut self, news: TaskNotification) {
@@ -346,7 +348,7 @@ impl ExecutorLoop {
         if left.memory.is_zero() {
             tracing::info!("what ended tasks had left in the container is gone");
         } else {
-            tracing::warn!(bytes = left.memory.get(), owners = left.owners(), "ended tasks left memory in the container");
+            tracing::warn!(bytes = left.memory.get(), owners = left.owners_text(), "ended tasks left memory in the container");
         }
         self.left = left;
         self.tell_leftover();
@@ -386,8 +388,8 @@ impl ExecutorLoop {
     }
 
     /// Keeps a result and sends it at once.
-    fn tell(&mut self, report: TaskReport) {
-        let report = fitted(&report, MAX_LINE - FRAME);
+    fn report_result(&mut self, report: TaskReport) {
+        let report = truncate_report(&report, MAX_LINE_BYTES - FRAME);
         self.send(&FromExecutor::Ended { report: Box::new(report.clone()) });
         self.results.add(report);
     }
@@ -418,12 +420,12 @@ impl ExecutorLoop {
         }
         tracing::info!(why, running = self.running.len(), "the executor ends");
         self.phase = ExecutorPhase::Stopping { outcome };
-        let order = TaskControl::Stop { cause: StopCause::Asked, grace: GRACE_AT_END };
+        let order = TaskControl::Stop { cause: StopCause::Asked, grace: FINAL_GRACE_TIMEOUT };
         self.running.keys().for_each(|attempt| self.order(attempt, order));
     }
 
     /// The outcome, if nothing is left to do.
-    fn over(&mut self) -> Option<ExecutorOutcome> {
+    fn finished_outcome(&mut self) -> Option<ExecutorOutcome> {
         let idle = self.slots.is_idle();
         match self.phase {
             ExecutorPhase::Working => None,
@@ -434,17 +436,17 @@ impl ExecutorLoop {
             }
             ExecutorPhase::Draining { idle_since: None } => None,
             ExecutorPhase::Draining { idle_since: Some(since) } => {
-                (self.results.is_empty() || since.elapsed() >= LAST_ACKS).then_some(ExecutorOutcome::Done)
+                (self.results.is_empty() || since.elapsed() >= FINAL_ACK_TIMEOUT).then_some(ExecutorOutcome::Done)
             }
         }
     }
 
     /// Waits until the last messages are sent and the last cgroups are removed.
-    async fn last_words(self, linked: tokio::task::JoinHandle<()>) {
+    async fn flush_and_close(self, linked: tokio::task::JoinHandle<()>) {
         self.removals.close();
         drop(self.writer);
-        let _ = timeout(LAST_WORDS, self.removals.wait()).await;
-        let _ = timeout(LAST_WORDS, linked).await;
+        let _ = timeout(FINAL_FLUSH_TIMEOUT, self.removals.wait()).await;
+        let _ = timeout(FINAL_FLUSH_TIMEOUT, linked).await;
     }
 }
 
@@ -458,7 +460,7 @@ fn look_for_leftovers(site: &LaunchContext, news: &mpsc::Sender<TaskNotification
 }
 
 /// Checks that the texts of a start can be passed to a program.
-fn plain(start: &TaskStart) -> Result<(), StartRefusal> {
+fn check_texts(start: &TaskStart) -> Result<(), StartRefusal> {
     if start.command.first().is_none_or(String::is_empty) {
         return Err(StartRefusal::NoCommand);
     }

@@ -27,23 +27,23 @@ use crate::life::{TaskAction, TaskEvent, TaskPhase};
 use crate::logs::TaskFiles;
 use crate::meter::{TaskSample, TaskSampler};
 use crate::taskgroup::TaskGroup;
-use crate::verdict::{TaskEndEvidence, not_started, of_ending};
+use crate::verdict::{TaskEndEvidence, not_started, report_of_end};
 
 /// Interval between two samples of a task whose limit the kernel enforces.
-const SAMPLE: Duration = Duration::from_millis(250);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval in its first second: short tasks get a timeline too, and a JVM is found before it
 /// fails.
-const FIRST_SAMPLES: Duration = Duration::from_millis(50);
+const FIRST_SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 const FIRST: Duration = Duration::from_secs(1);
 /// Interval between two samples if only the executor enforces the limit.
-const POLL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 const SIGTERM: i32 = 15;
 /// Exit code that a shell returns for a child ended by SIGTERM.
 const SHELL_OF_SIGTERM: i32 = 128 + SIGTERM;
 /// Maximum time for which a task that ended by SIGTERM waits for a stop of the executor. A host
 /// shutdown or a unit stop sends SIGTERM to all processes of a container at once.
-const SENT_TO_ALL: Duration = Duration::from_millis(300);
+const STOP_ORDER_TIMEOUT: Duration = Duration::from_millis(300);
 const SIGKILL: i32 = 9;
 
 /// An order to a task.
@@ -131,7 +131,7 @@ pub async fn run(site: Arc<LaunchContext>, start: Arc<TaskStart>, lines: TaskCha
     let mut code = None;
     let why = match spawn_blocking(move || launch(&at_site, &to_start)).await {
         Ok(Ok(launched)) => match TaskRunner::new(site.clone(), start.clone(), launched, lines) {
-            Ok(task) => return task.live().await,
+            Ok(task) => return task.supervise().await,
             Err(e) => format!("its process cannot be watched: {e}"),
         },
         Ok(Err(e)) => {
@@ -186,7 +186,7 @@ impl TaskRunner {
         Ok(TaskRunner { site, start, child, group, files, started, born, lines, life, meter, growth, grace_ends, missing })
     }
 
-    async fn live(mut self) -> FinishedTask {
+    async fn supervise(mut self) -> FinishedTask {
         let _ = self.lines.news.send(TaskNotification::Started { attempt: self.start.attempt.clone(), at: self.started }).await;
         let timeout = self.start.timeout_ms.map(|ms| self.born + Duration::from_millis(ms));
         let mut next_sample = self.born + self.period();
@@ -211,11 +211,11 @@ impl TaskRunner {
                 () = alarm(self.growth.as_ref()) => self.sample().await,
                 () = at(self.growth.as_ref().and_then(TaskGrowth::deadline)) => self.grow(growth::GrowthEvent::HoldOver),
                 () = at(timeout), if self.life == TaskPhase::Running => {
-                    self.stop(StopCause::Timeout, crate::run::GRACE);
+                    self.stop(StopCause::Timeout, crate::run::GRACE_TIMEOUT);
                 }
                 () = at(self.grace_ends), if self.grace_ends.is_some() => {
                     self.grace_ends = None;
-                    self.happen(TaskEvent::GraceOver);
+                    self.handle_event(TaskEvent::GraceOver);
                 }
                 () = sleep_until(next_sample) => {
                     self.sample().await;
@@ -223,13 +223,13 @@ impl TaskRunner {
                 }
             }
         }
-        self.doubt().await;
+        self.classify_sigterm().await;
         self.finish().await
     }
 
     /// Finds the origin of a SIGTERM that the executor did not send. If the executor receives a
     /// stop too, the end is not charged to the task.
-    async fn doubt(&mut self) {
+    async fn classify_sigterm(&mut self) {
         let by_sigterm =
             matches!(self.child.get_ref().peek(), Ok(Some(ProcessEnd::Signal(SIGTERM) | ProcessEnd::Code(SHELL_OF_SIGTERM))));
         if self.life != TaskPhase::Running || !by_sigterm {
@@ -243,16 +243,16 @@ impl TaskRunner {
             }
             None
         };
-        if let Ok(Some(cause)) = tokio::time::timeout(SENT_TO_ALL, word).await {
+        if let Ok(Some(cause)) = tokio::time::timeout(STOP_ORDER_TIMEOUT, word).await {
             (self.life, _) = self.life.on(TaskEvent::Stop(cause));
         }
     }
 
     fn period(&self) -> Duration {
         match self.group.kind() {
-            EnforcerKind::Poll => POLL,
-            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => FIRST_SAMPLES,
-            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => SAMPLE,
+            EnforcerKind::Poll => POLL_INTERVAL,
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 if self.born.elapsed() < FIRST => FIRST_SAMPLE_INTERVAL,
+            EnforcerKind::Cgroup1 | EnforcerKind::Cgroup2 => SAMPLE_INTERVAL,
         }
     }
 
@@ -270,16 +270,16 @@ impl TaskRunner {
             self.grow(growth::GrowthEvent::Pressure);
         }
         if reading.victim {
-            self.happen(TaskEvent::VictimSeen);
+            self.handle_event(TaskEvent::VictimSeen);
         }
         if let Some(cause) = reading.end {
-            self.happen(TaskEvent::Enforce(cause));
+            self.handle_event(TaskEvent::Enforce(cause));
         }
         if let Some(pid) = reading.look_into {
             // The inspection takes milliseconds, so it runs on a separate thread. An ended process
             // gives no result.
-            if let Ok(Ok(found)) = spawn_blocking(move || inside::look(pid)).await {
-                self.meter.looked_into(&found);
+            if let Ok(Ok(found)) = spawn_blocking(move || inside::inspect_process(pid)).await {
+                self.meter.store_inspection(&found);
             }
         }
     }
@@ -307,7 +307,7 @@ impl TaskRunner {
     /// Handles an event of growth.
     fn grow(&mut self, event: growth::GrowthEvent) {
         let Some(growth) = &mut self.growth else { return };
-        let done = growth.happen(event, self.group.group());
+        let done = growth.handle_event(event, self.group.group());
         if let Err(error) = &done {
             tracing::warn!(attempt = %self.start.attempt, %error, ?event, "holding it near its limit, or letting it go, failed");
         }
@@ -351,12 +351,12 @@ impl TaskRunner {
         let killed = self.group.group().facts().is_ok_and(|facts| facts.events.oom_kill > 0);
         let event = if killed { TaskEvent::VictimSeen } else { TaskEvent::Stop(cause) };
         self.grace_ends.get_or_insert(Instant::now() + grace);
-        self.happen(event);
+        self.handle_event(event);
         // A frozen process cannot handle SIGTERM.
         self.grow(growth::GrowthEvent::LetGo);
     }
 
-    fn happen(&mut self, event: TaskEvent) {
+    fn handle_event(&mut self, event: TaskEvent) {
         let (life, action) = self.life.on(event);
         tracing::debug!(attempt = %self.start.attempt, ?event, from = ?self.life, to = ?life, "task");
         self.life = life;
@@ -385,7 +385,7 @@ impl TaskRunner {
         let (site, start) = (self.site.clone(), self.start.clone());
         let group = self.group.clone();
         match spawn_blocking(move || self.close()).await {
-            Ok(ending) => FinishedTask { report: of_ending(&site.environment.container, &start, ending), group: Some(group) },
+            Ok(ending) => FinishedTask { report: report_of_end(&site.environment.container, &start, ending), group: Some(group) },
             Err(e) => {
                 let why = format!("reading its end failed inside the executor: {e}");
                 let (container, kind) = (&site.environment.container, site.container.kind());
@@ -461,7 +461,7 @@ fn growth(start: &TaskStart, group: &TaskGroup) -> Option<TaskGrowth> {
         Ok(growth) => Some(growth),
         Err(error) => {
             tracing::warn!(attempt = %start.attempt, %error, "it cannot be given more while it runs");
-            if let Err(error) = group.group().let_go() {
+            if let Err(error) = group.group().unthrottle() {
                 tracing::warn!(attempt = %start.attempt, %error, "it may be held at its limit until it is stopped");
             }
             None

@@ -13,7 +13,7 @@ use headroom_types::{Bytes, EnforcerKind, TaskAttemptId};
 use headroom_wire::v1::task::TaskStart;
 
 /// Maximum time until processes have ended and a cgroup is removable.
-const REMOVE_WITHIN: Duration = Duration::from_secs(5);
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Minimum memory left behind for which a task is recorded. Bytes.
 const MIN_LEFT: Bytes = Bytes::from_mib(1);
 /// Maximum number of processes in a report.
@@ -103,7 +103,7 @@ impl ContainerCgroup {
             let mut leavers = self.leavers.lock().unwrap_or_else(PoisonError::into_inner);
             leavers.add(task.group.name(), charged.unreclaimable);
         }
-        task.group.remove(REMOVE_WITHIN)
+        task.group.remove(REMOVE_TIMEOUT)
     }
     /// Current counters of the levels around a task.
     fn outer(&self) -> OuterCounters {
@@ -116,13 +116,13 @@ impl ContainerCgroup {
 }
 
 /// Maximum length of an owner's name in a report, which has space for the largest owner only.
-pub const NAME: usize = 64;
+pub const MAX_OWNER_NAME_BYTES: usize = 64;
 
 /// Keeps the largest owner and truncates its name. Names of task groups are ASCII, so any length is
 /// a character boundary.
 fn brief(mut left: Unattributed) -> Unattributed {
     left.left_by.truncate(1);
-    left.left_by.iter_mut().for_each(|owner| owner.name.truncate(NAME));
+    left.left_by.iter_mut().for_each(|owner| owner.name.truncate(MAX_OWNER_NAME_BYTES));
     left
 }
 

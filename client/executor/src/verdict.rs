@@ -47,7 +47,7 @@ pub struct TaskEndEvidence {
 }
 
 /// The verdict on a task that ran.
-pub fn of_ending(container: &ContainerId, start: &TaskStart, mut end: TaskEndEvidence) -> TaskReport {
+pub fn report_of_end(container: &ContainerId, start: &TaskStart, mut end: TaskEndEvidence) -> TaskReport {
     let (exit_code, signal) = match end.how {
         ProcessEnd::Code(code) => (Some(code), None),
         ProcessEnd::Signal(signal) => (None, Some(signal)),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn verdict(start: &TaskStart, end: TaskEndEvidence) -> (ExitReason, Option<Dimension>) {
-        let report = of_ending(&"job.1.e1.c1".parse().expect("id"), start, end);
+        let report = report_of_end(&"job.1.e1.c1".parse().expect("id"), start, end);
         (report.reason, report.dimension)
     }
 

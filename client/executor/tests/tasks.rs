@@ -398,5 +398,5 @@ fn a_task_that_reads_its_own_pages_again_for_ever_is_ended() {
     let report = master.result("a/0@1");
     assert_eq!(report.evidence.stop_asked, Some(StopCause::Stalled), "{:?}", report.evidence);
     assert_eq!((report.reason, report.dimension), (ExitReason::StalledAtLimit, Some(Dimension::Native)));
-    assert!(report.ran_for() >= headroom_node_core::stall::PATIENCE);
+    assert!(report.ran_for() >= headroom_node_core::stall::MIN_STALL_DURATION);
 }

@@ -17,9 +17,9 @@ use crate::token::{NoRandomness, random};
 use crate::{Certificate, certificate};
 
 /// Tolerance for clocks of other hosts that are slow.
-const SKEW: Duration = Duration::from_secs(300);
+const CLOCK_SKEW_TOLERANCE: Duration = Duration::from_secs(300);
 /// Maximum number of names and addresses in one certificate.
-const NAMES: usize = 64;
+const MAX_NAMES: usize = 64;
 
 /// The error of an authority operation.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum AuthorityError {
     #[error("{0:?} is neither a host name nor an address")]
     Name(String),
     /// Too many names.
-    #[error("{0} names; at most {NAMES} can stand in one certificate")]
+    #[error("{0} names; at most {MAX_NAMES} can stand in one certificate")]
     Names(usize),
     /// Random numbers are unavailable.
     #[error(transparent)]
@@ -181,11 +181,11 @@ impl Authority {
         params.distinguished_name = called(&wanted.role.to_string());
         let uri = wanted.role.uri();
         params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().map_err(|_| AuthorityError::Name(uri.clone()))?)];
-        if wanted.names.len() > NAMES {
+        if wanted.names.len() > MAX_NAMES {
             return Err(AuthorityError::Names(wanted.names.len()));
         }
         for name in wanted.names {
-            params.subject_alt_names.push(place(name)?);
+            params.subject_alt_names.push(parse_san(name)?);
         }
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -199,7 +199,7 @@ impl Authority {
 }
 
 /// Parses a host name or an address.
-fn place(name: &str) -> Result<SanType, AuthorityError> {
+fn parse_san(name: &str) -> Result<SanType, AuthorityError> {
     let wrong = || AuthorityError::Name(name.chars().take(80).collect());
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(address));
@@ -216,7 +216,7 @@ fn params(now: UnixMillis, lifetime: Duration) -> Result<CertificateParams, Auth
     let at = |millis: u64| OffsetDateTime::from_unix_timestamp(i64::try_from(millis / 1000).unwrap_or(i64::MAX));
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     // Out-of-range times become the first or the last representable time.
-    params.not_before = at(now.0.saturating_sub(millis(SKEW))).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    params.not_before = at(now.0.saturating_sub(millis(CLOCK_SKEW_TOLERANCE))).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     params.not_after = at(now.0.saturating_add(millis(lifetime))).unwrap_or_else(|_| rcgen::date_time_ymd(9999, 12, 31));
     let mut serial = random::<16>()?;
     serial[0] &= 0x7f; // a serial number must be positive

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Maximum size of a file. Bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The error of a file of secrets.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// The file is too large.
-    #[error("{path} is longer than {LONGEST} bytes, so it is not what it should be", path = path.display())]
+    #[error("{path} is longer than {MAX_FILE_BYTES} bytes, so it is not what it should be", path = path.display())]
     Long {
         /// The file.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum FileReaders {
 pub fn read(path: &Path) -> Result<String, FileError> {
     let io = |source| FileError::Io { path: path.to_owned(), source };
     let length = fs::metadata(path).map_err(io)?.len();
-    if length > LONGEST {
+    if length > MAX_FILE_BYTES {
         return Err(FileError::Long { path: path.to_owned() });
     }
     fs::read_to_string(path).map_err(io)

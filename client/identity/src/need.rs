@@ -94,7 +94,7 @@ pub enum AccessDenied {
 
 impl Principal {
     /// Name of the caller in the audit log.
-    pub fn who(&self) -> Option<String> {
+    pub fn audit_name(&self) -> Option<String> {
         match self {
             Principal::Open => None,
             Principal::Anonymous => Some("anonymous".to_owned()),
@@ -111,7 +111,7 @@ impl Principal {
     ///
     /// # Errors
     /// The reason of the refusal.
-    pub fn may(&self, need: &CallRequirement, of: impl FnOnce(&AppId) -> Option<AppOwnership>) -> Result<(), AccessDenied> {
+    pub fn authorize(&self, need: &CallRequirement, of: impl FnOnce(&AppId) -> Option<AppOwnership>) -> Result<(), AccessDenied> {
         let allowed = match (self, need) {
             (Principal::Open, _) | (_, CallRequirement::Nothing) => true,
             (Principal::Anonymous, _) => return Err(AccessDenied::Unknown),
@@ -121,15 +121,17 @@ impl Principal {
                 CallRequirement::Anybody,
             ) => true,
             (Principal::User { rights, .. }, CallRequirement::Right(right)) => rights.has(right),
-            (Principal::User { rights, .. }, CallRequirement::Look) => rights.looks(),
+            (Principal::User { rights, .. }, CallRequirement::Look) => rights.may_view_some(),
             (Principal::User { rights, .. }, CallRequirement::See(app)) => {
-                rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.sees(&belongs))
+                rights.has(&Right::JobRead) || of(app).is_none_or(|belongs| self.may_view(&belongs))
             }
-            (Principal::User { rights, .. }, CallRequirement::Own(right, app)) => self.changes(rights, right, of(app).as_ref()),
+            (Principal::User { rights, .. }, CallRequirement::Own(right, app)) => {
+                self.may_change(rights, right, of(app).as_ref())
+            }
             (Principal::User { rights, .. }, CallRequirement::Application(app)) => {
-                self.changes(rights, &Right::JobKill, of(app).as_ref())
+                self.may_change(rights, &Right::JobKill, of(app).as_ref())
             }
-            (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => rights.administers(queue),
+            (Principal::User { rights, .. }, CallRequirement::Queue(queue)) => rights.may_administer(queue),
             (Principal::User { rights, .. }, CallRequirement::Node(_) | CallRequirement::SomeNode) => rights.has(&Right::Admin),
             (
                 Principal::Master(attempt),
@@ -163,14 +165,14 @@ impl Principal {
                 CallRequirement::Application(_) | CallRequirement::Own(..) | CallRequirement::Node(_) | CallRequirement::SomeNode,
             ) => false,
         };
-        let who = || self.who().unwrap_or_default();
+        let who = || self.audit_name().unwrap_or_default();
         if allowed { Ok(()) } else { Err(AccessDenied::Forbidden { who: who(), needs: need.words() }) }
     }
 }
 
 impl Principal {
     /// True if the caller may view every application.
-    pub fn sees_all(&self) -> bool {
+    pub fn may_view_all(&self) -> bool {
         match self {
             Principal::Open | Principal::Manager => true,
             Principal::User { rights, .. } => rights.has(&Right::JobRead),
@@ -179,12 +181,12 @@ impl Principal {
     }
 
     /// True if the caller may view an application with these attributes.
-    pub fn sees(&self, belongs: &AppOwnership) -> bool {
-        self.sees_all()
+    pub fn may_view(&self, belongs: &AppOwnership) -> bool {
+        self.may_view_all()
             || match self {
                 Principal::User { name, rights, .. } => {
                     *name == belongs.user
-                        || rights.views(&belongs.queue)
+                        || rights.may_view_queue(&belongs.queue)
                         || self.is_among(&belongs.viewers)
                         || self.is_among(&belongs.changers)
                 }
@@ -199,10 +201,10 @@ impl Principal {
 
     /// True if a user may change an application. For an unknown application only the right counts;
     /// the handler reports the missing application.
-    fn changes(&self, rights: &Rights, right: &Right, belongs: Option<&AppOwnership>) -> bool {
+    fn may_change(&self, rights: &Rights, right: &Right, belongs: Option<&AppOwnership>) -> bool {
         let Some(belongs) = belongs else { return rights.has(right) };
         let own = self.is_among(std::slice::from_ref(&belongs.user)) || self.is_among(&belongs.changers);
-        rights.administers(&belongs.queue) || rights.has(right) && own
+        rights.may_administer(&belongs.queue) || rights.has(right) && own
     }
 
     /// True if a list of users and groups contains the user.
@@ -254,7 +256,7 @@ mod tests {
     }
 
     fn may(who: &Principal, need: &CallRequirement) -> bool {
-        who.may(need, |_| Some(belongs())).is_ok()
+        who.authorize(need, |_| Some(belongs())).is_ok()
     }
 
     #[test]
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_say_who_they_are_learns_nothing() {
+    fn unauthenticated_callers_have_no_access() {
         let needs = [
             CallRequirement::Anybody,
             CallRequirement::SomeNode,
@@ -317,7 +319,7 @@ mod tests {
             CallRequirement::Application(app("a.1")),
         ];
         for need in needs {
-            assert_eq!(Principal::Anonymous.may(&need, |_| None), Err(AccessDenied::Unknown));
+            assert_eq!(Principal::Anonymous.authorize(&need, |_| None), Err(AccessDenied::Unknown));
             assert!(may(&Principal::Open, &need));
         }
         assert!(may(&Principal::Anonymous, &CallRequirement::Nothing));
@@ -325,7 +327,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_who_and_what_for() {
-        let why = user("bob", &[]).may(&CallRequirement::Right(Right::NodeWrite), |_| None).expect_err("forbidden").to_string();
+        let why =
+            user("bob", &[]).authorize(&CallRequirement::Right(Right::NodeWrite), |_| None).expect_err("forbidden").to_string();
         assert_eq!(why, "bob may not do this: it needs the right node:write");
     }
 }

@@ -72,7 +72,7 @@ pub enum QueuePermission {
 
 impl Right {
     /// The permission and the queue of a queue right; `None` for other rights.
-    pub fn over(&self) -> Option<(QueuePermission, &QueuePath)> {
+    pub fn queue_permission(&self) -> Option<(QueuePermission, &QueuePath)> {
         match self {
             Right::Queue(queue) => Some((QueuePermission::Submit, queue)),
             Right::QueueView(queue) => Some((QueuePermission::View, queue)),
@@ -136,12 +136,12 @@ impl Rights {
     }
 
     /// Rights to view everything that is not reserved for operators.
-    pub fn reading() -> Self {
+    pub fn read_only() -> Self {
         Rights([Right::ClusterRead, Right::JobRead].into())
     }
 
     /// Default rights of a user: view everything, submit and change own applications.
-    pub fn working() -> Self {
+    pub fn user_default() -> Self {
         Rights([Right::ClusterRead, Right::JobRead, Right::JobSubmit, Right::JobKill].into())
     }
 
@@ -149,7 +149,7 @@ impl Rights {
     /// rights, and any right except `queue:` includes `cluster:read`.
     pub fn has(&self, right: &Right) -> bool {
         let reads = matches!(right, Right::ClusterRead | Right::JobRead);
-        let works = self.0.iter().any(|r| r.over().is_none_or(|(over, _)| over != QueuePermission::Submit));
+        let works = self.0.iter().any(|r| r.queue_permission().is_none_or(|(over, _)| over != QueuePermission::Submit));
         self.0.contains(&Right::Admin)
             || self.0.contains(right)
             || reads && (self.0.contains(&Right::OperatorRead) || self.0.contains(&Right::OperatorWrite))
@@ -164,29 +164,31 @@ impl Rights {
 
     /// True if the set allows a submission to this queue. Without queue rights every queue is
     /// allowed.
-    pub fn takes_queue(&self, queue: &QueuePath) -> bool {
-        !self.names_queues() || self.of(QueuePermission::Submit).any(|of| queue.is_within(of)) || self.administers(queue)
+    pub fn may_submit_to(&self, queue: &QueuePath) -> bool {
+        !self.names_queues() || self.of(QueuePermission::Submit).any(|of| queue.is_within(of)) || self.may_administer(queue)
     }
 
     /// True if the set allows to view all applications of this queue.
-    pub fn views(&self, queue: &QueuePath) -> bool {
-        self.has(&Right::JobRead) || self.of(QueuePermission::View).any(|of| queue.is_within(of)) || self.administers(queue)
+    pub fn may_view_queue(&self, queue: &QueuePath) -> bool {
+        self.has(&Right::JobRead) || self.of(QueuePermission::View).any(|of| queue.is_within(of)) || self.may_administer(queue)
     }
 
     /// True if the set allows to change and end all applications of this queue.
-    pub fn administers(&self, queue: &QueuePath) -> bool {
+    pub fn may_administer(&self, queue: &QueuePath) -> bool {
         self.has(&Right::OperatorWrite) || self.of(QueuePermission::Administer).any(|of| queue.is_within(of))
     }
 
     /// True if the set allows to view some applications: all, own ones, or those of a queue.
-    pub fn looks(&self) -> bool {
+    pub fn may_view_some(&self) -> bool {
         let some =
             |right: &Right| matches!(right, Right::JobSubmit | Right::JobKill | Right::QueueView(_) | Right::QueueAdmin(_));
         self.has(&Right::JobRead) || self.0.iter().any(some)
     }
 
     fn of(&self, wanted: QueuePermission) -> impl Iterator<Item = &QueuePath> {
-        self.0.iter().filter_map(move |right| right.over().filter(|(over, _)| *over == wanted).map(|(_, queue)| queue))
+        self.0
+            .iter()
+            .filter_map(move |right| right.queue_permission().filter(|(over, _)| *over == wanted).map(|(_, queue)| queue))
     }
 }
 
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_do_more_may_do_less() {
+    fn broader_rights_include_narrower_ones() {
         assert!(PLAIN.iter().all(|right| Rights::all().has(right)));
         assert!(rights(&["operator:read"]).has(&Right::JobRead) && !rights(&["operator:read"]).has(&Right::OperatorWrite));
         assert!(rights(&["job:submit"]).has(&Right::ClusterRead) && !rights(&["job:submit"]).has(&Right::JobRead));
@@ -235,29 +237,33 @@ mod tests {
     fn a_queue_that_is_named_keeps_to_itself() {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let etl = rights(&["job:submit", "queue:root.etl"]);
-        assert!(etl.takes_queue(&queue("root.etl")) && etl.takes_queue(&queue("root.etl.daily")));
-        assert!(!etl.takes_queue(&queue("root.etlx")) && !etl.takes_queue(&queue("root")));
-        assert!(rights(&["job:submit"]).takes_queue(&queue("root.etlx")));
-        assert!(rights(&["admin", "queue:root.etl"]).takes_queue(&queue("root")));
+        assert!(etl.may_submit_to(&queue("root.etl")) && etl.may_submit_to(&queue("root.etl.daily")));
+        assert!(!etl.may_submit_to(&queue("root.etlx")) && !etl.may_submit_to(&queue("root")));
+        assert!(rights(&["job:submit"]).may_submit_to(&queue("root.etlx")));
+        assert!(rights(&["admin", "queue:root.etl"]).may_submit_to(&queue("root")));
     }
 
     #[test]
     fn who_looks_after_a_queue_looks_after_those_below() {
         let queue = |name: &str| name.parse::<QueuePath>().expect("a queue");
         let (views, keeps) = (rights(&["queue-view:root.etl"]), rights(&["queue-admin:root.etl", "queue:root.own"]));
-        assert!(views.views(&queue("root.etl.daily")) && !views.views(&queue("root")) && !views.administers(&queue("root.etl")));
         assert!(
-            keeps.views(&queue("root.etl"))
-                && keeps.administers(&queue("root.etl.daily"))
-                && !keeps.administers(&queue("root.x"))
+            views.may_view_queue(&queue("root.etl.daily"))
+                && !views.may_view_queue(&queue("root"))
+                && !views.may_administer(&queue("root.etl"))
         );
         assert!(
-            keeps.takes_queue(&queue("root.own"))
-                && keeps.takes_queue(&queue("root.etl"))
-                && !keeps.takes_queue(&queue("root.x"))
+            keeps.may_view_queue(&queue("root.etl"))
+                && keeps.may_administer(&queue("root.etl.daily"))
+                && !keeps.may_administer(&queue("root.x"))
         );
-        assert!(views.looks() && keeps.looks() && !rights(&["cluster:read"]).looks());
+        assert!(
+            keeps.may_submit_to(&queue("root.own"))
+                && keeps.may_submit_to(&queue("root.etl"))
+                && !keeps.may_submit_to(&queue("root.x"))
+        );
+        assert!(views.may_view_some() && keeps.may_view_some() && !rights(&["cluster:read"]).may_view_some());
         assert!(views.has(&Right::ClusterRead) && !views.has(&Right::JobRead));
-        assert!(Rights::all().administers(&queue("root")) && rights(&["operator:read"]).views(&queue("root")));
+        assert!(Rights::all().may_administer(&queue("root")) && rights(&["operator:read"]).may_view_queue(&queue("root")));
     }
 }

@@ -262,7 +262,7 @@ impl ServerCertVerifier for PinVerifier {
         _ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if self.pin.is_none_or(|pin| pin.is(&Sha256Digest::of(end))) {
+        if self.pin.is_none_or(|pin| pin.matches(&Sha256Digest::of(end))) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(Mismatch::ApplicationVerificationFailure.into())

@@ -163,7 +163,7 @@ impl Sha256Digest {
     }
 
     /// Compares in constant time.
-    pub fn is(&self, other: &Sha256Digest) -> bool {
+    pub fn matches(&self, other: &Sha256Digest) -> bool {
         self.0.iter().zip(other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }
 }
@@ -207,7 +207,7 @@ impl AppTokenKey {
     }
 
     /// The token with which executors of an application query the address of their master.
-    pub fn reader(&self, app: &AppId) -> String {
+    pub fn executor_token(&self, app: &AppId) -> String {
         let tag = hmac::sign(&self.0, format!("reader {app}").as_bytes());
         format!("hrx_{app}_{}", Hex(tag.as_ref()))
     }
@@ -216,7 +216,7 @@ impl AppTokenKey {
     ///
     /// # Errors
     /// The text is not an executor token, or was derived with another key.
-    pub fn check_reader(&self, text: &str) -> Result<AppId, ParseTokenError> {
+    pub fn check_executor_token(&self, text: &str) -> Result<AppId, ParseTokenError> {
         let (app, tag) = text.strip_prefix("hrx_").and_then(|rest| rest.rsplit_once('_')).ok_or(ParseTokenError)?;
         let (app, tag): (AppId, [u8; 32]) = (app.parse().map_err(|_| ParseTokenError)?, bytes(tag).ok_or(ParseTokenError)?);
         hmac::verify(&self.0, format!("reader {app}").as_bytes(), &tag).map_err(|_| ParseTokenError)?;
@@ -282,8 +282,8 @@ mod tests {
             let token = Token::mint(kind).expect("random numbers");
             let read: Token = token.reveal().parse().expect("a token");
             assert_eq!((read.kind(), read.accessor()), (kind, token.accessor()));
-            assert!(read.hash().is(&token.hash()));
-            assert!(!Token::mint(kind).expect("random numbers").hash().is(&token.hash()));
+            assert!(read.hash().matches(&token.hash()));
+            assert!(!Token::mint(kind).expect("random numbers").hash().matches(&token.hash()));
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
             prop_assume!(text[at..=at] != digit);
             text.replace_range(at..=at, &digit);
             let read: Token = text.parse().expect("still well-formed");
-            prop_assert!(!read.hash().is(&token.hash()));
+            prop_assert!(!read.hash().matches(&token.hash()));
         }
     }
 }

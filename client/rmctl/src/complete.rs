@@ -105,7 +105,7 @@ where
         |name: &'static str| Some((std::env::var(name).ok().filter(|v| !v.is_empty())?, SettingSource::Variable(name)));
     let given = Given { addr: variable("HEADROOM_ADDR"), context: variable("HEADROOM_CONTEXT"), ..Given::default() };
     let Ok(settings) = settings::load(given) else { return Vec::new() };
-    let Ok(client) = Client::with(&settings.addr.value, settings.trust.clone()) else { return Vec::new() };
+    let Ok(client) = Client::with_credentials(&settings.addr.value, settings.trust.clone()) else { return Vec::new() };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
     runtime.block_on(async { tokio::time::timeout(MOST, call(client)).await }).ok().and_then(Result::ok).unwrap_or_default()
 }

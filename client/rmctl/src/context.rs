@@ -48,14 +48,14 @@ impl Context {
 
     /// A client of the resource manager.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        let client = Client::with(&self.addr, self.settings.trust.clone())?.within(self.settings.timeout.value);
+        let client = Client::with_credentials(&self.addr, self.settings.trust.clone())?.with_timeout(self.settings.timeout.value);
         if !self.curl {
             return Ok(client);
         }
         let term = self.term.aloud();
         let proofs = proofs(&self.settings.trust);
         let socket = self.addr.strip_prefix(headroom_client::UNIX).map(str::to_owned);
-        Ok(client.told(Arc::new(move |request| {
+        Ok(client.with_request_hook(Arc::new(move |request| {
             term.line(&curl(request, socket.as_deref(), &proofs));
             if request.reads { Sending::Yes } else { Sending::No }
         })))
@@ -87,8 +87,8 @@ impl Context {
 
     /// Asks the user at a terminal for confirmation. Returns success without a terminal, and if
     /// requests are only printed.
-    pub(crate) fn agreed(&self, sure: ConfirmOptions, what: &str) -> Result<(), Failure> {
-        if sure.yes || self.curl || self.term.agrees(what) {
+    pub(crate) fn confirm(&self, sure: ConfirmOptions, what: &str) -> Result<(), Failure> {
+        if sure.yes || self.curl || self.term.confirm(what) {
             return Ok(());
         }
         Err(Failure::new(Exit::Failed, "nothing was done")

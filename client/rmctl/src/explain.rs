@@ -95,7 +95,11 @@ fn of_event(reason: Reason) -> Entry {
 fn of_job_key(key: &keys::JobFileKey) -> Entry {
     let mut entry = Entry::new(key.path(), JOB_KEY, key.means);
     entry.more.push(format!("Takes: {}", key.takes));
-    entry.more.push(if key.usual == keys::MUST { "It must be there.".to_owned() } else { format!("Left out: {}", key.usual) });
+    entry.more.push(if key.usual == keys::REQUIRED {
+        "It must be there.".to_owned()
+    } else {
+        format!("Left out: {}", key.usual)
+    });
     entry.see = Some("rmctl job init writes a job file to begin with".to_owned());
     entry
 }

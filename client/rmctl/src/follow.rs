@@ -12,7 +12,7 @@ use headroom_wire::v1::events::LoggedEvent;
 use tokio::time::{Instant, MissedTickBehavior};
 
 /// Longest time without an answer of the resource manager.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const SERVER_SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Polling interval of the view.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest wait for late events after the end.
@@ -38,7 +38,7 @@ pub(crate) async fn follow(
     app: &AppId,
     mut see: impl FnMut(JobObservation<'_>),
 ) -> Result<AppView, ClientError> {
-    let mut events = EventFollower::new(client.clone(), Some(app.clone()), 0, PATIENCE);
+    let mut events = EventFollower::new(client.clone(), Some(app.clone()), 0, SERVER_SILENCE_TIMEOUT);
     let mut ticks = tokio::time::interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent: Option<Instant> = None;
@@ -59,7 +59,7 @@ pub(crate) async fn follow(
                     }
                     lull.explain(client, &view, &mut see).await;
                 }
-                Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {}
+                Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < SERVER_SILENCE_TIMEOUT => {}
                 Err(e) => return Err(e),
             },
         }

@@ -106,7 +106,7 @@ impl Term {
     }
 
     /// Asks the user for confirmation. Returns true without a terminal.
-    pub(crate) fn agrees(&self, what: &str) -> bool {
+    pub(crate) fn confirm(&self, what: &str) -> bool {
         if !self.live || !std::io::stdin().is_terminal() {
             return true;
         }

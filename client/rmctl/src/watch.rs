@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
-use crate::follow::PATIENCE;
+use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::json;
 use crate::select::field::ListRow;
 
@@ -55,7 +55,7 @@ pub(crate) async fn watch<A: DeserializeOwned, T: ListRow>(
                 }
             }
             // The resource manager may be restarting.
-            Err(e) if !first && e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => {
+            Err(e) if !first && e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < SERVER_SILENCE_TIMEOUT => {
                 tokio::time::sleep(backoff.wait()).await;
             }
             Err(e) => return Err(e.into()),

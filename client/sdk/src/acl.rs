@@ -37,7 +37,7 @@ impl Client {
         self.get("/v1/acl/policies").await
     }
     /// Sets the policy of a user or a group.
-    pub async fn allow(&self, subject: &str, policy: &acl::PolicySpec) -> Result<acl::PolicyView, ClientError> {
+    pub async fn set_policy(&self, subject: &str, policy: &acl::PolicySpec) -> Result<acl::PolicyView, ClientError> {
         self.change(Method::PUT, &format!("/v1/acl/policies/{subject}"), None, policy).await
     }
     /// Deletes the policy of a user or a group, so that the default applies again. Returns the

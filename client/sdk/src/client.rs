@@ -75,12 +75,12 @@ impl Client {
     /// A client of the resource manager at `base`, such as `http://127.0.0.1:7070`, or
     /// `unix:/run/headroom/resourcemanager.sock`.
     pub fn new(base: &str) -> Result<Self, ClientError> {
-        Client::with(base, ClientCredentials::default())
+        Client::with_credentials(base, ClientCredentials::default())
     }
 
     /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
     /// authentication at any address.
-    pub fn with(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
+    pub fn with_credentials(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address { address: base.to_owned() };
         let address = base.trim_end_matches('/').to_owned();
         let root = match address.strip_prefix(UNIX) {
@@ -108,19 +108,19 @@ impl Client {
 
     /// Sets the timeout of a call. A long poll adds its own waiting time to it.
     #[must_use]
-    pub fn within(self, call: Duration) -> Self {
+    pub fn with_timeout(self, call: Duration) -> Self {
         Client { call, ..self }
     }
 
     /// Sets a hook that sees each request before it is sent and decides whether it is sent.
     #[must_use]
-    pub fn told(self, who: Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>) -> Self {
+    pub fn with_request_hook(self, who: Arc<dyn Fn(&PreparedRequest<'_>) -> Sending + Send + Sync>) -> Self {
         Client { tap: Some(RequestHook(who)), ..self }
     }
 
     /// True if the client authenticates with a token or a certificate.
-    pub fn names_somebody(&self) -> bool {
-        self.wire.trust().names_somebody()
+    pub fn is_authenticated(&self) -> bool {
+        self.wire.trust().is_authenticated()
     }
 
     /// The address of the server.
@@ -214,7 +214,7 @@ impl Client {
     ) -> Result<reqwest::Response, ClientError> {
         let lost = |source| ClientError::Unreachable { url: self.shown(url), source };
         let mut request = request.build().map_err(lost)?;
-        if self.tap.as_ref().is_some_and(|tap| tap.tell(&request) == Sending::No) {
+        if self.tap.as_ref().is_some_and(|tap| tap.decide(&request) == Sending::No) {
             return Err(ClientError::NotSent);
         }
         // The hook sees the request without its token.
@@ -246,11 +246,11 @@ impl Client {
         self.post(&format!("/v1/apps/{app}/kill"), &apps::KillApp { reason }).await
     }
     /// Lists the job history, of one user or of all users.
-    pub async fn families(&self, user: Option<&str>) -> Result<Vec<families::JobHistoryRow>, ClientError> {
+    pub async fn job_histories(&self, user: Option<&str>) -> Result<Vec<families::JobHistoryRow>, ClientError> {
         self.get(&with("/v1/families", user)).await
     }
     /// Returns the history of one job name.
-    pub async fn family(&self, name: &Name, user: Option<&str>) -> Result<families::JobHistory, ClientError> {
+    pub async fn job_history(&self, name: &Name, user: Option<&str>) -> Result<families::JobHistory, ClientError> {
         self.get(&with(&format!("/v1/families/{name}"), user)).await
     }
     /// Returns the suggested first sizes of tasks. `user` and `job` restrict the list.
@@ -509,11 +509,11 @@ impl Client {
         self.change(Method::PATCH, &format!("/v1/queues/{path}"), None, keys).await
     }
     /// Sets the state of a queue: open, paused, draining or closed.
-    pub async fn set_gate(&self, path: &QueuePath, gate: queues::QueueRunState) -> Result<queues::QueueView, ClientError> {
+    pub async fn set_queue_state(&self, path: &QueuePath, gate: queues::QueueRunState) -> Result<queues::QueueView, ClientError> {
         self.post(&format!("/v1/queues/{path}/gate"), &queues::SetQueueState { gate }).await
     }
     /// Adds or replaces one container request, or only validates it.
-    pub async fn ask(
+    pub async fn create_request(
         &self,
         app: &AppId,
         how: DryRunMode,

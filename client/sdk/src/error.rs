@@ -62,7 +62,7 @@ pub enum CallFailureKind {
 
 impl ClientError {
     /// The reaction that this error requires.
-    pub fn standing(&self) -> CallFailureKind {
+    pub fn failure_kind(&self) -> CallFailureKind {
         let Some(code) = self.code() else { return CallFailureKind::Silent };
         match code {
             ErrorCode::HR0410 => CallFailureKind::Stale,
@@ -131,14 +131,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_of_another_time_makes_somebody_look_at_the_clock() {
+    fn certificate_time_errors_mention_the_clock() {
         assert!(of_time("invalid peer certificate: certificate not valid yet: verification time 1".into()).contains("clock"));
         assert_eq!(of_time("connection refused".into()), "connection refused");
     }
 
     #[test]
     fn every_code_has_its_standing_and_no_answer_is_silence() {
-        let of = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no"))).standing();
+        let of = |code| ClientError::Problem(Box::new(ProblemDetails::new(code, "no"))).failure_kind();
         assert_eq!((of(ErrorCode::HR0410), of(ErrorCode::HR0411)), (CallFailureKind::Stale, CallFailureKind::TooOld));
         assert_eq!((of(ErrorCode::HR0404), of(ErrorCode::HR0409)), (CallFailureKind::Gone, CallFailureKind::Gone));
         let refused = [
@@ -154,6 +154,6 @@ mod tests {
         ];
         assert!(refused.into_iter().all(|code| of(code) == CallFailureKind::Refused));
         let strange = ClientError::Answer { url: "u".into(), what: "HTML".into() };
-        assert_eq!(strange.standing(), CallFailureKind::Silent);
+        assert_eq!(strange.failure_kind(), CallFailureKind::Silent);
     }
 }

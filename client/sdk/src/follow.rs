@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_an_error_after_the_patience() {
+    async fn an_unreachable_server_is_an_error_after_the_timeout() {
         let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("an address").port();
         let client = Client::new(&format!("http://127.0.0.1:{port}")).expect("a client");
         let mut events = EventFollower::new(client, None, 0, Duration::from_millis(200));

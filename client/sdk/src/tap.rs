@@ -39,7 +39,7 @@ impl std::fmt::Debug for RequestHook {
 
 impl RequestHook {
     /// Passes a request to the hook.
-    pub(crate) fn tell(&self, request: &reqwest::Request) -> Sending {
+    pub(crate) fn decide(&self, request: &reqwest::Request) -> Sending {
         let header = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
             Some((name.to_string(), value.to_str().ok()?.to_owned()))
         };

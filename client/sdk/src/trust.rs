@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use headroom_identity::tls::PeerExpectation;
 use headroom_transport::watched::FileWatcher;
-use headroom_transport::{KeyFiles, trusting_nobody};
+use headroom_transport::{KeyFiles, trust_none_config};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 
 use crate::ClientError;
@@ -28,7 +28,7 @@ pub struct ClientCredentials {
 
 impl ClientCredentials {
     /// True if the client authenticates: the caller then needs no other user name.
-    pub fn names_somebody(&self) -> bool {
+    pub fn is_authenticated(&self) -> bool {
         self.token != TokenSource::Nowhere || self.files.own.is_some()
     }
 
@@ -173,7 +173,7 @@ fn http(base: &str, trust: &ClientCredentials) -> Result<reqwest::Client, Client
         };
         client.map_err(|error| unusable(error.to_string()))?
     } else {
-        trusting_nobody().map_err(|error| unusable(error.to_string()))?
+        trust_none_config().map_err(|error| unusable(error.to_string()))?
     };
     let builder = builder.tls_backend_preconfigured(tls);
     let builder = match base.strip_prefix(crate::UNIX) {

@@ -14,7 +14,7 @@ fn asks(n: u64) -> SizeRequest<'static> {
 }
 
 fn end(learner: &mut Learner, n: u64) {
-    learner.ended(&asks(n), n, Bytes::from_mib(200 + n * 7919 % 3000 / 4 + n * 31 % 97), 60.0);
+    learner.record_success(&asks(n), n, Bytes::from_mib(200 + n * 7919 % 3000 / 4 + n * 31 % 97), 60.0);
 }
 
 fn learner(c: &mut Criterion) {

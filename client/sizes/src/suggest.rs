@@ -13,7 +13,7 @@ use crate::learn::rungs::KillPrices;
 use crate::learn::{Learner, SizeRequest, step_up};
 
 /// Minimum number of tasks for a suggestion.
-const ENOUGH: usize = 8;
+const MIN_TASKS: usize = 8;
 
 /// One suggestion per stage with tasks, ordered by name.
 pub fn suggest(family: &JobHistory) -> Vec<Suggestion> {
@@ -25,7 +25,7 @@ fn of_kind(family: &JobHistory, kind: &TaskKindHistory) -> Option<Suggestion> {
     let mut peaks: Vec<Bytes> = kind.tasks.iter().map(|need| need.peak).collect();
     peaks.sort_unstable();
     let (p95, max) = (rank(&peaks, 95), rank(&peaks, 100));
-    let learned = (peaks.len() >= ENOUGH).then(|| learned(kind, asked));
+    let learned = (peaks.len() >= MIN_TASKS).then(|| learned(kind, asked));
     let (size, top) = learned.unwrap_or((asked, asked.max(max)));
     let failed = peaks.iter().filter(|peak| **peak > size).count();
     let sum = |cost: &dyn Fn(&TaskMemoryNeed) -> f64| kind.tasks.iter().map(cost).sum::<f64>();
@@ -45,7 +45,7 @@ fn of_kind(family: &JobHistory, kind: &TaskKindHistory) -> Option<Suggestion> {
         would_fail: number(failed),
         needed_gib_h: sum(&|need| cost(need, need.peak)),
         allocated_gib_h: sum(&|need| cost(need, need.last)),
-        would_allocate_gib_h: sum(&|need| after(need, size, top)),
+        would_allocate_gib_h: sum(&|need| cost_with_retry(need, size, top)),
         one_size_gib_h: sum(&|need| cost(need, step_up(float(max)))),
         why: String::new(),
     };
@@ -58,7 +58,7 @@ fn learned(kind: &TaskKindHistory, asked: Bytes) -> (Bytes, Bytes) {
     let mut learner = Learner::new(asked, KillPrices::default());
     let asks = SizeRequest { kind: &kind.name, input: None, request: Some(asked) };
     for (task, need) in (0..).zip(&kind.tasks) {
-        learner.ended(&asks, task, need.peak, seconds(need));
+        learner.record_success(&asks, task, need.peak, seconds(need));
     }
     let size = learner.first(&asks).size;
     (size, learner.next(&asks, size, 1, Bytes::new(u64::MAX)))
@@ -66,7 +66,7 @@ fn learned(kind: &TaskKindHistory, asked: Bytes) -> (Bytes, Bytes) {
 
 fn why(s: &Suggestion) -> String {
     let (Some(size), Some(stated)) = (s.suggested, s.stated) else {
-        return format!("{} ended well, and {ENOUGH} are needed to tell", tasks(s.tasks));
+        return format!("{} ended well, and {MIN_TASKS} are needed to tell", tasks(s.tasks));
     };
     let holds = format!("holds {} of {}", s.tasks.saturating_sub(s.would_fail), tasks(s.tasks));
     let Some(then) = s.then else { return holds };
@@ -95,7 +95,7 @@ fn rank(sorted: &[Bytes], percent: usize) -> Bytes {
 
 /// Memory × time of the task with this size. A task that fails is repeated with `then`, or with its
 /// need if that is larger.
-fn after(need: &TaskMemoryNeed, size: Bytes, then: Bytes) -> f64 {
+fn cost_with_retry(need: &TaskMemoryNeed, size: Bytes, then: Bytes) -> f64 {
     if need.peak > size { cost(need, size) + cost(need, then.max(need.peak)) } else { cost(need, size) }
 }
 

@@ -56,7 +56,7 @@ impl Histogram {
     }
 
     /// The present contents.
-    pub fn spread(&self) -> HistogramSnapshot {
+    pub fn snapshot(&self) -> HistogramSnapshot {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed));
         #[expect(clippy::cast_precision_loss, reason = "millionths are lost beyond 2^53 of them")]
@@ -95,7 +95,7 @@ mod tests {
         for value in [0.0, 1.0, 1.5, 2.0, 7.25] {
             histogram.observe(value);
         }
-        let spread = histogram.spread();
+        let spread = histogram.snapshot();
         assert_eq!(spread.buckets, [(1.0, 2), (2.0, 2), (f64::INFINITY, 1)]);
         assert_eq!((spread.sum.to_string().as_str(), spread.count()), ("11.75", 5));
         assert_eq!(spread.clone().plus(&spread).count(), 10);

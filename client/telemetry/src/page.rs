@@ -175,7 +175,7 @@ mod tests {
         let waits = Histogram::new(&[1.0]);
         waits.observe(0.5);
         waits.observe(3.0);
-        page.spread(&WAIT, &["root.etl"], &waits.spread());
+        page.spread(&WAIT, &["root.etl"], &waits.snapshot());
         page
     }
 

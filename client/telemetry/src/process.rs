@@ -13,7 +13,7 @@ use crate::page::MetricsPage;
 const TICKS: f64 = 100.0;
 
 /// Adds the metrics to a page. `started` is the start of the process, in seconds of the wall clock.
-pub fn put(page: &mut MetricsPage, started: f64) {
+pub fn add_process_metrics(page: &mut MetricsPage, started: f64) {
     page.number(&PROCESS_START_TIME, &[], started);
     if let Ok(fds) = fs::read_dir("/proc/self/fd") {
         page.count(&PROCESS_OPEN_FDS, &[], u64::try_from(fds.count()).unwrap_or(u64::MAX));
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn this_process_is_on_the_page() {
         let mut page = MetricsPage::new();
-        put(&mut page, 1.0);
+        add_process_metrics(&mut page, 1.0);
         assert_eq!(page.names().count(), 7);
     }
 }

@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::{Metric, MetricsPage};
 
 /// Shortest interval between two log lines.
-const SELDOM: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ struct Told {
 
 impl RejectedConnections {
     /// Counts a rejected connection.
-    pub fn away(&self, peer: IpAddr, why: RejectionReason, detail: &dyn Display) {
+    pub fn record_rejection(&self, peer: IpAddr, why: RejectionReason, detail: &dyn Display) {
         self.of(why).fetch_add(1, Ordering::Relaxed);
         if let Some(others) = self.tell(Instant::now()) {
             warn!(%peer, why = why.as_str(), %detail, others, "a connection was turned away");
@@ -71,7 +71,7 @@ impl RejectedConnections {
     fn tell(&self, now: Instant) -> Option<u64> {
         // A panic under the lock leaves complete counts.
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.at.is_some_and(|at| now.saturating_duration_since(at) < SELDOM) {
+        if told.at.is_some_and(|at| now.saturating_duration_since(at) < LOG_INTERVAL) {
             told.since += 1;
             return None;
         }
@@ -105,12 +105,12 @@ mod tests {
     fn all_are_counted_and_few_are_told() {
         let (turned, now) = (RejectedConnections::default(), Instant::now());
         let peer = IpAddr::from([192, 0, 2, 7]);
-        turned.away(peer, RejectionReason::Crowded, &"256 of 256");
-        turned.away(peer, RejectionReason::Unproven, &"no handshake in time");
-        turned.away(peer, RejectionReason::Unproven, &"no handshake in time");
+        turned.record_rejection(peer, RejectionReason::Crowded, &"256 of 256");
+        turned.record_rejection(peer, RejectionReason::Unproven, &"no handshake in time");
+        turned.record_rejection(peer, RejectionReason::Unproven, &"no handshake in time");
         assert_eq!(turned.tell(now), None, "one was told just now");
-        assert_eq!(turned.tell(now + 2 * SELDOM), Some(3), "those of whom nobody was told");
-        assert_eq!(turned.tell(now + 4 * SELDOM), Some(0));
+        assert_eq!(turned.tell(now + 2 * LOG_INTERVAL), Some(3), "those of whom nobody was told");
+        assert_eq!(turned.tell(now + 4 * LOG_INTERVAL), Some(0));
         let mut page = MetricsPage::new();
         turned.put(&mut page, &NODE_CONNECTIONS_REFUSED);
         let text = page.write(Format::Text);

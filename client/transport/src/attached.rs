@@ -14,7 +14,7 @@ pub struct ParentProcess(Option<oneshot::Receiver<()>>);
 
 impl ParentProcess {
     /// No parent to watch.
-    pub fn nobody() -> ParentProcess {
+    pub fn none() -> ParentProcess {
         ParentProcess(None)
     }
 
@@ -22,7 +22,7 @@ impl ParentProcess {
     ///
     /// # Errors
     /// Standard output is closed, or the thread cannot be started.
-    pub fn told(report: &str) -> io::Result<ParentProcess> {
+    pub fn report_start(report: &str) -> io::Result<ParentProcess> {
         let mut out = io::stdout().lock();
         out.write_all(report.as_bytes())?;
         out.write_all(b"\n")?;

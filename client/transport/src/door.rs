@@ -41,7 +41,10 @@ const WHY: &str = r#"{"type":"https://headroom.dev/errors/HR0400","title":"bad r
 /// # Errors
 /// The handshake failed, took too long, or the certificate is of another authority or names no
 /// role.
-pub async fn greet(stream: TcpStream, server: Option<Arc<ServerConfig>>) -> io::Result<(AcceptedStream, PeerIdentity)> {
+pub async fn accept_handshake(
+    stream: TcpStream,
+    server: Option<Arc<ServerConfig>>,
+) -> io::Result<(AcceptedStream, PeerIdentity)> {
     let Some(server) = server else { return Ok((Either::Left(stream), PeerIdentity::Unasked)) };
     match timeout(HANDSHAKE, shake(stream, server)).await {
         Ok(done) => done,

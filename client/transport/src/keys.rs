@@ -74,7 +74,7 @@ impl KeyFiles {
 ///
 /// # Errors
 /// The library rejects its own defaults.
-pub fn trusting_nobody() -> Result<ClientConfig, TlsError> {
+pub fn trust_none_config() -> Result<ClientConfig, TlsError> {
     // A library that requests the process-wide provider would panic if there were none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     tls::pinned(Some(Sha256Digest::of(b"")))

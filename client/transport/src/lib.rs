@@ -16,6 +16,6 @@ pub mod peers;
 pub mod watched;
 
 pub use channel::{CertificatePin, ListenerIdentity, MasterAddress, MasterConnection, Reading, Writing, connect, halves};
-pub use door::{AcceptedStream, PeerIdentity, greet};
-pub use keys::{KeyFiles, KeysError, ReloadingKeys, trusting_nobody};
+pub use door::{AcceptedStream, PeerIdentity, accept_handshake};
+pub use keys::{KeyFiles, KeysError, ReloadingKeys, trust_none_config};
 pub use peers::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy};

@@ -11,6 +11,6 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 ///
 /// # Errors
 /// The kernel refuses the call.
-pub fn hide() -> std::io::Result<()> {
+pub fn make_non_dumpable() -> std::io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }

@@ -37,7 +37,7 @@ impl ConnectionLimiter {
 
     /// Registers a connection. `None` if the address has reached its limit.
     #[must_use]
-    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
+    pub fn acquire(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
         let peer = peer.to_canonical();
         let counted = match self.local {
             LoopbackPolicy::Free => !peer.is_loopback(),
@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn who_leaves_gives_its_place_back() {
         let peers = ConnectionLimiter::new(2, LoopbackPolicy::Free);
-        let (first, second) = (peers.enter(ip("192.0.2.7")), peers.enter(ip("::ffff:192.0.2.7")));
+        let (first, second) = (peers.acquire(ip("192.0.2.7")), peers.acquire(ip("::ffff:192.0.2.7")));
         assert!(first.is_some() && second.is_some(), "both have a place");
-        assert!(peers.enter(ip("192.0.2.7")).is_none() && peers.enter(ip("::ffff:192.0.2.7")).is_none());
-        assert!(peers.enter(ip("192.0.2.8")).is_some(), "another address has its own");
+        assert!(peers.acquire(ip("192.0.2.7")).is_none() && peers.acquire(ip("::ffff:192.0.2.7")).is_none());
+        assert!(peers.acquire(ip("192.0.2.8")).is_some(), "another address has its own");
         drop(first);
-        let third = peers.enter(ip("192.0.2.7"));
-        assert!(third.is_some() && peers.enter(ip("192.0.2.7")).is_none());
+        let third = peers.acquire(ip("192.0.2.7"));
+        assert!(third.is_some() && peers.acquire(ip("192.0.2.7")).is_none());
         drop((second, third));
         assert_eq!(peers.addresses(), 0, "who is not there is forgotten");
     }
@@ -113,8 +113,8 @@ mod tests {
         for own in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             let (free, counted) =
                 (ConnectionLimiter::new(1, LoopbackPolicy::Free), ConnectionLimiter::new(1, LoopbackPolicy::Counted));
-            let (_free, _counted) = (free.enter(ip(own)), counted.enter(ip(own)));
-            assert!(free.enter(ip(own)).is_some() && counted.enter(ip(own)).is_none(), "{own}");
+            let (_free, _counted) = (free.acquire(ip(own)), counted.acquire(ip(own)));
+            assert!(free.acquire(ip(own)).is_some() && counted.acquire(ip(own)).is_none(), "{own}");
         }
     }
 }

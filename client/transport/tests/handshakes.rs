@@ -9,7 +9,7 @@ use headroom_identity::authority::{self, CertificateRequest};
 use headroom_identity::files::{self, FileReaders, OverwritePolicy};
 use headroom_identity::tls::PeerExpectation;
 use headroom_identity::{Authority, Role};
-use headroom_transport::{KeyFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, connect, greet};
+use headroom_transport::{KeyFiles, ListenerIdentity, PeerIdentity, ReloadingKeys, accept_handshake, connect};
 use headroom_types::UnixMillis;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -67,7 +67,7 @@ async fn meet(server: &ReloadingKeys, client: &KeyFiles, expect: PeerExpectation
     };
     let take = async {
         let (stream, _) = listener.accept().await?;
-        let (mut stream, caller) = greet(stream, Some(server.server())).await?;
+        let (mut stream, caller) = accept_handshake(stream, Some(server.server())).await?;
         stream.write_all(b"ok").await?;
         stream.shutdown().await?;
         Ok::<_, io::Error>(caller)
@@ -157,7 +157,7 @@ async fn whoever_does_not_encrypt_is_told_so() {
         let _ = stream.read_to_end(&mut answer).await;
         String::from_utf8(answer).expect("text")
     };
-    let take = async { greet(listener.accept().await.expect("comes").0, Some(keys.server())).await.map(|_| ()) };
+    let take = async { accept_handshake(listener.accept().await.expect("comes").0, Some(keys.server())).await.map(|_| ()) };
     let (answer, taken) = tokio::join!(call, take);
     taken.expect_err("hung up on");
     assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("write https://"), "{answer}");
@@ -175,7 +175,7 @@ async fn a_master_is_known_by_its_pin() {
     let server = lock.server.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let Ok((mut stream, _)) = greet(stream, Some(server.clone())).await else { continue };
+            let Ok((mut stream, _)) = accept_handshake(stream, Some(server.clone())).await else { continue };
             let _ = stream.write_all(b"hello").await;
             let _ = stream.shutdown().await;
         }

@@ -44,12 +44,12 @@ impl Diagnosis {
         }
     }
     /// Sets the cost of the cure.
-    pub fn at_the_price_of(mut self, trade_off: impl Into<String>) -> Self {
+    pub fn with_trade_off(mut self, trade_off: impl Into<String>) -> Self {
         self.trade_off = trade_off.into();
         self
     }
     /// Sets the size that would have fitted.
-    pub fn fitting(mut self, size: Bytes) -> Self {
+    pub fn with_would_fit(mut self, size: Bytes) -> Self {
         self.would_fit = Some(size);
         self
     }

@@ -21,7 +21,7 @@ pub struct ParseIdError {
     pub example: &'static str,
 }
 
-fn wrong(text: &str, what: &'static str, example: &'static str) -> ParseIdError {
+fn parse_error(text: &str, what: &'static str, example: &'static str) -> ParseIdError {
     ParseIdError { text: text.chars().take(80).collect(), what, example }
 }
 
@@ -53,14 +53,14 @@ macro_rules! textual {
 textual!(Name, NodeId, RequestId, QueuePath, AppId, AttemptId, ContainerId, TaskId, TaskAttemptId);
 
 /// Longest text that is stored inline. Bytes.
-const SHORT: usize = 22;
+const MAX_INLINE_BYTES: usize = 22;
 
 /// The text of an id. A short text is stored inline: copies share nothing and a comparison follows
 /// no pointer. Clones of a long text share one allocation.
 #[derive(Clone)]
 enum InlineText {
     /// A text of at most [`SHORT`] bytes. The bytes after `len` are zero; no other byte is zero.
-    Short { len: u8, bytes: [u8; SHORT] },
+    Short { len: u8, bytes: [u8; MAX_INLINE_BYTES] },
     /// A longer text.
     Long(Arc<str>),
 }
@@ -68,7 +68,7 @@ enum InlineText {
 impl InlineText {
     /// Stores a checked text. The text contains no zero byte.
     fn new(text: &str) -> Self {
-        let mut bytes = [0; SHORT];
+        let mut bytes = [0; MAX_INLINE_BYTES];
         match (bytes.get_mut(..text.len()), u8::try_from(text.len())) {
             (Some(place), Ok(len)) => {
                 place.copy_from_slice(text.as_bytes());
@@ -96,7 +96,7 @@ impl InlineText {
         match self {
             // Ids differ mostly at their end. The swap makes those bits low, so that the product
             // spreads them.
-            InlineText::Short { bytes, .. } => words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
+            InlineText::Short { bytes, .. } => comparison_words(bytes).into_iter().map(u64::swap_bytes).fold(0, mix),
             InlineText::Long(text) => {
                 let (words, rest) = text.as_bytes().as_chunks::<8>();
                 let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
@@ -108,7 +108,7 @@ impl InlineText {
 
 /// The bytes as three numbers that compare in the same order. The last two numbers overlap.
 #[inline]
-fn words(bytes: &[u8; SHORT]) -> [u64; 3] {
+fn comparison_words(bytes: &[u8; MAX_INLINE_BYTES]) -> [u64; 3] {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = *bytes;
     let first = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
     let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
@@ -130,7 +130,9 @@ impl Ord for InlineText {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
-            (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => words(bytes).cmp(&words(others)),
+            (InlineText::Short { bytes, .. }, InlineText::Short { bytes: others, .. }) => {
+                comparison_words(bytes).cmp(&comparison_words(others))
+            }
             (InlineText::Long(text), InlineText::Long(other)) if Arc::ptr_eq(text, other) => Ordering::Equal,
             (InlineText::Short { .. } | InlineText::Long(_), _) => self.as_bytes().cmp(other.as_bytes()),
         }
@@ -178,7 +180,7 @@ macro_rules! word_id {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 let check: fn(&str) -> bool = $check;
-                if check(text) { Ok($id(InlineText::new(text))) } else { Err(wrong(text, $what, $example)) }
+                if check(text) { Ok($id(InlineText::new(text))) } else { Err(parse_error(text, $what, $example)) }
             }
         }
     };
@@ -204,7 +206,7 @@ word_id!(
 pub struct QueuePath(Arc<str>);
 
 /// Maximum number of queue levels below the root.
-const MAX_DEPTH: usize = 8;
+const MAX_QUEUE_DEPTH: usize = 8;
 
 impl QueuePath {
     /// The root queue.
@@ -259,10 +261,10 @@ impl FromStr for QueuePath {
             None => text,
         };
         let levels = below.split('.').count();
-        if below.split('.').all(is_word) && levels <= MAX_DEPTH && below.len() <= 255 {
+        if below.split('.').all(is_word) && levels <= MAX_QUEUE_DEPTH && below.len() <= 255 {
             return Ok(QueuePath(format!("root.{below}").into()));
         }
-        Err(wrong(text, "a queue (names joined by dots, at most 8 levels)", "root.etl.nightly"))
+        Err(parse_error(text, "a queue (names joined by dots, at most 8 levels)", "root.etl.nightly"))
     }
 }
 
@@ -311,14 +313,14 @@ impl fmt::Display for AppId {
 impl FromStr for AppId {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || wrong(text, "an application id", "word-count.7");
+        let bad = || parse_error(text, "an application id", "word-count.7");
         let (name, seq) = text.rsplit_once('.').ok_or_else(bad)?;
-        Ok(AppId { name: name.parse().map_err(|_| bad())?, seq: number(seq).ok_or_else(bad)? })
+        Ok(AppId { name: name.parse().map_err(|_| bad())?, seq: parse_canonical_number(seq).ok_or_else(bad)? })
     }
 }
 
 /// Parses a decimal number without sign or leading zeros, so that each id has exactly one spelling.
-fn number<T: FromStr>(text: &str) -> Option<T> {
+fn parse_canonical_number<T: FromStr>(text: &str) -> Option<T> {
     let canonical =
         text == "0" || (text.starts_with(|c: char| ('1'..='9').contains(&c)) && text.bytes().all(|b| b.is_ascii_digit()));
     if canonical { text.parse().ok() } else { None }
@@ -340,9 +342,9 @@ impl fmt::Display for AttemptId {
 impl FromStr for AttemptId {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || wrong(text, "an application attempt id", "word-count.7@1");
+        let bad = || parse_error(text, "an application attempt id", "word-count.7@1");
         let (app, attempt) = text.rsplit_once('@').ok_or_else(bad)?;
-        Ok(AttemptId { app: app.parse().map_err(|_| bad())?, attempt: number(attempt).ok_or_else(bad)? })
+        Ok(AttemptId { app: app.parse().map_err(|_| bad())?, attempt: parse_canonical_number(attempt).ok_or_else(bad)? })
     }
 }
 
@@ -379,13 +381,13 @@ impl fmt::Display for ContainerId {
 impl FromStr for ContainerId {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || wrong(text, "a container id", "word-count.7.e3.c12");
+        let bad = || parse_error(text, "a container id", "word-count.7.e3.c12");
         let (rest, seq) = text.rsplit_once(".c").ok_or_else(bad)?;
         let (app, epoch) = rest.rsplit_once(".e").ok_or_else(bad)?;
         Ok(ContainerId {
             app: app.parse().map_err(|_| bad())?,
-            epoch: Epoch(number(epoch).ok_or_else(bad)?),
-            seq: number(seq).ok_or_else(bad)?,
+            epoch: Epoch(parse_canonical_number(epoch).ok_or_else(bad)?),
+            seq: parse_canonical_number(seq).ok_or_else(bad)?,
         })
     }
 }
@@ -406,9 +408,9 @@ impl fmt::Display for TaskId {
 impl FromStr for TaskId {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || wrong(text, "a task id", "map/7");
+        let bad = || parse_error(text, "a task id", "map/7");
         let (stage, index) = text.rsplit_once('/').ok_or_else(bad)?;
-        Ok(TaskId { stage: stage.parse().map_err(|_| bad())?, index: number(index).ok_or_else(bad)? })
+        Ok(TaskId { stage: stage.parse().map_err(|_| bad())?, index: parse_canonical_number(index).ok_or_else(bad)? })
     }
 }
 
@@ -434,9 +436,9 @@ impl fmt::Display for TaskAttemptId {
 impl FromStr for TaskAttemptId {
     type Err = ParseIdError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || wrong(text, "a task attempt id", "map/7@2");
+        let bad = || parse_error(text, "a task attempt id", "map/7@2");
         let (task, attempt) = text.rsplit_once('@').ok_or_else(bad)?;
-        Ok(TaskAttemptId { task: task.parse().map_err(|_| bad())?, attempt: number(attempt).ok_or_else(bad)? })
+        Ok(TaskAttemptId { task: task.parse().map_err(|_| bad())?, attempt: parse_canonical_number(attempt).ok_or_else(bad)? })
     }
 }
 

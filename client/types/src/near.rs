@@ -1,18 +1,18 @@
 //! Suggestions for misspelled names. Pure; the cost is bounded by the lengths of the two words.
 
 /// The candidate that is most similar to the written name.
-pub fn nearest<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
+pub fn closest_name<'c>(written: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let plain = |t: &str| t.to_ascii_lowercase().replace(['-', ' '], "_");
     let most = (written.len() / 3).clamp(1, 3);
     let written = plain(written);
     // Words of very different lengths cannot match, so their distance is not computed.
     let near = candidates.iter().filter(|c| c.len().abs_diff(written.len()) <= 4 * most);
-    let scored = near.map(|c| (distance(&written, &plain(c)), *c));
+    let scored = near.map(|c| (edit_distance(&written, &plain(c)), *c));
     scored.filter(|(d, _)| *d <= most).min().map(|(_, c)| c)
 }
 
 /// Edit distance between two words; a swap of two adjacent characters counts as one edit.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
     for i in 1..=a.len() {
@@ -34,7 +34,7 @@ fn distance(a: &str, b: &str) -> usize {
 pub fn did_you_mean<C: AsRef<str>>(written: &str, candidates: impl IntoIterator<Item = C>) -> Option<String> {
     let all: Vec<C> = candidates.into_iter().collect();
     let all: Vec<&str> = all.iter().map(AsRef::as_ref).collect();
-    nearest(written, &all).map(|near| format!("did you mean {near:?}?"))
+    closest_name(written, &all).map(|near| format!("did you mean {near:?}?"))
 }
 
 #[cfg(test)]
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_is_asked_about_and_nothing_that_is_far() {
+    fn similar_names_are_suggested_and_others_are_not() {
         assert_eq!(did_you_mean("wordcont.7", ["sort.3", "wordcount.7"]), Some("did you mean \"wordcount.7\"?".into()));
         assert_eq!(did_you_mean("worker-10", ["worker-01", "other"]), Some("did you mean \"worker-01\"?".into()));
         assert_eq!(did_you_mean("etl", ["adhoc", "default"]), None);

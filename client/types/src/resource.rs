@@ -20,7 +20,7 @@ pub struct Resource {
     #[serde(default)]
     pub cpus: Cpus,
     /// Countable resources that the cluster defines, such as `gpu`; whole pieces.
-    #[serde(default, skip_serializing_if = "ExtraResources::is_none")]
+    #[serde(default, skip_serializing_if = "ExtraResources::has_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<Name, u64>))]
     pub extra: ExtraResources,
 }
@@ -36,7 +36,7 @@ static NONE: BTreeMap<Name, u64> = BTreeMap::new();
 impl ExtraResources {
     /// True without entries.
     #[inline]
-    pub fn is_none(&self) -> bool {
+    pub fn has_none(&self) -> bool {
         self.0.is_none() || self.is_empty()
     }
 }
@@ -114,9 +114,9 @@ impl Resource {
     /// True when no dimension of `self` exceeds that of `room`.
     #[inline]
     pub fn fits(&self, room: &Resource) -> bool {
-        self.memory <= room.memory && self.cpus <= room.cpus && (self.extra.0.is_none() || self.has_pieces_in(room))
+        self.memory <= room.memory && self.cpus <= room.cpus && (self.extra.0.is_none() || self.extras_fit(room))
     }
-    fn has_pieces_in(&self, room: &Resource) -> bool {
+    fn extras_fit(&self, room: &Resource) -> bool {
         self.extra.iter().all(|(name, n)| *n <= room.extra.get(name).copied().unwrap_or(0))
     }
 

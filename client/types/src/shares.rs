@@ -18,10 +18,10 @@ pub struct MemoryPart {
 
 impl Evidence {
     /// The nonzero parts, in a fixed order. Empty if the kernel reports no kinds.
-    pub fn shares(&self) -> Vec<MemoryPart> {
+    pub fn memory_parts(&self) -> Vec<MemoryPart> {
         let stat = &self.own.stat;
         let Some(anon) = stat.anon else { return Vec::new() };
-        let mut parts = self.anonymous(anon);
+        let mut parts = self.anonymous_parts(anon);
         let shmem = stat.shmem.unwrap_or_default();
         parts.push(("page cache and mapped files", stat.file.unwrap_or_default().saturating_sub(shmem)));
         parts.push(("tmpfs and shared memory", shmem));
@@ -30,7 +30,7 @@ impl Evidence {
         parts.into_iter().filter(|(_, bytes)| !bytes.is_zero()).map(|(what, bytes)| MemoryPart { what, bytes }).collect()
     }
 
-    fn anonymous(&self, anon: Bytes) -> Vec<(&'static str, Bytes)> {
+    fn anonymous_parts(&self, anon: Bytes) -> Vec<(&'static str, Bytes)> {
         let mut left = anon;
         let mut take = |what, wanted: Bytes| {
             let part = wanted.min(left);
@@ -69,13 +69,13 @@ mod tests {
     const MIB: fn(u64) -> Bytes = Bytes::from_mib;
 
     fn sum(e: &Evidence) -> Bytes {
-        e.shares().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes))
+        e.memory_parts().iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes))
     }
 
     #[test]
-    fn they_add_up_whatever_is_known() {
+    fn parts_add_up_to_the_charged_memory() {
         let mut e = Evidence::empty(EnforcerKind::Cgroup2);
-        assert!(e.shares().is_empty());
+        assert!(e.memory_parts().is_empty());
         e.own.stat = MemoryStat {
             anon: Some(MIB(100)),
             file: Some(MIB(20)),
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(sum(&e), MIB(123));
         e.inside = Some(ProcessMemory { stacks: MIB(9), other: MIB(70), arenas: MIB(4), ..ProcessMemory::default() });
         assert_eq!(sum(&e), MIB(123));
-        let names: Vec<&str> = e.shares().iter().map(|s| s.what).collect();
+        let names: Vec<&str> = e.memory_parts().iter().map(|s| s.what).collect();
         assert!(
             names.contains(&"heap") && names.contains(&"class metadata") && names.contains(&"stacks of threads"),
             "{names:?}"

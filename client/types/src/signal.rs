@@ -11,7 +11,7 @@ const NAMES: [&str; 31] = [
     "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 /// The highest signal number of the kernel, real-time signals included.
-const LAST: u8 = 64;
+const MAX_SIGNAL: u8 = 64;
 
 /// A signal, written as its name (`SIGTERM`), or as its number if it has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -54,12 +54,12 @@ impl FromStr for Signal {
         let wrong = || {
             let near = crate::near::did_you_mean(bare, NAMES);
             format!(
-                "{text:?} is no signal; write a name such as TERM or USR1, or 1 to {LAST}{}",
+                "{text:?} is no signal; write a name such as TERM or USR1, or 1 to {MAX_SIGNAL}{}",
                 near.map(|n| format!("; {n}")).unwrap_or_default()
             )
         };
         if let Ok(number) = bare.parse::<u8>() {
-            return if (1..=LAST).contains(&number) { Ok(Signal(number)) } else { Err(wrong()) };
+            return if (1..=MAX_SIGNAL).contains(&number) { Ok(Signal(number)) } else { Err(wrong()) };
         }
         let place = NAMES.iter().position(|name| *name == bare).and_then(|place| u8::try_from(place + 1).ok());
         place.map(Signal).ok_or_else(wrong)
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn it_is_read_as_it_is_written() {
-        for number in 1..=LAST {
+        for number in 1..=MAX_SIGNAL {
             let text = serde_json::to_string(&Signal(number)).expect("writes");
             assert_eq!(serde_json::from_str::<Signal>(&text).expect("reads"), Signal(number), "{text}");
         }

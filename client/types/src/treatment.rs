@@ -127,7 +127,7 @@ pub struct UsualTreatment {
 }
 
 /// The treatment table: the treatment of a sub-cause unless the job file overrides it.
-pub fn usual(cause: SubCause) -> UsualTreatment {
+pub fn usual_treatment(cause: SubCause) -> UsualTreatment {
     let always = |treatment| UsualTreatment { first: treatment, remedy: None, then: treatment };
     let remedy = |remedy, then| UsualTreatment { first: Treatment::Remedy, remedy: Some(remedy), then };
     match cause {
@@ -161,10 +161,10 @@ pub fn usual(cause: SubCause) -> UsualTreatment {
 }
 
 /// The table as printed in `docs/diagnosis.md`.
-pub fn table() -> String {
+pub fn treatment_table() -> String {
     let mut text = String::from("| sub-cause | treatment | if it comes again |\n| --- | --- | --- |\n");
     for cause in SubCause::ALL {
-        let UsualTreatment { first, remedy, then } = usual(*cause);
+        let UsualTreatment { first, remedy, then } = usual_treatment(*cause);
         let first = remedy.map_or_else(|| format!("`{first}`"), |remedy| format!("`{first}`: `{remedy}`"));
         text.push_str(&format!("| `{cause}` | {first} | `{then}` |\n"));
     }
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn only_what_has_a_remedy_is_treated_with_one() {
         for cause in SubCause::ALL {
-            let row = usual(*cause);
+            let row = usual_treatment(*cause);
             assert_eq!(row.remedy.is_some(), row.first == Treatment::Remedy, "{cause}");
             assert_ne!(row.then, Treatment::Remedy, "{cause}: a remedy that did not help is not tried again");
         }

@@ -35,7 +35,7 @@ pub struct LeftoverOwner {
 
 impl Unattributed {
     /// The owners in words: `left by job.1.e1.c2 (300 MiB), job.1.e1.c4 (20 MiB)`.
-    pub fn owners(&self) -> String {
+    pub fn owners_text(&self) -> String {
         owners(&self.left_by)
     }
 }
@@ -56,7 +56,7 @@ pub struct LeftoverOwners(BTreeMap<String, Bytes>);
 
 impl LeftoverOwners {
     /// Maximum number of entries. A larger entry replaces the smallest.
-    const MAX: usize = 64;
+    const MAX_RECORDED_OWNERS: usize = 64;
 
     /// Records the memory that an ended container or task left charged to its cgroup.
     pub fn add(&mut self, name: &str, memory: Bytes) {
@@ -64,7 +64,7 @@ impl LeftoverOwners {
             return;
         }
         self.0.insert(name.to_owned(), memory);
-        while self.0.len() > Self::MAX {
+        while self.0.len() > Self::MAX_RECORDED_OWNERS {
             let smallest = self.0.iter().min_by_key(|(_, memory)| **memory).map(|(name, _)| name.clone());
             let Some(smallest) = smallest else { break };
             self.0.remove(&smallest);
@@ -97,9 +97,9 @@ mod tests {
         let largest = leavers.largest();
         assert_eq!(largest.len(), MAX_OWNERS);
         assert_eq!((largest[0].name.as_str(), largest[0].memory), ("job.1.e1.c99", Bytes::from_mib(99)));
-        assert_eq!(leavers.0.len(), LeftoverOwners::MAX);
+        assert_eq!(leavers.0.len(), LeftoverOwners::MAX_RECORDED_OWNERS);
         assert_eq!(owners(&largest[..2]), "left by job.1.e1.c99 (99 MiB), job.1.e1.c98 (98 MiB)");
         leavers.clear();
-        assert_eq!(Unattributed::default().owners(), "nothing is known of who left it");
+        assert_eq!(Unattributed::default().owners_text(), "nothing is known of who left it");
     }
 }

@@ -78,8 +78,8 @@ fn left_by() -> Vec<LeftoverOwner> {
 fn diagnosis() -> Vec<Diagnosis> {
     vec![
         Diagnosis::new(SubCause::DirectBuffers, Certainty::Likely, "direct buffers", "raise overhead to 96 MiB")
-            .at_the_price_of("32 MiB more on each node")
-            .fitting(Bytes::from_mib(80)),
+            .with_trade_off("32 MiB more on each node")
+            .with_would_fit(Bytes::from_mib(80)),
     ]
 }
 fn sample() -> MemorySample {
@@ -457,7 +457,7 @@ fn task_channel_messages() {
     golden("master_ack", &task::ToExecutor::Ack { attempt: task_attempt() });
     golden("master_shutdown", &task::ToExecutor::Shutdown);
     let why = "its protocol version is 2, this master speaks 1 to 1".into();
-    golden("master_refused", &task::ToExecutor::Refused { why, oldest: task::OLDEST, newest: task::VERSION });
+    golden("master_refused", &task::ToExecutor::Refused { why, oldest: task::OLDEST_VERSION, newest: task::VERSION });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use headroom_wire::v1::task::{FromExecutor, MAX_LINE, OLDEST, ToExecutor, VERSION};
+use headroom_wire::v1::task::{FromExecutor, MAX_LINE_BYTES, OLDEST_VERSION, ToExecutor, VERSION};
 use serde_json::Value;
 
 const PAGE: &str = include_str!("../../../docs/executor-protocol.md");
@@ -32,7 +32,7 @@ fn again<T: serde::Serialize, E: std::fmt::Display>(read: Result<T, E>) -> Resul
 fn every_example_is_a_message_with_all_its_fields() {
     let (mut from, mut to) = (BTreeSet::new(), BTreeSet::new());
     for (line, text) in examples() {
-        assert!(text.len() < MAX_LINE);
+        assert!(text.len() < MAX_LINE_BYTES);
         let written: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("line {line}: {e}"));
         let kind = written["kind"].as_str().unwrap_or_else(|| panic!("line {line}: no kind")).to_owned();
         let said = FromExecutor::KINDS.contains(&kind.as_str()).then(|| again(FromExecutor::read(&text)));
@@ -56,8 +56,8 @@ fn every_example_is_a_message_with_all_its_fields() {
 #[test]
 fn the_page_speaks_of_this_version_and_its_bounds() {
     assert!(PAGE.contains(&format!("Version of this protocol: **{VERSION}**")));
-    assert!(PAGE.contains("1,048,576 bytes") && MAX_LINE == 1_048_576);
-    assert_eq!(OLDEST, VERSION, "the page tells of one version");
+    assert!(PAGE.contains("1,048,576 bytes") && MAX_LINE_BYTES == 1_048_576);
+    assert_eq!(OLDEST_VERSION, VERSION, "the page tells of one version");
 }
 
 /// The table of the page contains every field of a start.

@@ -21,7 +21,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> AppA
         view: s.read_or(r, "view", view, Vec::new(), subjects),
         change: s.read_or(r, "change", change, Vec::new(), subjects),
     };
-    s.finish(r);
+    s.reject_unknown_keys(r);
     access
 }
 

@@ -17,7 +17,7 @@ use crate::raw::{self, Hint, Section, hint};
 pub(super) type ExecutorSets = BTreeMap<Name, Option<ExecutorSpec>>;
 
 /// Maximum length of a name, so that request ids with the name stay within their limit.
-pub(super) const LONGEST_NAME: usize = 40;
+pub(super) const MAX_NAME_CHARS: usize = 40;
 
 const SETS: Hint = hint("tasks run in the slots of executors", "add a table [executors.main] with profile, count and slots");
 
@@ -42,7 +42,7 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, profile
 /// Parses a name that is short enough to become part of a request id.
 pub(super) fn short_name(text: &str) -> Result<Name, String> {
     let name: Name = text.parse().map_err(|e: headroom_types::ids::ParseIdError| e.to_string())?;
-    if text.len() > LONGEST_NAME { Err(format!("{text:?} is longer than {LONGEST_NAME} characters")) } else { Ok(name) }
+    if text.len() > MAX_NAME_CHARS { Err(format!("{text:?} is longer than {MAX_NAME_CHARS} characters")) } else { Ok(name) }
 }
 
 fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &ProfileTable) -> Option<ExecutorSpec> {
@@ -52,7 +52,7 @@ fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &Pr
     let idle_hint = hint("one without work is kept so long for what may come", "write a duration such as idle = \"30s\"");
     let slots_hint = hint("that many tasks run at once in each", "write a whole number, such as slots = 4");
     let reserve_hint = hint("the executor itself needs memory", "write a size such as reserve = \"32MiB\"");
-    let profile = s.need(r, "profile", profile_hint, raw::parsed::<Name>);
+    let profile = s.read_required(r, "profile", profile_hint, raw::parsed::<Name>);
     let profile = profile.and_then(|name| named(&name, "profile", &s, r, profiles));
     let count = s.read_or(r, "count", count_hint, 1, raw::count(1, 10_000));
     let min = s.read_or(r, "min", min_hint, 0, raw::count(0, count));
@@ -63,7 +63,7 @@ fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &Pr
     let place = place::read(&mut s, r);
     let spec = profile.map(|profile| ExecutorSpec { name: id, profile, count, min, idle, slots, reserve, program, place });
     let spec = spec.filter(|spec| {
-        let enough = !spec.share().is_zero();
+        let enough = !spec.slot_memory().is_zero();
         if !enough {
             let place = if s.has("reserve") { s.place("reserve") } else { s.place("profile") };
             let what = format!("nothing of {} is left for tasks after the reserve of {reserve}", spec.profile.memory());
@@ -72,7 +72,7 @@ fn one(id: Name, mut s: Section<'_>, r: &mut ProblemCollector<'_>, profiles: &Pr
         }
         enough
     });
-    s.finish(r);
+    s.reject_unknown_keys(r);
     spec
 }
 
@@ -84,7 +84,7 @@ fn program(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Option<Executor
     );
     let groups = hint("it says who judges a task that the kernel has killed", "write task_groups = true or task_groups = false");
     let command = s.read(r, "program", program, command).map(Spanned::into_inner);
-    let written = s.read(r, "task_groups", groups, raw::truth);
+    let written = s.read(r, "task_groups", groups, raw::boolean);
     if let Some(written) = written.as_ref().filter(|_| !s.has("program")) {
         let why = "the node's own executor always makes a cgroup for each task";
         let fix = "add program = [...], or remove it";

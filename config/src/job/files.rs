@@ -2,7 +2,7 @@
 //! start.
 
 use headroom_types::{FetchedFile, FileKind};
-use headroom_wire::v1::convert::{MAX_FETCHED, check_fetched};
+use headroom_wire::v1::convert::{MAX_FETCHED_FILES, check_fetched};
 use toml::Spanned;
 
 use super::spec::StageSpec;
@@ -37,19 +37,19 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>) -> Option<FetchedFile> 
     let sha256 = hint("it says which bytes are meant", "write sha256 = \"…\", as `sha256sum` prints it");
     let kind = hint("it says what becomes of it", "write kind = \"file\", \"program\" or \"archive\"");
     let most = hint("more bytes than that are refused", "write a size such as most = \"2GiB\", or leave it out");
-    let name = s.need(r, "name", name, raw::text).map(Spanned::into_inner);
-    let from = s.need(r, "from", from, raw::text).map(Spanned::into_inner);
+    let name = s.read_required(r, "name", name, raw::text).map(Spanned::into_inner);
+    let from = s.read_required(r, "from", from, raw::text).map(Spanned::into_inner);
     let sha256 = s.read(r, "sha256", sha256, raw::parsed);
     let file = FetchedFile {
         name: name.unwrap_or_default(),
         from: from.unwrap_or_default(),
         sha256: sha256.as_ref().map(|sum| *sum.get_ref()),
         kind: s.read_or(r, "kind", kind, FileKind::File, raw::parsed),
-        most: s.read(r, "most", most, raw::some_memory).map(Spanned::into_inner),
+        most: s.read(r, "most", most, raw::nonzero_size).map(Spanned::into_inner),
     };
     let unread = file.name.is_empty() && !s.has("name") || file.from.is_empty() || (s.has("sha256") && sha256.is_none());
     let path = s.path_of("from");
-    s.finish(r);
+    s.reject_unknown_keys(r);
     if unread {
         return None;
     }
@@ -76,9 +76,9 @@ pub(super) fn agree(stages: &[StageSpec], r: &mut ProblemCollector<'_>, place: i
             }
         }
         let all = before.map(|other| other.files.len()).sum::<usize>() + stage.files.len();
-        if all > MAX_FETCHED {
+        if all > MAX_FETCHED_FILES {
             let what = format!("{all} files for one set of executors");
-            let fix = format!("use at most {MAX_FETCHED}, or put them into an archive");
+            let fix = format!("use at most {MAX_FETCHED_FILES}, or put them into an archive");
             r.add(
                 place(n),
                 &format!("stage.{}.files", stage.name),

@@ -19,11 +19,11 @@ pub struct InfeasibleStage {
 
 /// The infeasible stages if `largest` is the largest container that any node could grant. Their
 /// tasks fit neither a shared executor nor a container of their own.
-pub fn never_fits(job: &JobSpec, largest: &Resource) -> Vec<InfeasibleStage> {
-    job.stages.iter().filter_map(|stage| stage_never_fits(job, stage, largest)).collect()
+pub fn infeasible_stages(job: &JobSpec, largest: &Resource) -> Vec<InfeasibleStage> {
+    job.stages.iter().filter_map(|stage| infeasible_stage(job, stage, largest)).collect()
 }
 
-fn stage_never_fits(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Option<InfeasibleStage> {
+fn infeasible_stage(job: &JobSpec, stage: &StageSpec, largest: &Resource) -> Option<InfeasibleStage> {
     let set = job.executors_of(stage)?;
     let memory = stage.profile.memory();
     let slots = set.slots_for(memory).max(stage.cpus_per_task);

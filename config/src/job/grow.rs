@@ -12,9 +12,9 @@ use crate::problem::{FileProblem, ProblemCollector};
 use crate::raw::{self, Section, hint};
 
 /// Default time for which a task is frozen near its limit while more memory is searched.
-const USUAL_HOLD: Duration = Duration::from_secs(30);
+const DEFAULT_FREEZE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum of `grow_hold`.
-const LONGEST_HOLD: Duration = Duration::from_secs(300);
+const MAX_FREEZE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Growth setting of a stage, with the maximum time for which a task is frozen near its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum GrowSpec {
 }
 
 /// True if the mode grows running tasks. The other modes reproduce systems that kill instead.
-pub fn is_part_of(mode: MemoryFailureMode) -> bool {
+pub fn mode_allows_growth(mode: MemoryFailureMode) -> bool {
     match mode {
         MemoryFailureMode::Headroom => true,
         MemoryFailureMode::Pinterest
@@ -51,16 +51,16 @@ pub enum GrowthRefusal {
 impl JobSpec {
     /// Maximum time for which tasks of a stage are frozen near their limit; `None` if they do not
     /// grow.
-    pub fn hold_of(&self, stage: &StageSpec) -> Option<Duration> {
+    pub fn freeze_timeout(&self, stage: &StageSpec) -> Option<Duration> {
         match stage.grow {
-            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => Some(hold).filter(|_| is_part_of(self.mode)),
+            GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => Some(hold).filter(|_| mode_allows_growth(self.mode)),
             GrowSpec::Off => None,
         }
     }
 }
 
 /// Errors for the stages of a file with `grow = true` that no node can grow.
-pub fn refused(text: &str, file: &str, stages: &[(&StageSpec, GrowthRefusal)]) -> Vec<FileProblem> {
+pub fn growth_problems(text: &str, file: &str, stages: &[(&StageSpec, GrowthRefusal)]) -> Vec<FileProblem> {
     let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     for mut section in Section::root(&table).table_array(&mut report, "stage", STAGES) {
@@ -100,7 +100,7 @@ pub(super) fn read(
 ) -> GrowSpec {
     let grow = hint("it says whether a running task may be given more memory", "write grow = true or grow = false");
     let hold = hint("a task near its limit is held so long at most", "write a time up to 5 minutes, such as grow_hold = \"30s\"");
-    let stated = s.read(r, "grow", grow, raw::truth).map(Spanned::into_inner);
+    let stated = s.read(r, "grow", grow, raw::boolean).map(Spanned::into_inner);
     let hold = s.read(r, "grow_hold", hold, longest);
     if let Some(hold) = hold.as_ref().filter(|_| stated == Some(false)) {
         let fix = "remove it, or grow = false";
@@ -112,7 +112,7 @@ pub(super) fn read(
             fix,
         );
     }
-    let time = hold.as_ref().map_or(USUAL_HOLD, |hold| *hold.get_ref());
+    let time = hold.as_ref().map_or(DEFAULT_FREEZE_TIMEOUT, |hold| *hold.get_ref());
     let executor = enforce == TaskLimit::Executor;
     match stated {
         Some(true) if executor => {
@@ -122,7 +122,7 @@ pub(super) fn read(
             GrowSpec::Off
         }
         Some(true) => {
-            if !is_part_of(mode) {
+            if !mode_allows_growth(mode) {
                 refuse(r, (s.place("grow"), &s.path_of("grow")), GrowthRefusal::Mode(mode));
             }
             GrowSpec::Stated(time)
@@ -142,7 +142,9 @@ pub(super) fn read(
 
 fn longest(value: &DeValue<'_>) -> Result<Duration, String> {
     match raw::duration(value)? {
-        long if long > LONGEST_HOLD => Err(format!("{} s is longer than {} s", long.as_secs(), LONGEST_HOLD.as_secs())),
+        long if long > MAX_FREEZE_TIMEOUT => {
+            Err(format!("{} s is longer than {} s", long.as_secs(), MAX_FREEZE_TIMEOUT.as_secs()))
+        }
         time => Ok(time),
     }
 }

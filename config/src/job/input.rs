@@ -41,7 +41,7 @@ fn file(value: &DeValue<'_>) -> Result<InputSizes, String> {
         return Err("the path is empty".to_owned());
     }
     let known = |place: &Placeholder| matches!(place, Placeholder::Index | Placeholder::Stage | Placeholder::Job);
-    let unknown = file.places().find(|place| !known(place));
+    let unknown = file.placeholders().find(|place| !known(place));
     match unknown {
         Some(place) => {
             Err(format!("{{{}}} is not known before a task runs; use {{index}}, {{stage}} or {{job}}", place.as_str()))
@@ -106,7 +106,7 @@ fn hosts(value: &DeValue<'_>) -> Result<InputHosts, String> {
 /// valid for all.
 fn named(name: &str) -> Result<Template, String> {
     let template: Template = name.parse().map_err(|e: super::template::ParseTemplateError| e.to_string())?;
-    if let Some(place) = template.places().find(|place| *place != Placeholder::Index) {
+    if let Some(place) = template.placeholders().find(|place| *place != Placeholder::Index) {
         return Err(format!("{{{}}} is not known before a task runs; use {{index}}", place.as_str()));
     }
     template.fill(|_| "0".to_owned()).parse::<NodeId>().map_err(|e| e.to_string())?;

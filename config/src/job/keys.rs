@@ -29,7 +29,7 @@ impl JobFileKey {
 }
 
 /// Marks a required key.
-pub const MUST: &str = "must be there";
+pub const REQUIRED: &str = "must be there";
 
 const fn key(
     table: &'static str,
@@ -46,12 +46,12 @@ const TIME: &str = "a time with its unit, such as \"30s\" or \"1h30m\"";
 
 /// All keys, in the usual order of a file.
 pub const KEYS: &[JobFileKey] = &[
-    key("", "version", "1", MUST, "The format of the file."),
+    key("", "version", "1", REQUIRED, "The format of the file."),
     key(
         "",
         "name",
         "a name: letters, digits, dash",
-        MUST,
+        REQUIRED,
         "The job is known by it; its id is NAME.NUMBER. Jobs of one name learn from each other.",
     ),
     key("", "queue", "the path of a queue", "the default queue", "Where the job waits for room."),
@@ -78,8 +78,8 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "Sizes by name. A name that is not among them is one of the cluster's (`rmctl profile list`).",
     ),
-    key("", "executors", "tables [executors.NAME]", MUST, "Sets of equal containers, in the slots of which tasks run."),
-    key("", "stage", "tables [[stage]]", MUST, "Arrays of equal tasks, in the order in which they are shown."),
+    key("", "executors", "tables [executors.NAME]", REQUIRED, "Sets of equal containers, in the slots of which tasks run."),
+    key("", "stage", "tables [[stage]]", REQUIRED, "Arrays of equal tasks, in the order in which they are shown."),
     key("", "retry", "a table [retry]", "the usual of each key", "How often a task is tried, and how far it may grow."),
     key(
         "",
@@ -112,7 +112,7 @@ pub const KEYS: &[JobFileKey] = &[
         "All else that counts against the limit: buffers, stacks, code, children.",
     ),
     key("profiles.NAME", "cpus", "a number of processors above 0, such as 2 or 0.5", "1", "Processors."),
-    key("executors.NAME", "profile", "the name of a profile", MUST, "The size of each container."),
+    key("executors.NAME", "profile", "the name of a profile", REQUIRED, "The size of each container."),
     key("executors.NAME", "count", "a whole number, 1 to 10000", "1", "How many containers at most."),
     key("executors.NAME", "min", "a whole number up to count", "0", "How many are kept as long as the job runs."),
     key("executors.NAME", "idle", TIME, "0s", "How long one is kept that nothing runs in."),
@@ -148,7 +148,7 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "Nodes with these taints too; a tainted node takes nobody else. The containers of escalated tasks go by the same four keys.",
     ),
-    key("stage", "name", "a name of at most 40 characters", MUST, "Its tasks are known by it: NAME/INDEX."),
+    key("stage", "name", "a name of at most 40 characters", REQUIRED, "Its tasks are known by it: NAME/INDEX."),
     key("stage", "array", "a range of indexes such as \"0-19\"", "one task", "Each index is a task."),
     key("stage", "count", "a whole number of tasks", "one task", "The same as array = \"0-(N-1)\"."),
     key("stage", "after", "a list of names of stages", "none", "These must be done before."),
@@ -177,7 +177,7 @@ pub const KEYS: &[JobFileKey] = &[
         "those of the runtime",
         "By these the runtime says that its heap is full.",
     ),
-    key("stage", "command", "a list of texts: program and arguments, with {places} to fill in", MUST, "What a task runs."),
+    key("stage", "command", "a list of texts: program and arguments, with {places} to fill in", REQUIRED, "What a task runs."),
     key("stage", "env", "a table of texts, with {places} to fill in", "none", "Added to the environment of its tasks."),
     key("stage", "timeout", TIME, "no end", "A task that runs longer is ended, and tried again as any failure of its own."),
     key(
@@ -238,8 +238,8 @@ pub const KEYS: &[JobFileKey] = &[
         "none",
         "What the node puts into the working directory before the first task starts.",
     ),
-    key("stage.files", "name", "a name without a slash", MUST, "Tasks find it by that name."),
-    key("stage.files", "from", "an address, or an absolute path on the node", MUST, "Where the node fetches it."),
+    key("stage.files", "name", "a name without a slash", REQUIRED, "Tasks find it by that name."),
+    key("stage.files", "from", "an address, or an absolute path on the node", REQUIRED, "Where the node fetches it."),
     key(
         "stage.files",
         "sha256",

@@ -45,7 +45,7 @@ pub(super) fn read<'t>(
         }
         Idempotent::Yes | Idempotent::Fenced | Idempotent::No => {}
     }
-    if !s.has("output") && words.into_iter().any(|word| word.holds(Placeholder::Output)) {
+    if !s.has("output") && words.into_iter().any(|word| word.contains(Placeholder::Output)) {
         let why = "only the attempts of a fenced stage have a directory of their own";
         let fix = "add idempotent = \"fenced\" and output = \"/a/directory\", or take {output} out";
         r.add(s.place("command"), &s.path_of("output"), "{output} is used in a stage without output", why, fix);

@@ -25,15 +25,15 @@ pub struct NodeConstraints {
 
 impl NodeConstraints {
     /// True if the node satisfies the constraints and all its taints are tolerated.
-    pub fn admits(&self, id: &NodeId, node: &NodeTraits) -> bool {
+    pub fn allows_node(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let tolerated = |(taint, value): (&Name, &String)| match self.tolerate.get(taint) {
             Some(wanted) => wanted.as_ref().is_none_or(|wanted| wanted == value),
             None => false,
         };
-        self.may_be(id, node) && node.taints.iter().all(tolerated)
+        self.matches_node(id, node) && node.taints.iter().all(tolerated)
     }
     /// True if the node satisfies the constraints, regardless of its taints.
-    pub fn may_be(&self, id: &NodeId, node: &NodeTraits) -> bool {
+    pub fn matches_node(&self, id: &NodeId, node: &NodeTraits) -> bool {
         let has = |(name, values): (&Name, &BTreeSet<String>)| node.attributes.get(name).is_some_and(|v| values.contains(v));
         (self.nodes.is_empty() || self.nodes.contains(id))
             && self.labels.is_subset(&node.labels)
@@ -140,19 +140,19 @@ mod tests {
             taints: taints.iter().map(|(name, value)| (id(name), (*value).to_owned())).collect(),
         };
         let here: NodeId = "n1".parse().expect("a node");
-        assert!(place.admits(&here, &node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)));
-        assert!(!place.admits(&here, &node(&["ssd"], "c", &[], false)), "no label");
-        assert!(!place.admits(&here, &node(&["gpu"], "a", &[], false)), "another zone");
-        assert!(!place.admits(&here, &node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
-        assert!(!place.admits(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
-        assert!(NodeConstraints::default().admits(&here, &node(&["gpu"], "b", &[], false)));
-        assert!(!NodeConstraints::default().admits(&here, &node(&["gpu"], "b", &[], true)), "kept for others");
-        assert!(place.may_be(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
+        assert!(place.allows_node(&here, &node(&["gpu", "ssd"], "c", &[("etl", "x"), ("team", "ada")], true)));
+        assert!(!place.allows_node(&here, &node(&["ssd"], "c", &[], false)), "no label");
+        assert!(!place.allows_node(&here, &node(&["gpu"], "a", &[], false)), "another zone");
+        assert!(!place.allows_node(&here, &node(&["gpu"], "b", &[("team", "bob")], false)), "a taint with another value");
+        assert!(!place.allows_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "a taint that it does not tolerate");
+        assert!(NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], false)));
+        assert!(!NodeConstraints::default().allows_node(&here, &node(&["gpu"], "b", &[], true)), "kept for others");
+        assert!(place.matches_node(&here, &node(&["gpu"], "b", &[("spot", "")], false)), "that may be taken back");
         assert_eq!(place.to_string(), "one with label gpu and zone=b or c");
         assert_eq!(NodeConstraints::default().to_string(), "kept for nobody");
         let only = |name: &str| NodeConstraints { nodes: [name.parse().expect("a node")].into(), ..place.clone() };
         let gpu = node(&["gpu"], "b", &[], false);
-        assert!(only("n1").admits(&here, &gpu) && !only("n2").may_be(&here, &gpu));
+        assert!(only("n1").allows_node(&here, &gpu) && !only("n2").matches_node(&here, &gpu));
         assert_eq!(only("n2").to_string(), "n2, with label gpu, with zone=b or c");
     }
 }

@@ -42,7 +42,7 @@ impl OverheadSpec {
 ///
 /// # Errors
 /// The text is not TOML, or a profile has errors.
-pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<FileProblem>> {
+pub fn defined_profiles(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<ClusterProfiles, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let own = own_names(table.get_ref());
@@ -58,7 +58,7 @@ pub fn written(text: &str, file: &str, cluster: &ClusterProfiles) -> Result<Clus
 ///
 /// # Errors
 /// As [`written`].
-pub fn single(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
+pub fn parse_profile(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);
     let profile = one(Section::root(&table), &mut report, &ProfileTable::new());
@@ -67,7 +67,7 @@ pub fn single(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
 
 /// Names of profiles that a job file uses but does not define, so that the cluster must. Empty for
 /// a text that is not TOML.
-pub fn foreign(text: &str) -> BTreeSet<Name> {
+pub fn cluster_profile_names(text: &str) -> BTreeSet<Name> {
     let (table, _) = DeTable::parse_recoverable(text);
     let root = table.get_ref();
     let named = |table: &DeTable<'_>, key: &str| table.get(key).and_then(|v| v.get_ref().as_str()?.parse::<Name>().ok());
@@ -89,10 +89,10 @@ fn own_names<'a>(root: &'a DeTable<'_>) -> BTreeSet<&'a str> {
 
 /// The text of a job file with the definitions of the cluster profiles that it uses. A submitted
 /// job keeps its sizes even if the cluster's profiles change later.
-pub fn written_out(text: &str, cluster: &ClusterProfiles) -> String {
+pub fn inline_cluster_profiles(text: &str, cluster: &ClusterProfiles) -> String {
     use std::fmt::Write as _;
     let mut whole = text.to_owned();
-    for (name, profile) in foreign(text).iter().filter_map(|name| cluster.get_key_value(name)) {
+    for (name, profile) in cluster_profile_names(text).iter().filter_map(|name| cluster.get_key_value(name)) {
         let Profile { heap, overhead, cpus } = profile;
         let keys = format!("heap = {}\noverhead = {}\ncpus = \"{cpus}\"", heap.get(), overhead.get());
         // Writing to a `String` cannot fail.
@@ -102,7 +102,7 @@ pub fn written_out(text: &str, cluster: &ClusterProfiles) -> String {
 }
 
 /// Error text for an unknown profile name.
-pub fn unknown(name: &str) -> String {
+pub fn unknown_profile_message(name: &str) -> String {
     format!("there is no profile \"{name}\"")
 }
 
@@ -148,14 +148,14 @@ pub(super) fn named(
         return profile.clone();
     }
     let known: Vec<&str> = profiles.keys().map(Name::as_str).collect();
-    let fix = match raw::nearest(name.get_ref().as_str(), &known) {
+    let fix = match raw::closest_name(name.get_ref().as_str(), &known) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None if known.is_empty() => {
             format!("add a table [profiles.{}], or name one of the cluster (rmctl profile list)", name.get_ref())
         }
         None => format!("add a table [profiles.{}], or use one of: {}", name.get_ref(), known.join(", ")),
     };
-    r.add(name.span(), &s.path_of(key), unknown(name.get_ref().as_str()), "it gives the size", fix);
+    r.add(name.span(), &s.path_of(key), unknown_profile_message(name.get_ref().as_str()), "it gives the size", fix);
     None
 }
 
@@ -173,15 +173,15 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
         for key in ["memory", "heap", "overhead", "cpus"] {
             s.value(key);
         }
-        s.finish(r);
+        s.reject_unknown_keys(r);
         return None;
     }
-    let memory = s.read(r, "memory", memory_hint, raw::some_memory);
+    let memory = s.read(r, "memory", memory_hint, raw::nonzero_size);
     let overhead = s.read(r, "overhead", OVERHEAD, overhead);
     let usual = from.as_ref().map_or(Cpus::from_cores(1), |from| from.cpus);
     let cpus = s.read_or(r, "cpus", cpus_hint, usual, raw::cpus);
     let heap = if s.has("memory") {
-        s.read(r, "heap", heap_hint, raw::some_memory);
+        s.read(r, "heap", heap_hint, raw::nonzero_size);
         if s.has("heap") || s.has("overhead") {
             let place = s.place("memory");
             let why = "memory is short for heap = memory and overhead = 0";
@@ -192,10 +192,10 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, others: &ProfileTable) 
         s.value("heap");
         Some(from.heap)
     } else {
-        s.need(r, "heap", heap_hint, raw::some_memory).map(Spanned::into_inner)
+        s.read_required(r, "heap", heap_hint, raw::nonzero_size).map(Spanned::into_inner)
     };
     let rest = from.filter(|_| !s.has("memory")).map_or(Bytes::ZERO, |from| from.overhead);
-    s.finish(r);
+    s.reject_unknown_keys(r);
     let heap = heap?;
     let overhead = overhead.map(Spanned::into_inner).map_or(rest, |o| o.of(heap));
     Some(Profile { heap, overhead, cpus })

@@ -96,7 +96,7 @@ pub(super) fn read(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Runtime
 }
 
 /// Reads `runtime_flags` and `gc_log`.
-pub(super) fn told(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (RuntimeFlags, GcLogSetting) {
+pub(super) fn read_flags(s: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> (RuntimeFlags, GcLogSetting) {
     let flags = hint("it says what the runtime is told of its budget", "write runtime_flags = \"heap\", \"caps\" or \"none\"");
     let log = hint("a diagnosis tells more with it", "write gc_log = \"yes\" or \"no\"");
     (

@@ -130,16 +130,16 @@ pub enum TaskGroups {
 
 impl ExecutorSpec {
     /// Memory that all tasks together may use.
-    pub fn room(&self) -> Bytes {
+    pub fn task_memory(&self) -> Bytes {
         self.profile.memory().saturating_sub(self.reserve)
     }
     /// Memory of one slot in whole bytes. Above zero.
-    pub fn share(&self) -> Bytes {
-        self.room().mul_ratio(1, u64::from(self.slots))
+    pub fn slot_memory(&self) -> Bytes {
+        self.task_memory().mul_ratio(1, u64::from(self.slots))
     }
     /// Slots that a task of this size takes; may exceed the slots of an executor.
     pub fn slots_for(&self, memory: Bytes) -> u32 {
-        u32::try_from(memory.div_ceil(self.share())).unwrap_or(u32::MAX).max(1)
+        u32::try_from(memory.div_ceil(self.slot_memory())).unwrap_or(u32::MAX).max(1)
     }
 }
 
@@ -397,7 +397,7 @@ mod tests {
             program: None,
             place: NodeConstraints::default(),
         };
-        assert_eq!(e.share(), Bytes::from_mib(64));
+        assert_eq!(e.slot_memory(), Bytes::from_mib(64));
         let needs: Vec<u32> = [1, 64, 65, 128, 300].iter().map(|m| e.slots_for(Bytes::from_mib(*m))).collect();
         assert_eq!(needs, [1, 1, 2, 2, 5]);
     }

@@ -66,9 +66,9 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>, job: St
 
 fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) -> StageDraft {
     let place = s.span();
-    let name = s.need(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&raw::text(v)?));
+    let name = s.read_required(r, "name", hint("tasks are known by it", "write name = \"map\""), |v| short_name(&raw::text(v)?));
     if let Some(name) = &name {
-        s.rename(format!("stage.{}", name.get_ref()));
+        s.set_path(format!("stage.{}", name.get_ref()));
     }
     let (first, count) = array(&mut s, r);
     let after_hint = hint("those stages must be done first", "write a list of stage names: after = [\"map\"]");
@@ -89,7 +89,7 @@ fn one(mut s: Section<'_>, r: &mut ProblemCollector<'_>, job: StageContext<'_>) 
     let kind = s.read(r, "kind", kind, |v| short_name(&raw::text(v)?)).map(Spanned::into_inner);
     let input = input::read(&mut s, r, count);
     let (locality, hosts) = input::place(&mut s, r, count);
-    s.finish(r);
+    s.reject_unknown_keys(r);
     let after_names = after.get_ref().iter().filter_map(|n| n.parse().ok()).collect();
     let spec = build(name.as_ref(), set, profile, how, |spec| {
         (spec.first, spec.count, spec.after, spec.cpus_per_task, spec.runtime) =
@@ -121,12 +121,12 @@ fn how(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, (usual_codes, mode): (
     let env = hint("it is added to the task's environment", "write env = { NAME = \"value\" }; plain braces are {{ and }}");
     let timeout = hint("a task that runs longer is ended", "write a time with its unit, such as timeout = \"30m\"");
     let enforce = hint("it says whose limit holds the task", "write enforce = \"task\" or \"executor\"");
-    let (flags, gc_log) = runtime::told(s, r);
+    let (flags, gc_log) = runtime::read_flags(s, r);
     let enforce = s.read_or(r, "enforce", enforce, TaskLimit::Task, |v| {
         raw::choice(v, &[("task", TaskLimit::Task), ("executor", TaskLimit::Executor)])
     });
     let grow = grow::read(s, r, (enforce, mode));
-    let command = s.need(r, "command", command, words).map(Spanned::into_inner);
+    let command = s.read_required(r, "command", command, words).map(Spanned::into_inner);
     let env = s.read_or(r, "env", env, BTreeMap::new(), variables);
     let (idempotent, output) = output::read(s, r, command.iter().flatten().chain(env.values()));
     StageSettings {
@@ -220,7 +220,7 @@ fn executor_set(s: &mut Section<'_>, r: &mut ProblemCollector<'_>, executors: &E
     if let Some(set) = executors.get(name.get_ref()) {
         return set.clone();
     }
-    let fix = match raw::nearest(name.get_ref().as_str(), &known) {
+    let fix = match raw::closest_name(name.get_ref().as_str(), &known) {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("add a table [executors.{}], or use one of: {}", name.get_ref(), known.join(", ")),
     };
@@ -252,7 +252,7 @@ fn size(
         );
         return None;
     }
-    let share = set.map(ExecutorSpec::share)?;
+    let share = set.map(ExecutorSpec::slot_memory)?;
     let heap = share.mul_ratio(u64::from(slots), 1);
     Some(Profile { heap, overhead: Bytes::ZERO, cpus: Cpus::from_cores(slots) })
 }
@@ -270,7 +270,7 @@ fn words(value: &DeValue<'_>) -> Result<Vec<Template>, String> {
 
 fn exit_codes(value: &DeValue<'_>) -> Result<Vec<i32>, String> {
     let items = value.as_array().ok_or_else(|| format!("this is {}, not a list of exit codes", raw::kind(value)))?;
-    let code = |item: &Spanned<DeValue<'_>>| raw::whole(item.get_ref(), 1, 255);
+    let code = |item: &Spanned<DeValue<'_>>| raw::integer(item.get_ref(), 1, 255);
     items.iter().map(|item| code(item).and_then(|n| i32::try_from(n).map_err(|e| e.to_string()))).collect()
 }
 
@@ -305,7 +305,7 @@ fn order(drafts: &mut [StageDraft], r: &mut ProblemCollector<'_>) {
     for draft in drafts.iter() {
         let stage = draft.name.as_ref().map(|n| n.get_ref().to_string()).unwrap_or_default();
         for after in draft.after.get_ref().iter().filter(|a| !known.contains(&a.as_str())) {
-            let fix = match raw::nearest(after, &known) {
+            let fix = match raw::closest_name(after, &known) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("use one of: {}", known.join(", ")),
             };

@@ -106,12 +106,12 @@ impl Template {
     }
 
     /// True if the word contains this placeholder.
-    pub fn holds(&self, place: Placeholder) -> bool {
+    pub fn contains(&self, place: Placeholder) -> bool {
         self.0.contains(&TemplatePart::Place(place))
     }
 
     /// The placeholders in the word.
-    pub fn places(&self) -> impl Iterator<Item = Placeholder> {
+    pub fn placeholders(&self) -> impl Iterator<Item = Placeholder> {
         self.0.iter().filter_map(|piece| match piece {
             TemplatePart::Text(_) => None,
             TemplatePart::Place(place) => Some(*place),
@@ -164,7 +164,7 @@ impl FromStr for Template {
 fn place(name: &str) -> Result<Placeholder, ParseTemplateError> {
     Placeholder::ALL.into_iter().find(|p| p.as_str() == name).ok_or_else(|| {
         let names = Placeholder::ALL.map(Placeholder::as_str);
-        let near = crate::raw::nearest(name, &names).map(|n| format!("; did you mean {{{n}}}?")).unwrap_or_default();
+        let near = crate::raw::closest_name(name, &names).map(|n| format!("; did you mean {{{n}}}?")).unwrap_or_default();
         ParseTemplateError::Unknown(name.to_owned(), near)
     })
 }

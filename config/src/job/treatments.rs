@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headroom_types::treatment::usual;
+use headroom_types::treatment::usual_treatment;
 use headroom_types::{SubCause, Treatment};
 use toml::Spanned;
 
@@ -23,18 +23,21 @@ pub(super) fn read(root: &mut Section<'_>, r: &mut ProblemCollector<'_>) -> Trea
     let mut found = Treatments::new();
     for cause in SubCause::ALL.iter().copied() {
         let Some(treatment) = s.read(r, cause.as_str(), value, |v| raw::choice(v, &all)) else { continue };
-        if *treatment.get_ref() == Treatment::Remedy && usual(cause).remedy.is_none() {
+        if *treatment.get_ref() == Treatment::Remedy && usual_treatment(cause).remedy.is_none() {
             let key = s.path_of(cause.as_str());
             let what = format!("{key}: there is no remedy for {cause}");
-            let with: Vec<&str> =
-                SubCause::ALL.iter().filter(|cause| usual(**cause).remedy.is_some()).map(|cause| cause.as_str()).collect();
+            let with: Vec<&str> = SubCause::ALL
+                .iter()
+                .filter(|cause| usual_treatment(**cause).remedy.is_some())
+                .map(|cause| cause.as_str())
+                .collect();
             let fix = format!("write another treatment; there are remedies for {}", with.join(", "));
             r.add(treatment.span(), &key, what, "a remedy is a change that the runtime takes from its environment", fix);
             continue;
         }
         found.insert(cause, Spanned::into_inner(treatment));
     }
-    s.finish(r);
+    s.reject_unknown_keys(r);
     found
 }
 

@@ -1,7 +1,7 @@
 //! The task channel between masters and executors: lines of JSON, and the addresses that they
 //! exchange.
 
-use headroom_wire::v1::task::{FromExecutor, HelloPreamble, LineError, MAX_LINE, ToExecutor, token_in};
+use headroom_wire::v1::task::{FromExecutor, HelloPreamble, LineError, MAX_LINE_BYTES, ToExecutor, hello_token};
 
 /// Each line is a message, a message to skip, or an error whose text is bounded.
 pub fn check(data: &[u8]) {
@@ -17,7 +17,7 @@ fn one(line: &str) {
     if let Ok(message) = &said {
         let written = serde_json::to_string(message).expect("writes");
         assert_eq!(FromExecutor::read(&written).as_ref(), Ok(message));
-        assert!(written.len() <= 4096 + 200 * line.len() && line.len() <= MAX_LINE);
+        assert!(written.len() <= 4096 + 200 * line.len() && line.len() <= MAX_LINE_BYTES);
     }
     let heard = ToExecutor::read(line);
     told(&heard, line);
@@ -29,7 +29,7 @@ fn one(line: &str) {
         assert!(salute.token.is_empty() || salute.token.len() < 8 || !format!("{salute:?}").contains(&salute.token));
         // The parser of whole lines also accepts a list as an object.
         let object = line.trim_start().starts_with('{');
-        assert!(!object || token_in(line.as_bytes()) == Some(salute.token), "it is known before the end of the line");
+        assert!(!object || hello_token(line.as_bytes()) == Some(salute.token), "it is known before the end of the line");
     } else {
         assert!(!matches!(said, Ok(FromExecutor::Hello { .. })), "a hello that does not salute");
     }

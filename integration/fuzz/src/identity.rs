@@ -20,7 +20,7 @@ pub fn check(data: &[u8]) {
     let _ = (certificates(text), Certificate::from_pem(text), tls::roots(text));
     tokens(text);
     ids(text);
-    let _ = (accept::takes_json(text.lines()), time::read(text).map(time::write));
+    let _ = (accept::accepts_json(text.lines()), time::parse_timestamp(text).map(time::format_timestamp));
 }
 
 fn tokens(text: &str) {
@@ -33,10 +33,10 @@ fn tokens(text: &str) {
     if let Ok((app, attempt)) = key.check(text) {
         assert!(key.token(&attempt).eq_ignore_ascii_case(text) && attempt.app == app);
     }
-    if let Ok(app) = key.check_reader(text) {
-        assert!(key.reader(&app).eq_ignore_ascii_case(text));
+    if let Ok(app) = key.check_executor_token(text) {
+        assert!(key.executor_token(&app).eq_ignore_ascii_case(text));
     }
-    assert!(AppTokenKey::new(&[8; 32]).check(text).is_err() && AppTokenKey::new(&[8; 32]).check_reader(text).is_err());
+    assert!(AppTokenKey::new(&[8; 32]).check(text).is_err() && AppTokenKey::new(&[8; 32]).check_executor_token(text).is_err());
     if let Some(role) = text_again::<Role>(text) {
         assert_eq!(Role::from_uri(&role.uri()), Ok(role));
     }

@@ -2,7 +2,7 @@
 
 use headroom_appmaster::policy::AttemptSize;
 use headroom_appmaster::spec::{self, RequestOwner, StartParameters};
-use headroom_config::job::{MAX_TASKS, compile, never_fits};
+use headroom_config::job::{MAX_TASKS, compile, infeasible_stages};
 use headroom_config::{JobSpec, StageSpec};
 use headroom_types::{Bytes, Cpus, Resource, TaskAttemptId, TaskId};
 
@@ -23,7 +23,7 @@ pub fn check(data: &[u8]) {
 fn plan(job: &JobSpec, text: &str) {
     assert!(job.tasks() <= MAX_TASKS && !job.stages.is_empty());
     for offer in [Resource::new(Bytes::ZERO, Cpus::from_milli(0)), Resource::new(Bytes::from_gib(64), Cpus::from_milli(8000))] {
-        assert!(never_fits(job, &offer).len() <= job.stages.len() + job.executors.len());
+        assert!(infeasible_stages(job, &offer).len() <= job.stages.len() + job.executors.len());
     }
     for set in &job.executors {
         let request = spec::set_request(set).expect("a set's name makes a request");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use headroom_appmaster::journal::{belongs, encode, parse};
+use headroom_appmaster::journal::{check_owner, encode, parse};
 use headroom_appmaster::record::Record;
 
 /// Parsed records encode to a text that parses as the same. A cut loses only the records after it.
@@ -25,9 +25,9 @@ pub fn check(data: &[u8]) {
     let more = [beginning.get(..kept).unwrap_or_default(), encode(&records).expect("writes").as_slice()].concat();
     assert_eq!(read(path, &more).0.len(), lines + records.len());
     if let Some(Record::Begin(begin)) = records.first() {
-        let known = belongs(path, &records, &begin.app, begin.job);
+        let known = check_owner(path, &records, &begin.app, begin.job);
         assert!(known.is_ok() || begin.version != headroom_appmaster::record::VERSION);
-        assert!(belongs(path, &records, "another.1", begin.job).is_err() || begin.app == "another.1");
+        assert!(check_owner(path, &records, "another.1", begin.job).is_err() || begin.app == "another.1");
     }
 }
 

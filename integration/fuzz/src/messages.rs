@@ -100,13 +100,13 @@ fn submit(body: &[u8]) {
 
 fn sync(body: &[u8]) {
     if let Some(sync) = again::<am::MasterSync>(body) {
-        sync.asks.iter().for_each(|ask| refused(convert::check_ask(ask), body));
+        sync.asks.iter().for_each(|ask| refused(convert::check_request(ask), body));
     }
 }
 
 fn ask(body: &[u8]) {
     if let Some(ask) = again::<am::PlacementRequest>(body) {
-        refused(convert::check_ask(&ask), body);
+        refused(convert::check_request(&ask), body);
     }
 }
 
@@ -127,11 +127,11 @@ fn report(body: &[u8]) {
 
 fn tree(body: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(body) else { return };
-    let (spec, problems) = queue_tree::read(&value);
+    let (spec, problems) = queue_tree::parse_queue_tree(&value);
     let told: usize = problems.iter().map(|p| p.queue.len() + p.key.len() + p.what.len() + p.fix.len()).sum();
     assert!(told <= (256 << 10) + 64 * body.len(), "{} bytes are answered with {told}", body.len());
     if problems.is_empty() {
         let written = serde_json::to_value(&spec).expect("writes");
-        assert_eq!(queue_tree::read(&written), (spec, problems));
+        assert_eq!(queue_tree::parse_queue_tree(&written), (spec, problems));
     }
 }

@@ -1,7 +1,7 @@
 //! Programs that show each treatment in a job: the programs of the diagnosis, and some that a
 //! treatment cures.
 
-use headroom_types::treatment::usual;
+use headroom_types::treatment::usual_treatment;
 use headroom_types::{Bytes, SubCause, Treatment};
 
 use crate::guest::in_guest;
@@ -235,7 +235,7 @@ fn outer(p: &Programs) -> Vec<TreatmentCase> {
 /// The programs of the diagnosis, each as a task with two attempts.
 fn provoked(p: &Programs) -> Vec<TreatmentCase> {
     let one = |case: crate::provoke::DiagnosisCase| {
-        let row = usual(case.expected);
+        let row = usual_treatment(case.expected);
         let fails = row.first == Treatment::Fail;
         let env: Vec<String> = case.env.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
         let stage = format!("runtime = {:?}\nruntime_flags = \"none\"\nenv = {{ {} }}", case.runtime, env.join(", "));

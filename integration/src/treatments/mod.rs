@@ -7,7 +7,7 @@ mod places;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use headroom_types::treatment::usual;
+use headroom_types::treatment::usual_treatment;
 use headroom_types::{Bytes, SubCause, Treatment};
 use headroom_wire::v1::apps::{AppState, AppView};
 use headroom_wire::v1::job::{AttemptRow, TaskRow};
@@ -118,7 +118,7 @@ fn row(case: &TreatmentCase, end: &AppView, task: &TaskRow) -> TreatmentRow {
         TreatmentEnd::Failed(says) => (end.state == AppState::Failed && task.note.contains(says), task.note.clone()),
         TreatmentEnd::Treated => second(case, task),
     };
-    let usual = usual(case.cause);
+    let usual = usual_treatment(case.cause);
     let shown = match (case.treatment, usual.remedy) {
         ("", Some(remedy)) => format!("{} {remedy}", usual.first),
         ("", None) => usual.first.to_string(),
@@ -143,7 +143,7 @@ fn second(case: &TreatmentCase, task: &TaskRow) -> (bool, String) {
         return (false, format!("no second attempt: {}", task.note));
     };
     let size = |attempt: &AttemptRow| attempt.profile.memory();
-    match usual(case.cause).first {
+    match usual_treatment(case.cause).first {
         Treatment::Grow => (size(second) > size(first), format!("given {} after {}", size(second), size(first))),
         Treatment::Remedy => {
             let names: Vec<&str> = second.remedies.iter().map(|remedy| remedy.as_str()).collect();

@@ -167,7 +167,7 @@ impl Simulation {
             Stage::Registering => self.dialog_registers(pid),
             Stage::Known(epoch) => {
                 let patch = p.core.take_patch();
-                let last = p.outcome.is_some() && !p.core.has_news();
+                let last = p.outcome.is_some() && !p.core.has_unreported_changes();
                 p.dialog.patch = Some(patch);
                 if last { self.dialog_ends(pid) } else { self.dialog_syncs(pid, epoch) }
             }
@@ -178,12 +178,12 @@ impl Simulation {
     fn dialog_syncs(&mut self, pid: u64, epoch: Epoch) {
         let now = self.now;
         let Some(p) = self.processes.get_mut(&pid) else { return };
-        let mut asks = p.core.asks(&p.greeting);
+        let mut asks = p.core.open_requests(&p.greeting);
         if self.plant == PlantedBug::ReplacesDrained && !p.core.fleet().drained.is_empty() {
             asks.iter_mut().filter(|ask| ask.request.as_str().starts_with("set-")).for_each(|ask| ask.count += 1);
         }
         let d = &mut p.dialog;
-        d.acking = p.core.acknowledged();
+        d.acking = p.core.acknowledged_cursor();
         let news = |ask: &PlacementRequest| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
         let changed: Vec<PlacementRequest> = asks.into_iter().filter(news).collect();
         let spent = p.core.spent_requests();
@@ -292,7 +292,7 @@ impl Simulation {
         let patch = d.patch.take();
         let SimCallResult::Answer(answer, _) = heard else {
             if let Some(patch) = patch {
-                p.core.put_back(patch);
+                p.core.restore_patch(patch);
             }
             return self.dialog_sync_failed(pid, &heard);
         };
@@ -363,7 +363,7 @@ impl Simulation {
             return;
         }
         if let Some(patch) = d.patch.take() {
-            p.core.put_back(patch);
+            p.core.restore_patch(patch);
         }
         match heard {
             SimCallResult::Refused(refusal) if is_another_life(&refusal) => self.dialog_registers(pid),

@@ -265,7 +265,7 @@ impl Simulation {
             slots: e.slots.total(),
             task_groups: true,
             running: e.slots.running().cloned().collect(),
-            unacked: e.results.to_tell(1 << 19),
+            unacked: e.results.for_hello(1 << 19),
         };
         let held: Vec<TaskAttemptId> = e.running.iter().filter(|(_, t)| t.held.is_some()).map(|(a, _)| a.clone()).collect();
         self.say_to_master(line, hello);

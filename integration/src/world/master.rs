@@ -480,13 +480,13 @@ impl Simulation {
                 MasterEffect::Measure { .. } => {}
                 MasterEffect::Sync => p.dialog.hurry(now),
                 MasterEffect::Finish(outcome) => {
-                    p.core.tell_finished(EventTimestamp { tick: Tick(now - p.started), unix }, &outcome);
+                    p.core.report_job_end(EventTimestamp { tick: Tick(now - p.started), unix }, &outcome);
                     p.outcome = Some(outcome);
                     p.dialog.hurry(now);
                 }
             }
         }
-        if p.core.has_news() {
+        if p.core.has_unreported_changes() {
             p.dialog.has_news(now);
         }
         commits.into_iter().for_each(|thing| self.later(COMMITTED_AFTER, Any::Process(pid, thing)));

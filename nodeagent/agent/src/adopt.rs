@@ -46,7 +46,7 @@ pub(crate) fn adopt(site: &NodeContext) -> io::Result<Vec<AdoptedContainer>> {
             adopted.push(found);
         }
     }
-    end_strangers(site, &adopted);
+    end_unknown_groups(site, &adopted);
     Ok(adopted)
 }
 
@@ -56,7 +56,7 @@ fn look_at(site: &NodeContext, id: ContainerId) -> Option<AdoptedContainer> {
     exec::clear(site, &id, group.as_deref());
     let mut record = site.layout.order(&id);
     if let Some(record) = &mut record {
-        resize::settle(site, record, group.as_deref());
+        resize::finish_resize(site, record, group.as_deref());
     }
     let resumable = record.as_ref().is_some_and(OrderRecord::is_of_this_boot);
     let order = record.map(|record| record.order);
@@ -141,7 +141,7 @@ fn by_command_line(site: &NodeContext, id: &ContainerId) -> Option<ProcessIdenti
 
 /// Ends groups below the agent's root that belong to no known container. No other code would remove
 /// them.
-fn end_strangers(site: &NodeContext, adopted: &[AdoptedContainer]) {
+fn end_unknown_groups(site: &NodeContext, adopted: &[AdoptedContainer]) {
     let names = match site.enforcer.list() {
         Ok(names) => names,
         Err(error) => {

@@ -80,7 +80,7 @@ pub fn worst(findings: &[DoctorFinding]) -> CheckResult {
 }
 
 /// Logs the findings at the start of an agent.
-pub(crate) fn tell(findings: &[DoctorFinding]) {
+pub(crate) fn log_findings(findings: &[DoctorFinding]) {
     for DoctorFinding { code, state, found, fix, .. } in findings {
         let fix = fix.as_deref().unwrap_or_default();
         let code = code.as_ref();
@@ -136,7 +136,7 @@ impl DoctorFacts {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
         DoctorFacts {
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-            cgroup: headroom_node_cgroup::offers(place.cgroup_root.as_deref()),
+            cgroup: headroom_node_cgroup::detect_features(place.cgroup_root.as_deref()),
             calls: [KernelCall::PidfdOpen, KernelCall::Openat2, KernelCall::Clone3].map(|call| (call, offers::has(call))),
             psi: fs::read_to_string("/proc/pressure/memory").is_ok(),
             memory: host::memory().total,

@@ -23,7 +23,7 @@ use headroom_node_exec::{ChildProcess, WatchedProcess};
 use headroom_types::exit::MemoryEvents;
 use headroom_types::{ContainerId, EnforcerKind};
 use headroom_wire::v1::nodes::RunOrder;
-use headroom_wire::v1::reach::{ExecExitStatus, MOST_OUTPUT};
+use headroom_wire::v1::reach::{ExecExitStatus, MAX_EXEC_OUTPUT_BYTES};
 use std::io::Write as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -50,7 +50,7 @@ const PIECE: usize = 64 << 10;
 /// Maximum number of pieces that wait for a reader.
 const WAITING: usize = 4;
 /// Maximum time between the end of the program and the exit record of its shim.
-const LAST_WORD: Duration = Duration::from_secs(10);
+const EXIT_RECORD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time until a group is empty and removed.
 const REMOVAL: Duration = Duration::from_secs(5);
 
@@ -188,7 +188,7 @@ fn shim(
     dir: &Path,
     group: &Group,
 ) -> anyhow::Result<(ChildProcess, std::os::fd::OwnedFd)> {
-    let mut spec = launch::beside(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
+    let mut spec = launch::second_program_spec(site, &wish.id, &wish.order, &wish.group, &wish.command)?;
     (spec.procs_files, spec.counters) = (group.procs_files(), Vec::new());
     (spec.stdout, spec.stderr) = (dir.join("out"), dir.join("err"));
     if let Some(input) = &wish.input {
@@ -213,7 +213,7 @@ impl RunningExec {
         if let ShimLineResult::Line(StartResult::Started { pid }) = jobs::listen(line).await {
             // If groups are process trees, this separate tree counts in the container's.
             self.group.set_root_pid(pid);
-            self.around.also(pid);
+            self.around.add_process(pid);
         }
         let shim = Arc::clone(&self.shim);
         let mut ended = tokio::spawn(jobs::ended(shim, |shim: &Arc<ChildProcess>| shim.wait().map(drop)));
@@ -228,7 +228,7 @@ impl RunningExec {
         let running = Arc::new(self);
         let job = Arc::clone(&running);
         spawn_blocking(move || job.kill()).await.ok();
-        if cut.is_some() && tokio::time::timeout(LAST_WORD, &mut ended).await.is_err() {
+        if cut.is_some() && tokio::time::timeout(EXIT_RECORD_TIMEOUT, &mut ended).await.is_err() {
             running.shim.signal(9).ok();
             ended.await.ok();
         }
@@ -284,7 +284,7 @@ fn is_too_much(word: &ExecOutput, printed: &mut u64) -> bool {
         ExecOutput::Stdout(bytes) | ExecOutput::Stderr(bytes) => bytes.len() as u64,
         ExecOutput::Ended(_) => 0,
     };
-    *printed > MOST_OUTPUT
+    *printed > MAX_EXEC_OUTPUT_BYTES
 }
 
 /// Forwards the rest in the pipes of an ended program.
@@ -300,7 +300,7 @@ async fn drain(pipes: &mut Pipes, tell: &mpsc::Sender<ExecOutput>, deadline: Ins
             },
         };
         // Two pipes hold little: their content is forwarded even beyond the output limit.
-        let sent = tokio::time::timeout_at(deadline.max(Instant::now() + LAST_WORD), tell.send(word)).await;
+        let sent = tokio::time::timeout_at(deadline.max(Instant::now() + EXIT_RECORD_TIMEOUT), tell.send(word)).await;
         if !matches!(sent, Ok(Ok(()))) {
             return;
         }

@@ -36,7 +36,7 @@ use crate::stop;
 
 /// Maximum time until a shim reports whether its program runs. It is long for heavily loaded hosts.
 /// A shim that waits for a disk delays only its own container.
-const ANSWER: Duration = Duration::from_secs(120);
+const SHIM_ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Maximum number of shims per processor that start at the same time. More would delay all of them:
 /// if a hundred start together on one busy processor, most report nothing for half a minute.
 const STARTING: usize = 8;
@@ -164,7 +164,7 @@ impl Jobs {
         let Ok(conversation) = Conversation::new(socket) else { return LaunchOutcome::Nothing };
         let (mut born, mut answered, mut shim) = (false, false, None);
         while !(born && answered) {
-            let Ok(word) = tokio::time::timeout(ANSWER, conversation.next()).await else {
+            let Ok(word) = tokio::time::timeout(SHIM_ANSWER_TIMEOUT, conversation.next()).await else {
                 // By its descriptor: the shim may not have written its identity yet.
                 if let Some(Err(error)) = shim.as_ref().map(|shim| pidfd_send_signal(shim, Signal::KILL)) {
                     warn!(container_id = %id, %error, "a silent shim cannot be ended");
@@ -325,7 +325,7 @@ pub(crate) async fn listen(line: OwnedFd) -> ShimLineResult {
     let Ok(pipe) = pipe::Receiver::from_owned_fd(line) else { return ShimLineResult::Nothing };
     let mut text = String::new();
     let mut reader = BufReader::new(pipe.take(LINE));
-    match tokio::time::timeout(ANSWER, reader.read_line(&mut text)).await {
+    match tokio::time::timeout(SHIM_ANSWER_TIMEOUT, reader.read_line(&mut text)).await {
         Ok(_) => StartResult::decode(&text).map_or(ShimLineResult::Nothing, ShimLineResult::Line),
         Err(_) => ShimLineResult::Silence,
     }

@@ -95,7 +95,7 @@ fn name_user(spec: &mut ProgramSpec, name: Option<String>) {
 
 /// The specification of a second program in a container: like the first one, with another command.
 /// The caller sets output files and groups.
-pub(crate) fn beside(
+pub(crate) fn second_program_spec(
     site: &NodeContext,
     id: &ContainerId,
     order: &RunOrder,

@@ -85,7 +85,9 @@ impl Launcher {
         for _ in 0..TRIES {
             let Some(line) = self.line(site)? else { return Ok(None) };
             let (ours, theirs) = passing::pair().context("cannot make a socket")?;
-            match patiently(&line, PollFlags::OUT, || passing::send(&*line, &birth::run(dir), &[theirs.as_fd(), words.as_fd()])) {
+            match patiently(&line, PollFlags::OUT, || {
+                passing::send(&*line, &birth::encode_fork_request(dir), &[theirs.as_fd(), words.as_fd()])
+            }) {
                 Ok(()) => return Ok(Some(ours)),
                 Err(error) => {
                     info!(%error, "the launcher is gone; another one is started");
@@ -137,7 +139,7 @@ fn start(site: &NodeContext, lock: &File) -> anyhow::Result<LauncherState> {
     };
     let child = spawn(&command).with_context(|| format!("cannot start {}", program.display()))?;
     drop(theirs);
-    let mut room = [0; birth::LONGEST];
+    let mut room = [0; birth::MAX_PACKET_BYTES];
     let ready = patiently(&ours, PollFlags::IN, || passing::receive(&ours, &mut room))
         .map(|(length, _)| room.get(..length) == Some(birth::READY));
     if !matches!(ready, Ok(true)) {
@@ -188,7 +190,7 @@ impl Conversation {
     /// The next packet, with the shim's pidfd if it carries one. `None` at end of file, or for an
     /// unknown packet.
     pub(crate) async fn next(&self) -> Option<(LauncherPacket, Option<OwnedFd>)> {
-        let mut room = [0; birth::LONGEST];
+        let mut room = [0; birth::MAX_PACKET_BYTES];
         loop {
             let mut ready = self.0.readable().await.ok()?;
             let Ok(received) = ready.try_io(|socket| passing::receive(socket.get_ref(), &mut room)) else { continue };

@@ -217,9 +217,9 @@ async fn run(args: Args, mut config: NodeAgentConfig) -> anyhow::Result<ExitCode
     let mut hangup = signal(SignalKind::hangup())?;
     let started = start(args.clone().over(config.clone())).await;
     let mut parent = if args.attached {
-        ParentProcess::told(&report(&started)?).context("the start cannot be reported")?
+        ParentProcess::report_start(&report(&started)?).context("the start cannot be reported")?
     } else {
-        ParentProcess::nobody()
+        ParentProcess::none()
     };
     let mut agent = match started {
         Ok(agent) => agent,

@@ -127,17 +127,17 @@ impl AgentMetrics {
         }
         for ((profile, reason), (count, lives)) in &self.exited {
             page.count(&NODE_EXITED, &[reason, profile], *count);
-            page.spread(&NODE_LIFETIME, &[profile, reason], &lives.spread());
+            page.spread(&NODE_LIFETIME, &[profile, reason], &lives.snapshot());
         }
         for (profile, peaks) in &self.peaks {
-            page.spread(&NODE_PEAK_RATIO, &[profile], &peaks.spread());
+            page.spread(&NODE_PEAK_RATIO, &[profile], &peaks.snapshot());
         }
         for scope in ["container", "ancestor", "node", "external"] {
             page.count(&NODE_OOM_KILLS, &[scope], self.kills.get(scope).copied().unwrap_or_default());
         }
-        page.spread(&NODE_OOM_DETECT, &[], &self.detect.spread());
-        page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare.spread());
-        page.spread(&NODE_LAUNCH, &["start"], &self.start.spread());
+        page.spread(&NODE_OOM_DETECT, &[], &self.detect.snapshot());
+        page.spread(&NODE_LAUNCH, &["prepare"], &self.prepare.snapshot());
+        page.spread(&NODE_LAUNCH, &["start"], &self.start.snapshot());
         for (what, op) in [(Failed::Prepare, "prepare"), (Failed::Start, "start"), (Failed::Resize, "resize")] {
             page.count(&NODE_CGROUP_ERRORS, &[op], self.failed.get(&what).copied().unwrap_or_default());
         }

@@ -20,7 +20,7 @@ use crate::site::NodeContext;
 /// Memory limit of the child.
 const LIMIT: Bytes = Bytes::from_mib(16);
 /// Maximum time of the proof.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(15);
 /// Sampling interval of the `poll` enforcer.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -79,7 +79,7 @@ fn over_allocate(site: &NodeContext, group: &Group) -> anyhow::Result<()> {
 /// Waits for the child's end. The `poll` enforcer has no kernel support, so this function samples
 /// and kills in its place.
 fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCause>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PROOF_TIMEOUT;
     let mut stopped = None;
     while !ends_within(child, LOOK)? {
         let over = group.kind() == EnforcerKind::Poll && group.sample().is_ok_and(|(current, _)| current > LIMIT);
@@ -89,7 +89,7 @@ fn end_of(group: &Group, child: &ChildProcess) -> anyhow::Result<Option<StopCaus
         }
         if Instant::now() > deadline {
             child.signal(9).ok();
-            bail!("the test child was neither killed nor done within {} s", PATIENCE.as_secs());
+            bail!("the test child was neither killed nor done within {} s", PROOF_TIMEOUT.as_secs());
         }
     }
     Ok(stopped)

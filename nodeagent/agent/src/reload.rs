@@ -40,7 +40,7 @@ impl RunningAgent {
 /// The changes as text: `logs.count: 4 → 7; after a restart: reserve`.
 fn words(before: &NodeAgentConfig, now: &NodeAgentConfig) -> String {
     let (mut parts, mut waits) = (Vec::new(), Vec::new());
-    for (key, was, is) in reference::changes(reference::AGENT, before, now) {
+    for (key, was, is) in reference::changes(reference::AGENT_KEYS, before, now) {
         match key.takes {
             TakesEffect::Reload => parts.push(format!("{}: {was} → {is}", key.name)),
             TakesEffect::Restart => waits.push(key.name),

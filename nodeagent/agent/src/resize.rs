@@ -29,7 +29,7 @@ pub(crate) fn resize(site: &NodeContext, id: &ContainerId, group: Option<&Group>
 /// After a restart: finishes a change that was in progress. The kernel's limit decides whether it
 /// happened. Without a kernel limit the old size holds until the resource manager orders the new
 /// one again.
-pub(crate) fn settle(site: &NodeContext, record: &mut OrderRecord, group: Option<&Group>) {
+pub(crate) fn finish_resize(site: &NodeContext, record: &mut OrderRecord, group: Option<&Group>) {
     let limit = group.and_then(|g| g.facts().ok()).and_then(|facts| facts.limit);
     if let Some(to) = record.resizing.clone() {
         let happened = limit.is_some_and(|limit| is(limit, to.resource.memory));

@@ -33,7 +33,7 @@ use crate::run::AgentInput;
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Wait of a decommissioned node between two registrations.
-const DISMISSED: Duration = Duration::from_secs(30);
+const DECOMMISSIONED_RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Membership of the node in the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -226,7 +226,7 @@ impl ResourceManagerLink {
                     warn!(%error, rm = self.client.base(), "this node takes no work until it is undrained; asking again every 30 s");
                 }
                 self.dismissed = true;
-                self.phase = Phase::Down { retry_at: now.plus(DISMISSED) };
+                self.phase = Phase::Down { retry_at: now.plus(DECOMMISSIONED_RETRY_INTERVAL) };
                 NodeLinkNews::Nothing
             }
             NodeLinkEvent::Registered(Err(error)) => {
@@ -271,7 +271,7 @@ impl ResourceManagerLink {
     }
 
     fn stream_ended(&mut self, now: Tick, error: Option<&ClientError>) {
-        if error.is_some_and(is_stranger) {
+        if error.is_some_and(is_unknown_node_error) {
             self.phase = Phase::Down { retry_at: now };
             return;
         }
@@ -293,7 +293,7 @@ impl ResourceManagerLink {
                 }
                 NodeLinkNews::Received(reply.received)
             }
-            Err(error) if is_stranger(&error) => {
+            Err(error) if is_unknown_node_error(&error) => {
                 info!(%error, "the resource manager does not know this node any more, registering again");
                 self.phase = Phase::Down { retry_at: now };
                 NodeLinkNews::Nothing
@@ -330,7 +330,7 @@ impl ResourceManagerLink {
 }
 
 /// Whether the resource manager does not know this node or this epoch.
-fn is_stranger(error: &ClientError) -> bool {
+fn is_unknown_node_error(error: &ClientError) -> bool {
     matches!(error.code(), Some(ErrorCode::HR0410 | ErrorCode::HR0404))
 }
 

@@ -41,9 +41,9 @@ const USUAL_GRACE: Duration = Duration::from_secs(2);
 /// Maximum grace that a launch can request.
 const LONGEST_GRACE: Duration = Duration::from_secs(600);
 /// Time that a closing node waits for its containers beyond their grace.
-const CLOSING: Duration = Duration::from_secs(15);
+const CONTAINERS_END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time that a closing node tries to deliver the last exit reports.
-const TELLING: Duration = Duration::from_secs(1);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -189,16 +189,16 @@ impl NodeAgentLoop {
 
     /// Runs until shutdown.
     pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<AgentInput>) {
-        let mut sampler = tokio::time::interval(sample::EVERY);
+        let mut sampler = tokio::time::interval(sample::SAMPLE_INTERVAL);
         sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         loop {
-            let wake = self.clock.instant(self.tend());
+            let wake = self.clock.instant(self.send_due_messages());
             if self.homeless || self.is_closed() {
                 break;
             }
             tokio::select! {
                 input = inputs.recv() => match input {
-                    Some(input) => self.take(input),
+                    Some(input) => self.on_input(input),
                     None => break,
                 },
                 _ = sampler.tick() => self.sample(),
@@ -214,7 +214,7 @@ impl NodeAgentLoop {
     }
 
     /// Sends due messages to the resource manager. Returns the time of the next check.
-    fn tend(&mut self) -> Tick {
+    fn send_due_messages(&mut self) -> Tick {
         let now = self.clock.now();
         let mut wake = now.plus(Duration::from_secs(1));
         loop {
@@ -233,12 +233,12 @@ impl NodeAgentLoop {
         self.agent.deadline().map_or(wake, |at| at.min(wake))
     }
 
-    fn take(&mut self, input: AgentInput) {
+    fn on_input(&mut self, input: AgentInput) {
         match input {
             AgentInput::Prepared(id, Ok(group)) => {
                 self.timed(&id, Stage::Prepare);
                 self.live.entry(id.clone()).or_default().group = Some(group);
-                self.feed(id, container::LifecycleEvent::Prepared);
+                self.on_container_event(id, container::LifecycleEvent::Prepared);
             }
             AgentInput::Prepared(id, Err(why)) => self.not_launched(id, Failed::Prepare, why),
             AgentInput::ShimStarted(id, Err(why)) => self.not_launched(id, Failed::Start, why),
@@ -247,11 +247,14 @@ impl NodeAgentLoop {
             AgentInput::Silent(id) => {
                 warn!(container_id = %id, "the shim said nothing about the program");
                 self.jobs.abort_launch(id.clone(), self.group(&id));
-                self.feed(id, container::LifecycleEvent::Failed { why: "the shim said nothing about the program".into() });
+                self.on_container_event(
+                    id,
+                    container::LifecycleEvent::Failed { why: "the shim said nothing about the program".into() },
+                );
             }
             AgentInput::ShimEnded(id) => {
                 crash::at("shim-ended");
-                self.feed(id, container::LifecycleEvent::Ended);
+                self.on_container_event(id, container::LifecycleEvent::Ended);
             }
             AgentInput::Resized(id, size, result) => self.resized(id, size, result),
             AgentInput::Collected(report) => self.collected(report),
@@ -272,7 +275,7 @@ impl NodeAgentLoop {
         match self.agent.get(&id).map(|c| &c.state) {
             Some(LifecyclePhase::Running) => {
                 self.at_once = Some(id.clone());
-                self.feed(id, container::LifecycleEvent::Stop { cause: StopCause::Asked, now });
+                self.on_container_event(id, container::LifecycleEvent::Stop { cause: StopCause::Asked, now });
                 self.at_once = None;
                 true
             }
@@ -292,7 +295,7 @@ impl NodeAgentLoop {
     }
 
     fn not_launched(&mut self, id: ContainerId, step: Failed, why: String) {
-        if !self.facts.site.enforcer.has_home() {
+        if !self.facts.site.enforcer.has_containers_dir() {
             // Every later order would fail in the same way, and charge an attempt each time.
             error!(container_id = %id, why, "the cgroup of all containers is gone; this agent ends, the next makes another");
             self.homeless = true;
@@ -300,7 +303,7 @@ impl NodeAgentLoop {
         }
         warn!(container_id = %id, why, "the container could not be launched");
         self.counts.failed(step);
-        self.feed(id, container::LifecycleEvent::Failed { why });
+        self.on_container_event(id, container::LifecycleEvent::Failed { why });
     }
 
     /// Records the duration of a finished launch step and starts the next one.
@@ -345,7 +348,7 @@ impl NodeAgentLoop {
                 self.counts.started(order.and_then(|order| order.request.as_ref()));
                 self.start_meter(&id);
                 let now = self.clock.now();
-                self.feed(id, container::LifecycleEvent::Started { now });
+                self.on_container_event(id, container::LifecycleEvent::Started { now });
             }
             // The exit record of a shim that could not start its program has more detail than its
             // line. The end of that shim follows as an input.
@@ -355,7 +358,7 @@ impl NodeAgentLoop {
 
     fn collected(&mut self, report: Box<ExitReport>) {
         crash::at("collected");
-        tell_end(&report);
+        log_container_end(&report);
         let id = report.container.clone();
         let order = self.live.get(&id).and_then(|live| live.order.as_ref());
         let (request, granted) = (order.and_then(|o| o.request.clone()), order.map(|o| o.granted));
@@ -364,7 +367,7 @@ impl NodeAgentLoop {
             live.group = None;
             live.meter = None;
         }
-        self.feed(id, container::LifecycleEvent::Reported(report));
+        self.on_container_event(id, container::LifecycleEvent::Reported(report));
     }
 
     fn resized(&mut self, id: ContainerId, size: OrderedSize, result: Result<(), String>) {
@@ -420,7 +423,7 @@ impl NodeAgentLoop {
             match finding {
                 SamplerAction::Stop(cause) => {
                     info!(container_id = %id, ?cause, "the agent ends it");
-                    self.feed(id, container::LifecycleEvent::Stop { cause, now });
+                    self.on_container_event(id, container::LifecycleEvent::Stop { cause, now });
                 }
                 SamplerAction::FinishOff => self.jobs.kill(id.clone(), self.group(&id)),
             }
@@ -432,7 +435,7 @@ impl NodeAgentLoop {
         match self.link.take(now, event) {
             NodeLinkNews::Peer(answer) => {
                 self.step(agent::AgentEvent::NewPeer { acked: answer.acked });
-                self.tell_the_rest();
+                self.send_remaining_reports();
             }
             NodeLinkNews::Desired(desired) => self.desired(desired),
             NodeLinkNews::Received(ids) => {
@@ -446,7 +449,7 @@ impl NodeAgentLoop {
                 self.step(agent::AgentEvent::Received(ids));
                 // Without progress the next heartbeat is soon enough.
                 if progress {
-                    self.tell_the_rest();
+                    self.send_remaining_reports();
                 }
             }
             NodeLinkNews::Nothing => {}
@@ -455,7 +458,7 @@ impl NodeAgentLoop {
 
     /// Sends exit reports that did not fit into the last message, or that a new peer has not
     /// confirmed.
-    fn tell_the_rest(&mut self) {
+    fn send_remaining_reports(&mut self) {
         if let Some(id) = self.agent.unreceived().next().map(|report| report.container.clone()) {
             self.link.ended(&id);
         }
@@ -491,7 +494,7 @@ impl NodeAgentLoop {
         self.live.retain(|id, _| self.agent.get(id).is_some());
     }
 
-    fn feed(&mut self, id: ContainerId, event: container::LifecycleEvent) {
+    fn on_container_event(&mut self, id: ContainerId, event: container::LifecycleEvent) {
         self.step(agent::AgentEvent::Container { id, event });
     }
 
@@ -558,7 +561,7 @@ impl NodeAgentLoop {
         let grace = self.agent.containers().map(|(_, c)| c.order.grace).max().unwrap_or_default();
         let give_up_at = match containers {
             ShutdownContainers::Keep => now,
-            ShutdownContainers::Kill => now.plus(grace).plus(CLOSING),
+            ShutdownContainers::Kill => now.plus(grace).plus(CONTAINERS_END_TIMEOUT),
         };
         self.closing = Some(AgentShutdown { give_up_at, told_by: None, done });
         match containers {
@@ -579,13 +582,13 @@ impl NodeAgentLoop {
         if !quiet {
             return false;
         }
-        let told_by = *closing.told_by.get_or_insert(now.plus(TELLING));
+        let told_by = *closing.told_by.get_or_insert(now.plus(FINAL_REPORT_TIMEOUT));
         told || told_by <= now
     }
 }
 
 /// Logs an end. Memory kills of a container have their own event name.
-fn tell_end(report: &ExitReport) {
+fn log_container_end(report: &ExitReport) {
     let (container_id, reason, evidence) = (&report.container, &report.reason, &report.evidence);
     let (code, signal, peak) = (evidence.exit_code, evidence.signal, evidence.own.peak.map(headroom_types::Bytes::get));
     match report.reason.charge() {

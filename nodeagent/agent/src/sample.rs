@@ -17,7 +17,7 @@ use headroom_types::exit::{HeapReport, MemorySample, MemoryStat, ProcessMemory, 
 use headroom_types::{Bytes, ContainerId, EnforcerKind, StopCause, Tick};
 
 /// Interval between samples.
-pub(crate) const EVERY: Duration = Duration::from_millis(250);
+pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum number of processes that are checked for a JVM.
 const MOST_PROCESSES: usize = 32;
 /// Number of the largest processes that are kept as possible victims.
@@ -222,7 +222,7 @@ impl ContainerSampler {
     /// Inspects the largest process if it is due. Returns false if nothing was due.
     fn look_inside(&mut self) -> bool {
         let Some((pid, current)) = self.to_look_into.take() else { return false };
-        if let Ok(found) = inside::look(pid) {
+        if let Ok(found) = inside::inspect_process(pid) {
             let facts = maps::parse(&found.smaps);
             if facts != ProcessMemory::default() {
                 self.inside = Some(ProcessMemory { pid, current, sockets: found.sockets, pipes: found.pipes, ..facts });

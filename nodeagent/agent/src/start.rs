@@ -37,13 +37,13 @@ const QUEUE: usize = 1024;
 /// Minimum memory that a node offers. No useful container fits into less.
 const LEAST: Bytes = Bytes::from_mib(16);
 /// Default time without the resource manager after which a node ends its containers.
-const SELF_FENCE: Duration = Duration::from_secs(600);
+const SELF_FENCE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Maximum time that processes of a killed agent may hold its lock.
-const LET_GO: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between attempts to take the lock.
 const LOOK: Duration = Duration::from_millis(5);
 /// Maximum time of a shutdown, including the grace of the containers.
-const SHUTDOWN: Duration = Duration::from_secs(660);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// Options of an agent.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ impl AgentOptions {
             cgroup_name: None,
             bin_dir: None,
             traits: NodeTraits::default(),
-            self_fence: FenceTimeout::For(SELF_FENCE),
+            self_fence: FenceTimeout::For(SELF_FENCE_TIMEOUT),
             // A user's own machine runs the user's own programs, whose data may be in /tmp. Only a
             // daemon isolates users from each other.
             isolation: Isolation { run_as: RunAs::Agent, allow_root: true, private_tmp: false, ..Isolation::default() },
@@ -192,7 +192,7 @@ pub async fn start(options: AgentOptions) -> anyhow::Result<RunningAgent> {
     let found = found.context("the containers of an earlier agent cannot be listed")?;
     remember(&layout, &node, &url, &site);
     announce(&health, &site, &notes, &offers);
-    doctor::tell(&host);
+    doctor::log_findings(&host);
 
     let (inputs, queue) = mpsc::channel(QUEUE);
     let key = http::key().context("a word for the resource manager")?;
@@ -240,7 +240,7 @@ fn watch_host(
 
 fn client(options: &AgentOptions) -> anyhow::Result<Client> {
     let files = options.tls.as_deref().map(KeyFiles::of).unwrap_or_default();
-    Ok(Client::with(&options.rm, ClientCredentials { files, ..ClientCredentials::default() })?)
+    Ok(Client::with_credentials(&options.rm, ClientCredentials { files, ..ClientCredentials::default() })?)
 }
 
 /// The listener, and the URL by which others connect to it.
@@ -312,7 +312,7 @@ fn place(options: &AgentOptions, layout: &StateLayout) -> doctor::DoctorSettings
 /// just forked, hold the lock until they are named. Waiting for them lets adoption find every shim.
 /// A running agent holds the lock longer than this waits, which is an error.
 async fn lock(layout: &StateLayout) -> anyhow::Result<File> {
-    let deadline = tokio::time::Instant::now() + LET_GO;
+    let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
     while tokio::time::Instant::now() < deadline {
         if let Some(lock) = layout.try_lock()? {
             return Ok(lock);
@@ -352,7 +352,7 @@ impl RunningAgent {
     pub async fn shutdown(mut self, containers: ShutdownContainers) {
         let (done, ended) = oneshot::channel();
         if self.inputs.send(AgentInput::Shutdown(containers, done)).await.is_ok()
-            && tokio::time::timeout(SHUTDOWN, ended).await.is_err()
+            && tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await.is_err()
         {
             warn!("the agent did not end in time");
         }

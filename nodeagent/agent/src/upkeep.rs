@@ -48,7 +48,7 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
             _ = sweep.tick() => tokio::task::spawn_blocking(move || sweep_away(&site.layout, site.logs().keep)),
             _ = ask.tick() => {
                 let (rm, due) = (rm.clone(), patience.due(site.layout.resting().unwrap_or_default(), Instant::now()));
-                tokio::spawn(async move { leave_what_is_over(&site.layout, &rm, due).await })
+                tokio::spawn(async move { remove_ended_apps(&site.layout, &rm, due).await })
             }
             () = inputs.closed() => return,
         };
@@ -59,7 +59,7 @@ pub(crate) async fn keep(site: Arc<NodeContext>, rm: Client, inputs: mpsc::Sende
 
 /// Removes the directories of ended applications. The agent must ask: an application may have no
 /// container here for hours, and a restarted master finds its journal in the directory.
-async fn leave_what_is_over(layout: &StateLayout, rm: &Client, resting: Vec<AppId>) {
+async fn remove_ended_apps(layout: &StateLayout, rm: &Client, resting: Vec<AppId>) {
     for app in resting {
         let over = match rm.app(&app).await {
             Ok(view) => view.state.is_final(),

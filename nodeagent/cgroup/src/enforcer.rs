@@ -133,7 +133,7 @@ impl Enforcer {
 
     /// Whether the directory of all containers still exists. systemd removes it with its unit when
     /// all processes in it were killed.
-    pub fn has_home(&self) -> bool {
+    pub fn has_containers_dir(&self) -> bool {
         match self {
             Enforcer::Cgroup2(e) => e.has_home(),
             Enforcer::Cgroup1(e) => e.has_home(),

@@ -80,7 +80,7 @@ impl Group {
     }
 
     /// Poll only: adds the process and its tree, independent of their parent.
-    pub fn also(&self, pid: i32) {
+    pub fn add_process(&self, pid: i32) {
         match self {
             Group::Cgroup2(_) | Group::Cgroup1(_) => {}
             Group::Poll(g) => g.also(pid),
@@ -208,7 +208,7 @@ impl Group {
 
     /// From now on, a group of this limit is throttled near it instead of killed: see
     /// [`crate::hold`]. It has no effect for poll.
-    pub fn hold_at(&self, limit: Bytes) -> Result<()> {
+    pub fn throttle_at(&self, limit: Bytes) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_throttled(limit)),
             Group::Cgroup1(g) => g.set_waiting(v1::LimitBehavior::Wait),
@@ -218,7 +218,7 @@ impl Group {
 
     /// Freezes the group until [`Group::go_on`] or [`Group::let_go`]. It has no effect on v1: a
     /// process that needs more memory waits by itself.
-    pub fn pause(&self) -> Result<()> {
+    pub fn freeze(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::Yes)),
             Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
@@ -226,7 +226,7 @@ impl Group {
     }
 
     /// Ends a freeze. The group stays throttled near its limit.
-    pub fn go_on(&self) -> Result<()> {
+    pub fn thaw(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => g.dir().set(&hold::v2_frozen(Frozen::No)),
             Group::Cgroup1(_) | Group::Poll(_) => Ok(()),
@@ -234,7 +234,7 @@ impl Group {
     }
 
     /// Ends freeze and throttling. At its limit the kernel kills in it like in any other group.
-    pub fn let_go(&self) -> Result<()> {
+    pub fn unthrottle(&self) -> Result<()> {
         match self {
             Group::Cgroup2(g) => {
                 let free = g.dir().set(&hold::v2_unthrottled());

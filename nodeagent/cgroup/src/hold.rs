@@ -18,14 +18,14 @@ const SHARE: u64 = 10;
 const LEAST: Bytes = Bytes::from_mib(2);
 
 /// The use from which a group with this limit is under pressure.
-pub fn pressure_from(limit: Bytes) -> Bytes {
+pub fn pressure_threshold(limit: Bytes) -> Bytes {
     let below = limit.mul_ratio(1, SHARE).max(LEAST);
     limit.saturating_sub(below).max(limit.mul_ratio(1, 2))
 }
 
 /// v2: throttles from that use on.
 pub(crate) fn v2_throttled(limit: Bytes) -> Knob {
-    Knob { file: "memory.high", value: pressure_from(limit).get().to_string(), confirm: Confirm::Pages, need: Need::Must }
+    Knob { file: "memory.high", value: pressure_threshold(limit).get().to_string(), confirm: Confirm::Pages, need: Need::Must }
 }
 
 /// v2: removes the throttle.
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn pressure_begins_a_tenth_below_the_limit_and_never_below_half_of_it() {
-        let from = |mib| pressure_from(Bytes::from_mib(mib));
+        let from = |mib| pressure_threshold(Bytes::from_mib(mib));
         assert_eq!(from(1000), Bytes::from_mib(900));
         assert_eq!(from(16), Bytes::from_mib(14));
         assert_eq!(from(2), Bytes::from_mib(1));

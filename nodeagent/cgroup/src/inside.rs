@@ -26,7 +26,7 @@ pub struct ProcessInspection {
 }
 
 /// Inspects process `pid`. It is an error when the process is gone or access is denied.
-pub fn look(pid: i32) -> io::Result<ProcessInspection> {
+pub fn inspect_process(pid: i32) -> io::Result<ProcessInspection> {
     let mut smaps = Vec::new();
     File::open(format!("/proc/{pid}/smaps"))?.take(MOST_TEXT).read_to_end(&mut smaps)?;
     // The program chooses the names of mapped files, and they need not be UTF-8.
@@ -52,12 +52,12 @@ mod tests {
     #[test]
     fn this_process_has_mappings_and_what_it_opens() {
         let me = i32::try_from(std::process::id()).expect("a pid");
-        let before = look(me).expect("looks");
+        let before = inspect_process(me).expect("looks");
         assert!(before.smaps.contains("Anonymous:") && before.smaps.contains("[stack]"));
         let _pair = std::os::unix::net::UnixStream::pair().expect("a pair");
         let _pipe = std::io::pipe().expect("a pipe");
-        let after = look(me).expect("looks");
+        let after = inspect_process(me).expect("looks");
         assert!(after.sockets >= before.sockets + 2 && after.pipes >= before.pipes + 2, "{} {}", after.sockets, after.pipes);
-        assert!(look(i32::MAX).is_err());
+        assert!(inspect_process(i32::MAX).is_err());
     }
 }

@@ -38,7 +38,7 @@ pub use detect::{DetectedEnforcer, EnforcerRequest, detect};
 pub use enforcer::Enforcer;
 pub use error::CgroupError;
 pub use group::Group;
-pub use offers::{CgroupFeatures, HierarchyMode, offers};
+pub use offers::{CgroupFeatures, HierarchyMode, detect_features};
 pub use plan::{GroupLimits, OomGroup};
 pub use probe::{Probe, ReadBuffer, UsageSample};
 pub use watch::Watch;

@@ -43,7 +43,7 @@ pub struct CgroupFeatures {
 }
 
 /// Detects the features. `root` is the chosen root directory, if any.
-pub fn offers(root: Option<&Path>) -> CgroupFeatures {
+pub fn detect_features(root: Option<&Path>) -> CgroupFeatures {
     let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mounts = parse::mountinfo(&text("/proc/self/mountinfo"));
     let own = parse::self_cgroup(&text("/proc/self/cgroup"));
@@ -119,14 +119,14 @@ mod tests {
 
     #[test]
     fn what_is_offered_agrees_with_what_can_be_had() {
-        let found = offers(None);
+        let found = detect_features(None);
         if found.mode == HierarchyMode::Nothing {
             assert!(!found.writable && found.controllers.is_empty());
             return;
         }
         assert!(found.controllers.iter().any(|c| c == "memory"), "{found:?}");
         assert!(found.dir.as_ref().is_some_and(|dir| dir.is_dir()), "{found:?}");
-        let elsewhere = offers(Some(Path::new("/proc/nowhere/at-all")));
+        let elsewhere = detect_features(Some(Path::new("/proc/nowhere/at-all")));
         assert!(!elsewhere.writable, "{elsewhere:?}");
     }
 

@@ -133,7 +133,7 @@ impl PollGroup {
     pub fn members(&self) -> Vec<i32> {
         let mut tree = self.lock();
         let Some(root) = tree.root else { return Vec::new() };
-        tree.members = members(root, &tree.members, &procs::everybody());
+        tree.members = members(root, &tree.members, &procs::all_processes());
         tree.members.keys().copied().collect()
     }
 
@@ -142,7 +142,7 @@ impl PollGroup {
     pub fn kill(&self) -> Result<()> {
         let own = i32::try_from(std::process::id()).unwrap_or_default();
         let others = || Ok(self.members().into_iter().filter(|pid| *pid != own).collect());
-        procs::kill_all(&self.name, procs::DEATH, others)
+        procs::kill_all(&self.name, procs::KILL_TIMEOUT, others)
     }
 
     /// Creates the tree of a task, without processes.

@@ -23,7 +23,7 @@ use crate::tree::page_size;
 
 /// Maximum time for processes to end after SIGKILL. Freeing memory costs about 65 µs per MiB, so
 /// this suffices for 100 GiB.
-pub(crate) const DEATH: Duration = Duration::from_secs(10);
+pub(crate) const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The content of `/proc/PID/stat`; `None` when the process is gone.
 pub(crate) fn stat(pid: i32) -> Option<Stat> {
@@ -54,7 +54,7 @@ pub(crate) fn largest(pids: &[i32], n: usize) -> Vec<VictimProcess> {
 }
 
 /// All processes of the host.
-pub(crate) fn everybody() -> BTreeMap<i32, Stat> {
+pub(crate) fn all_processes() -> BTreeMap<i32, Stat> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return BTreeMap::new() };
     entries.filter_map(|e| e.ok()?.file_name().to_str()?.parse::<i32>().ok()).filter_map(|pid| Some((pid, stat(pid)?))).collect()
 }
@@ -143,7 +143,8 @@ mod tests {
     fn kill_all_ends_exactly_the_members() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("spawns");
         let pid = i32::try_from(child.id()).expect("a pid");
-        kill_all("test", DEATH, || Ok(stat(pid).filter(|s| !ended(s)).map(|s| s.pid).into_iter().collect())).expect("dies");
+        kill_all("test", KILL_TIMEOUT, || Ok(stat(pid).filter(|s| !ended(s)).map(|s| s.pid).into_iter().collect()))
+            .expect("dies");
         let status = child.wait().expect("reaps");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     }

@@ -183,7 +183,7 @@ impl V1 {
 
     /// Kills all processes below the root and removes it.
     pub fn remove_root(&self, within: Duration) -> Result<()> {
-        procs::kill_all(&self.root.path().display().to_string(), procs::DEATH, || self.root.pids())?;
+        procs::kill_all(&self.root.path().display().to_string(), procs::KILL_TIMEOUT, || self.root.pids())?;
         self.mirrors().try_for_each(|tree| tree.root.remove(within))?;
         self.root.remove(within)
     }
@@ -459,7 +459,7 @@ impl CgroupV1Group {
                 Err(e) => tracing::debug!(error = %e, "cannot stop forking before the kill, ignoring"),
             }
         }
-        procs::kill_all(&self.dir.path().display().to_string(), procs::DEATH, || self.dir.pids())
+        procs::kill_all(&self.dir.path().display().to_string(), procs::KILL_TIMEOUT, || self.dir.pids())
     }
 
     /// Creates the group of a task, next to `main`.

@@ -150,13 +150,13 @@ fn kill(dir: &CgroupDir) -> Result<()> {
     let name = dir.path().display().to_string();
     match dir.write("cgroup.kill", "1") {
         Ok(()) => {}
-        Err(e) if e.is_gone() => return procs::kill_all(&name, procs::DEATH, || dir.pids()),
+        Err(e) if e.is_gone() => return procs::kill_all(&name, procs::KILL_TIMEOUT, || dir.pids()),
         Err(e) => return Err(e),
     }
-    let deadline = Instant::now() + procs::DEATH;
+    let deadline = Instant::now() + procs::KILL_TIMEOUT;
     while populated(dir)? {
         if Instant::now() >= deadline {
-            return Err(CgroupError::Unkillable { group: name, left: dir.pids()?, within: procs::DEATH });
+            return Err(CgroupError::Unkillable { group: name, left: dir.pids()?, within: procs::KILL_TIMEOUT });
         }
         dir.await_change(Duration::from_millis(20));
     }

@@ -5,7 +5,7 @@ mod support;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use headroom_node_cgroup::hold::pressure_from;
+use headroom_node_cgroup::hold::pressure_threshold;
 use headroom_node_cgroup::{CgroupError, Group, Watch};
 use headroom_types::Bytes;
 use nix::poll::{PollFd, PollFlags, poll};
@@ -20,7 +20,7 @@ const NEEDS_192_MIB: &str = "exec perl -e '$x = \"a\" x (96 << 20); exit 0'";
 fn held(host: &Host) -> Group {
     let container = host.container("job.1.e1.c1", 400);
     let task = container.create_task("map-7-1", &support::memory(32)).expect("a task group");
-    task.hold_at(SMALL).expect("can be held");
+    task.throttle_at(SMALL).expect("can be held");
     task
 }
 
@@ -33,7 +33,7 @@ fn rings(watch: &Watch) -> bool {
 
 /// The early warning of this kernel: a usage threshold (v1) or the memory events (v2).
 fn warned(group: &Group) -> Watch {
-    let early = Watch::usage(group, pressure_from(SMALL)).expect("watches");
+    let early = Watch::usage(group, pressure_threshold(SMALL)).expect("watches");
     early.unwrap_or_else(|| Watch::open(group).expect("watches").expect("a kernel group"))
 }
 
@@ -44,13 +44,13 @@ fn a_program_that_needs_six_times_its_limit_waits_and_goes_on() {
     let watch = warned(&task);
     let mut program = run_in(&task, NEEDS_192_MIB);
     assert!(rings(&watch), "nobody was warned");
-    task.pause().expect("pauses");
-    until("it is near its limit", || task.facts().expect("facts").current >= pressure_from(SMALL));
+    task.freeze().expect("pauses");
+    until("it is near its limit", || task.facts().expect("facts").current >= pressure_threshold(SMALL));
     // The program must still run after a time in which it would have finished.
     let _ = poll(&mut [], u16::try_from(Duration::from_millis(300).as_millis()).expect("short"));
     assert_eq!(program.try_wait().expect("asks"), None, "it is held");
     assert!(task.facts().expect("facts").current <= SMALL);
-    task.set_memory(ENOUGH).and_then(|()| task.hold_at(ENOUGH)).and_then(|()| task.go_on()).expect("is given more");
+    task.set_memory(ENOUGH).and_then(|()| task.throttle_at(ENOUGH)).and_then(|()| task.thaw()).expect("is given more");
     assert!(program.wait().expect("ends").success());
     let facts = task.facts().expect("facts");
     assert_eq!((facts.events.oom_kill, facts.limit), (0, Some(ENOUGH)), "{facts:?}");
@@ -64,7 +64,7 @@ fn a_group_that_is_let_go_dies_of_its_own_limit() {
     let watch = warned(&task);
     let mut program = run_in(&task, NEEDS_192_MIB);
     assert!(rings(&watch), "nobody was warned");
-    task.pause().and_then(|()| task.let_go()).expect("is let go");
+    task.freeze().and_then(|()| task.unthrottle()).expect("is let go");
     assert_eq!(signal_of(&mut program), Some(9));
     let facts = task.facts().expect("facts");
     assert!(facts.events.oom_kill >= 1 && facts.local.oom >= 1, "its own limit: {facts:?}");
@@ -77,7 +77,7 @@ fn a_held_group_can_be_killed_and_not_be_given_less_than_it_uses() {
     let watch = warned(&task);
     let mut program = run_in(&task, NEEDS_192_MIB);
     assert!(rings(&watch), "nobody was warned");
-    task.pause().expect("pauses");
+    task.freeze().expect("pauses");
     until("it has taken memory", || task.facts().is_ok_and(|f| f.stat.demand().is_some_and(|d| d > Bytes::from_mib(24))));
     let refused = task.set_memory(Bytes::from_mib(16));
     assert!(matches!(refused, Err(CgroupError::BelowDemand { .. })), "{refused:?}");

@@ -22,7 +22,7 @@ use crate::size::{OrderedSize, Sizing, SizingPhase};
 
 /// Number of forgotten ids that are remembered, so that a late order does not launch one of them
 /// again.
-const REMEMBERED: usize = 1024;
+const MAX_FORGOTTEN_IDS: usize = 1024;
 
 /// The desired state of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,8 +166,8 @@ impl Agent {
     /// Applies one event.
     pub fn step(&mut self, now: Tick, event: AgentEvent) -> AgentOutcome {
         let mut out = AgentOutcome::default();
-        if is_word_of_the_peer(&event) {
-            self.fence.heard(now);
+        if is_manager_message(&event) {
+            self.fence.on_manager_message(now);
         }
         match event {
             AgentEvent::Desired { extent, wants } => self.desired(now, extent, wants, &mut out),
@@ -250,7 +250,7 @@ impl Agent {
     fn ensure(&mut self, id: ContainerId, order: ContainerOrder, out: &mut AgentOutcome) {
         if let Some(c) = self.containers.get_mut(&id) {
             let size = OrderedSize { version: order.version, resource: order.resource };
-            let resize = c.sizing.wanted(c.order.version, size, life(&c.state));
+            let resize = c.sizing.on_order(c.order.version, size, life(&c.state));
             out.actions.extend(resize.map(|size| AgentAction { id, what: ContainerEffect::Resize(size) }));
             return;
         }
@@ -324,10 +324,10 @@ impl Agent {
         // A late event of a forgotten container is dropped.
         let Some(c) = self.containers.get_mut(id) else { return };
         let mut effects = Vec::new();
-        match container::on(&c.state, event, c.order.grace, &mut effects) {
+        match container::apply_event(&c.state, event, c.order.grace, &mut effects) {
             Ok(PhaseTransition::To(state)) => {
                 c.state = state;
-                effects.extend(c.sizing.lives(life(&c.state)).map(ContainerEffect::Resize));
+                effects.extend(c.sizing.on_phase(life(&c.state)).map(ContainerEffect::Resize));
             }
             Ok(PhaseTransition::Stay) => {}
             Err(illegal) => out.refused.push((id.clone(), illegal)),
@@ -342,14 +342,14 @@ impl Agent {
             self.containers.remove(&id);
             self.forgotten.push_back(id);
         }
-        while self.forgotten.len() > REMEMBERED {
+        while self.forgotten.len() > MAX_FORGOTTEN_IDS {
             self.forgotten.pop_front();
         }
     }
 }
 
 /// True for events that carry a message of the resource manager.
-fn is_word_of_the_peer(event: &AgentEvent) -> bool {
+fn is_manager_message(event: &AgentEvent) -> bool {
     match event {
         AgentEvent::Desired { .. } | AgentEvent::Received(_) | AgentEvent::NewPeer { .. } => true,
         AgentEvent::Adopted { .. } | AgentEvent::Container { .. } | AgentEvent::Resized { .. } => false,

@@ -86,7 +86,7 @@ pub fn classify(e: &Evidence, scope: VerdictScope, heap_exit_codes: &[i32]) -> V
         None => {}
     }
     if !is_refused(e)
-        && let Some(verdict) = told_by_runtime(e, heap_exit_codes)
+        && let Some(verdict) = runtime_verdict(e, heap_exit_codes)
     {
         return verdict;
     }
@@ -225,7 +225,7 @@ pub enum MarkedMemory {
 }
 
 /// Reads the line in which a runtime reports full memory. A line with unknown words means the heap.
-pub fn marked(line: &str) -> MarkedMemory {
+pub fn marked_memory(line: &str) -> MarkedMemory {
     const BESIDE: [&str; 7] = [
         "direct buffer memory",
         "metaspace",
@@ -268,10 +268,10 @@ pub(crate) fn is_refused(e: &Evidence) -> bool {
     has_room || e.own_limits.iter().any(|limit| limit.kind.is_rlimit())
 }
 
-fn told_by_runtime(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
+fn runtime_verdict(e: &Evidence, heap_exit_codes: &[i32]) -> Option<Verdict> {
     let declared = e.exit_code.is_some_and(|code| heap_exit_codes.contains(&code));
     let kind = match &e.heap_marker {
-        Some(line) => marked(line),
+        Some(line) => marked_memory(line),
         None if declared => MarkedMemory::Heap,
         None => return None,
     };

@@ -29,7 +29,7 @@ use headroom_types::{ExitReport, RequestId, Resource, StopCause, Tick, UnixMilli
 use crate::size::OrderedSize;
 
 /// Interval at which a kill is repeated until the end is observed.
-pub const KILL_AGAIN: Duration = Duration::from_secs(1);
+pub const KILL_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The part of the granted container that the core needs. The driver keeps the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,7 +229,7 @@ pub enum PhaseTransition {
 }
 
 /// Applies an event. It is the only place where the state of a container changes.
-pub fn on(
+pub fn apply_event(
     state: &LifecyclePhase,
     event: LifecycleEvent,
     grace: Duration,
@@ -408,7 +408,10 @@ fn stop_running(cause: StopCause, now: Tick, grace: Duration, out: &mut Vec<Cont
 
 fn kill(asked: Option<StopCause>, now: Tick, out: &mut Vec<ContainerEffect>) -> PhaseTransition {
     out.push(ContainerEffect::Kill);
-    PhaseTransition::To(LifecyclePhase::Stopping { asked, step: StopProgress::Killing { again_at: now.plus(KILL_AGAIN) } })
+    PhaseTransition::To(LifecyclePhase::Stopping {
+        asked,
+        step: StopProgress::Killing { again_at: now.plus(KILL_RETRY_INTERVAL) },
+    })
 }
 
 fn kill_when_due(asked: Option<StopCause>, step: StopProgress, now: Tick, out: &mut Vec<ContainerEffect>) -> PhaseTransition {

@@ -73,7 +73,7 @@ fn label(state: &LifecyclePhase) -> &'static str {
 
 fn cell(state: &LifecyclePhase, event: LifecycleEvent) -> String {
     let mut out = Vec::new();
-    match on(state, event, GRACE, &mut out) {
+    match apply_event(state, event, GRACE, &mut out) {
         Err(_) => {
             assert!(out.is_empty(), "what is refused has no effect");
             "!".into()
@@ -108,7 +108,7 @@ fn a_stop_is_explained_before_it_is_done() {
     for (_, state) in states() {
         for (_, event) in events() {
             let mut out = Vec::new();
-            if on(&state, event, GRACE, &mut out).is_err() {
+            if apply_event(&state, event, GRACE, &mut out).is_err() {
                 continue;
             }
             let asked_before = matches!(state, LifecyclePhase::Stopping { .. });
@@ -124,8 +124,8 @@ fn a_stop_is_explained_before_it_is_done() {
 fn patience_ends_when_it_is_over_and_not_before() {
     let mut out = Vec::new();
     let state = LifecyclePhase::Stopping { asked: Some(StopCause::Asked), step: StopProgress::Grace { kill_at: Tick(100) } };
-    assert_eq!(on(&state, LifecycleEvent::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(PhaseTransition::Stay));
-    let Ok(PhaseTransition::To(next)) = on(&state, LifecycleEvent::Deadline { now: Tick(100) }, GRACE, &mut out) else {
+    assert_eq!(apply_event(&state, LifecycleEvent::Deadline { now: Tick(99) }, GRACE, &mut out), Ok(PhaseTransition::Stay));
+    let Ok(PhaseTransition::To(next)) = apply_event(&state, LifecycleEvent::Deadline { now: Tick(100) }, GRACE, &mut out) else {
         panic!("stayed")
     };
     assert_eq!((out.as_slice(), next.deadline()), ([ContainerEffect::Kill].as_slice(), Some(Tick(1100))));

@@ -16,7 +16,7 @@ mod told;
 use headroom_types::exit::HeapReport;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, Evidence, ExitReason, SubCause};
 
-use crate::classify::{MarkedMemory, Verdict, is_refusal, marked};
+use crate::classify::{MarkedMemory, Verdict, is_refusal, marked_memory};
 
 /// One row of the table: nothing, or a cause with its cure.
 type Rule = fn(&Case<'_>) -> Option<Diagnosis>;
@@ -72,7 +72,7 @@ pub fn diagnose(e: &Evidence, v: &Verdict) -> Vec<Diagnosis> {
 }
 
 /// The next size to try after a kill at `seen`: half as much again, rounded up to 64 MiB or 8 MiB.
-pub fn fitting(seen: Bytes) -> Bytes {
+pub fn next_size(seen: Bytes) -> Bytes {
     let wanted = seen.mul_ratio(3, 2);
     let step = if wanted >= Bytes::from_gib(1) { Bytes::from_mib(64) } else { Bytes::from_mib(8) };
     wanted.round_up(step)
@@ -93,14 +93,14 @@ impl<'a> Case<'a> {
     fn new(e: &'a Evidence, v: &Verdict) -> Self {
         let seen = e.own.peak.unwrap_or(e.own.current).max(e.own.current);
         let limit = e.own.limit.unwrap_or(seen);
-        Case { e, verdict: *v, limit, seen: seen.max(Bytes::new(1)), told: e.heap_marker.as_deref().map(marked) }
+        Case { e, verdict: *v, limit, seen: seen.max(Bytes::new(1)), told: e.heap_marker.as_deref().map(marked_memory) }
     }
     /// True when `part` is at least `percent` of the limit.
     fn is_share(&self, part: Bytes, percent: u64) -> bool {
         !part.is_zero() && part >= self.limit.mul_ratio(percent, 100)
     }
     /// True when the runtime message contains `words`, given in lower case.
-    fn says(&self, words: &str) -> bool {
+    fn message_contains(&self, words: &str) -> bool {
         self.e.heap_marker.as_deref().is_some_and(|line| line.to_ascii_lowercase().contains(words))
     }
     /// True when the program reported a refused allocation and has no heap with a maximum that

@@ -33,7 +33,7 @@ impl Fence {
     }
 
     /// Records a message of the resource manager.
-    pub fn heard(&mut self, now: Tick) {
+    pub fn on_manager_message(&mut self, now: Tick) {
         self.heard = self.heard.max(now);
         self.closed = false;
     }
@@ -62,12 +62,12 @@ mod tests {
     fn patience_ends_once_and_begins_again_with_a_word() {
         let mut f = Fence::new(FenceTimeout::For(Duration::from_millis(100)), Tick(50));
         assert_eq!((f.deadline(), f.close(Tick(149))), (Some(Tick(150)), None));
-        f.heard(Tick(100));
-        f.heard(Tick(90));
+        f.on_manager_message(Tick(100));
+        f.on_manager_message(Tick(90));
         assert_eq!(f.close(Tick(150)), None);
         assert_eq!(f.close(Tick(201)), Some(Duration::from_millis(101)));
         assert_eq!((f.deadline(), f.close(Tick(999))), (None, None));
-        f.heard(Tick(1000));
+        f.on_manager_message(Tick(1000));
         assert_eq!(f.deadline(), Some(Tick(1100)));
         assert_eq!(Fence::new(FenceTimeout::Endless, Tick(0)).deadline(), None);
     }

@@ -34,7 +34,7 @@ pub fn find(text: &str) -> Option<&str> {
 
 /// The size of a refused allocation, in the words of numpy, PyTorch, Go, Rust and the JVM; `None`
 /// where the line has no size.
-pub fn asked(line: &str) -> Option<Bytes> {
+pub fn requested_bytes(line: &str) -> Option<Bytes> {
     const BEFORE: [&str; 7] = [
         "Unable to allocate ",
         "you tried to allocate ",
@@ -152,7 +152,7 @@ mod tests {
             ("Unable to allocate 99999999999999999999 bytes", None),
         ];
         for (line, wanted) in cases {
-            assert_eq!(asked(line), wanted.map(Bytes::new), "{line}");
+            assert_eq!(requested_bytes(line), wanted.map(Bytes::new), "{line}");
         }
     }
 

@@ -76,7 +76,7 @@ pub struct Sizing {
 impl Sizing {
     /// Applies an order with this size. `has` is the present version. Returns the size that the
     /// driver must apply now.
-    pub fn wanted(&mut self, has: u32, size: OrderedSize, life: SizingPhase) -> Option<OrderedSize> {
+    pub fn on_order(&mut self, has: u32, size: OrderedSize, life: SizingPhase) -> Option<OrderedSize> {
         let newest = self.change.newest().map_or(has, |v| v.max(has));
         if life == SizingPhase::Over || size.version <= newest || self.was_refused(&size) {
             return None;
@@ -95,7 +95,7 @@ impl Sizing {
     }
 
     /// Applies a change of phase. Returns the size that the driver must apply now.
-    pub fn lives(&mut self, life: SizingPhase) -> Option<OrderedSize> {
+    pub fn on_phase(&mut self, life: SizingPhase) -> Option<OrderedSize> {
         match (life, &mut self.change) {
             (SizingPhase::Over, SizeChange::Changing { next, .. }) => {
                 *next = None;
@@ -205,9 +205,9 @@ mod tests {
         ];
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
-            assert_eq!(s.wanted(1, size(3), life), todo.map(size), "{before:?} {life:?}");
+            assert_eq!(s.on_order(1, size(3), life), todo.map(size), "{before:?} {life:?}");
             assert_eq!(s.change, after, "{before:?} {life:?}");
-            assert_eq!(s.wanted(3, size(3), life), None, "it has that already");
+            assert_eq!(s.on_order(3, size(3), life), None, "it has that already");
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
         ];
         for (before, life, after, todo) in table {
             let mut s = at(before.clone());
-            assert_eq!((s.lives(life), s.change), (todo.map(size), after), "{before:?} {life:?}");
+            assert_eq!((s.on_phase(life), s.change), (todo.map(size), after), "{before:?} {life:?}");
         }
     }
 
@@ -235,9 +235,9 @@ mod tests {
     fn a_refused_size_is_not_tried_again_but_another_is() {
         let mut s = at(changing(2, None));
         assert_eq!(s.done(2, Err("no".into())), Some(Done { has: None, next: None }));
-        assert_eq!(s.wanted(1, size(2), SizingPhase::Running), None);
+        assert_eq!(s.on_order(1, size(2), SizingPhase::Running), None);
         let other = OrderedSize { version: 2, ..size(9) };
-        assert_eq!(s.wanted(1, other.clone(), SizingPhase::Running), Some(other), "counted again by another life");
+        assert_eq!(s.on_order(1, other.clone(), SizingPhase::Running), Some(other), "counted again by another life");
         assert_eq!(s.done(2, Ok(())).and_then(|d| d.has).map(|h| h.resource), Some(size(9).resource));
         assert_eq!(s.refused, None, "what it has is later than what it was refused");
     }

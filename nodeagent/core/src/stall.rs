@@ -21,7 +21,7 @@ use headroom_types::{Bytes, Tick};
 
 /// Minimum duration of a stall. With the samples around it and the end itself, the report exists
 /// within five seconds.
-pub const PATIENCE: Duration = Duration::from_secs(3);
+pub const MIN_STALL_DURATION: Duration = Duration::from_secs(3);
 /// Minimum number of file pages read again in that time. A quick disk showed 118,000 per second in
 /// a stall.
 pub const REFAULTS: u64 = 1_500;
@@ -93,10 +93,10 @@ impl StallDetector {
         }
         self.window.push_back(now);
         // The comparison uses the newest sample that is at least [`PATIENCE`] old.
-        while self.window.len() > LOOKS || self.window.get(1).is_some_and(|next| look.now.since(next.at) >= PATIENCE) {
+        while self.window.len() > LOOKS || self.window.get(1).is_some_and(|next| look.now.since(next.at) >= MIN_STALL_DURATION) {
             self.window.pop_front();
         }
-        let Some(then) = self.window.front().filter(|then| look.now.since(then.at) >= PATIENCE) else { return false };
+        let Some(then) = self.window.front().filter(|then| look.now.since(then.at) >= MIN_STALL_DURATION) else { return false };
         // The number of file pages that fit into the rest of the limit.
         let left = look.limit.saturating_sub(look.stat.demand().unwrap_or_default()).get() / PAGE;
         refaults.saturating_sub(then.refaults) >= left.max(REFAULTS) && faults.saturating_sub(then.faults) >= MAJOR_FAULTS
@@ -106,7 +106,7 @@ impl StallDetector {
 /// True when almost no page was read again since that sample.
 fn is_rest(before: &Seen, now: &Seen) -> bool {
     let ms = u64::try_from(now.at.since(before.at).as_millis()).unwrap_or(u64::MAX);
-    let patience = u64::try_from(PATIENCE.as_millis()).unwrap_or(u64::MAX);
+    let patience = u64::try_from(MIN_STALL_DURATION.as_millis()).unwrap_or(u64::MAX);
     // The threshold is a tenth of the rate that counts as a stall.
     now.refaults.saturating_sub(before.refaults).saturating_mul(10).saturating_mul(patience) < REFAULTS.saturating_mul(ms)
 }

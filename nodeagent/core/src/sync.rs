@@ -17,7 +17,7 @@ use std::time::Duration;
 use headroom_types::{ContainerId, Tick};
 
 /// Interval between heartbeats.
-pub const ALIVE: Duration = Duration::from_secs(1);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The containers that a report contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,13 @@ enum State {
 impl ReportSchedule {
     /// The state after a registration, which reported all containers.
     pub fn registered(now: Tick) -> Self {
-        ReportSchedule { changed: BTreeSet::new(), ends: false, node: false, alive_at: now.plus(ALIVE), state: State::Idle }
+        ReportSchedule {
+            changed: BTreeSet::new(),
+            ends: false,
+            node: false,
+            alive_at: now.plus(HEARTBEAT_INTERVAL),
+            state: State::Idle,
+        }
     }
 
     /// Records that the phase of a container changed.
@@ -87,7 +93,7 @@ impl ReportSchedule {
             State::Waiting { .. } | State::Idle => {}
         }
         if self.alive_at <= now {
-            self.alive_at = now.plus(ALIVE);
+            self.alive_at = now.plus(HEARTBEAT_INTERVAL);
             return self.send(ReportScope::All);
         }
         if self.ends || self.node || !self.changed.is_empty() {

@@ -45,7 +45,7 @@ impl Timeline {
         if self.in_last < self.stride && self.in_last > 0 {
             self.in_last += 1;
             if let Some(last) = self.points.last_mut() {
-                *last = last.larger(sample);
+                *last = last.merge_larger(sample);
             }
             return;
         }
@@ -87,7 +87,7 @@ impl Timeline {
             .points
             .chunks(2)
             .filter_map(|pair| match pair {
-                [a, b] => Some(a.larger(*b)),
+                [a, b] => Some(a.merge_larger(*b)),
                 [a] => Some(*a),
                 _ => None,
             })

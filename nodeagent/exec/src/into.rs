@@ -25,7 +25,7 @@ pub(crate) struct CloneTarget {
 
 /// The first cgroup v2 group in `procs_files`. `None` also when it cannot be opened; the later
 /// write reports the reason.
-pub(crate) fn cradle(procs_files: &[PathBuf]) -> Option<CloneTarget> {
+pub(crate) fn find_clone_target(procs_files: &[PathBuf]) -> Option<CloneTarget> {
     procs_files.iter().enumerate().find_map(|(index, path)| {
         let is_procs = path.file_name().is_some_and(|name| name == PROCS);
         let dir = is_procs.then(|| path.parent().and_then(of_cgroup2))??;

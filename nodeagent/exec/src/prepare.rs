@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::error::{SpawnError, SpawnStep};
-use crate::into::{CloneTarget, cradle};
+use crate::into::{CloneTarget, find_clone_target};
 use crate::namespaces;
 use crate::spawn::Command;
 
@@ -86,7 +86,7 @@ impl PreparedCommand {
             env: Strings::new(env),
             cwd: text(command.cwd.as_os_str())?,
             procs_files: command.procs_files.iter().map(|p| text(p.as_os_str())).collect::<Result<_, _>>()?,
-            cradle: cradle(command.procs_files),
+            cradle: find_clone_target(command.procs_files),
             stdio: stdio(command).map_err(|e| failed(command, SpawnStep::Stdio, "/dev/null or a given file".into(), e))?,
             oom_score_adj: command.oom_score_adj.map(|n| text(OsStr::new(&n.to_string()))).transpose()?,
             limits: command

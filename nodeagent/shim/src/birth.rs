@@ -23,14 +23,14 @@ pub const READY: &[u8] = b"ready 1\n";
 /// it finds every shim.
 pub const LOCK: &[u8] = b"lock\n";
 /// Maximum length of a packet. Bytes.
-pub const LONGEST: usize = 4096 + 16;
+pub const MAX_PACKET_BYTES: usize = 4096 + 16;
 
 const RUN: &[u8] = b"run ";
 const BORN: &[u8] = b"born\n";
 const REFUSED: &str = "refused ";
 
 /// Encodes the request for a shim for the container in `dir`.
-pub fn run(dir: &Path) -> Vec<u8> {
+pub fn encode_fork_request(dir: &Path) -> Vec<u8> {
     [RUN, dir.as_os_str().as_bytes()].concat()
 }
 
@@ -96,9 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn packets_round_trip() {
         assert_eq!(LauncherRequest::decode(LOCK), Some(LauncherRequest::Lock));
-        assert_eq!(LauncherRequest::decode(&run(Path::new("/a b/c"))), Some(LauncherRequest::Run("/a b/c".into())));
+        assert_eq!(
+            LauncherRequest::decode(&encode_fork_request(Path::new("/a b/c"))),
+            Some(LauncherRequest::Run("/a b/c".into()))
+        );
         for strange in [&b"run relative"[..], b"run ", b"sing\n", b""] {
             assert_eq!(LauncherRequest::decode(strange), None, "{strange:?}");
         }

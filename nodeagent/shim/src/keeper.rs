@@ -35,7 +35,7 @@ pub(crate) fn run() -> ExitCode {
     match hold() {
         Ok(code) => code,
         Err(error) => {
-            sys::say(2, &format!("container-shim --keeper: {error}\n"));
+            sys::write_text(2, &format!("container-shim --keeper: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -46,14 +46,14 @@ pub(crate) fn run() -> ExitCode {
 fn hold() -> io::Result<ExitCode> {
     let held = match own_group() {
         Some(dir) => {
-            take(&dir)?;
+            prepare_group(&dir)?;
             format!("holds {}", dir.display())
         }
         None => "has nothing to hold: no cgroup v2 memory controller here".to_owned(),
     };
     let wait_for_the_end = sys::block_termination();
     match sys::fork().map_err(io::Error::from_raw_os_error)? {
-        Some(child) => sys::say(1, &format!("container-shim --keeper: process {child} {held}\n")),
+        Some(child) => sys::write_text(1, &format!("container-shim --keeper: process {child} {held}\n")),
         None => wait_for_the_end(),
     }
     Ok(ExitCode::SUCCESS)
@@ -73,7 +73,7 @@ fn own_group() -> Option<PathBuf> {
 }
 
 /// Moves this process out of the directory and prepares the directory for containers.
-fn take(dir: &Path) -> io::Result<()> {
+fn prepare_group(dir: &Path) -> io::Result<()> {
     if !dir.join("cgroup.type").exists() {
         return Err(io::Error::other("this is the root of all cgroups; start the keeper in a delegated cgroup of its own"));
     }

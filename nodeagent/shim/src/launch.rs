@@ -37,7 +37,7 @@ pub(crate) fn launch(spec: &ProgramSpec) -> Result<i32, StepFailure> {
     let Some(pid) = made else {
         let failure = become_program(spec, &texts, &stdio, born_in);
         report(to_parent, &failure);
-        sys::leave(127);
+        sys::exit_now(127);
     };
     drop((to_parent, stdio));
     let mut text = String::new();
@@ -118,7 +118,7 @@ fn prepare(spec: &ProgramSpec, stdio: &[File; 3], born_in: Option<&Path>) -> Res
     for l in &spec.rlimits {
         sys::set_limit(l.resource, l.soft, l.hard).map_err(|errno| StepFailure::new("limit", errno, format_args!("{l:?}")))?;
     }
-    become_less(spec)?;
+    drop_privileges(spec)?;
     if let Some(mask) = spec.umask {
         sys::set_umask(mask);
     }
@@ -129,7 +129,7 @@ fn prepare(spec: &ProgramSpec, stdio: &[File; 3], born_in: Option<&Path>) -> Res
 
 /// Drops privileges. The bounding set comes first, because only root can shrink it. `no_new_privs`
 /// comes last: no later step grants a privilege.
-fn become_less(spec: &ProgramSpec) -> Result<(), StepFailure> {
+fn drop_privileges(spec: &ProgramSpec) -> Result<(), StepFailure> {
     if spec.privileges == Privileges::Drop {
         sys::empty_bounding_set(&[]);
     }

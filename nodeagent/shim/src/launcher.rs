@@ -10,7 +10,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use headroom_container_shim::birth::{LONGEST, LauncherPacket, LauncherRequest, READY};
+use headroom_container_shim::birth::{LauncherPacket, LauncherRequest, MAX_PACKET_BYTES, READY};
 
 use crate::{supervise, sys};
 
@@ -29,7 +29,7 @@ pub(crate) fn run() -> ExitCode {
             sys::reap_all(&ended);
             continue;
         }
-        let mut room = [0; LONGEST];
+        let mut room = [0; MAX_PACKET_BYTES];
         let Ok((length, files)) = sys::receive(0, &mut room) else { return ExitCode::FAILURE };
         if length == 0 {
             return ExitCode::SUCCESS;
@@ -38,9 +38,9 @@ pub(crate) fn run() -> ExitCode {
         match (LauncherRequest::decode(room.get(..length).unwrap_or_default()), files.next(), files.next()) {
             (Some(LauncherRequest::Lock), file, _) => lock = file,
             (Some(LauncherRequest::Run(dir)), Some(conversation), Some(words)) => {
-                if let Some(newborn) = give_birth(dir, conversation, words, &mut lock) {
+                if let Some(newborn) = fork_shim(dir, conversation, words, &mut lock) {
                     drop(ended);
-                    return newborn.live();
+                    return newborn.run_shim();
                 }
             }
             // No reply: closing the socket ends the exchange.
@@ -56,7 +56,7 @@ struct ForkedShim {
 }
 
 /// Forks a shim. Returns `None` in the launcher, which has sent the result.
-fn give_birth(dir: PathBuf, conversation: File, words: File, lock: &mut Option<File>) -> Option<ForkedShim> {
+fn fork_shim(dir: PathBuf, conversation: File, words: File, lock: &mut Option<File>) -> Option<ForkedShim> {
     match sys::fork() {
         Ok(None) => {
             // Descriptor 0 was the launcher's socket. The shim must not keep it open, and no other
@@ -82,7 +82,7 @@ fn give_birth(dir: PathBuf, conversation: File, words: File, lock: &mut Option<F
 }
 
 impl ForkedShim {
-    fn live(self) -> ExitCode {
+    fn run_shim(self) -> ExitCode {
         sys::rename_process(&self.dir);
         supervise::run(Path::new(&self.dir), self.lock)
     }

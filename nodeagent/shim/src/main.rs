@@ -34,12 +34,12 @@ fn main() -> ExitCode {
         // The further arguments are shown in process lists and reserve memory for container names.
         (Some(word), _) if word == OsStr::new("--launcher") => launcher::run(),
         (Some(word), None) if word == OsStr::new("--version") => {
-            sys::say(1, concat!("container-shim ", env!("CARGO_PKG_VERSION"), "\n"));
+            sys::write_text(1, concat!("container-shim ", env!("CARGO_PKG_VERSION"), "\n"));
             ExitCode::SUCCESS
         }
         (Some(dir), None) if !dir.as_encoded_bytes().starts_with(b"-") => supervise::run(Path::new(&dir), None),
         (_, _) => {
-            sys::say(2, USAGE);
+            sys::write_text(2, USAGE);
             ExitCode::from(2)
         }
     }

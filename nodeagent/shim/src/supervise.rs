@@ -30,22 +30,22 @@ pub(crate) fn run(dir: &Path, until_named: Option<File>) -> ExitCode {
         Ok((pid, counters)) => {
             let started_ms = records::now_ms();
             complain(records::write_identity(dir, file::PID, pid), "the program's identity");
-            sys::say(1, &StartResult::Started { pid }.encode());
-            leave_the_agent();
+            sys::write_text(1, &StartResult::Started { pid }.encode());
+            close_agent_pipe();
             finish(dir, &wait(pid, started_ms, counters))
         }
         Err(failure) => {
             let record = failed(&failure);
             // The record comes first: an agent that reads the line may look for the record at once.
             let code = finish(dir, &record);
-            sys::say(1, &StartResult::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
+            sys::write_text(1, &StartResult::Failed { step: failure.step.to_owned(), errno: failure.errno }.encode());
             code
         }
     }
 }
 
 /// Closes the pipe to the agent, so that the agent sees end of file.
-fn leave_the_agent() {
+fn close_agent_pipe() {
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         // If a descriptor cannot be replaced, the agent waits for its timeout instead of the end of
         // file.
@@ -118,7 +118,7 @@ fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
     match records::write_exit(dir, record) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            sys::say(2, &format!("container-shim: cannot write {}: {error}\n", dir.join(file::EXIT).display()));
+            sys::write_text(2, &format!("container-shim: cannot write {}: {error}\n", dir.join(file::EXIT).display()));
             ExitCode::FAILURE
         }
     }
@@ -127,6 +127,6 @@ fn finish(dir: &Path, record: &ExitRecord) -> ExitCode {
 /// Logs a failed write and continues: the program is more important.
 fn complain(result: std::io::Result<()>, what: &str) {
     if let Err(error) = result {
-        sys::say(2, &format!("container-shim: cannot write {what}: {error}, ignoring\n"));
+        sys::write_text(2, &format!("container-shim: cannot write {what}: {error}, ignoring\n"));
     }
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Writes a text to a descriptor. Write errors, such as a closed pipe, are ignored.
-pub(crate) fn say(fd: libc::c_int, text: &str) {
+pub(crate) fn write_text(fd: libc::c_int, text: &str) {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         // SAFETY: the pointer and length are those of a live slice.
@@ -454,7 +454,7 @@ pub(crate) fn exec(program: &CStr, argv: &[*const libc::c_char], env: &[*const l
 }
 
 /// Exits without running the exit handlers of the parent.
-pub(crate) fn leave(code: libc::c_int) -> ! {
+pub(crate) fn exit_now(code: libc::c_int) -> ! {
     // SAFETY: never returns.
     unsafe { libc::_exit(code) }
 }

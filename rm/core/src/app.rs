@@ -78,7 +78,7 @@ pub struct InvalidAppEvent {
 }
 
 /// The only place where an application's state changes.
-pub fn on(
+pub fn next_app_state(
     state: ApplicationState,
     event: ApplicationEvent,
     out: &mut Vec<ApplicationAction>,
@@ -351,7 +351,7 @@ impl App {
     }
 
     /// Queues an update for its master, unless the application is ending.
-    pub(crate) fn tell(&mut self, what: UpdateKind, ctx: &mut StepContext<'_>) {
+    pub(crate) fn queue_update(&mut self, what: UpdateKind, ctx: &mut StepContext<'_>) {
         if !self.state.is_ending() {
             ctx.update(&self.id, self.updates.push(what));
         }
@@ -440,7 +440,7 @@ mod tests {
         ];
         for (state, event, next, acts) in rows {
             let mut out = Vec::new();
-            let got = on(state, event, &mut out);
+            let got = next_app_state(state, event, &mut out);
             assert_eq!(got.ok(), next, "{state:?} × {event:?}");
             assert_eq!(out, acts, "{state:?} × {event:?}");
         }

@@ -47,7 +47,7 @@ impl Cluster {
         let leaf = self.admit(&spec.queue)?;
         if let MasterKind::Managed { resource, .. } = &spec.master
             && let Some((sentence, largest)) =
-                self.never(resource, &ANYWHERE).or_else(|| self.never_in_queue(leaf, ContainerRole::Master, resource))
+                self.infeasible_reason(resource, &ANYWHERE).or_else(|| self.never_in_queue(leaf, ContainerRole::Master, resource))
         {
             return Err(CallRefusal::NeverFits { sentence, largest });
         }
@@ -149,7 +149,7 @@ impl Cluster {
     pub(crate) fn app_event(&mut self, id: &AppId, event: app::ApplicationEvent, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         let mut acts = Vec::new();
-        match app::on(app.state, event, &mut acts) {
+        match app::next_app_state(app.state, event, &mut acts) {
             Ok(next) => app.state = next,
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         }
@@ -283,7 +283,7 @@ impl Cluster {
     fn drop_requests(&mut self, id: &AppId) {
         let Some(app) = self.apps.get_mut(id) else { return };
         app.spots = None; // no placement rule refers to these containers any more
-        self.reservations.doubt_all();
+        self.reservations.mark_all_dirty();
         for request in std::mem::take(&mut app.requests).into_keys() {
             self.queue.remove(&Waiter { app: id.clone(), request: Some(request) }, &self.ledger);
         }
@@ -293,7 +293,7 @@ impl Cluster {
     pub(crate) fn attempt_event(&mut self, id: &AppId, event: attempt::AttemptEvent, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(id) else { return };
         let mut acts = Vec::new();
-        match attempt::on(app.run.clone(), event, &mut acts) {
+        match attempt::next_attempt_state(app.run.clone(), event, &mut acts) {
             Ok(next) => app.run = next,
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         }

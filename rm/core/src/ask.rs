@@ -190,7 +190,7 @@ impl GrantCounts {
         self.own.saturating_add(self.before)
     }
     /// Counts a container that was granted, or that a node reported.
-    pub fn took(&mut self) {
+    pub fn count_grant(&mut self) {
         self.live = self.live.saturating_add(1);
     }
     /// Counts the end of a live container.
@@ -213,7 +213,7 @@ impl GrantCounts {
         (self.own, self.before) = (0, 0);
     }
     /// Applies the master's count of all ends that it has seen.
-    pub fn told(&mut self, settled: u32, how: CountAccuracy) {
+    pub fn apply_reported_ends(&mut self, settled: u32, how: CountAccuracy) {
         match how {
             // a smaller count than the known one comes from a master that does not count
             CountAccuracy::Exactly if settled >= self.own => self.before = settled - self.own,
@@ -231,26 +231,26 @@ mod tests {
     fn an_end_told_in_two_lives_is_counted_once() {
         let mut tally = GrantCounts::default();
         // first count after a restart: three ends, one of them unknown to every incarnation
-        tally.told(3, CountAccuracy::Exactly);
-        tally.took();
+        tally.apply_reported_ends(3, CountAccuracy::Exactly);
+        tally.count_grant();
         tally.ended();
         assert_eq!(tally.granted(), 4);
         tally.acked(GrantIncarnation::Earlier);
         assert_eq!(tally.granted(), 4, "in doubt it counts");
-        tally.told(3, CountAccuracy::AtLeast);
+        tally.apply_reported_ends(3, CountAccuracy::AtLeast);
         assert_eq!(tally.granted(), 4);
-        tally.told(3, CountAccuracy::Exactly);
+        tally.apply_reported_ends(3, CountAccuracy::Exactly);
         assert_eq!(tally.granted(), 3, "the master has counted: it was one of the three");
     }
 
     #[test]
     fn somebody_who_never_counts_gets_nothing_twice() {
         let mut tally = GrantCounts::default();
-        tally.took();
+        tally.count_grant();
         tally.ended();
         tally.acked(GrantIncarnation::This);
-        tally.told(0, CountAccuracy::Exactly);
-        tally.told(0, CountAccuracy::AtLeast);
+        tally.apply_reported_ends(0, CountAccuracy::Exactly);
+        tally.apply_reported_ends(0, CountAccuracy::AtLeast);
         assert_eq!((tally.granted(), tally.settled()), (1, 1));
     }
 }

@@ -115,7 +115,11 @@ impl AttemptState {
 }
 
 /// The only place where an attempt's state changes.
-pub fn on(state: AttemptState, event: AttemptEvent, out: &mut Vec<AttemptAction>) -> Result<AttemptState, InvalidAttemptEvent> {
+pub fn next_attempt_state(
+    state: AttemptState,
+    event: AttemptEvent,
+    out: &mut Vec<AttemptAction>,
+) -> Result<AttemptState, InvalidAttemptEvent> {
     match &state {
         AttemptState::Scheduled => match event {
             AttemptEvent::Granted(container) => Ok(AttemptState::Launched { container }),
@@ -232,7 +236,7 @@ mod tests {
         for (state, row) in states().into_iter().zip(table) {
             for (event, cell) in events().into_iter().zip(row.split(' ')) {
                 let mut out = Vec::new();
-                let mut got = match on(state.clone(), event.clone(), &mut out) {
+                let mut got = match next_attempt_state(state.clone(), event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == state => ".".to_owned(),
                     Ok(AttemptState::Over) => "O".to_owned(),

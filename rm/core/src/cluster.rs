@@ -196,7 +196,7 @@ impl StepContext<'_> {
     pub(crate) fn save(&mut self, save: DurableRecord) {
         self.out.push(Effect::Save(Box::new(save)));
     }
-    pub(crate) fn tell(&mut self, node: &NodeId, container: &ContainerId, want: ContainerCommand) {
+    pub(crate) fn send_command(&mut self, node: &NodeId, container: &ContainerId, want: ContainerCommand) {
         self.out.push(Effect::Tell { node: node.clone(), container: container.clone(), want });
     }
     pub(crate) fn update(&mut self, app: &AppId, update: MasterUpdate) {
@@ -368,7 +368,7 @@ impl Cluster {
     fn fire(&mut self, ctx: &mut StepContext<'_>) {
         while let Some(key) = self.timers.due(ctx.now) {
             self.reindex_moved(); // a timer's action may need current free capacities
-            self.reservations.doubt_all();
+            self.reservations.mark_all_dirty();
             match key {
                 TimerKey::Recovery => self.recovery_over(ctx),
                 TimerKey::Node(node) => self.node_silent(&node, ctx),
@@ -379,7 +379,7 @@ impl Cluster {
                 TimerKey::Lifetime(app) => self.lifetime_over(&app, ctx),
                 TimerKey::Preempt => self.preempt(ctx),
                 TimerKey::Claim(number) => self.claim_due(number, ctx),
-                TimerKey::Reach(app, request) => self.reach_farther(&app, &request, ctx),
+                TimerKey::Reach(app, request) => self.relax_preference(&app, &request, ctx),
                 TimerKey::Reserve => self.review_reservations(ctx),
                 TimerKey::Deadline(app, request) => self.deadline_over(&app, &request, ctx),
             }

@@ -15,7 +15,7 @@ impl Cluster {
     /// Applies all of the settings, or none.
     pub(crate) fn configure(&mut self, new: Settings, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         if self.queues_from == QueuesFrom::Settings {
-            let problems = self.homeless(&new.queues);
+            let problems = self.removed_leaf_problems(&new.queues);
             if !problems.is_empty() {
                 return Err(CallRefusal::BadQueues(problems));
             }
@@ -30,7 +30,7 @@ impl Cluster {
         self.take_tree(ctx);
         self.look_at_silences(ctx.now);
         // Deadlines of reservations and preemption have changed.
-        self.reservations.doubt_all();
+        self.reservations.mark_all_dirty();
         self.room_changed = true;
         Ok(CallAnswer::Configured { queues: self.queues_from })
     }

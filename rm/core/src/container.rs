@@ -88,7 +88,7 @@ pub struct InvalidContainerEvent {
 }
 
 /// The only place where a container's state changes.
-pub fn on(
+pub fn next_container_state(
     state: ContainerState,
     event: ContainerEvent,
     out: &mut Vec<ContainerAction>,
@@ -187,7 +187,7 @@ impl ContainerState {
 
 /// Converts a phase that a node reports into an event. `None` for an end, which is an event only
 /// with its report.
-pub fn seen(phase: ContainerPhase) -> Option<ContainerEvent> {
+pub fn event_for_phase(phase: ContainerPhase) -> Option<ContainerEvent> {
     match phase {
         ContainerPhase::Preparing | ContainerPhase::Starting => Some(ContainerEvent::Preparing),
         ContainerPhase::Running => Some(ContainerEvent::Running),
@@ -323,7 +323,7 @@ mod tests {
         for (state, row) in states.iter().zip(table) {
             for (event, cell) in events.iter().zip(row.split(' ')) {
                 let mut out = Vec::new();
-                let mut got = match on(state.clone(), event.clone(), &mut out) {
+                let mut got = match next_container_state(state.clone(), event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
                     Ok(ContainerState::Allocated) => "A".to_owned(),

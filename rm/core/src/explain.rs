@@ -164,7 +164,7 @@ impl Cluster {
         let decided = || self.mark(&node.id).map(|mark| mark.reason.as_str()).or_else(|| self.cordon(&node.id));
         let reason = node.state.reason().or_else(decided).filter(|reason| !reason.is_empty());
         let reason = reason.map(|r| format!(": {r}")).unwrap_or_default();
-        format!("{}{reason}", self.standing(node))
+        format!("{}{reason}", self.displayed_state(node))
     }
 
     fn why_node(&self, node: &node::Node, need: PlacementNeed<'_>, now: Tick) -> Option<NodeWaitReason> {

@@ -42,8 +42,8 @@ impl Cluster {
         let gives_way = asked.reach.next(&asked.ask.place).is_some();
         let whom = (asked.ask.launch.clone(), app.user.clone(), home);
         let c = new_container(id, node, (Some(request.clone()), app.attempt), asked.ask.resource.clone(), whom, ctx);
-        app.tallies.entry(request).took();
-        ctx.tell(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
+        app.tallies.entry(request).count_grant();
+        ctx.send_command(node, &c.id, ContainerCommand::Run(Box::new(c.order())));
         self.reservations.lately.granted(c.id.seq, &c.resource);
         ctx.log(LogLine {
             level: LogSeverity::Normal,
@@ -52,7 +52,7 @@ impl Cluster {
             node: Some(node.clone()),
             words: LogMessage::Granted(request.clone(), c.id.clone(), waited),
         });
-        app.tell(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
+        app.queue_update(UpdateKind::Allocated(granted(&c, request.clone())), ctx);
         self.enter(c, ctx);
         if let Some((kept, _)) = self.reservations.of(app_id, request) {
             self.unreserve(kept, "it was served", ctx);
@@ -84,7 +84,7 @@ impl Cluster {
         self.attempt_event(app_id, attempt::AttemptEvent::Granted(id.clone()), ctx);
         self.save_app(app_id, ctx);
         ctx.log_app(LogSeverity::Normal, Reason::MasterLaunched, app_id, message);
-        ctx.tell(node, &id, ContainerCommand::Run(order));
+        ctx.send_command(node, &id, ContainerCommand::Run(order));
     }
 
     fn enter(&mut self, c: Container, ctx: &mut StepContext<'_>) {
@@ -165,7 +165,7 @@ impl Cluster {
         };
         let (running, id, app_id) = (c.state == ContainerState::Running, c.id.clone(), c.id.app.clone());
         if let (Some(app), Some(request)) = (self.apps.get_mut(&app_id), &seen.request) {
-            app.tallies.entry(request).took();
+            app.tallies.entry(request).count_grant();
             self.update(&app_id, UpdateKind::Allocated(granted(&c, request.clone())), ctx);
             if running {
                 self.update(&app_id, UpdateKind::Running { container: id.clone() }, ctx);
@@ -194,7 +194,7 @@ impl Cluster {
     pub(crate) fn container_event_at(&mut self, row: Row, event: ContainerEvent, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.at_mut(row) else { return };
         let mut acts = std::mem::take(&mut self.acts);
-        match container::on(std::mem::replace(&mut c.state, ContainerState::Allocated), event, &mut acts) {
+        match container::next_container_state(std::mem::replace(&mut c.state, ContainerState::Allocated), event, &mut acts) {
             Ok(next) => c.state = next,
             Err(illegal) => {
                 c.state = illegal.state.clone();
@@ -216,7 +216,7 @@ impl Cluster {
         let Some(c) = self.containers.at_mut(row) else { return };
         c.stop_asked = Some(ctx.now);
         self.stopping.entry(c.node.clone()).or_default().insert(c.id.clone());
-        ctx.tell(&c.node, &c.id, ContainerCommand::Stop { cause });
+        ctx.send_command(&c.node, &c.id, ContainerCommand::Stop { cause });
     }
 
     fn no_longer_stopping(&mut self, id: &ContainerId, node: &NodeId) {
@@ -238,7 +238,7 @@ impl Cluster {
         ));
         let Some(app) = self.apps.at_mut(c.home) else { return };
         if c.request.is_some() {
-            app.tell(UpdateKind::Running { container: c.id.clone() }, ctx);
+            app.queue_update(UpdateKind::Running { container: c.id.clone() }, ctx);
         } else if app.is_current_master(&c.id) && !app.run.is_registered() {
             let app = c.id.app.clone();
             self.expect_master(&app, ctx.now);
@@ -274,7 +274,7 @@ impl Cluster {
                     self.container_event_at(row, ContainerEvent::Acked, ctx);
                     self.maybe_over(&id.app, ctx);
                 } else {
-                    app.tell(UpdateKind::Exited { request, report: report.clone() }, ctx);
+                    app.queue_update(UpdateKind::Exited { request, report: report.clone() }, ctx);
                 }
             }
             None => {
@@ -308,14 +308,14 @@ impl Cluster {
         }
         self.containers.drop_row(&id);
         self.no_longer_stopping(&id, &node_id);
-        ctx.tell(&node_id, &id, ContainerCommand::Forget);
+        ctx.send_command(&node_id, &id, ContainerCommand::Forget);
         self.settle_mark(&node_id, ctx);
     }
 
     /// Queues an update for a master, unless its application is ending.
     pub(crate) fn update(&mut self, app_id: &AppId, what: UpdateKind, ctx: &mut StepContext<'_>) {
         if let Some(app) = self.apps.get_mut(app_id) {
-            app.tell(what, ctx);
+            app.queue_update(what, ctx);
         }
     }
 
@@ -347,7 +347,7 @@ impl Cluster {
 
     /// Creates an exit report for an end that no node reported: the node is lost, or has lost the
     /// container.
-    pub(crate) fn invent_exit(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut StepContext<'_>) {
+    pub(crate) fn create_exit_report(&mut self, id: &ContainerId, reason: ExitReason, why: String, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get(id) else { return };
         let Some(node) = self.nodes.get(&c.node) else { return };
         let mut evidence = Evidence::empty(node.enforcer);
@@ -374,10 +374,10 @@ impl Cluster {
         if self.is_open(node) && !account.overdrawn {
             let room = self.room_beside(id, ix, account.free());
             self.index.put(ix, room);
-            self.reservations.doubt(ix);
+            self.reservations.mark_dirty(ix);
         } else {
             self.index.remove(ix);
-            self.reservations.doubt_all(); // fewer nodes may be reserved now
+            self.reservations.mark_all_dirty(); // fewer nodes may be reserved now
         }
     }
 

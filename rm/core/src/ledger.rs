@@ -39,7 +39,7 @@ impl NodeAccount {
             (name.clone(), n.saturating_sub(used))
         });
         // usually there are none, and the check is cheaper than an empty collection
-        let extra = if self.offers.extra.is_none() { ExtraResources::default() } else { extra.collect() };
+        let extra = if self.offers.extra.has_none() { ExtraResources::default() } else { extra.collect() };
         Resource {
             memory: self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory),
             cpus: Cpus::from_milli(self.offers.cpus.milli().saturating_sub(self.allocated.cpus.milli())),
@@ -112,13 +112,13 @@ impl Ledger {
         subtract(&mut self.total, &account.offers);
         add(&mut self.total, &offers);
         account.offers = offers;
-        settle(account);
+        update_overdrawn(account);
     }
     /// Sets the memory that ended containers left charged on a node.
     pub fn set_unattributed(&mut self, node: &NodeId, memory: Bytes) {
         let account = self.nodes.entry(node);
         account.unattributed = memory;
-        settle(account);
+        update_overdrawn(account);
     }
     /// Sets the offered resources and the unattributed memory of a node to zero.
     pub fn close(&mut self, node: &NodeId) {
@@ -237,7 +237,7 @@ impl Ledger {
         }
         add(&mut account.allocated, size);
         account.heap = account.heap.saturating_add(heap);
-        settle(account);
+        update_overdrawn(account);
         self.changed.push(app.clone());
         let share = self.apps.entry(app);
         let masters = if part == ContainerRole::Master { size.clone() } else { Resource::default() };
@@ -263,7 +263,7 @@ impl Ledger {
         }
         subtract(&mut account.allocated, size);
         account.heap = account.heap.saturating_sub(heap);
-        settle(account);
+        update_overdrawn(account);
         let Some(share) = self.apps.get_mut(app) else { return true };
         let masters = if part == ContainerRole::Master { size.clone() } else { Resource::default() };
         subtract(&mut share.used, size);
@@ -349,7 +349,7 @@ fn subtract(sum: &mut Resource, size: &Resource) {
     }
 }
 
-fn settle(account: &mut NodeAccount) {
+fn update_overdrawn(account: &mut NodeAccount) {
     // Computed at every change without a copy of the resources.
     let memory = account.allocated.memory.saturating_add(account.unattributed);
     account.overdrawn = memory > account.offers.memory || !account.allocated.fits(&account.offers);

@@ -108,7 +108,7 @@ impl Cluster {
         let request = ask.request.clone();
         match how {
             DryRun::Really => {}
-            DryRun::DryRun => return self.would(id, ask, ctx).map(Reply::Ready),
+            DryRun::DryRun => return self.dry_run_request(id, ask, ctx).map(Reply::Ready),
         }
         match self.take_ask(id, ask, CountAccuracy::AtLeast, ctx)? {
             Some(RequestVerdict::Never { sentence, largest }) => Err(CallRefusal::NeverFits { sentence, largest }),
@@ -117,7 +117,7 @@ impl Cluster {
     }
 
     /// Dry run of a request: accepts and places it in a copy of the cluster, which is then dropped.
-    fn would(&self, id: &AppId, ask: ContainerRequest, ctx: &StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
+    fn dry_run_request(&self, id: &AppId, ask: ContainerRequest, ctx: &StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         let (mut trial, mut out) = (self.clone(), Vec::new());
         let mut ctx = StepContext { now: ctx.now, wall: ctx.wall, out: &mut out };
         let request = ask.request.clone();
@@ -178,7 +178,7 @@ impl Cluster {
         }
         let request = ask.request.clone();
         let tally = app.tallies.entry(&request);
-        tally.told(ask.settled, told);
+        tally.apply_reported_ends(ask.settled, told);
         let granted = tally.granted();
         match app.requests.get_mut(&request) {
             Some(known) => {
@@ -217,11 +217,11 @@ impl Cluster {
     /// because most requests have few sizes.
     fn never_fits(&mut self, ask: &ContainerRequest) -> Option<(String, Resource)> {
         let size = &ask.resource;
-        let plain = !is_choosy(&ask.place) && size.extra.is_none();
+        let plain = !is_choosy(&ask.place) && size.extra.has_none();
         if plain && self.roomy.is_some_and(|(memory, cpus)| size.memory <= memory && size.cpus <= cpus) {
             return None;
         }
-        let never = self.never(size, &ask.place);
+        let never = self.infeasible_reason(size, &ask.place);
         if plain && never.is_none() && self.recovery.is_none() && !self.offers.is_empty() {
             self.roomy = Some((size.memory, size.cpus));
         }

@@ -103,7 +103,11 @@ pub struct InvalidNodeEvent {
 }
 
 /// The only place where a node's state changes.
-pub fn on(state: ClusterNodeState, event: NodeEvent, out: &mut Vec<NodeAction>) -> Result<ClusterNodeState, InvalidNodeEvent> {
+pub fn next_node_state(
+    state: ClusterNodeState,
+    event: NodeEvent,
+    out: &mut Vec<NodeAction>,
+) -> Result<ClusterNodeState, InvalidNodeEvent> {
     match &state {
         ClusterNodeState::Ready => match event {
             NodeEvent::Registered(health) | NodeEvent::Heard(health) => Ok(speaks(&state, health, out)),
@@ -304,7 +308,7 @@ mod tests {
         for (state, row) in states.iter().zip(table) {
             for (event, cell) in events.iter().zip(row.split(' ')) {
                 let mut out = Vec::new();
-                let mut got = match on(state.clone(), event.clone(), &mut out) {
+                let mut got = match next_node_state(state.clone(), event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
                     Ok(ClusterNodeState::Ready) => "R".to_owned(),
@@ -331,9 +335,12 @@ mod tests {
 
     #[test]
     fn a_suspect_node_keeps_what_it_said_of_itself() {
-        let gone =
-            on(ClusterNodeState::Unhealthy { reason: "disk".into() }, NodeEvent::Silent(SilenceStage::Suspect), &mut vec![])
-                .expect("legal");
+        let gone = next_node_state(
+            ClusterNodeState::Unhealthy { reason: "disk".into() },
+            NodeEvent::Silent(SilenceStage::Suspect),
+            &mut vec![],
+        )
+        .expect("legal");
         assert_eq!(gone.reason(), Some("disk"));
     }
 }

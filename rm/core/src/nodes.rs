@@ -17,7 +17,7 @@ use crate::timer::TimerKey;
 
 /// Time after which a container that was ordered to stop, and that its node does not report, has
 /// ended.
-const STOP_UNSEEN: std::time::Duration = std::time::Duration::from_secs(10);
+const STOP_UNSEEN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl Cluster {
     pub(crate) fn register_node(
@@ -68,7 +68,7 @@ impl Cluster {
         }
         let exits = self.take_exits(id, report.exits, ctx);
         for container in &exits.over {
-            ctx.tell(id, container, ContainerCommand::Forget);
+            ctx.send_command(id, container, ContainerCommand::Forget);
         }
         self.drop_stopped_unseen(id, ctx);
         self.settle_mark(id, ctx);
@@ -112,7 +112,7 @@ impl Cluster {
     /// Counts memory that ended containers left charged as taken, until it is free.
     fn note_unattributed(&mut self, id: &NodeId, now: Unattributed, ctx: &mut StepContext<'_>) {
         let before = self.ledger.node(id).map(|account| account.unattributed).unwrap_or_default();
-        let owners = now.owners();
+        let owners = now.owners_text();
         if let Some(node) = self.nodes.get_mut(id).filter(|node| node.left_by != now.left_by) {
             node.left_by = now.left_by;
         }
@@ -141,7 +141,7 @@ impl Cluster {
         let Some(node) = self.nodes.get_mut(id) else { return };
         let mut acts = Vec::new();
         let registered = matches!(event, node::NodeEvent::Registered(_));
-        let changed = match node::on(node.state.clone(), event, &mut acts) {
+        let changed = match node::next_node_state(node.state.clone(), event, &mut acts) {
             Ok(next) => std::mem::replace(&mut node.state, next) != node.state,
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         };
@@ -195,7 +195,7 @@ impl Cluster {
         self.close_node(id, ctx);
         let containers = self.nodes.get(id).map(|n| n.containers.clone()).unwrap_or_default();
         for container in containers.iter() {
-            self.invent_exit(container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
+            self.create_exit_report(container, ExitReason::NodeLost, format!("{id} was silent for {seconds} s"), ctx);
         }
         self.reindex(id);
         self.settle_mark(id, ctx);
@@ -223,7 +223,7 @@ impl Cluster {
             }
             c.used = seen.used.or(c.used);
             c.seen = Some(ctx.now);
-            if let Some(event) = container::seen(seen.phase) {
+            if let Some(event) = container::event_for_phase(seen.phase) {
                 self.container_event_at(row, event, ctx);
             }
             self.seen_size(row, seen, ctx);
@@ -252,12 +252,12 @@ impl Cluster {
         match seen.phase {
             // no application waits for it; the command is repeated with each report, because a
             // message can be lost
-            crate::event::ContainerPhase::Exited => ctx.tell(node, &seen.container, ContainerCommand::Forget),
+            crate::event::ContainerPhase::Exited => ctx.send_command(node, &seen.container, ContainerCommand::Forget),
             crate::event::ContainerPhase::Preparing
             | crate::event::ContainerPhase::Starting
             | crate::event::ContainerPhase::Running
             | crate::event::ContainerPhase::Stopping => {
-                ctx.tell(node, &seen.container, ContainerCommand::Stop { cause: StopCause::Asked })
+                ctx.send_command(node, &seen.container, ContainerCommand::Stop { cause: StopCause::Asked })
             }
         }
     }
@@ -289,7 +289,7 @@ impl Cluster {
                 ContainerState::Allocated | ContainerState::Exited { .. } | ContainerState::Done { .. } => false,
             });
             if gone {
-                self.invent_exit(container, ExitReason::NodeLost, format!("{id} registered again without it"), ctx);
+                self.create_exit_report(container, ExitReason::NodeLost, format!("{id} registered again without it"), ctx);
             }
         }
     }
@@ -300,11 +300,11 @@ impl Cluster {
         let gone = |c: &&ContainerId| {
             let Some(c) = self.containers.get(*c) else { return false };
             let Some(asked) = c.stop_asked.filter(|_| c.state.is_alive()) else { return false };
-            ctx.now.since(asked) >= STOP_UNSEEN && c.seen.is_none_or(|seen| seen < asked)
+            ctx.now.since(asked) >= STOP_UNSEEN_TIMEOUT && c.seen.is_none_or(|seen| seen < asked)
         };
         let gone: Vec<ContainerId> = stopping.iter().filter(gone).cloned().collect();
         for container in gone {
-            self.invent_exit(&container, ExitReason::Stopped, "it was stopped before its node began with it".into(), ctx);
+            self.create_exit_report(&container, ExitReason::Stopped, "it was stopped before its node began with it".into(), ctx);
         }
     }
 

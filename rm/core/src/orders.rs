@@ -9,16 +9,16 @@ use crate::cluster::{Cluster, StepContext};
 use crate::event::{CallAnswer, CallRefusal, UpdateKind};
 
 /// Most unacknowledged orders of one application.
-const MOST_ORDERS: usize = 256;
+const MAX_PENDING_ORDERS: usize = 256;
 
 impl Cluster {
     pub(crate) fn order(&mut self, id: &AppId, order: JobOrder, ctx: &mut StepContext<'_>) -> Result<CallAnswer, CallRefusal> {
         let app = self.live(id)?;
         let waiting = app.updates.after(0).filter(|update| matches!(update.what, UpdateKind::Order(_))).count();
-        if waiting >= MOST_ORDERS {
+        if waiting >= MAX_PENDING_ORDERS {
             return Err(CallRefusal::TooMany {
                 what: format!("orders that the master of {id} has not taken in"),
-                most: MOST_ORDERS,
+                most: MAX_PENDING_ORDERS,
             });
         }
         self.update(id, UpdateKind::Order(order), ctx);

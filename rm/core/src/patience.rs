@@ -59,7 +59,7 @@ impl Cluster {
     }
 
     /// Relaxes the preference of a request by one level and tries to place it again.
-    pub(crate) fn reach_farther(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut StepContext<'_>) {
+    pub(crate) fn relax_preference(&mut self, app_id: &AppId, request: &RequestId, ctx: &mut StepContext<'_>) {
         let Some(app) = self.apps.get_mut(app_id) else { return };
         let missing = app.missing(request);
         let Some(asked) = app.requests.get_mut(request).filter(|_| missing > 0) else { return };

@@ -155,7 +155,7 @@ impl Cluster {
         if let Some(given) = generation.filter(|given| *given != current) {
             return Err(CallRefusal::Conflict { what: "the tree of queues".into(), given, current });
         }
-        let problems = self.homeless(&tree);
+        let problems = self.removed_leaf_problems(&tree);
         if !problems.is_empty() {
             return Err(CallRefusal::BadQueues(problems));
         }
@@ -178,7 +178,7 @@ impl Cluster {
     }
 
     /// Problems for leaves with applications that the tree does not contain as leaves.
-    pub(crate) fn homeless(&self, tree: &QueueTree) -> Vec<QueueProblem> {
+    pub(crate) fn removed_leaf_problems(&self, tree: &QueueTree) -> Vec<QueueProblem> {
         let leaves: BTreeSet<QueuePath> = tree.leaves().collect();
         let gone = self.queue.slots().filter(|(_, slot)| !slot.apps.is_empty() && !leaves.contains(&slot.path));
         let problems = gone.map(|(_, slot)| {
@@ -203,7 +203,7 @@ impl Cluster {
 
     pub(crate) fn replant(&mut self, tree: QueueTree, generation: u64) {
         self.queue.replant(tree, generation, &mut self.ledger);
-        self.reservations.doubt_all();
+        self.reservations.mark_all_dirty();
         self.room_changed = true;
     }
 
@@ -247,7 +247,7 @@ impl Cluster {
             self.ledger.move_app(id, leaf);
         }
         self.queue.change(id, leaf, priority, &self.ledger);
-        self.reservations.doubt_all();
+        self.reservations.mark_all_dirty();
         self.room_changed = true;
         if let Some(app) = self.apps.get_mut(id) {
             (app.queue, app.priority) = (path.clone(), priority);

@@ -25,9 +25,9 @@ use crate::table::Row;
 use crate::timer::TimerKey;
 
 /// Time for a node to confirm or refuse a size.
-const CONFIRM: Duration = Duration::from_secs(30);
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Shortest interval between repeated orders to a node that reports an earlier version.
-const TELL_AGAIN: Duration = Duration::from_secs(2);
+const RESIZE_RESEND_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Cluster {
     pub(crate) fn resize(
@@ -105,17 +105,17 @@ impl Cluster {
     fn tell_size_again(&mut self, seen: &ReportedContainer, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(&seen.container) else { return };
         let later = c.order().version > seen.version;
-        if later && c.state == ContainerState::Running && ctx.now.since(c.size_told) >= TELL_AGAIN {
+        if later && c.state == ContainerState::Running && ctx.now.since(c.size_told) >= RESIZE_RESEND_INTERVAL {
             c.size_told = ctx.now;
             let order = Box::new(c.order());
-            ctx.tell(&c.node, &c.id, ContainerCommand::Run(order));
+            ctx.send_command(&c.node, &c.id, ContainerCommand::Run(order));
         }
     }
 
     /// Handles a node that did not confirm a size in time.
     pub(crate) fn resize_overdue(&mut self, id: &ContainerId, ctx: &mut StepContext<'_>) {
         if let Some(c) = self.containers.get(id).filter(|c| c.state.is_alive()) {
-            let message = format!("{} did not say what became of it for {} s", c.node, CONFIRM.as_secs());
+            let message = format!("{} did not say what became of it for {} s", c.node, RESIZE_TIMEOUT.as_secs());
             ctx.log(container_line(LogSeverity::Warning, Reason::ResizeOverdue, id, &c.node, message));
             self.size_event(id, ResizeEvent::Overdue, ctx);
         }
@@ -126,7 +126,7 @@ impl Cluster {
     fn size_event(&mut self, id: &ContainerId, event: ResizeEvent, ctx: &mut StepContext<'_>) {
         let Some(c) = self.containers.get_mut(id) else { return };
         let (before, mut acts) = (c.counted(), Vec::new());
-        match size::on(c.sizing.clone(), &c.has(), event, &mut acts) {
+        match size::next_resize_state(c.sizing.clone(), &c.has(), event, &mut acts) {
             Ok(next) => c.sizing = next,
             Err(illegal) => return ctx.illegal(format!("{id}: {illegal}")),
         }
@@ -162,11 +162,11 @@ impl Cluster {
         let Some(c) = self.containers.get_mut(id) else { return };
         c.size_told = ctx.now;
         let order = c.order();
-        self.timers.set(TimerKey::Resize(id.clone()), ctx.now.plus(CONFIRM));
+        self.timers.set(TimerKey::Resize(id.clone()), ctx.now.plus(RESIZE_TIMEOUT));
         if c.state == ContainerState::Running {
             let message = format!("from {} to {}, version {}", c.resource, order.resource, order.version);
             ctx.log(container_line(LogSeverity::Normal, Reason::ContainerResizing, id, &c.node, message));
-            ctx.tell(&c.node, id, ContainerCommand::Run(Box::new(order)));
+            ctx.send_command(&c.node, id, ContainerCommand::Run(Box::new(order)));
         }
     }
 

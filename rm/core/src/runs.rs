@@ -10,7 +10,7 @@ use headroom_types::{ContainerId, ExitReason, NodeId, Resource, UnixMillis};
 use crate::event::Outcome;
 
 /// Most attempts that are kept of one application.
-pub const MOST: usize = 20;
+pub const MAX_KEPT_ATTEMPTS: usize = 20;
 
 /// Record of one attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl AttemptHistory {
     /// Adds another attempt.
     pub fn next(&mut self, number: u32) {
         self.latest.push_back(AttemptRecord { number, ..AttemptRecord::default() });
-        while self.latest.len() > MOST {
+        while self.latest.len() > MAX_KEPT_ATTEMPTS {
             self.latest.pop_front();
         }
     }

@@ -107,7 +107,7 @@ pub struct InvalidResizeEvent {
 }
 
 /// The only place where the state of a size changes. `has` is the current size.
-pub fn on(
+pub fn next_resize_state(
     state: ResizeState,
     has: &VersionedSize,
     event: ResizeEvent,
@@ -128,11 +128,11 @@ pub fn on(
             ResizeEvent::Order(_) => Err(Box::new(InvalidResizeEvent { state, event })),
             ResizeEvent::Shown { version, .. } if version < want.version => Ok(state), // not applied yet
             ResizeEvent::Shown { resource, version } if resource == want.resource => {
-                Ok(settle(VersionedSize { version, ..want.clone() }, None, out))
+                Ok(complete_resize(VersionedSize { version, ..want.clone() }, None, out))
             }
             ResizeEvent::Shown { resource, version } => {
                 let has = VersionedSize { resource, version, heap: has.heap };
-                Ok(settle(has, Some("its node was given another size before the restart".into()), out))
+                Ok(complete_resize(has, Some("its node was given another size before the restart".into()), out))
             }
             // about an earlier order
             ResizeEvent::Refused { what, .. } if what.version < want.version => Ok(state),
@@ -152,13 +152,13 @@ pub fn on(
             ResizeEvent::Shown { version, .. } if version < back.version => Ok(state),
             ResizeEvent::Shown { resource, version } => {
                 let heap = back.heap;
-                Ok(settle(VersionedSize { resource, version, heap }, Some(SILENT.into()), out))
+                Ok(complete_resize(VersionedSize { resource, version, heap }, Some(SILENT.into()), out))
             }
             // about an earlier order
             ResizeEvent::Refused { what, .. } if what.version < tried.version => Ok(state),
             // the node applied the withdrawn order and cannot go back: that is the current size
             ResizeEvent::Refused { what, keeps } if what.version >= back.version && keeps == tried.version => {
-                Ok(settle(tried.clone(), None, out))
+                Ok(complete_resize(tried.clone(), None, out))
             }
             ResizeEvent::Refused { what, .. } => {
                 out.push(ResizeAction::Failed(what.why)); // the node never applied the order
@@ -172,7 +172,7 @@ pub fn on(
 /// Reason of the failure when the node never answered.
 const SILENT: &str = "its node did not confirm the size in time; it has the size before";
 
-fn settle(has: VersionedSize, failed: Option<String>, out: &mut Vec<ResizeAction>) -> ResizeState {
+fn complete_resize(has: VersionedSize, failed: Option<String>, out: &mut Vec<ResizeAction>) -> ResizeState {
     out.push(ResizeAction::Has(has));
     out.push(failed.map_or(ResizeAction::Resized, ResizeAction::Failed));
     ResizeState::Settled
@@ -180,7 +180,7 @@ fn settle(has: VersionedSize, failed: Option<String>, out: &mut Vec<ResizeAction
 
 /// Accepts a size that an earlier incarnation of the resource manager ordered.
 fn taken_over(has: &VersionedSize, resource: Resource, version: u32, out: &mut Vec<ResizeAction>) -> ResizeState {
-    settle(VersionedSize { resource, version, heap: has.heap }, None, out)
+    complete_resize(VersionedSize { resource, version, heap: has.heap }, None, out)
 }
 
 impl ResizeState {
@@ -272,7 +272,7 @@ mod tests {
         for (state, row) in states.iter().zip(table) {
             for (event, cell) in events.iter().zip(row.split_whitespace()) {
                 let mut out = Vec::new();
-                let mut got = match on(state.clone(), &has, event.clone(), &mut out) {
+                let mut got = match next_resize_state(state.clone(), &has, event.clone(), &mut out) {
                     Err(_) => "!".to_owned(),
                     Ok(next) if next == *state => ".".to_owned(),
                     Ok(ResizeState::Settled) => "S".to_owned(),

@@ -102,7 +102,7 @@ impl Cluster {
     }
     /// State of a node that users see: its own state, or drain and cordon while it sends
     /// heartbeats.
-    pub fn standing(&self, node: &Node) -> &'static str {
+    pub fn displayed_state(&self, node: &Node) -> &'static str {
         self.standing_with(node, self.cordon(&node.id).is_some())
     }
 
@@ -179,7 +179,7 @@ impl Cluster {
         let traits = self.tags.get(id).map_or(Cow::Borrowed(&node.traits), |tags| tags.over(&node.traits));
         self.index.enter(id, &traits, &account.offers);
         self.reindex(id);
-        self.reservations.doubt_all();
+        self.reservations.mark_all_dirty();
     }
 }
 

@@ -435,7 +435,7 @@ impl Scenario {
         mine.map(|c| c.id.clone()).collect::<BTreeSet<_>>().into_iter().collect()
     }
     /// Unacknowledged ends that were sent to an application in this incarnation.
-    pub fn told_exits(&self, app: &AppId) -> Vec<ContainerId> {
+    pub fn unacked_exits(&self, app: &AppId) -> Vec<ContainerId> {
         let told = self.cluster.app(app).map(|a| a.updates.after(0)).into_iter().flatten();
         let exits = told.filter_map(|u| match &u.what {
             UpdateKind::Exited { report, .. } => Some(report.container.clone()),

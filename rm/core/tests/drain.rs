@@ -18,7 +18,7 @@ fn undrain(s: &mut Scenario, node: &str) -> CallResult {
     s.call(ClusterCall::Undrain { node: id(node) })
 }
 fn standing(s: &Scenario, node: &str) -> &'static str {
-    s.cluster.standing(s.cluster.node(&id(node)).expect("a node"))
+    s.cluster.displayed_state(s.cluster.node(&id(node)).expect("a node"))
 }
 fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
     s.alive(app).iter().filter_map(|c| s.cluster.container(c)).map(|c| c.node.to_string()).collect()

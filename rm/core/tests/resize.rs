@@ -195,7 +195,7 @@ fn a_node_lost_in_the_middle_gives_back_all_it_counted() {
     s.after(secs(20));
     s.sync(&app, 0, vec![]).expect("its master lives");
     s.after(secs(11));
-    assert_eq!(s.told_exits(&app), [c]);
+    assert_eq!(s.unacked_exits(&app), [c]);
     assert_eq!(allocated(&s, "n1"), Bytes::ZERO);
     s.check();
 }

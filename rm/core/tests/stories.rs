@@ -33,7 +33,7 @@ fn a_container_from_ask_to_forget() {
     s.settle();
     let first = s.alive(&app)[0].clone();
     s.exit(&first, OK);
-    assert_eq!(s.told_exits(&app), std::slice::from_ref(&first));
+    assert_eq!(s.unacked_exits(&app), std::slice::from_ref(&first));
     assert!(s.nodes[&id::<NodeId>("n1")].exits.contains_key(&first), "the node keeps it until it may forget");
     let last = s.cluster.app(&app).expect("app").updates.last();
     s.sync(&app, last, vec![]).expect("syncs");
@@ -353,7 +353,7 @@ fn a_container_stopped_before_its_node_began_goes_away() {
         s.after(secs(1));
         s.report("n1").expect("reports");
     }
-    assert_eq!(s.told_exits(&app), [c]);
+    assert_eq!(s.unacked_exits(&app), [c]);
     s.check();
 }
 
@@ -433,7 +433,7 @@ fn a_restart_grants_nothing_twice() {
     again.settled = 1;
     s.sync(&app, 0, vec![again.clone()]).expect("syncs");
     assert_eq!(s.alive(&app).len(), 2);
-    assert_eq!(s.told_exits(&app), [unacked], "an end nobody acknowledged is told again");
+    assert_eq!(s.unacked_exits(&app), [unacked], "an end nobody acknowledged is told again");
     assert_eq!(s.ordered.len(), 4, "nothing new was granted");
     again.count = 5;
     again.settled = 2;

@@ -29,7 +29,7 @@ fn taint(name: &str, value: Option<&str>) -> TagChange {
     TagChange { taints: [(id(name), value.map(str::to_owned))].into(), ..TagChange::default() }
 }
 fn standing(s: &Scenario, node: &str) -> &'static str {
-    s.cluster.standing(s.cluster.node(&id(node)).expect("a node"))
+    s.cluster.displayed_state(s.cluster.node(&id(node)).expect("a node"))
 }
 fn nodes_of(s: &Scenario, app: &AppId) -> Vec<String> {
     s.alive(app).iter().filter_map(|c| s.cluster.container(c)).map(|c| c.node.to_string()).collect()

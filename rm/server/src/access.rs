@@ -205,7 +205,7 @@ impl Access {
         if let Ok((_, attempt)) = self.key.check(text) {
             return Ok(Principal::Master(attempt));
         }
-        if let Ok(app) = self.key.check_reader(text) {
+        if let Ok(app) = self.key.check_executor_token(text) {
             return Ok(Principal::Executor(app));
         }
         let (accessor, held) = self.found(text, SecretTokenKind::User, now)?;
@@ -229,7 +229,7 @@ impl Access {
 
     fn found(&self, text: &str, kind: SecretTokenKind, now: UnixMillis) -> Result<(Accessor, &StoredToken), ProblemDetails> {
         let token: Token = text.parse().map_err(|_| unknown("what was shown is no token of this cluster"))?;
-        let held = self.tokens.get(&token.accessor()).filter(|held| held.hash.is(&token.hash()) && token.kind() == kind);
+        let held = self.tokens.get(&token.accessor()).filter(|held| held.hash.matches(&token.hash()) && token.kind() == kind);
         let Some(held) = held else { return Err(unknown("this token is not known: it was revoked, used, or never given out")) };
         if !held.holds(now) {
             return Err(unknown(&format!("the time of token {} is over", token.accessor())));
@@ -258,7 +258,7 @@ impl Access {
 
     /// Token by which executors of an application look up the address of its master.
     pub(crate) fn reader_token(&self, app: &AppId) -> String {
-        self.key.reader(app)
+        self.key.executor_token(app)
     }
 
     /// All valid tokens.
@@ -388,7 +388,7 @@ mod tests {
     }
 
     fn alice() -> TokenPurpose {
-        TokenPurpose::User { user: "alice".into(), rights: Rights::working() }
+        TokenPurpose::User { user: "alice".into(), rights: Rights::user_default() }
     }
 
     #[test]
@@ -486,13 +486,13 @@ mod tests {
         let mut all = fresh();
         let rights = |all: &Access, user: &str, groups: &[&str]| {
             let groups: Vec<String> = groups.iter().map(|g| (*g).to_owned()).collect();
-            all.rights(user, &groups, Rights::working())
+            all.rights(user, &groups, Rights::user_default())
         };
         let allow = |subject: &str, words: &[&str]| AccessChange::Allow {
             subject: subject.into(),
             rights: checked(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()).expect("rights"),
         };
-        assert_eq!(rights(&all, "alice", &[]), Rights::working());
+        assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
         all.change(allow("alice", &["job:read"]), NOW).expect("there is room");
         all.change(allow("@etl", &["job:submit", "queue:root.etl"]), NOW).expect("there is room");
         assert_eq!(rights(&all, "alice", &[]).to_string(), "job:read");
@@ -500,7 +500,7 @@ mod tests {
         assert!(both.has(&Right::JobSubmit) && both.has(&Right::JobRead) && !both.has(&Right::JobKill));
         assert_eq!(all.rights("root", &[], Rights::all()), Rights::all(), "an administrator stays one");
         all.change(AccessChange::Forget { subject: "alice".into() }, NOW).expect("there");
-        assert_eq!(rights(&all, "alice", &[]), Rights::working());
+        assert_eq!(rights(&all, "alice", &[]), Rights::user_default());
         assert_eq!(checked(&[]).expect_err("none").code, ErrorCode::HR0400);
         assert_eq!(checked(&["root".into()]).expect_err("none").code, ErrorCode::HR0400);
     }

@@ -20,9 +20,9 @@ use tracing::warn;
 use crate::eventfiles::bounds;
 
 /// Number of lines that may be written but not yet synced to disk.
-const BEHIND: usize = 256;
+const MAX_UNSYNCED: usize = 256;
 /// Interval between two syncs to disk.
-const SOON: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Lines kept in memory.
 const MOST: usize = 10_000;
 /// Base name of the files.
@@ -111,7 +111,7 @@ impl AuditRecorder {
             warn!(%error, request = line.request, "a change could not be recorded on the disk, going on");
         }
         inner.behind += 1;
-        if inner.behind >= BEHIND {
+        if inner.behind >= MAX_UNSYNCED {
             inner.sync();
         }
         let last = line.index;
@@ -124,7 +124,7 @@ impl AuditRecorder {
     }
 
     /// Syncs written lines to disk, so that they survive a crash of the host.
-    fn settle(&self) {
+    fn flush(&self) {
         self.inner().sync();
     }
 
@@ -168,16 +168,16 @@ impl Inner {
 
 impl Drop for AuditRecorder {
     fn drop(&mut self) {
-        self.settle();
+        self.flush();
     }
 }
 
 /// Syncs the log every [`SOON`], until the daemon closes.
 pub(crate) async fn keep_synced(audit: Arc<AuditRecorder>, closing: CancellationToken) {
-    let mut clock = tokio::time::interval(SOON);
+    let mut clock = tokio::time::interval(SYNC_INTERVAL);
     while closing.run_until_cancelled(clock.tick()).await.is_some() {
         let audit = audit.clone();
-        if tokio::task::spawn_blocking(move || audit.settle()).await.is_err() {
+        if tokio::task::spawn_blocking(move || audit.flush()).await.is_err() {
             return;
         }
     }
@@ -219,15 +219,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (audit, closing) = (Arc::new(AuditRecorder::open(dir.path(), RetentionLimits::default())), CancellationToken::new());
         let behind = || audit.inner().behind;
-        for _ in 0..BEHIND - 1 {
+        for _ in 0..MAX_UNSYNCED - 1 {
             audit.write(line("POST kill", "apps/job.1", 200));
         }
-        assert_eq!(behind(), BEHIND - 1);
+        assert_eq!(behind(), MAX_UNSYNCED - 1);
         audit.write(line("POST kill", "apps/job.1", 200));
         assert_eq!(behind(), 0, "so many are put on the disk at once");
         audit.write(line("POST kill", "apps/job.1", 200));
         let kept = tokio::spawn(keep_synced(audit.clone(), closing.clone()));
-        let deadline = tokio::time::Instant::now() + 30 * SOON;
+        let deadline = tokio::time::Instant::now() + 30 * SYNC_INTERVAL;
         while behind() > 0 {
             assert!(tokio::time::Instant::now() < deadline, "it is still behind");
             tokio::time::sleep(Duration::from_millis(20)).await;

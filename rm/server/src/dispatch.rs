@@ -57,7 +57,7 @@ impl Dispatch {
     }
 
     /// Queues an order for a node, for the next [`Dispatch::send`].
-    pub(crate) fn tell(&mut self, node: NodeId, container: ContainerId, want: ContainerCommand) {
+    pub(crate) fn queue_order(&mut self, node: NodeId, container: ContainerId, want: ContainerCommand) {
         if self.nodes.contains_key(&node) {
             self.to_nodes.entry(node).or_default().push((container, want));
         }
@@ -114,8 +114,8 @@ mod tests {
     fn one_line_a_batch_and_the_first_one_is_full() {
         let mut dispatch = Dispatch::new(Epoch(1));
         let mut line = dispatch.open_node(node(), vec![(container(1), ContainerCommand::Forget)]);
-        dispatch.tell(node(), container(2), ContainerCommand::Forget);
-        dispatch.tell(node(), container(3), ContainerCommand::Forget);
+        dispatch.queue_order(node(), container(2), ContainerCommand::Forget);
+        dispatch.queue_order(node(), container(3), ContainerCommand::Forget);
         dispatch.send();
         dispatch.send();
         let first = line.try_recv().expect("a line");
@@ -130,7 +130,7 @@ mod tests {
         let mut dispatch = Dispatch::new(Epoch(1));
         let mut line = dispatch.open_node(node(), Vec::new());
         for n in 0..2000 {
-            dispatch.tell(node(), container(n), ContainerCommand::Forget);
+            dispatch.queue_order(node(), container(n), ContainerCommand::Forget);
             dispatch.send();
         }
         let mut lines = 0;

@@ -17,9 +17,9 @@ use tracing::warn;
 /// Capacity of the queue to the thread, in events.
 const WAITING: usize = 20_000;
 /// Number of events that may be written but not yet synced to disk.
-const BEHIND: usize = 256;
+const MAX_UNSYNCED: usize = 256;
 /// Longest time for which a written event stays unsynced.
-const SOON: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Handle of the thread that owns the event files.
 #[derive(Debug)]
@@ -104,14 +104,14 @@ impl Files {
                 WriterCommand::Keep(kept) => {
                     self.write(&std::mem::take(&mut events));
                     let bound = self.lines.bound(bounds(kept));
-                    self.told(bound);
+                    self.log_result(bound);
                 }
             }
-            let room = self.behind + events.len() < BEHIND;
+            let room = self.behind + events.len() < MAX_UNSYNCED;
             next = if room { orders.try_recv().ok() } else { None };
         }
         self.write(&events);
-        if self.behind >= BEHIND || self.until.is_some_and(|until| until <= Instant::now()) {
+        if self.behind >= MAX_UNSYNCED || self.until.is_some_and(|until| until <= Instant::now()) {
             self.sync();
         }
     }
@@ -122,20 +122,20 @@ impl Files {
         }
         let texts = events.iter().filter_map(|event| serde_json::to_vec(&**event).ok());
         let written = self.lines.append(texts);
-        self.told(written);
+        self.log_result(written);
         self.behind += events.len();
-        self.until.get_or_insert_with(|| Instant::now() + SOON);
+        self.until.get_or_insert_with(|| Instant::now() + SYNC_INTERVAL);
     }
 
     fn sync(&mut self) {
         if self.behind > 0 {
             let synced = self.lines.sync();
-            self.told(synced);
+            self.log_result(synced);
         }
         (self.behind, self.until) = (0, None);
     }
 
-    fn told(&mut self, done: std::io::Result<()>) {
+    fn log_result(&mut self, done: std::io::Result<()>) {
         if let (Err(error), true) = (&done, self.healthy) {
             warn!(%error, "events cannot be written to the disk, going on; this is told once");
         }
@@ -172,7 +172,7 @@ mod tests {
             files.take(first, &orders);
             seen.push((files.behind, files.until.is_some()));
         }
-        assert_eq!(seen, [(0, false), (0, false), (700 - 2 * BEHIND, true)], "the last ones wait for others, for a while");
+        assert_eq!(seen, [(0, false), (0, false), (700 - 2 * MAX_UNSYNCED, true)], "the last ones wait for others, for a while");
         files.sync();
         assert_eq!((files.behind, files.until), (0, None));
     }

@@ -104,10 +104,11 @@ impl UsageHistory {
     /// Computes the suggestions once for each state of a family, without holding a lock.
     fn says(&self, family: &Arc<JobHistory>) -> Arc<Vec<Suggestion>> {
         let key = (family.user.clone(), family.name.clone());
-        let told = self.told().get(&key).filter(|told| Arc::ptr_eq(&told.family, family)).map(|told| told.says.clone());
+        let told =
+            self.suggestion_cache().get(&key).filter(|told| Arc::ptr_eq(&told.family, family)).map(|told| told.says.clone());
         told.unwrap_or_else(|| {
             let says = Arc::new(suggest(family));
-            let mut told = self.told();
+            let mut told = self.suggestion_cache();
             if told.len() >= FAMILIES {
                 // The cache is full, so it holds entries of removed families.
                 told.clear();
@@ -117,7 +118,7 @@ impl UsageHistory {
         })
     }
 
-    fn told(&self) -> MutexGuard<'_, BTreeMap<Key, CachedSuggestions>> {
+    fn suggestion_cache(&self) -> MutexGuard<'_, BTreeMap<Key, CachedSuggestions>> {
         // Poisoning is harmless: no panic can leave the map half changed.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -39,7 +39,7 @@ impl ClusterStatistics {
         for kept in cluster.reservations() {
             figures.reserved.insert(kept.node.clone(), kept.size.memory);
         }
-        let ready = cluster.nodes().filter(|node| cluster.standing(node) == "ready");
+        let ready = cluster.nodes().filter(|node| cluster.displayed_state(node) == "ready");
         let free = ready.filter_map(|node| cluster.ledger().node(&node.id)).map(|account| account.free().memory);
         figures.largest_free = free.max().unwrap_or_default();
         figures.count_waiting(cluster, now);

@@ -58,9 +58,9 @@ impl RecentMemoryFailures {
         } else if is(&[Reason::EscalationExhausted]) {
             self.give(event, false, Fate::Exhausted);
         } else if is(&[Reason::TaskFinished]) {
-            self.settle(event, Fate::Recovered);
+            self.set_outcome(event, Fate::Recovered);
         } else if is(&[Reason::TaskFailed]) {
-            self.settle(event, Fate::Over);
+            self.set_outcome(event, Fate::Over);
         } else if is(&[Reason::AppFinished, Reason::AppFailed, Reason::AppKilled]) {
             let of_app = self.tasks.iter_mut().filter(|((app, _), _)| event.app.as_ref() == Some(app));
             of_app.filter(|(_, task)| task.fate == Fate::GoingOn).for_each(|(_, task)| task.fate = Fate::Over);
@@ -81,7 +81,7 @@ impl RecentMemoryFailures {
     }
 
     /// Sets the outcome of an escalated task. The event names the task or one of its attempts.
-    fn settle(&mut self, event: &LoggedEvent, fate: Fate) {
+    fn set_outcome(&mut self, event: &LoggedEvent, fate: Fate) {
         let task = event.object.split('@').next().unwrap_or_default();
         let Some(app) = event.app.clone().filter(|_| !self.tasks.is_empty()) else { return };
         if let Some(known) = self.tasks.get_mut(&(app, task.to_owned())).filter(|known| known.fate == Fate::GoingOn) {

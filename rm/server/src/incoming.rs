@@ -10,7 +10,7 @@ use headroom_types::unattributed::MAX_OWNERS;
 use headroom_types::{AppId, AttemptId, Bytes, Name, NodeId, QueuePath};
 use headroom_wire::v1::am::{self, FinishApp, LaunchSpec, MasterSync, PlacementRequest, RegisterMaster};
 use headroom_wire::v1::apps::{ApplicationMaster, SubmitApp};
-use headroom_wire::v1::convert::{check_ask, check_launch, check_submit};
+use headroom_wire::v1::convert::{check_launch, check_request, check_submit};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::{
     NodeContainerPhase, NodeHealthState, NodeReport, NodeTraits, ObservedContainer, RegisterNode, TagNode,
@@ -88,7 +88,7 @@ pub(crate) fn sync(app: &AppId, body: MasterSync) -> Result<core::ClusterCall, P
 
 /// Converts one container request.
 pub(crate) fn ask(ask: PlacementRequest) -> Result<core::ask::ContainerRequest, ProblemDetails> {
-    check_ask(&ask)?;
+    check_request(&ask)?;
     check_launch(&ask.launch)?;
     few("nodes in one request", ask.avoid_nodes.len().max(ask.nodes.len()))?;
     Ok(core::ask::ContainerRequest {

@@ -28,10 +28,10 @@ use crate::view::View;
 use crate::{facts, outgoing};
 
 /// Timeout for queueing an input and receiving its result.
-const PATIENCE: Duration = Duration::from_secs(9);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(9);
 /// Maximum wait of a master that registers before the recovery after a restart is complete. Shorter
 /// than the timeout of callers.
-const RECOVERY: Duration = Duration::from_secs(6);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Inputs of the main loop.
 #[derive(Debug)]
@@ -281,7 +281,7 @@ impl Handle {
             self.lines.signs.send(sign).await.map_err(|_| ending())?;
             answer.await.map_err(|_| ending())
         };
-        let answer = tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))?;
+        let answer = tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))?;
         answer.map_err(|refusal| outgoing::problem(&refusal))
     }
 
@@ -290,7 +290,7 @@ impl Handle {
     /// because the retries of a master become slower and slower.
     pub(crate) async fn register_master(&self, attempt: AttemptId, url: Option<String>) -> Result<CallAnswer, ProblemDetails> {
         let mut recovered = self.published.recovered.subscribe();
-        let until = tokio::time::Instant::now() + RECOVERY;
+        let until = tokio::time::Instant::now() + RECOVERY_TIMEOUT;
         loop {
             let what = ClusterCall::RegisterMaster { attempt: attempt.clone(), url: url.clone() };
             let answer: CallResult = self.ask(|reply| LoopInput::Call { what: Box::new(what), job: None, reply }).await?;
@@ -333,7 +333,7 @@ impl Handle {
             self.lines.calls.send(input(reply)).await.map_err(|_| ending())?;
             answer.await.map_err(|_| ending())
         };
-        tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Current view: not older than any result that was sent before.
@@ -348,7 +348,7 @@ impl Handle {
             let view = views.wait_for(|view| view.batch >= wanted).await.map_err(|_| ending())?;
             Ok(view.clone())
         };
-        tokio::time::timeout(PATIENCE, whole).await.unwrap_or_else(|_| Err(late()))
+        tokio::time::timeout(REPLY_TIMEOUT, whole).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Number of inputs that wait for the main loop.
@@ -372,6 +372,6 @@ fn ending() -> ProblemDetails {
 }
 
 fn late() -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::HR0503, format!("the resource manager did not get to it within {} s", PATIENCE.as_secs()))
+    ProblemDetails::new(ErrorCode::HR0503, format!("the resource manager did not get to it within {} s", REPLY_TIMEOUT.as_secs()))
         .hint("whether it was done is not known; the same call may be sent again")
 }

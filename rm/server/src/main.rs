@@ -58,9 +58,9 @@ async fn run(options: ManagerOptions, args: &Args, level: &LogLevelHandle) -> an
     let (operator, mut wishes) = operator::line();
     let started = start_for(options, Some(operator)).await;
     let mut parent = if args.attached {
-        ParentProcess::told(&report(&started)?).context("the start cannot be reported")?
+        ParentProcess::report_start(&report(&started)?).context("the start cannot be reported")?
     } else {
-        ParentProcess::nobody()
+        ParentProcess::none()
     };
     let mut running = match started {
         Ok(running) => running,

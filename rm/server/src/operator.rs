@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Capacity of the queue, in requests.
 const LINE: usize = 8;
 /// Timeout of a request, after which its outcome is unknown.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request, with the receiver of its result.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl OperatorHandle {
             self.0.send(wish(reply)).await.ok()?;
             answer.await.ok()
         };
-        let answered = tokio::time::timeout(PATIENCE, asked).await;
+        let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
         let late = || ProblemDetails::new(ErrorCode::HR0503, "the daemon did not take this up; it may be ending");
         answered.ok().flatten().ok_or_else(late)
     }

@@ -111,7 +111,7 @@ impl ManagerOptions {
         ManagerOptions::with(config, args).map_err(|problems| {
             let path = args.config.clone().unwrap_or_default();
             let text = load::read(&path).unwrap_or_default();
-            headroom_config::queues::at_their_places(&text, &path.display().to_string(), &problems)
+            headroom_config::queues::locate_problems(&text, &path.display().to_string(), &problems)
         })
     }
 
@@ -205,7 +205,7 @@ impl ManagerOptions {
     ///
     /// # Errors
     /// The missing key, and its value.
-    pub fn refuse_what_is_open(&self, listen: SocketAddr) -> anyhow::Result<()> {
+    pub fn require_secure_listener(&self, listen: SocketAddr) -> anyhow::Result<()> {
         if listen.ip().is_loopback() {
             return Ok(());
         }
@@ -282,7 +282,7 @@ mod tests {
     fn what_is_taken_over_while_it_runs_are_the_keys_that_the_reference_says() {
         let usual =
             || ManagerOptions::with(ResourceManagerConfig::default(), &Args::parse_from(["resourcemanager"])).expect("right");
-        for key in reference::MANAGER {
+        for key in reference::MANAGER_KEYS {
             for example in key.range.examples() {
                 let (table, name) = key.name.rsplit_once('.').unwrap_or(("", key.name));
                 let header = if table.is_empty() { String::new() } else { format!("[{table}]\n") };

@@ -12,7 +12,7 @@ use headroom_types::near::did_you_mean;
 use headroom_types::{Name, Reason, UnixMillis};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
-use headroom_wire::v1::profiles::{ClusterProfile, LONGEST_ABOUT, ProfileSpec};
+use headroom_wire::v1::profiles::{ClusterProfile, MAX_ABOUT_BYTES, ProfileSpec};
 
 use crate::http::answer::IfMatch;
 
@@ -136,10 +136,10 @@ impl Profiles {
             let problem = ProblemDetails::new(ErrorCode::HR0400, format!("profile {name} has no memory"));
             return Err(problem.hint("heap, in bytes, must be above 0; a program with one quantity has all of its memory there"));
         }
-        if about.len() > LONGEST_ABOUT {
+        if about.len() > MAX_ABOUT_BYTES {
             return Err(ProblemDetails::new(
                 ErrorCode::HR0413,
-                format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len()),
+                format!("about has {} bytes, {MAX_ABOUT_BYTES} at most", about.len()),
             ));
         }
         if !self.known.contains_key(name) && self.known.len() >= MOST {
@@ -215,7 +215,7 @@ mod tests {
     fn nonsense_is_refused_and_the_number_is_bounded() {
         let mut all = Profiles::default();
         assert_eq!(set(&mut all, "none", 0, None).expect_err("no memory").code, ErrorCode::HR0400);
-        let long = ProfileSpec { about: "x".repeat(LONGEST_ABOUT + 1), ..spec(1) };
+        let long = ProfileSpec { about: "x".repeat(MAX_ABOUT_BYTES + 1), ..spec(1) };
         assert_eq!(
             change(&mut all, "long", ProfileAction::Set(long), None, DryRun::Really).expect_err("a story").code,
             ErrorCode::HR0413

@@ -118,7 +118,7 @@ impl RunningManager {
 
 fn compare(before: &ManagerOptions, now: &ManagerOptions, queues: QueuesFrom) -> ReloadResult {
     let mut taken = ReloadResult::default();
-    for (key, was, is) in reference::changes(reference::MANAGER, &before.config(), &now.config()) {
+    for (key, was, is) in reference::changes(reference::MANAGER_KEYS, &before.config(), &now.config()) {
         match key.takes {
             TakesEffect::Reload => taken.holds.push(format!("{}: {was} → {is}", key.name)),
             TakesEffect::Restart => taken.waits.push(key.name.to_owned()),

@@ -165,14 +165,14 @@ impl ManagerLoop {
         self.begin();
         // A new cluster has just created its application key.
         self.journal.append_access(&self.access.saved())?;
-        self.settle()?;
+        self.save_and_apply()?;
         loop {
             let batch = self.next_batch().await;
             let begun = Instant::now();
             let turn = self.take_in(batch)?;
-            self.settle()?;
+            self.save_and_apply()?;
             self.shared.counters.turns.time(begun.elapsed());
-            self.chores();
+            self.run_periodic_work();
             if turn == LoopControl::End {
                 // All accepted calls are saved and have their results. Streams end with the loop.
                 self.snapshot();
@@ -233,8 +233,8 @@ impl ManagerLoop {
                 Ok(LoopControl::GoOn)
             }
             LoopInput::Keep { answer, gone, reply } => {
-                gone.iter().for_each(|key| self.journal.drop_answer(key));
-                self.journal.append_answer(&answer)?;
+                gone.iter().for_each(|key| self.journal.remove_response(key));
+                self.journal.append_response(&answer)?;
                 self.kept.push(reply);
                 Ok(LoopControl::GoOn)
             }
@@ -267,7 +267,7 @@ impl ManagerLoop {
     }
 
     /// Saves the changes of the batch, then sends its effects in order.
-    fn settle(&mut self) -> Result<(), ManagerLoopError> {
+    fn save_and_apply(&mut self) -> Result<(), ManagerLoopError> {
         let effects = std::mem::take(&mut self.effects);
         if !effects.is_empty() {
             self.shared.published.outdate();
@@ -282,7 +282,7 @@ impl ManagerLoop {
             // Fails if the caller has gone; the response is stored anyway.
             let _ = reply.send(());
         }
-        self.tell_decided();
+        self.publish_results();
         self.shared.published.recovered(self.cluster.recovery().is_none());
         for input in std::mem::take(&mut self.later) {
             self.answer_later(input);
@@ -292,7 +292,7 @@ impl ManagerLoop {
     }
 
     /// Publishes the durable profiles and access state, then sends the results.
-    fn tell_decided(&mut self) {
+    fn publish_results(&mut self) {
         if !self.ruled.is_empty() {
             self.shared.access.send_replace(Arc::new(self.access.clone()));
         }
@@ -383,9 +383,9 @@ impl ManagerLoop {
         let lesson = self.shared.families.learn(&known.spec.user, app.name(), at, snapshot.rows());
         if let Some(Lesson { family, gone }) = lesson {
             if let Some((user, name)) = gone {
-                self.journal.drop_family(&user, &name);
+                self.journal.remove_history(&user, &name);
             }
-            self.journal.append_family(&saved(&family))?;
+            self.journal.append_history(&saved(&family))?;
         }
         Ok(())
     }
@@ -404,7 +404,7 @@ impl ManagerLoop {
                         let _ = waiting.reply.send(answer);
                     }
                 }
-                Effect::Tell { node, container, want } => self.dispatch.tell(node, container, want),
+                Effect::Tell { node, container, want } => self.dispatch.queue_order(node, container, want),
                 Effect::Update { app, update } => self.dispatch.update(app, update),
                 Effect::UpdatesEnd { app } => self.dispatch.close_app(&app),
                 Effect::Log(line) => self.log(line),
@@ -487,7 +487,7 @@ impl ManagerLoop {
     }
 
     /// Periodic work.
-    fn chores(&mut self) {
+    fn run_periodic_work(&mut self) {
         let now = self.clock.now();
         let (published, cluster) = (&self.shared.published, &self.cluster);
         self.watchdog.feed(now, || View::of(cluster, now, published.batches(), None).line());

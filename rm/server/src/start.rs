@@ -147,7 +147,7 @@ type CertificateSetup = (Option<Arc<ReloadingKeys>>, Option<Arc<Signer>>);
 
 /// Opens the daemon's certificate and, if hosts may join by token, the authority.
 fn certificates(options: &ManagerOptions, address: SocketAddr) -> anyhow::Result<CertificateSetup> {
-    options.refuse_what_is_open(address)?;
+    options.require_secure_listener(address)?;
     let keys = options.tls.as_deref().map(|dir| ReloadingKeys::open(dir).with_context(|| format!("tls = {}", dir.display())));
     let signer =
         options.authority.as_deref().map(|dir| Signer::open(dir).with_context(|| format!("authority = {}", dir.display())));

@@ -171,7 +171,7 @@ impl AttemptMetrics {
             page.count(&AM_SPANS_DROPPED, &[job], *spans);
         }
         for (profile, peaks) in &self.peaks {
-            page.spread(&AM_PEAK_RATIO, &[profile], &peaks.spread());
+            page.spread(&AM_PEAK_RATIO, &[profile], &peaks.snapshot());
         }
     }
 }

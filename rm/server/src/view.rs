@@ -161,7 +161,7 @@ pub(crate) fn node_view(cluster: &Cluster, node: &node::Node) -> NodeView {
     }
     NodeView {
         id: node.id.clone(),
-        state: cluster.standing(node).to_owned(),
+        state: cluster.displayed_state(node).to_owned(),
         reason: node.state.reason().map(str::to_owned),
         enforcer: node.enforcer,
         offers: account.offers,

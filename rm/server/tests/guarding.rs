@@ -249,7 +249,7 @@ async fn mint(world: &Guarded, user: &str, rights: &[&str], lifetime_s: Option<u
 async fn somebody(world: &Guarded, user: &str, rights: &[&str]) -> Client {
     let minted = mint(world, user, rights, None).await;
     let trust = ClientCredentials { token: TokenSource::Text(minted.token.0), ..ClientCredentials::default() };
-    Client::with(&world._running.url, trust).expect("address")
+    Client::with_credentials(&world._running.url, trust).expect("address")
 }
 
 async fn names(client: &Client) -> Vec<String> {
@@ -320,8 +320,8 @@ async fn a_queue_has_its_keeper_and_a_job_its_owner_and_whom_they_let_near() {
     // A queue administrator sets the state of the queue and kills its applications, but not those
     // of other queues.
     let gate = QueueRunState::Paused;
-    keeper.set_gate(&"root.etl".parse().expect("a queue"), gate).await.expect("her queue");
-    let refused = keeper.set_gate(&"root.web".parse().expect("a queue"), gate).await.expect_err("another");
+    keeper.set_queue_state(&"root.etl".parse().expect("a queue"), gate).await.expect("her queue");
+    let refused = keeper.set_queue_state(&"root.web".parse().expect("a queue"), gate).await.expect_err("another");
     assert!(refused.to_string().contains("queue-admin:root.web"), "{refused}");
     assert_eq!(code(&viewer.kill(&page, None).await.expect_err("may only look")), Some(ErrorCode::HR0403));
     assert_eq!(code(&keeper.kill(&page, None).await.expect_err("another queue")), Some(ErrorCode::HR0403));

@@ -54,13 +54,13 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
             .finish(Some(JobPatch { full: true, totals: JobTotals::default(), tasks, events: Vec::new(), ..JobPatch::default() }))
             .await;
         app_state(&client, master.app(), AppState::Finished).await;
-        let listed = client.families(Some("test")).await.expect("lists");
+        let listed = client.job_histories(Some("test")).await.expect("lists");
         assert_eq!(listed.iter().map(|f| (f.name.as_str(), f.runs, f.tasks)).collect::<Vec<_>>(), [("count", run, 3 * run)]);
         running.shutdown().await.expect("ends");
     }
     let (_running, client) = resource_manager_with(dir.path(), store).await;
     let name = "count".parse().expect("a name");
-    let family = client.family(&name, Some("test")).await.expect("remembered");
+    let family = client.job_history(&name, Some("test")).await.expect("remembered");
     let need = TaskMemoryNeed {
         peak: Bytes::from_mib(9),
         first: Bytes::from_mib(64),
@@ -73,7 +73,7 @@ async fn what_jobs_needed_is_remembered_by_the_next_life(store: StoreBackend) {
     let body = RegisterMaster { attempt: next.attempt.clone(), master_url: None };
     let known = client.register_master(next.app(), &body).await.expect("registers").known;
     assert_eq!(known.map(|known| known.runs), Some(2), "told to the next master of the family");
-    let other = client.family(&name, Some("a/b & c")).await.expect_err("another user's");
+    let other = client.job_history(&name, Some("a/b & c")).await.expect_err("another user's");
     assert_eq!(other.code(), Some(ErrorCode::HR0404));
 }
 

@@ -224,12 +224,13 @@ async fn a_request_can_be_tried_without_asking() {
     let (_running, client) = resource_manager(dir.path()).await;
     let _node = FakeNode::join(&client, "n1", 512).await;
     let master = FakeMaster::submit(&client, "job").await;
-    let fits = client.ask(master.app(), DryRunMode::DryRun, &master.ask("main", mib(64), 1)).await.expect("answers");
+    let fits = client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(64), 1)).await.expect("answers");
     assert_eq!(fits.verdict, PlacementVerdict::Fits);
-    client.ask(master.app(), DryRunMode::Really, &master.ask("real", mib(300), 1)).await.expect("answers");
-    let waits = client.ask(master.app(), DryRunMode::DryRun, &master.ask("main", mib(300), 1)).await.expect("answers");
+    client.create_request(master.app(), DryRunMode::Really, &master.ask("real", mib(300), 1)).await.expect("answers");
+    let waits = client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(300), 1)).await.expect("answers");
     assert!(matches!(waits.verdict, PlacementVerdict::Waits { .. }), "{waits:?}");
-    let never = client.ask(master.app(), DryRunMode::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
+    let never =
+        client.create_request(master.app(), DryRunMode::DryRun, &master.ask("main", mib(4096), 1)).await.expect("answers");
     assert!(matches!(never.verdict, PlacementVerdict::Never { .. }), "{never:?}");
     assert_eq!(client.containers(None).await.expect("lists").len(), 1, "nothing else was granted");
     assert!(client.why(master.app()).await.expect("answers").is_empty(), "nothing waits");
@@ -293,7 +294,10 @@ async fn what_is_said_of_a_node_outlives_the_daemon_and_its_agent() {
     let untouched = client.node(&id("n1")).await.expect("is there");
     assert_eq!((untouched.state.as_str(), untouched.tags.is_empty()), ("ready", true), "it was only asked");
     let said = client.tag_node(&id("n1"), DryRunMode::Really, &body).await.expect("is said");
-    assert_eq!((said.state.as_str(), said.because(), said.way_back()), ("cordoned", Some("a slow disk"), Some("uncordon")));
+    assert_eq!(
+        (said.state.as_str(), said.not_ready_reason(), said.undo_verb()),
+        ("cordoned", Some("a slow disk"), Some("uncordon"))
+    );
     let record: serde_json::Value = client.get("/v1/audit?verb=PATCH&object=nodes/n1").await.expect("is recorded");
     let after = record[1]["after"].as_str().expect("two lines, the second of what was really said");
     assert_eq!(
@@ -368,8 +372,8 @@ async fn a_tree_of_queues_is_taken_whole_or_not_at_all() {
     let spec = &patched.root.find(&night).expect("is there").spec;
     assert_eq!((spec.max_apps, spec.guaranteed.is_empty()), (Some(3), true));
     assert!(client.patch_queue(&night, &json!({"max_aps": 3})).await.is_err());
-    assert_eq!(client.set_gate(&night, QueueRunState::Paused).await.expect("closes").gate, QueueRunState::Paused);
-    let missing = client.set_gate(&"nowhere".parse().expect("queue"), QueueRunState::Open).await.expect_err("none");
+    assert_eq!(client.set_queue_state(&night, QueueRunState::Paused).await.expect("closes").gate, QueueRunState::Paused);
+    let missing = client.set_queue_state(&"nowhere".parse().expect("queue"), QueueRunState::Open).await.expect_err("none");
     assert_eq!(missing.code(), Some(ErrorCode::HR0404));
 }
 

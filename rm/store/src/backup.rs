@@ -13,14 +13,14 @@ use headroom_types::{Epoch, StoreBackend};
 use serde::Serialize;
 
 use crate::anchor::Anchor;
-use crate::engine::{place, present};
+use crate::engine::{database_path, present_backend};
 use crate::lock;
 use crate::make::{NewDatabase, ahead, encode};
 use crate::record::{DOCUMENTS, META, MetaRecord};
 use crate::replay::replay;
 use crate::scan::{self, ScanControl};
 use crate::snapshot::{self, Header, SnapshotWriter};
-use crate::suspect::{CheckedCopy, beside, look_through};
+use crate::suspect::{CheckedCopy, check_copy, with_suffix};
 use crate::{RecordChange, StoreError, anchor};
 
 /// Marker file of a directory whose restore has not finished.
@@ -73,17 +73,17 @@ pub struct RestoreSummary {
 
 /// Writes the whole state of `dir` into the file `to`, which must not exist yet.
 pub fn backup(dir: &Path, to: &Path) -> Result<BackupSummary, StoreError> {
-    let backend = present(dir)?.ok_or_else(|| StoreError::Nothing { dir: dir.to_owned() })?;
-    let _lock = lock::take(dir, Duration::ZERO)?;
+    let backend = present_backend(dir)?.ok_or_else(|| StoreError::Nothing { dir: dir.to_owned() })?;
+    let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     refuse_unfinished(dir)?;
     if to.exists() {
         let advice = "name another file".to_owned();
         return Err(StoreError::NotEmpty { place: to.to_owned(), holds: "is there already".into(), advice });
     }
-    let whole = look_through(dir, backend)?;
-    replay(&whole.scan.records).map_err(|e| crate::open::corrupt(dir, &place(dir, backend), &e))?;
+    let whole = check_copy(dir, backend)?;
+    replay(&whole.scan.records).map_err(|e| crate::open::corrupt(dir, &database_path(dir, backend), &e))?;
     let (commit, records) = (whole.seal.commit, whole.scan.pieces.len());
-    snapshot::whole(&beside(to, "unfinished"), to, |file| write(file, &whole))?;
+    snapshot::whole(&with_suffix(to, "unfinished"), to, |file| write(file, &whole))?;
     let bytes = fs::metadata(to).map_err(|source| StoreError::file(to, source))?.len();
     Ok(BackupSummary { file: to.to_owned(), backend, commit, records, bytes })
 }
@@ -112,7 +112,7 @@ fn write(file: &File, whole: &CheckedCopy) -> io::Result<()> {
 pub fn restore(dir: &Path, from: &Path, backend: StoreBackend, replace: Replace) -> Result<RestoreSummary, StoreError> {
     let (header, kept) = verify(from)?;
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
-    let _lock = lock::take(dir, Duration::ZERO)?;
+    let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     let old = occupied(dir)?;
     if let (Some(first), Replace::No) = (old.first(), replace) {
         let holds = format!("holds state ({} and {} more)", first.display(), old.len() - 1);
@@ -180,7 +180,7 @@ fn fill(making: &mut NewDatabase, from: &Path, meta: MetaRecord) -> Result<(), S
 
 /// The highest numbers in the present state of the directory, as far as it is readable.
 fn numbers_in(dir: &Path) -> MetaRecord {
-    let whole = present(dir).ok().flatten().and_then(|backend| look_through(dir, backend).ok());
+    let whole = present_backend(dir).ok().flatten().and_then(|backend| check_copy(dir, backend).ok());
     let of_database = whole.and_then(|whole| Some(replay(&whole.scan.records).ok()?.0));
     let snapshots = snapshot::list(dir).unwrap_or_default();
     let of_snapshots = snapshots.iter().filter_map(|path| Some(replay(&snapshot::read(path).ok()?.records).ok()?.0));
@@ -192,7 +192,7 @@ fn numbers_in(dir: &Path) -> MetaRecord {
 
 /// The files of a state in this directory.
 fn occupied(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let databases = StoreBackend::ALL.map(|backend| place(dir, backend));
+    let databases = StoreBackend::ALL.map(|backend| database_path(dir, backend));
     let single = databases.into_iter().chain([dir.join(anchor::NAME), dir.join(REPLACING)]);
     let mut found: Vec<PathBuf> = single.filter(|path| path.exists()).collect();
     found.extend(snapshot::list(dir)?);

@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use crate::anchor::Anchor;
 use crate::backup::refuse_unfinished;
-use crate::engine::{place, present};
+use crate::engine::{database_path, present_backend};
 use crate::record::DOCUMENTS;
 use crate::replay::replay;
-use crate::suspect::{CheckedCopy, look_through};
+use crate::suspect::{CheckedCopy, check_copy};
 use crate::{StoreError, lock, snapshot};
 
 /// The result of a check.
@@ -66,13 +66,13 @@ pub struct StateProblem {
 /// report.
 pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
     let snapshots = if dir.is_dir() { snapshot::list(dir)? } else { Vec::new() };
-    let backend = match present(dir) {
+    let backend = match present_backend(dir) {
         Ok(None) if snapshots.is_empty() && !dir.join(crate::anchor::NAME).exists() => {
             return Err(StoreError::Nothing { dir: dir.to_owned() });
         }
         found => found,
     };
-    let _lock = lock::take(dir, Duration::ZERO)?;
+    let _lock = lock::lock_directory(dir, Duration::ZERO)?;
     let mut report = StateReport {
         dir: dir.to_owned(),
         backend: None,
@@ -104,7 +104,7 @@ pub fn check(dir: &Path) -> Result<StateReport, StoreError> {
 impl StateReport {
     fn database(&mut self, backend: StoreBackend) -> Result<(), StoreError> {
         self.backend = Some(backend);
-        match look_through(&self.dir, backend) {
+        match check_copy(&self.dir, backend) {
             Ok(whole) => self.whole(&whole, backend),
             // These errors are no evidence about the state.
             Err(error @ (StoreError::Full { .. } | StoreError::File { .. } | StoreError::Directory { .. })) => return Err(error),
@@ -121,7 +121,7 @@ impl StateReport {
         }
         match replay(&whole.scan.records) {
             Ok((meta, _)) => (self.epoch, self.last_app) = (Some(meta.epoch), Some(meta.last_app)),
-            Err(error) => self.add(problem(crate::open::corrupt(&self.dir, &place(&self.dir, backend), &error))),
+            Err(error) => self.add(problem(crate::open::corrupt(&self.dir, &database_path(&self.dir, backend), &error))),
         }
     }
 

@@ -71,7 +71,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
 }
 
 /// The path of a backend's database in a state directory: a directory for sled, a file for redb.
-pub fn place(dir: &Path, backend: StoreBackend) -> PathBuf {
+pub fn database_path(dir: &Path, backend: StoreBackend) -> PathBuf {
     match backend {
         StoreBackend::Sled => dir.join("store"),
         StoreBackend::Redb => dir.join("store.redb"),
@@ -79,8 +79,8 @@ pub fn place(dir: &Path, backend: StoreBackend) -> PathBuf {
 }
 
 /// The backend of the database in a state directory; two databases are an error.
-pub fn present(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
-    let found: Vec<StoreBackend> = StoreBackend::ALL.into_iter().filter(|b| place(dir, *b).exists()).collect();
+pub fn present_backend(dir: &Path) -> Result<Option<StoreBackend>, StoreError> {
+    let found: Vec<StoreBackend> = StoreBackend::ALL.into_iter().filter(|b| database_path(dir, *b).exists()).collect();
     match found[..] {
         [] => Ok(None),
         [one] => Ok(Some(one)),

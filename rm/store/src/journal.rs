@@ -96,22 +96,22 @@ impl<S: Store> Journal<S> {
     }
 
     /// Appends the response to an idempotent call.
-    pub fn append_answer(&mut self, answer: &SavedResponse) -> Result<(), StoreError> {
+    pub fn append_response(&mut self, answer: &SavedResponse) -> Result<(), StoreError> {
         self.put(answers::record_key(&answer.key), answer)
     }
 
     /// Removes the response to the idempotent call with this key.
-    pub fn drop_answer(&mut self, key: &str) {
+    pub fn remove_response(&mut self, key: &str) {
         self.remove(answers::record_key(key));
     }
 
     /// Appends the present usage history of a user's jobs.
-    pub fn append_family(&mut self, family: &SavedJobHistory) -> Result<(), StoreError> {
+    pub fn append_history(&mut self, family: &SavedJobHistory) -> Result<(), StoreError> {
         self.put(families::record_key(&family.user, &family.name), family)
     }
 
     /// Removes the usage history of a user's jobs.
-    pub fn drop_family(&mut self, user: &str, name: &Name) {
+    pub fn remove_history(&mut self, user: &str, name: &Name) {
         self.remove(families::record_key(user, name));
     }
 

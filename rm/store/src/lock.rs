@@ -13,11 +13,11 @@ use crate::StoreError;
 /// Name of the file in the state directory.
 pub const NAME: &str = "lock";
 /// Maximum wait for another process that is shutting down.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Locks the directory. Waits at most `patience` for another process to release it. The lock is
 /// held while the file is open.
-pub fn take(dir: &Path, patience: Duration) -> Result<File, StoreError> {
+pub fn lock_directory(dir: &Path, patience: Duration) -> Result<File, StoreError> {
     let unusable = |source| StoreError::directory(dir, source);
     let file = File::options().create(true).truncate(false).write(true).open(dir.join(NAME)).map_err(unusable)?;
     let until = Instant::now() + patience;
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn whoever_comes_second_is_told_who_was_first() {
         let dir = tempfile::tempdir().expect("a directory");
-        let _held = take(dir.path(), PATIENCE).expect("free");
-        let refused = take(dir.path(), Duration::ZERO).expect_err("in use").to_string();
+        let _held = lock_directory(dir.path(), LOCK_TIMEOUT).expect("free");
+        let refused = lock_directory(dir.path(), Duration::ZERO).expect_err("in use").to_string();
         assert!(refused.contains("in use by another"), "{refused}");
         assert!(refused.contains(&format!("(process {})", std::process::id())), "{refused}");
     }

@@ -8,11 +8,11 @@ use headroom_types::{Epoch, StoreBackend};
 
 use crate::anchor::Anchor;
 use crate::disk::DiskStore;
-use crate::engine::{Engine, place};
+use crate::engine::{Engine, database_path};
 use crate::record::{META, MetaRecord};
 use crate::scan::Scan;
 use crate::snapshot::{self, Snapshot};
-use crate::suspect::{beside, remove};
+use crate::suspect::{remove, with_suffix};
 use crate::{RecordChange, Store, StoreError, anchor};
 
 /// Suffix of the name of an incomplete database.
@@ -82,8 +82,8 @@ impl NewDatabase {
     /// Begins an empty database and removes an earlier incomplete one. Its commits continue from
     /// `commit`.
     pub(crate) fn begin(dir: &Path, backend: StoreBackend, commit: u64) -> Result<Self, StoreError> {
-        let database = place(dir, backend);
-        let path = beside(&database, MAKING);
+        let database = database_path(dir, backend);
+        let path = with_suffix(&database, MAKING);
         remove(&path)?;
         let engine = Engine::open(backend, &path).map_err(|source| StoreError::database(dir, &path, source))?;
         let store = DiskStore::new(dir, &path, engine, Scan::default(), commit);

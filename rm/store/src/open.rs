@@ -11,7 +11,7 @@ use crate::access::{SavedAccess, access};
 use crate::answers::{SavedResponse, answers};
 use crate::backup::refuse_unfinished;
 use crate::disk::{DiskStore, Documents};
-use crate::engine::{Engine, place, present};
+use crate::engine::{Engine, database_path, present_backend};
 use crate::families::{SavedJobHistory, families};
 use crate::journal::Journal;
 use crate::lock;
@@ -21,7 +21,7 @@ use crate::record::MetaRecord;
 use crate::replay::replay;
 use crate::scan::scan;
 use crate::snapshot;
-use crate::suspect::look_through;
+use crate::suspect::check_copy;
 
 /// A store ready for use.
 #[derive(Debug)]
@@ -47,13 +47,13 @@ pub struct OpenedStore {
 /// Opens the state directory `dir`, and begins a new epoch in it.
 pub fn open(dir: &Path, backend: StoreBackend) -> Result<OpenedStore, StoreError> {
     fs::create_dir_all(dir).map_err(|source| StoreError::directory(dir, source))?;
-    let lock = lock::take(dir, lock::PATIENCE)?;
+    let lock = lock::lock_directory(dir, lock::LOCK_TIMEOUT)?;
     refuse_unfinished(dir)?;
-    let database = place(dir, backend);
+    let database = database_path(dir, backend);
     let mut notes = Vec::new();
-    match present(dir)? {
+    match present_backend(dir)? {
         Some(found) if found != backend => return Err(StoreError::OtherBackend { dir: dir.to_owned(), found, asked: backend }),
-        Some(_) => drop(look_through(dir, backend)?),
+        Some(_) => drop(check_copy(dir, backend)?),
         None => make(dir, backend, &mut notes)?,
     }
     let engine = Engine::open(backend, &database).map_err(|source| StoreError::database(dir, &database, source))?;

@@ -13,14 +13,14 @@ use headroom_types::StoreBackend;
 
 use crate::StoreError;
 use crate::anchor::Anchor;
-use crate::engine::{Engine, place};
+use crate::engine::{Engine, database_path};
 use crate::open::corrupt;
 use crate::scan::{FORMAT, Scan, ScanError, Seal, scan};
 
 /// Suffix of the name of a copy.
 const CHECKED: &str = "check";
 /// Maximum duration of the check of a copy.
-const PATIENCE: Duration = Duration::from_secs(120);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A copy that was found complete. Dropping this value removes it.
 #[derive(Debug)]
@@ -50,10 +50,10 @@ impl Drop for CheckedCopy {
 }
 
 /// Checks a copy of the database in `dir` and compares it with the last acknowledged commit.
-pub fn look_through(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, StoreError> {
-    let database = place(dir, backend);
+pub fn check_copy(dir: &Path, backend: StoreBackend) -> Result<CheckedCopy, StoreError> {
+    let database = database_path(dir, backend);
     let acknowledged = Anchor::read(dir)?;
-    let copy = beside(&database, CHECKED);
+    let copy = with_suffix(&database, CHECKED);
     let copied = remove(&copy).and_then(|()| copy_all(&database, &copy));
     let looked = copied.and_then(|()| look(backend, copy.clone()).map_err(|fault| refuse(dir, &database, fault)));
     let (engine, scan) = match looked {
@@ -97,7 +97,7 @@ enum Fault {
     Empty,
     #[error("it reaches up to commit {reaches}, and commit {acknowledged} was acknowledged")]
     Short { reaches: u64, acknowledged: u64 },
-    #[error("it could not be read within {} s", PATIENCE.as_secs())]
+    #[error("it could not be read within {} s", CHECK_TIMEOUT.as_secs())]
     Endless,
 }
 
@@ -116,7 +116,7 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
         // Fails only after the receiver's timeout.
         let _ = send.send(looked);
     });
-    let looked = thread.ok().and_then(|_| receive.recv_timeout(PATIENCE).ok());
+    let looked = thread.ok().and_then(|_| receive.recv_timeout(CHECK_TIMEOUT).ok());
     std::panic::set_hook(hook);
     match looked {
         Some(Ok(scanned)) => scanned.map_err(Fault::from),
@@ -126,7 +126,7 @@ fn look(backend: StoreBackend, copy: PathBuf) -> Result<(Engine, Scan), Fault> {
 }
 
 /// The path of a database with a suffix, such as `store.redb.check` or `store.check`.
-pub(crate) fn beside(database: &Path, what: &str) -> PathBuf {
+pub(crate) fn with_suffix(database: &Path, what: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".");
     name.push(what);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use headroom_rm_core::{AppSubmission, DurableRecord, MasterKind, SavedStage, SavedState};
 use headroom_rm_store::backup::{REPLACING, Replace, backup, restore};
 use headroom_rm_store::check::check;
-use headroom_rm_store::engine::place;
+use headroom_rm_store::engine::database_path;
 use headroom_rm_store::{StoreError, open, snapshot};
 use headroom_types::{AppId, StoreBackend, UnixMillis};
 
@@ -179,7 +179,7 @@ fn a_restore_that_was_cut_short_is_run_again(backend: StoreBackend) {
     // The state after the first move of a restore.
     fs::write(dir.join(REPLACING), b"").expect("writes");
     fs::create_dir(dir.join("replaced-1")).expect("makes");
-    fs::rename(place(&dir, backend), dir.join("replaced-1").join("moved")).expect("moves");
+    fs::rename(database_path(&dir, backend), dir.join("replaced-1").join("moved")).expect("moves");
     let refused = open(&dir, backend).expect_err("half of it").to_string();
     assert!(refused.contains("cut short") && refused.contains("--replace"), "{refused}");
     assert!(check(&dir).expect("looks").problems[0].what.contains("cut short"));
@@ -226,8 +226,8 @@ fn a_check_counts_and_names_what_is_wrong(backend: StoreBackend) {
     let report = check(&dir).expect("looks");
     assert!(report.problems[0].what.contains("snapshot-") && report.snapshots[0].wrong.is_some(), "{report:?}");
     let database = match backend {
-        StoreBackend::Sled => place(&dir, backend).join("db"),
-        StoreBackend::Redb => place(&dir, backend),
+        StoreBackend::Sled => database_path(&dir, backend).join("db"),
+        StoreBackend::Redb => database_path(&dir, backend),
     };
     fs::write(database, b"not what was here").expect("writes");
     let report = check(&dir).expect("looks");

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use headroom_rm_core::{DurableRecord, Restored};
-use headroom_rm_store::engine::place;
+use headroom_rm_store::engine::database_path;
 use headroom_rm_store::{StoreError, anchor, open, snapshot};
 use headroom_types::StoreBackend;
 
@@ -53,8 +53,8 @@ fn filled(backend: StoreBackend) -> tempfile::TempDir {
 /// The data file of the database.
 fn data(dir: &Path, backend: StoreBackend) -> PathBuf {
     match backend {
-        StoreBackend::Sled => place(dir, backend).join("db"),
-        StoreBackend::Redb => place(dir, backend),
+        StoreBackend::Sled => database_path(dir, backend).join("db"),
+        StoreBackend::Redb => database_path(dir, backend),
     }
 }
 
@@ -172,12 +172,12 @@ fn commits_that_vanished_from_the_end(backend: StoreBackend) {
     opened.journal.append(&DurableRecord::Node("late".parse().expect("id"))).expect("appends");
     opened.journal.commit().expect("commits");
     drop(opened);
-    let database = place(dir.path(), backend);
+    let database = database_path(dir.path(), backend);
     match backend {
         StoreBackend::Sled => fs::remove_dir_all(&database).expect("removes"),
         StoreBackend::Redb => fs::remove_file(&database).expect("removes"),
     }
-    copy(&place(older.path(), backend), &database);
+    copy(&database_path(older.path(), backend), &database);
     assert!(refused(dir.path(), backend).contains("was acknowledged"));
 }
 
@@ -220,7 +220,7 @@ fn the_way_back_is_the_snapshot(backend: StoreBackend) {
     opened.journal.snapshot().expect("writes");
     let epoch = opened.restored.epoch;
     drop(opened);
-    fs::rename(place(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
     let opened = open(dir.path(), backend).expect("opens");
     assert_eq!(nodes(&opened.restored), ["n1"]);
     assert!(opened.restored.epoch.0 > epoch.0 + 100, "numbers given after the snapshot are not given again");
@@ -231,7 +231,7 @@ fn the_way_back_is_the_snapshot(backend: StoreBackend) {
 fn a_damaged_snapshot_is_passed_over_and_named(backend: StoreBackend) {
     let dir = filled(backend);
     drop(open(dir.path(), backend).expect("opens, and writes another snapshot"));
-    fs::rename(place(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
     let newest = snapshot::list(dir.path()).expect("lists").pop().expect("has some");
     let text = fs::read(&newest).expect("reads");
     fs::write(&newest, &text[..text.len() / 2]).expect("writes");
@@ -243,7 +243,7 @@ fn a_damaged_snapshot_is_passed_over_and_named(backend: StoreBackend) {
 
 fn nothing_left_of_what_was_acknowledged(backend: StoreBackend) {
     let dir = filled(backend);
-    fs::rename(place(dir.path(), backend), dir.path().join("damaged")).expect("moves");
+    fs::rename(database_path(dir.path(), backend), dir.path().join("damaged")).expect("moves");
     for snapshot in snapshot::list(dir.path()).expect("lists") {
         fs::remove_file(snapshot).expect("removes");
     }
@@ -260,7 +260,7 @@ fn the_other_backend_is_refused_with_the_way_over(backend: StoreBackend) {
     let text = open(dir.path(), other).expect_err("the other one").to_string();
     assert_eq!(contents(dir.path()), before);
     assert!(text.contains(&format!("written with store = \"{backend}\"")) && text.contains("rmctl operator state"), "{text}");
-    fs::write(place(dir.path(), other), b"").expect("writes");
+    fs::write(database_path(dir.path(), other), b"").expect("writes");
     assert!(refused(dir.path(), backend).contains("two kinds"));
 }
 

@@ -14,7 +14,7 @@ use crate::policy::{AttemptSize, DecisionInput, SpentBudgets, TaskDecision, deci
 use crate::taskset::TaskKey;
 
 /// Maximum number of predicted sizes.
-const MOST: usize = 8;
+const MAX_PREDICTED_SIZES: usize = 8;
 
 impl Core {
     /// Heap and overhead of each further size of a task that has started and has not ended.
@@ -26,7 +26,7 @@ impl Core {
         }
         let (mut sizes, mut spent) = (Vec::new(), task.spent);
         let mut size = self.size_after(key);
-        while let Some(now) = size.take().filter(|_| sizes.len() < MOST) {
+        while let Some(now) = size.take().filter(|_| sizes.len() < MAX_PREDICTED_SIZES) {
             size = self.next_size(key, &now, spent).filter(|next| next.memory() > now.memory());
             sizes.extend(size.as_ref().map(AttemptSize::memory));
             spent.memory += 1;

@@ -12,10 +12,10 @@ use crate::ledger;
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision, backoff};
 use crate::record::Record;
 use crate::spec::{self, RequestOwner};
-use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskKey, on};
+use crate::taskset::{EvictedAttempt, LifecycleState, StateChange, TaskKey, next_state};
 
 /// Timeout for the first hello of a new executor.
-const FIRST_HELLO: std::time::Duration = std::time::Duration::from_secs(60);
+const FIRST_HELLO_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Core {
     pub(super) fn apply(&mut self, now: EventTimestamp, record: &Record) {
@@ -48,7 +48,7 @@ impl Core {
                 if let Some(t) = self.tasks.get_mut(*task) {
                     (t.cancelled, t.note) = (Some(message.clone()), message.clone());
                 }
-                self.view.touch(*task);
+                self.view.mark_dirty(*task);
             }
             Record::GaveWay { task, attempt, size, why } => {
                 if let Some(t) = self.tasks.get_mut(*task) {
@@ -56,7 +56,7 @@ impl Core {
                     t.note.clone_from(why);
                 }
                 self.ledger.gave_way();
-                self.view.touch(*task);
+                self.view.mark_dirty(*task);
             }
             Record::Ranked { task, priority } => self.apply_ranked(*task, *priority),
             Record::Scaled { set, count } => {
@@ -90,7 +90,7 @@ impl Core {
     fn apply_gained(&mut self, now: EventTimestamp, container: &ContainerId, id: &RequestId, node: &headroom_types::NodeId) {
         let slots = self.purpose(id).map_or(1, |p| spec::slots_of(&self.job, p));
         let bases = self.purpose(id).map(|p| self.base_of(p)).unwrap_or_default();
-        let until = if self.phase == MasterPhase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO) };
+        let until = if self.phase == MasterPhase::Replaying { Tick(u64::MAX) } else { now.tick.plus(FIRST_HELLO_TIMEOUT) };
         let Some(request) = self.request_mut(id) else { return };
         if request.settled.contains(container) {
             return;
@@ -243,7 +243,7 @@ impl Core {
         if to > from {
             self.ledger.grew();
         }
-        self.view.touch(key);
+        self.view.mark_dirty(key);
     }
 
     /// Makes the size of a task durable with its first attempt.
@@ -277,7 +277,7 @@ impl Core {
         }
         task.priority = priority;
         self.enqueue(key);
-        self.view.touch(key);
+        self.view.mark_dirty(key);
     }
 
     fn apply_moved(&mut self, key: TaskKey, size: &AttemptSize, why: &str) {
@@ -292,7 +292,7 @@ impl Core {
         for executor in self.fleet.executors.values_mut().filter(|e| e.reserved.is_some_and(|(t, _)| t == key)) {
             executor.reserved = None;
         }
-        self.view.touch(key);
+        self.view.mark_dirty(key);
     }
 
     /// Changes the state of a task and keeps queues, stages and statistics consistent.
@@ -300,7 +300,7 @@ impl Core {
         let Some(set) = self.set_of.get(key.stage).copied() else { return };
         let Some(task) = self.tasks.get_mut(key) else { return };
         let before = task.state.clone();
-        match on(before.clone(), change) {
+        match next_state(before.clone(), change) {
             Ok(after) => {
                 task.state = after.clone();
                 if let (LifecycleState::Pending { .. }, Some(queue), AttemptPlace::Shared) =
@@ -321,7 +321,7 @@ impl Core {
                     stage.failed += u32::from(failed);
                 }
                 self.enqueue(key);
-                self.view.touch(key);
+                self.view.mark_dirty(key);
             }
             Err(illegal) => self.illegal.push(illegal),
         }

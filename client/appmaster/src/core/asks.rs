@@ -13,13 +13,13 @@ use crate::spec::{self, ExecutorEnvironment};
 impl Core {
     /// All open requests in wire form. Requests for own containers have a higher priority than
     /// those of sets, which grows with the rung.
-    pub fn asks(&self, greeting: &ExecutorEnvironment) -> Vec<PlacementRequest> {
+    pub fn open_requests(&self, greeting: &ExecutorEnvironment) -> Vec<PlacementRequest> {
         self.fleet.open().iter().filter_map(|w| self.ask(w, greeting)).collect()
     }
 
     /// Ids of requests that need no further containers.
     pub fn spent_requests(&self) -> Vec<RequestId> {
-        self.fleet.wanted().into_iter().filter(|w| w.count == w.settled).map(|w| w.request).collect()
+        self.fleet.desired_requests().into_iter().filter(|w| w.count == w.settled).map(|w| w.request).collect()
     }
 
     /// Containers to stop.
@@ -27,12 +27,12 @@ impl Core {
         self.fleet.releases()
     }
 
-    pub(super) fn fleet_wishes(&self) -> (Vec<DesiredRequest>, Vec<ContainerId>) {
+    pub(super) fn desired_fleet(&self) -> (Vec<DesiredRequest>, Vec<ContainerId>) {
         (self.fleet.open(), self.fleet.releases())
     }
 
     fn ask(&self, wanted: &DesiredRequest, greeting: &ExecutorEnvironment) -> Option<PlacementRequest> {
-        let mut avoid: BTreeSet<NodeId> = self.shunned_nodes().cloned().collect();
+        let mut avoid: BTreeSet<NodeId> = self.excluded_nodes().cloned().collect();
         let (resource, priority) = match wanted.purpose {
             Purpose::Set(set) => (spec::set_resource(self.job.executors.get(set)?), 0),
             Purpose::Own(key) => {

@@ -28,7 +28,7 @@ impl Core {
         }
         self.check_figures();
         self.check_drained();
-        for wanted in self.fleet.wanted() {
+        for wanted in self.fleet.desired_requests() {
             assert!(wanted.settled <= wanted.count, "{} counts below what has ended", wanted.request);
         }
     }

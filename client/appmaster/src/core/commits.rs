@@ -61,7 +61,7 @@ impl Core {
         let (stage, (row, _)) = (self.stage_of(key)?, self.commits.get(&key)?);
         let (task, attempt) = (row.attempt.task.clone(), row.attempt.clone());
         let from = self.attempt_dir(stage, &attempt)?;
-        let to = output::place(stage.output.as_deref()?, &task);
+        let to = output::output_path(stage.output.as_deref()?, &task);
         Some(MasterEffect::Commit { task: key, attempt, commit: Commit { task, from, to, turn } })
     }
 
@@ -74,7 +74,7 @@ impl Core {
             task.note = "its output is being put in its place".to_owned();
         }
         self.commits.insert(key, (row.clone(), need));
-        self.view.touch(key);
+        self.view.mark_dirty(key);
     }
 
     /// Processes the result of a commit. A repeated result, or one of another attempt, changes
@@ -107,6 +107,6 @@ impl Core {
             need: None,
         };
         self.record(now, record, out);
-        self.tell_ended(now, key, &row, ChargeAccount::Plain, &next);
+        self.report_attempt_end(now, key, &row, ChargeAccount::Plain, &next);
     }
 }

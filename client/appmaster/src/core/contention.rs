@@ -35,7 +35,7 @@ use crate::taskset::TaskKey;
 
 /// Refusals before a node counts as full. A size change in progress, or a program that is about to
 /// run, ends before that many.
-const REFUSALS: u32 = 2;
+const MIN_REFUSALS: u32 = 2;
 
 /// A time that never comes.
 const NEVER: Tick = Tick(u64::MAX);
@@ -97,8 +97,8 @@ impl Core {
     /// that has been frozen longest is first.
     fn waiters(&self, now: EventTimestamp) -> Vec<(NodeId, FrozenTask)> {
         let mut all = Vec::new();
-        for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.stays()) {
-            let Some(resizing) = executor.resizing.filter(|r| r.tries >= REFUSALS) else { continue };
+        for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.may_run_tasks()) {
+            let Some(resizing) = executor.resizing.filter(|r| r.tries >= MIN_REFUSALS) else { continue };
             let has = self.memory_of(executor);
             let needs = resizing.to.saturating_sub(has);
             let held = executor.seats.iter().filter_map(|(attempt, seat)| Some((attempt, seat.held?)));
@@ -142,7 +142,7 @@ impl Core {
 
     fn make_room_on(&mut self, now: EventTimestamp, node: &NodeId, waiters: &[FrozenTask], out: &mut Vec<MasterEffect>) {
         let Some(first) = waiters.first() else { return };
-        let evict_at = if self.all_is_held(node) { now.tick } else { first.held.half() };
+        let evict_at = if self.all_are_frozen(node) { now.tick } else { first.held.half() };
         let new = || Contention { evict_at, ..Contention::default() };
         self.fleet.contention.entry(node.clone()).or_insert_with(new).evict_at = evict_at;
         if let Some(container) = self.runs_dry_in_time(now, node, first) {
@@ -151,9 +151,9 @@ impl Core {
         if evict_at > now.tick {
             return;
         }
-        match self.who_gives_way(now, node, waiters) {
+        match self.choose_eviction(now, node, waiters) {
             Some((group, waiter)) => self.evict(now, node, &group, &waiter, out),
-            None if self.all_is_held(node) => self.let_one_go(now, node, out),
+            None if self.all_are_frozen(node) => self.unfreeze_newest(now, node, out),
             None => {}
         }
         // The next check of this node waits for a change.
@@ -164,18 +164,18 @@ impl Core {
 
     /// Unfreezes the newest task on a node where all tasks are frozen and none may be evicted. The
     /// kernel and the ladder decide on that task.
-    fn let_one_go(&mut self, now: EventTimestamp, node: &NodeId, out: &mut Vec<MasterEffect>) {
+    fn unfreeze_newest(&mut self, now: EventTimestamp, node: &NodeId, out: &mut Vec<MasterEffect>) {
         let here = self.fleet.executors.iter().filter(|(_, e)| e.node == *node);
         let seats = here.flat_map(|(id, e)| e.seats.iter().map(move |(attempt, seat)| (id, attempt, seat.task)));
         let started = |key: TaskKey| self.tasks.get(key).and_then(|task| task.open_attempt()).map(|row| row.started);
         let newest = seats.max_by_key(|(_, attempt, key)| (started(*key), (*attempt).clone()));
         if let Some((container, attempt, _)) = newest.map(|(id, attempt, key)| (id.clone(), attempt.clone(), key)) {
-            self.let_go(now, &container, &attempt, "all tasks there wait for more, and none may give way", out);
+            self.unfreeze_task(now, &container, &attempt, "all tasks there wait for more, and none may give way", out);
         }
     }
 
     /// True when every task of this job on the node is frozen, and there are at least two.
-    fn all_is_held(&self, node: &NodeId) -> bool {
+    fn all_are_frozen(&self, node: &NodeId) -> bool {
         let seats = || self.fleet.executors.values().filter(|e| e.node == *node).flat_map(|e| e.seats.values());
         seats().count() > 1 && seats().all(|seat| seat.held.is_some())
     }
@@ -187,7 +187,7 @@ impl Core {
         let may = |e: &ExecutorEntry| {
             *node == e.node
                 && matches!(e.purpose, Purpose::Set(_))
-                && e.holds_its_place()
+                && e.needs_no_replacement()
                 && e.warning.is_none()
                 && e.seats.values().all(|seat| seat.held.is_none())
         };
@@ -209,12 +209,12 @@ impl Core {
             contention.sets.insert(set);
             contention.makes_room = Some(PendingRoom { container: container.clone(), attempts: Vec::new(), leaves: true });
         }
-        self.run_dry(now, container, &format!("{} more of {}", waiter.needs, waiter.attempt), out);
+        self.drain_executor(now, container, &format!("{} more of {}", waiter.needs, waiter.attempt), out);
     }
 
     /// The attempts to evict for the task that has been frozen longest. They may be that task
     /// itself if this is cheaper and another task is frozen there.
-    fn who_gives_way(&self, now: EventTimestamp, node: &NodeId, waiters: &[FrozenTask]) -> Option<(EvictionGroup, FrozenTask)> {
+    fn choose_eviction(&self, now: EventTimestamp, node: &NodeId, waiters: &[FrozenTask]) -> Option<(EvictionGroup, FrozenTask)> {
         let first = waiters.first()?;
         let others = self.groups(now, node, first);
         let other = contention::choose(&others, first.needs).map(|c| (c.clone(), first));
@@ -231,7 +231,9 @@ impl Core {
     /// frozen one, and all tasks of another container, which then ends.
     fn groups(&self, now: EventTimestamp, node: &NodeId, waiter: &FrozenTask) -> Vec<EvictionCandidate<EvictionGroup>> {
         let mut all = Vec::new();
-        for (id, executor) in self.fleet.executors.iter().filter(|(_, e)| e.node == *node && e.stays() && e.ended.is_none()) {
+        for (id, executor) in
+            self.fleet.executors.iter().filter(|(_, e)| e.node == *node && e.may_run_tasks() && e.ended.is_none())
+        {
             if *id == waiter.container {
                 let beside = executor.seats.iter().filter(|(attempt, _)| **attempt != waiter.attempt);
                 all.extend(beside.filter(|(_, seat)| self.may_be_evicted(seat.task)).map(|(attempt, seat)| {
@@ -301,11 +303,11 @@ impl Core {
             let Some(size) = self.size_after_eviction(now, &group.container, attempt, *key) else { continue };
             let record = Record::GaveWay { task: *key, attempt: attempt.attempt, size, why: message.clone() };
             self.record(now, record, out);
-            self.view.tell(now, Reason::GaveWay, attempt.to_string(), message);
+            self.view.add_event(now, Reason::GaveWay, attempt.to_string(), message);
             self.stop_attempt(*key, out);
         }
         if group.leaves && matches!(purpose, Purpose::Set(_)) {
-            self.run_dry(now, &group.container, &format!("{needs} more of {}", waiter.attempt), out);
+            self.drain_executor(now, &group.container, &format!("{needs} more of {}", waiter.attempt), out);
         }
     }
 
@@ -319,7 +321,8 @@ impl Core {
         key: TaskKey,
     ) -> Option<AttemptSize> {
         let seat = self.fleet.executors.get(container)?.seats.get(attempt)?;
-        let wished = self.wish(now, container, attempt).filter(|_| seat.held.is_some()).and_then(|(_, wish)| wish.ok());
+        let wished =
+            self.growth_proposal(now, container, attempt).filter(|_| seat.held.is_some()).and_then(|(_, wish)| wish.ok());
         let reached = self.size_after(key)?;
         let size = match wished {
             Some(profile) => AttemptSize { profile, slots: 1, place: AttemptPlace::Own, ..reached },
@@ -331,7 +334,7 @@ impl Core {
     }
 
     /// The decision on a task whose attempt was evicted.
-    pub(super) fn after_giving_way(&self, key: TaskKey, row: &AttemptRow) -> Option<(ChargeAccount, TaskDecision)> {
+    pub(super) fn decision_after_eviction(&self, key: TaskKey, row: &AttemptRow) -> Option<(ChargeAccount, TaskDecision)> {
         let gave_way = self.tasks.get(key)?.gave_way.as_ref().filter(|gave_way| gave_way.attempt == row.attempt.attempt)?;
         if row.reason != Some(ExitReason::Stopped) {
             return None;

@@ -31,16 +31,16 @@ use crate::taskset::TaskKey;
 
 /// Timeout from the end of a drained executor to the grant. In this time its node reports the end
 /// and the resource manager grants the container.
-const GRANT_PATIENCE: Duration = Duration::from_secs(2);
+const GRANT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same timeout if the drained executors freed less than the task needs, so that only other
 /// free memory of the node can complete the room.
-const SHORT_PATIENCE: Duration = Duration::from_millis(200);
+const PARTIAL_GRANT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Minimum delay of a drain. Where memory is free, the grant arrives sooner than that.
-const LEAST_DELAY: Duration = Duration::from_millis(50);
+const MIN_DRAIN_DELAY: Duration = Duration::from_millis(50);
 /// First pause after the drains for a request failed; the pause doubles each time.
 const FAILED_DRAIN_PAUSE: Duration = Duration::from_secs(30);
 /// Maximum number of doublings of that pause.
-const MOST_DOUBLINGS: u32 = 5;
+const MAX_PAUSE_DOUBLINGS: u32 = 5;
 
 /// An executor that could make room.
 struct DrainCandidate<'a> {
@@ -110,14 +110,14 @@ impl Core {
 
     fn grant_patience(&self, request: &RequestId, drained: &DrainedRoom) -> Duration {
         let needs = self.fleet.own_waits.get(request).map(|wait| self.own_memory(wait.task));
-        if needs.is_some_and(|needs| needs > drained.freed) { SHORT_PATIENCE } else { GRANT_PATIENCE }
+        if needs.is_some_and(|needs| needs > drained.freed) { PARTIAL_GRANT_TIMEOUT } else { GRANT_TIMEOUT }
     }
 
     /// Updates the list of escalated tasks' containers that are requested and not granted, each
     /// with its start time.
     fn note_own_waits(&mut self, now: EventTimestamp) {
         let there: BTreeSet<&RequestId> =
-            self.fleet.executors.values().filter(|e| e.holds_its_place()).map(|e| &e.request).collect();
+            self.fleet.executors.values().filter(|e| e.needs_no_replacement()).map(|e| &e.request).collect();
         let waits = self.fleet.requests.iter().filter_map(|(id, request)| match request.purpose {
             Purpose::Own(key) if request.wanted > 0 && !there.contains(id) => Some((id.clone(), key)),
             Purpose::Own(_) | Purpose::Set(_) => None,
@@ -144,7 +144,7 @@ impl Core {
     fn note(&mut self, key: TaskKey, note: String) {
         let Some(task) = self.tasks.get_mut(key).filter(|task| task.note != note) else { return };
         task.note = note;
-        self.view.touch(key);
+        self.view.mark_dirty(key);
     }
 
     /// Ends the pauses of failed drains when a task's own container has ended: its memory may now
@@ -167,7 +167,7 @@ impl Core {
         let killed = || self.tasks.get(key)?.attempts.last().map(ledger::runtime_ms);
         let run = self.ledger.mean_task_time().or_else(|| killed().map(Duration::from_millis));
         let wished = self.job.retry.drain_after;
-        run.map_or(wished, |run| wished.min((run / 2).max(LEAST_DELAY)))
+        run.map_or(wished, |run| wished.min((run / 2).max(MIN_DRAIN_DELAY)))
     }
 
     /// Starts drains for the requests that have waited longest. Of requests with the same start,
@@ -184,7 +184,7 @@ impl Core {
             let next = if full { None } else { self.next_drain(now, wait.task, self.own_memory(wait.task), None) };
             match (next, first) {
                 (Some(container), _) => self.drain(now, (&request, wait.task, Bytes::ZERO), &container, out),
-                (None, Some(first)) => self.take_turns(&request, first),
+                (None, Some(first)) => self.mark_waiting_for_turn(&request, first),
                 (None, None) => self.pause_drains(now.tick, &request, "no executor of its own job can be drained for it"),
             }
         }
@@ -192,7 +192,7 @@ impl Core {
 
     /// Marks a request for which no executor is left to drain, because other requests drain them.
     /// Every event checks it again.
-    fn take_turns(&mut self, request: &RequestId, first: TaskKey) {
+    fn mark_waiting_for_turn(&mut self, request: &RequestId, first: TaskKey) {
         let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
         wait.takes_turns = true;
         let key = wait.task;
@@ -214,7 +214,7 @@ impl Core {
 
     fn pause_drains(&mut self, now: Tick, request: &RequestId, why: &str) {
         let Some(wait) = self.fleet.own_waits.get_mut(request) else { return };
-        let pause = FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MOST_DOUBLINGS));
+        let pause = FAILED_DRAIN_PAUSE.saturating_mul(1 << wait.failed_drains.min(MAX_PAUSE_DOUBLINGS));
         wait.drain_at = now.plus(pause);
         wait.takes_turns = false;
         wait.failed_drains = wait.failed_drains.saturating_add(1);
@@ -241,14 +241,20 @@ impl Core {
         );
         let room = DrainedRoom { container: container.clone(), node, freed, gone_at: None };
         self.fleet.drained.insert(request.clone(), room);
-        self.run_dry(now, container, &format!("{memory} of {task}"), out);
+        self.drain_executor(now, container, &format!("{memory} of {task}"), out);
     }
 
     /// Drains an executor: it starts no more tasks and ends after those in it. An immediate end
     /// would lose their work.
-    pub(super) fn run_dry(&mut self, now: EventTimestamp, container: &ContainerId, what_for: &str, out: &mut Vec<MasterEffect>) {
+    pub(super) fn drain_executor(
+        &mut self,
+        now: EventTimestamp,
+        container: &ContainerId,
+        what_for: &str,
+        out: &mut Vec<MasterEffect>,
+    ) {
         let message = format!("{container} takes no more tasks and leaves, to make room for {what_for}");
-        self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
+        self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
         self.warn(container, None);
         self.heed_warnings(now, out);
     }
@@ -289,7 +295,7 @@ impl Core {
                 || e.reserved.is_some()
         };
         let may_leave = move |e: &ExecutorEntry| match e.purpose {
-            Purpose::Set(set) => e.holds_its_place() && e.warning.is_none() && self.is_placed_alike(key, set),
+            Purpose::Set(set) => e.needs_no_replacement() && e.warning.is_none() && self.is_placed_alike(key, set),
             Purpose::Own(_) => false,
         };
         let all = move || self.fleet.executors.iter().filter(move |(_, e)| may_leave(e));

@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::taskset::TaskKey;
 
 /// Maximum number of timeline points in an attempt's row.
-const MOST_POINTS: usize = 128;
+const MAX_TIMELINE_POINTS: usize = 128;
 
 impl Core {
     /// Processes the report of an ended attempt. A late or repeated report is acknowledged and
@@ -34,7 +34,7 @@ impl Core {
         let seat = self.fleet.executors.get(container).and_then(|e| e.seats.get(&report.attempt));
         if let Some((key, held)) = seat.map(|s| (s.task, s.held)) {
             if let Some(held) = held.filter(|_| report.reason.charge() == Charge::Memory) {
-                self.hold_is_over(now, container, &report.attempt, held);
+                self.end_freeze(now, container, &report.attempt, held);
             }
             self.end_by_report(now, key, report, out);
         }
@@ -124,13 +124,13 @@ impl Core {
         let failures = self.fleet.failures(&row.node);
         let ended = Record::Ended { task: key, row: Box::new(row.clone()), account, innocent, next: next.clone(), need };
         self.record(now, ended, out);
-        self.tell_ended(now, key, &row, account, &next);
+        self.report_attempt_end(now, key, &row, account, &next);
         self.tell_gap(now, key, &row);
         if account == ChargeAccount::Collateral {
             self.leave_after_collateral(now, &row);
         }
         if is_of_the_node(&row, account) {
-            self.shun(now, &row.node, failures, &format!("{} could not be started ({})", row.attempt, row.log_tail));
+            self.exclude_node(now, &row.node, failures, &format!("{} could not be started ({})", row.attempt, row.log_tail));
             self.note_shunned(key, &row.node);
         }
         if let Some(why) = self.breaker(key.stage).filter(|_| breaker.is_none()) {
@@ -207,7 +207,7 @@ fn decision(next: &TaskDecision) -> String {
 
 /// A timeline with few points. The master keeps the rows of all attempts until it ends.
 pub(super) fn thinned(timeline: &[MemorySample]) -> Vec<MemorySample> {
-    MemorySample::thinned(timeline, MOST_POINTS)
+    MemorySample::thin(timeline, MAX_TIMELINE_POINTS)
 }
 
 fn fill_row(row: &mut AttemptRow, report: &TaskReport) {

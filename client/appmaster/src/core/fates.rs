@@ -16,7 +16,7 @@ use crate::taskset::{TaskInstance, TaskKey};
 
 /// Containers of a request that may end in a row before their executor sends a hello; then the
 /// tasks of the request are given up.
-const MOST_UNUSED: u32 = 5;
+const MAX_UNUSED_CONTAINERS: u32 = 5;
 
 impl Core {
     /// Processes the end of a container after which no further message of it is expected.
@@ -73,14 +73,14 @@ impl Core {
         let (request, before) = (executor.request.clone(), self.fleet.failures(&executor.node));
         self.record(now, Record::Gone { container: id.clone(), request: request.clone(), unused, failed }, out);
         if failed {
-            self.shun(now, &executor.node, before, &format!("an executor of {request} was not ready: {why}"));
+            self.exclude_node(now, &executor.node, before, &format!("an executor of {request} was not ready: {why}"));
         }
         // An executor that still exists may send a hello, and then the job continues with it.
-        let alone = !self.fleet.of_request(&request).any(|(_, e)| e.stays());
-        let hopeless = unused && alone && self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MOST_UNUSED);
+        let alone = !self.fleet.of_request(&request).any(|(_, e)| e.may_run_tasks());
+        let hopeless = unused && alone && self.fleet.requests.get(&request).is_some_and(|r| r.unused >= MAX_UNUSED_CONTAINERS);
         if hopeless {
             let sentence = format!(
-                "{MOST_UNUSED} times in a row containers of request {request} ended before their executor was ready, last on {}: {why}",
+                "{MAX_UNUSED_CONTAINERS} times in a row containers of request {request} ended before their executor was ready, last on {}: {why}",
                 executor.node
             );
             self.give_up_request(now, executor.purpose, GiveUpCause::Transient, &sentence, out);

@@ -29,14 +29,14 @@ use crate::record::Record;
 use crate::taskset::TaskKey;
 
 /// Interval after which a larger container is requested again if no answer arrived.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+const RESIZE_REQUEST_INTERVAL: Duration = Duration::from_secs(2);
 /// First pause after a refusal that may be brief: the program is about to run, or the size is being
 /// changed.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
+const RESIZE_RETRY_BACKOFF: Duration = Duration::from_millis(50);
 /// Maximum number of attempts after refusals of the node; the pause doubles each time.
-const MOST_TRIES: u32 = 3;
+const MAX_RESIZE_TRIES: u32 = 3;
 /// Maximum number of doublings of that pause while there is no free memory: 1.6 s.
-const MOST_DOUBLINGS: u32 = 5;
+const MAX_BACKOFF_DOUBLINGS: u32 = 5;
 
 impl Core {
     /// Processes the message that a task is frozen near its limit.
@@ -48,7 +48,7 @@ impl Core {
         limit: Bytes,
         out: &mut Vec<MasterEffect>,
     ) {
-        let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| self.job.hold_of(stage));
+        let hold = |key: TaskKey| self.stage_of(key).and_then(|stage| self.job.freeze_timeout(stage));
         let Some(seat) = self.fleet.executors.get(container).and_then(|e| e.seats.get(attempt)).copied() else { return };
         if limit < seat.memory {
             // The task already has more memory, and the message to the executor was lost.
@@ -82,7 +82,7 @@ impl Core {
             };
             let profile = grow::filled(runtime, &profile, set.limit);
             let why = set.error.clone().unwrap_or_default();
-            self.given(now, seat.task, &set.attempt, profile, out);
+            self.record_growth(now, seat.task, &set.attempt, profile, out);
             self.tell_not_grown(now, &set.attempt, set.limit, &why);
             return;
         }
@@ -90,7 +90,7 @@ impl Core {
         let step = row.and_then(|row| row.grown.iter_mut().rev().find(|g| g.to == set.limit));
         if let Some(step) = step {
             step.held_us = step.held_us.or(set.held_us);
-            self.view.touch(seat.task);
+            self.view.mark_dirty(seat.task);
         }
     }
 
@@ -117,15 +117,15 @@ impl Core {
         let (why, most) = match refusal {
             SizeRefusal::Manager(why) if grows => (why, u32::MAX),
             SizeRefusal::NoAnswer(_) if grows => {
-                resizing.again_at = now.tick.plus(ASK_AGAIN);
+                resizing.again_at = now.tick.plus(RESIZE_REQUEST_INTERVAL);
                 return;
             }
-            SizeRefusal::Manager(why) | SizeRefusal::Node(why) | SizeRefusal::NoAnswer(why) => (why, MOST_TRIES),
+            SizeRefusal::Manager(why) | SizeRefusal::Node(why) | SizeRefusal::NoAnswer(why) => (why, MAX_RESIZE_TRIES),
         };
         if resizing.tries < most {
-            resizing.again_at = now.tick.plus(TRY_AGAIN * (1 << resizing.tries.min(MOST_DOUBLINGS)));
+            resizing.again_at = now.tick.plus(RESIZE_RETRY_BACKOFF * (1 << resizing.tries.min(MAX_BACKOFF_DOUBLINGS)));
             resizing.tries += 1;
-            if grows && resizing.tries == MOST_TRIES {
+            if grows && resizing.tries == MAX_RESIZE_TRIES {
                 self.tell_short(now, container, why);
             }
             return;
@@ -137,18 +137,18 @@ impl Core {
         let spare = executor.spare();
         let held: Vec<TaskAttemptId> = executor.seats.iter().filter(|(_, s)| s.held.is_some()).map(|(a, _)| a.clone()).collect();
         for attempt in held {
-            let needs = self.wish(now, container, &attempt).and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
+            let needs = self.growth_proposal(now, container, &attempt).and_then(|(seat, wish)| Some(more(&seat, &wish.ok()?)));
             if needs.is_some_and(|needs| needs > spare) {
-                self.let_go(now, container, &attempt, why, out);
+                self.unfreeze_task(now, container, &attempt, why, out);
             }
         }
     }
 
     /// Gives more memory to frozen tasks and requests the missing memory. Derived from the state
     /// after every event.
-    pub(super) fn grow_held(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
+    pub(super) fn grow_frozen_tasks(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
         for container in self.fleet.growing.clone() {
-            let missing = self.give_what_is_there(now, &container, out);
+            let missing = self.grant_available_growth(now, &container, out);
             let has = self.fleet.executors.get(&container).and_then(|e| e.resource.as_ref()).map(|r| r.memory);
             if let Some(has) = has.filter(|_| !missing.is_zero()) {
                 self.ask_for_size(now, &container, has.saturating_add(missing), out);
@@ -179,7 +179,7 @@ impl Core {
     }
 
     /// Grants growth from the memory at hand; returns the memory that is still missing.
-    fn give_what_is_there(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) -> Bytes {
+    fn grant_available_growth(&mut self, now: EventTimestamp, container: &ContainerId, out: &mut Vec<MasterEffect>) -> Bytes {
         let mut missing = Bytes::ZERO;
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
         let mut held: Vec<(TaskFreeze, TaskAttemptId)> =
@@ -187,14 +187,14 @@ impl Core {
         held.sort_by_key(|(held, _)| held.since);
         for (held, attempt) in held {
             if held.until <= now.tick {
-                self.hold_is_over(now, container, &attempt, held);
+                self.end_freeze(now, container, &attempt, held);
                 continue;
             }
-            let Some((seat, wish)) = self.wish(now, container, &attempt) else { continue };
+            let Some((seat, wish)) = self.growth_proposal(now, container, &attempt) else { continue };
             let profile = match wish {
                 Ok(profile) => profile,
                 Err(why) => {
-                    self.let_go(now, container, &attempt, &why, out);
+                    self.unfreeze_task(now, container, &attempt, &why, out);
                     continue;
                 }
             };
@@ -204,7 +204,7 @@ impl Core {
                 continue;
             }
             let limit = profile.memory();
-            self.given(now, seat.task, &attempt, profile, out);
+            self.record_growth(now, seat.task, &attempt, profile, out);
             self.tell_grown(now, &attempt, seat.memory, limit);
             out.push(send(container, ToExecutor::Resize { attempt, limit }));
         }
@@ -213,13 +213,7 @@ impl Core {
     }
 
     /// Ends the freeze of a task that its executor no longer keeps frozen.
-    pub(super) fn hold_is_over(
-        &mut self,
-        now: EventTimestamp,
-        container: &ContainerId,
-        attempt: &TaskAttemptId,
-        held: TaskFreeze,
-    ) {
+    pub(super) fn end_freeze(&mut self, now: EventTimestamp, container: &ContainerId, attempt: &TaskAttemptId, held: TaskFreeze) {
         let Some(seat) = self.seat_mut(container, attempt) else { return };
         let (task, memory) = (seat.task, seat.memory);
         seat.held = None;
@@ -227,7 +221,7 @@ impl Core {
             let seconds = held.until.min(now.tick).since(held.since).as_secs();
             self.tell_not_grown(now, attempt, memory, &format!("no room for {short} more in {seconds} s"));
         }
-        self.view.touch(task);
+        self.view.mark_dirty(task);
     }
 
     /// Reports, once for each frozen task of a container, that there is no free memory for it.
@@ -235,14 +229,14 @@ impl Core {
         let seats = self.fleet.executors.get(container).map(|e| e.seats.clone()).unwrap_or_default();
         for (attempt, seat) in seats {
             let Some(held) = seat.held.filter(|held| held.short.is_none()) else { continue };
-            let Some((seat, Ok(profile))) = self.wish(now, container, &attempt) else { continue };
+            let Some((seat, Ok(profile))) = self.growth_proposal(now, container, &attempt) else { continue };
             let short = more(&seat, &profile);
             if let Some(seat) = self.seat_mut(container, &attempt) {
                 seat.held = Some(TaskFreeze { short: Some(short), ..held });
             }
             let message = format!("{attempt} is held for {short} more: {why}");
-            self.view.tell(now, Reason::GrowthWaits, attempt.to_string(), message);
-            self.view.touch(seat.task);
+            self.view.add_event(now, Reason::GrowthWaits, attempt.to_string(), message);
+            self.view.mark_dirty(seat.task);
         }
     }
 
@@ -257,7 +251,7 @@ impl Core {
     /// unknown size is left unchanged.
     fn ask_for_size(&mut self, now: EventTimestamp, container: &ContainerId, wanted: Bytes, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
-        let Some(has) = executor.resource.clone().filter(|_| executor.stays()) else {
+        let Some(has) = executor.resource.clone().filter(|_| executor.may_run_tasks()) else {
             executor.resizing = None;
             return;
         };
@@ -266,12 +260,12 @@ impl Core {
             Some(resizing) if resizing.to == wanted => resizing.tries,
             Some(_) | None => 0,
         };
-        executor.resizing = Some(PendingResize { to: wanted, again_at: now.tick.plus(ASK_AGAIN), tries });
+        executor.resizing = Some(PendingResize { to: wanted, again_at: now.tick.plus(RESIZE_REQUEST_INTERVAL), tries });
         out.push(MasterEffect::Resize { container: container.clone(), resource: Resource { memory: wanted, ..has } });
     }
 
     /// The profile that the policy proposes for a frozen task, or the reason for no growth.
-    pub(super) fn wish(
+    pub(super) fn growth_proposal(
         &self,
         now: EventTimestamp,
         container: &ContainerId,
@@ -292,7 +286,7 @@ impl Core {
         Some((seat, bound.map_or_else(|| grow::next(&pressed), Err)))
     }
 
-    fn given(
+    fn record_growth(
         &mut self,
         now: EventTimestamp,
         task: TaskKey,
@@ -303,7 +297,7 @@ impl Core {
         self.record(now, Record::Grown { task, attempt: attempt.clone(), profile, at: now.unix }, out);
     }
 
-    pub(super) fn let_go(
+    pub(super) fn unfreeze_task(
         &mut self,
         now: EventTimestamp,
         container: &ContainerId,
@@ -351,7 +345,7 @@ impl Core {
     /// Initial memory of a container of this purpose, and the memory of one of its slots.
     pub(super) fn base_of(&self, purpose: Purpose) -> (Bytes, Bytes) {
         let share = match purpose {
-            Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, headroom_config::ExecutorSpec::share),
+            Purpose::Set(set) => self.job.executors.get(set).map_or(Bytes::ZERO, headroom_config::ExecutorSpec::slot_memory),
             Purpose::Own(_) => Bytes::ZERO,
         };
         (self.container_memory(purpose), share)

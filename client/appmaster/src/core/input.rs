@@ -16,15 +16,15 @@ use crate::taskset::{TaskInstance, TaskKey};
 /// Timeout for a container on a node that holds its task's input. Milliseconds.
 const WAIT_FOR_LOCAL_MS: u64 = 3000;
 /// Maximum number of preferred nodes. A request that would name more has no preference.
-const MOST_PREFERRED: usize = 64;
+const MAX_PREFERRED_NODES: usize = 64;
 /// Bytes that a program reads for itself: code, settings, pipes.
-const OF_ITS_OWN: Bytes = Bytes::from_mib(4);
+const OWN_READ_BYTES: Bytes = Bytes::from_mib(4);
 
 /// Number of attempts of a kind, the most recent ones, from which the ratio of read to planned
 /// bytes is computed.
-const REMEMBERED: usize = 64;
+const MAX_RATIOS: usize = 64;
 /// Minimum number of attempts for such a ratio.
-const ENOUGH: usize = 3;
+const MIN_RATIOS: usize = 3;
 
 /// The sizes of all inputs: the planned sizes and the ratios of read to planned bytes. Durable
 /// state of the core.
@@ -76,7 +76,7 @@ impl Inputs {
         let Some(planned) = input.planned.filter(|_| input.read.is_some()) else { return };
         let ratios = self.ratios.entry(*kind).or_default();
         ratios.push_back(far_from_planned(input).map_or(1.0, |read| ratio(read, planned)));
-        if ratios.len() > REMEMBERED {
+        if ratios.len() > MAX_RATIOS {
             ratios.pop_front();
         }
     }
@@ -86,13 +86,13 @@ impl Inputs {
 /// less than [`OF_ITS_OWN`] maps its input or lets other processes read it; its number is then the
 /// same for large and small inputs.
 fn far_from_planned(input: &AttemptInput) -> Option<Bytes> {
-    input.read.filter(|read| input.gap.is_some() && *read > OF_ITS_OWN)
+    input.read.filter(|read| input.gap.is_some() && *read > OWN_READ_BYTES)
 }
 
 fn median(ratios: &VecDeque<f64>) -> f64 {
     let mut sorted: Vec<f64> = ratios.iter().copied().collect();
     sorted.sort_by(f64::total_cmp);
-    if sorted.len() < ENOUGH { 1.0 } else { sorted.get(sorted.len() / 2).copied().unwrap_or(1.0) }
+    if sorted.len() < MIN_RATIOS { 1.0 } else { sorted.get(sorted.len() / 2).copied().unwrap_or(1.0) }
 }
 #[allow(clippy::cast_precision_loss)] // sizes are far below 2^53
 fn ratio(read: Bytes, planned: Bytes) -> f64 {
@@ -200,7 +200,7 @@ impl Core {
         let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
         for key in keys {
             nodes.extend(self.hosts_of(key).into_iter().filter(|node| !avoid.contains(node)));
-            if nodes.len() > MOST_PREFERRED {
+            if nodes.len() > MAX_PREFERRED_NODES {
                 return Placement::default();
             }
         }
@@ -224,7 +224,7 @@ fn is_remote(row: &AttemptRow) -> bool {
 /// The gap between planned and read bytes: more than 1.5 times as many, or fewer than two thirds.
 /// An attempt that was killed may have read too little, so it shows no gap of the second kind.
 fn gap(planned: Bytes, read: Bytes, whole: bool) -> Option<InputGap> {
-    let far = |less: Bytes, more: Bytes| more > less.mul_ratio(3, 2).saturating_add(OF_ITS_OWN);
+    let far = |less: Bytes, more: Bytes| more > less.mul_ratio(3, 2).saturating_add(OWN_READ_BYTES);
     if far(planned, read) {
         Some(InputGap::More)
     } else if whole && far(read, planned) {
@@ -265,7 +265,7 @@ mod tests {
             inputs.ended(ONE, &read(200, 205));
         }
         assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "most read what was planned");
-        for _ in 0..REMEMBERED {
+        for _ in 0..MAX_RATIOS {
             inputs.ended(ONE, &read(200, 1));
         }
         assert_eq!(inputs.expected(ONE), Some(Bytes::from_mib(100)), "the plan is all there is to go by");

@@ -26,7 +26,7 @@ use super::treat::says_nothing_of_size;
 use crate::event::{EventTimestamp, MasterEffect};
 use crate::ledger;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::seats::seated;
+use crate::policy::seats::place_sized_task;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, TaskDecision};
 use crate::record::{KnownStage, Record};
@@ -39,9 +39,9 @@ const FEW: u32 = 64;
 const RESIZED_AFTER: u32 = 4;
 /// Minimum run time for which an own container is worthwhile, since it takes about a second to
 /// start. A shorter task stays in its executor. Seconds.
-const WORTH_A_START: f64 = 10.0;
+const MIN_OWN_CONTAINER_RUNTIME_S: f64 = 10.0;
 /// Weight of a kill, in ends: a kill contains more information than a success.
-const KILL: u32 = 8;
+const KILL_WEIGHT: u32 = 8;
 
 /// The learned data of a job, and the tasks that wait for a size.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ impl Learning {
         let kind_of: Vec<usize> = job.stages.iter().map(first).collect();
         Learning {
             how: job.sizes(),
-            sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| job.hold_of(stage).is_some())),
+            sizer: Sizer::new(job.mode, job.stages.iter().all(|stage| job.freeze_timeout(stage).is_some())),
             inputs: Inputs::new(job.stages.iter().map(told).collect(), kind_of.clone()),
             kind_of,
             measuring: BTreeSet::new(),
@@ -253,7 +253,7 @@ impl Core {
                 if let Some(dimension) = row.dimension {
                     learning.sizer.killed(&ask, dimension, &row.profile);
                 }
-                told = KILL;
+                told = KILL_WEIGHT;
             }
             ChargeAccount::Spike
             | ChargeAccount::Plain
@@ -337,7 +337,7 @@ impl Core {
         task.why = why;
         if task.size != size {
             self.resize(key, &size);
-            self.view.touch(key);
+            self.view.mark_dirty(key);
         }
     }
 
@@ -361,10 +361,10 @@ impl Core {
         let cap = self.cap(set);
         let ask = Learning::ask(stage, &self.learning.inputs, key);
         let told = self.learning.sizer.first(&ask);
-        let long = self.learning.sizer.runtime_s(ask.kind, ask.memory) >= WORTH_A_START;
+        let long = self.learning.sizer.runtime_s(ask.kind, ask.memory) >= MIN_OWN_CONTAINER_RUNTIME_S;
         // Learned sizes already include the memory that inputs take.
         let size = if told.learned {
-            seated(stage, set, (&told.profile, long), cap)
+            place_sized_task(stage, set, (&told.profile, long), cap)
         } else {
             spec::first_size_with(&self.job, stage, self.first_charge(key))
         };

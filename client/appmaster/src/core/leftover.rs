@@ -25,7 +25,7 @@ impl Core {
     pub(super) fn retire_filled(&mut self, now: EventTimestamp) {
         let filled = |(container, e): (&ContainerId, &crate::executors::ExecutorEntry)| {
             let Purpose::Set(set) = e.purpose else { return None };
-            if e.left.memory.is_zero() || !e.stays() || e.warning.is_some() {
+            if e.left.memory.is_zero() || !e.may_run_tasks() || e.warning.is_some() {
                 return None; // the most frequent case
             }
             let reserve = self.job.executors.get(set)?.reserve;
@@ -39,9 +39,9 @@ impl Core {
             let message = format!(
                 "{container} takes no more tasks and leaves: ended tasks left {} in it ({}), and the next one, {next}, needs {needs}",
                 left.memory,
-                left.owners()
+                left.owners_text()
             );
-            self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
+            self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
             self.warn(&container, None);
         }
     }

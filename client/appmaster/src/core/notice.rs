@@ -21,7 +21,7 @@ impl Core {
             let object = container.to_string();
             let left = at.since(now.unix).as_secs();
             let message = format!("{container} will be taken in {left} s: {why}; {}", self.words_on_running(container));
-            self.view.tell(now, Reason::PreemptSoon, object, message);
+            self.view.add_event(now, Reason::PreemptSoon, object, message);
         }
     }
 
@@ -34,7 +34,7 @@ impl Core {
             if self.warn(&container, moment) {
                 let time = until.map_or_else(String::new, |at| format!(" within {} s", at.since(now.unix).as_secs()));
                 let message = format!("{node} is to be empty{time}; {}", self.words_on_running(&container));
-                self.view.tell(now, Reason::ContainerLeaving, container.to_string(), message);
+                self.view.add_event(now, Reason::ContainerLeaving, container.to_string(), message);
             }
         }
     }
@@ -53,16 +53,16 @@ impl Core {
         for (id, executor) in &mut self.fleet.executors {
             match executor.warning {
                 Some(warning) if warning.forgotten_at().is_some_and(|at| at <= now.tick) => executor.warning = None,
-                Some(_) if executor.stays() && executor.seats.is_empty() => idle.push(id.clone()),
+                Some(_) if executor.may_run_tasks() && executor.seats.is_empty() => idle.push(id.clone()),
                 Some(_) | None => {}
             }
         }
-        idle.iter().for_each(|container| self.leave(container, out));
+        idle.iter().for_each(|container| self.end_executor(container, out));
     }
 
     /// Stores the warning of a container. Returns false if it changes nothing.
     pub(super) fn warn(&mut self, container: &ContainerId, until: Option<Tick>) -> bool {
-        let Some(executor) = self.fleet.executors.get_mut(container).filter(|e| e.stays()) else { return false };
+        let Some(executor) = self.fleet.executors.get_mut(container).filter(|e| e.may_run_tasks()) else { return false };
         let warning = Warning { until };
         let new = executor.warning != Some(warning);
         (executor.warning, executor.reserved) = (Some(warning), None);

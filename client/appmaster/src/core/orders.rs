@@ -12,7 +12,7 @@ use headroom_wire::v1::task::ToExecutor;
 
 use super::{Core, send};
 use crate::event::{EventTimestamp, MasterEffect};
-use crate::policy::seats::seated;
+use crate::policy::seats::place_sized_task;
 use crate::policy::{AttemptSize, AvoidScope, ChargeAccount, GiveUpCause, TaskDecision, ladder};
 use crate::record::Record;
 use crate::taskset::{LifecycleState, TaskKey};
@@ -70,7 +70,7 @@ impl Core {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.note = "not tried again on request: it must not run twice (idempotent = \"no\")".to_owned();
             }
-            self.view.touch(key);
+            self.view.mark_dirty(key);
             return;
         }
         let open = self.tasks.get(key).and_then(|task| task.open_attempt()).filter(|row| row.attempt.attempt == number);
@@ -97,7 +97,7 @@ impl Core {
     ) {
         let (Some(stage), Some(set), Some(task)) = (self.stage_of(key), self.set_of(key), self.tasks.get(key)) else { return };
         let wanted = ladder::in_proportion(&task.size.profile, memory);
-        let size = AttemptSize { rung: task.size.rung, ..seated(stage, set, (&wanted, false), self.cap(set)) };
+        let size = AttemptSize { rung: task.size.rung, ..place_sized_task(stage, set, (&wanted, false), self.cap(set)) };
         if size == task.size {
             return;
         }
@@ -118,7 +118,7 @@ impl Core {
         if let Some(message) = &task.cancelled {
             return (account, TaskDecision::GiveUp { cause: GiveUpCause::Cancelled, message: message.clone() });
         }
-        if let Some(gave_way) = self.after_giving_way(key, row) {
+        if let Some(gave_way) = self.decision_after_eviction(key, row) {
             return gave_way;
         }
         let seat = self.fleet.executors.get(&row.container).and_then(|e| e.seats.get(&row.attempt));

@@ -16,7 +16,7 @@ use crate::spec::{self, StartParameters};
 use crate::taskset::{LifecycleState, TaskInstance, TaskKey, TaskSlotQueue};
 
 /// Timeout after which a wide task that waits for slots gets its own container.
-pub(super) const WIDE_PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const WIDE_TASK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An executor with free slots.
 #[derive(Clone, Debug)]
@@ -35,10 +35,10 @@ fn reservations_left(rooms: &[FreeExecutor]) -> usize {
 impl Core {
     /// Time at which the next task that waits for slots reaches its timeout. Escalated tasks come
     /// first.
-    pub(super) fn next_patience_end(&self) -> Option<Tick> {
+    pub(super) fn next_wide_timeout(&self) -> Option<Tick> {
         let escalated =
             self.queues.iter().flat_map(|q| q.ready().map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1)));
-        escalated.filter_map(|task| task.wide_since).map(|since| since.plus(WIDE_PATIENCE)).min()
+        escalated.filter_map(|task| task.wide_since).map(|since| since.plus(WIDE_TASK_TIMEOUT)).min()
     }
 
     pub(super) fn place_shared(&mut self, now: EventTimestamp, out: &mut Vec<MasterEffect>) {
@@ -52,7 +52,7 @@ impl Core {
     }
 
     fn place_in_set(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
-        self.end_patience(now, set, out);
+        self.move_timed_out_tasks(now, set, out);
         let mut rooms = self.rooms(set);
         let mut turn = None;
         while let Some(next) = self.queues.get(set).filter(|_| !rooms.is_empty()).and_then(|q| q.next_after(turn)) {
@@ -133,11 +133,11 @@ impl Core {
         let slots = task.size.slots;
         let until = if task.size.rung > 1 {
             let since = *task.wide_since.get_or_insert(now.tick);
-            if now.tick.since(since) >= WIDE_PATIENCE {
-                self.fall_to_own(now, key, out);
+            if now.tick.since(since) >= WIDE_TASK_TIMEOUT {
+                self.move_to_own_container(now, key, out);
                 return;
             }
-            since.plus(WIDE_PATIENCE)
+            since.plus(WIDE_TASK_TIMEOUT)
         } else {
             Tick(u64::MAX)
         };
@@ -157,21 +157,21 @@ impl Core {
         if let Some(task) = self.tasks.get_mut(key) {
             task.note = format!("waits for {slots} slots of {container} to come free");
         }
-        self.view.touch(key);
+        self.view.mark_dirty(key);
     }
 
     /// Moves tasks whose wait has reached its timeout, whether an executor is available or not.
-    fn end_patience(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
-        let waited = |task: &TaskInstance| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_PATIENCE);
+    fn move_timed_out_tasks(&mut self, now: EventTimestamp, set: usize, out: &mut Vec<MasterEffect>) {
+        let waited = |task: &TaskInstance| task.wide_since.is_some_and(|since| now.tick.since(since) >= WIDE_TASK_TIMEOUT);
         let escalated = self.queues.get(set).into_iter().flat_map(TaskSlotQueue::ready);
         let escalated = escalated.map_while(|key| self.tasks.get(key).filter(|t| t.size.rung > 1).map(|t| (key, t)));
         let due: Vec<TaskKey> = escalated.filter(|(_, t)| waited(t)).map(|(key, _)| key).collect();
-        due.into_iter().for_each(|key| self.fall_to_own(now, key, out));
+        due.into_iter().for_each(|key| self.move_to_own_container(now, key, out));
     }
 
     /// Moves a task to its own container with the same size. If no node can ever hold that
     /// container, the wait for slots starts again.
-    fn fall_to_own(&mut self, now: EventTimestamp, key: TaskKey, out: &mut Vec<MasterEffect>) {
+    fn move_to_own_container(&mut self, now: EventTimestamp, key: TaskKey, out: &mut Vec<MasterEffect>) {
         let Some(task) = self.tasks.get(key) else { return };
         let size = AttemptSize { place: AttemptPlace::Own, slots: 1, ..task.size.clone() };
         if self.own_fits(key, size.memory()) == Some(false) {
@@ -180,7 +180,8 @@ impl Core {
             }
             return;
         }
-        let why = format!("no executor drained within {} s: {} in a container of its own", WIDE_PATIENCE.as_secs(), size.profile);
+        let why =
+            format!("no executor drained within {} s: {} in a container of its own", WIDE_TASK_TIMEOUT.as_secs(), size.profile);
         self.record(now, Record::Moved { task: key, size, why: why.clone() }, out);
         self.tell_moved(now, key, &why);
     }
@@ -311,8 +312,9 @@ impl Core {
                 // No task waits for it, so no timer is due at the end of the wait.
                 request.hold_until = Tick(0);
             }
-            let leave: Vec<ContainerId> = self.fleet.of_request(&id).filter(|(_, e)| e.stays()).map(|(c, _)| c.clone()).collect();
-            leave.iter().for_each(|container| self.leave(container, out));
+            let leave: Vec<ContainerId> =
+                self.fleet.of_request(&id).filter(|(_, e)| e.may_run_tasks()).map(|(c, _)| c.clone()).collect();
+            leave.iter().for_each(|container| self.end_executor(container, out));
         }
     }
 }

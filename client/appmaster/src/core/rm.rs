@@ -15,13 +15,13 @@ use crate::record::Record;
 use crate::taskset::{LifecycleState, TaskInstance, TaskKey};
 
 /// Timeout for executors to reconnect after a restart of this master; then their tasks run again.
-pub(super) const REATTACH: Duration = Duration::from_secs(10);
+pub(super) const REATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for nodes to return after a restart of the resource manager.
-const NODES_RETURN: Duration = Duration::from_secs(30);
+const NODE_RETURN_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for the final task reports of an executor whose container end is known already.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum duration of a refusal that contradicts earlier knowledge.
-const REFUSAL_LASTS: Duration = Duration::from_secs(10);
+const MIN_REFUSAL_DURATION: Duration = Duration::from_secs(10);
 
 impl Core {
     pub(super) fn on_registered(
@@ -39,7 +39,7 @@ impl Core {
             MasterPhase::Working => {
                 for (id, executor) in &mut self.fleet.executors {
                     if executor.line != ConnectionState::Up && !containers.iter().any(|g| g.container == *id) {
-                        executor.line = ConnectionState::Down { until: now.tick.plus(NODES_RETURN) };
+                        executor.line = ConnectionState::Down { until: now.tick.plus(NODE_RETURN_TIMEOUT) };
                         executor.unlisted = true;
                     }
                 }
@@ -61,9 +61,9 @@ impl Core {
         self.phase = MasterPhase::Working;
         self.join_runs(now, out);
         self.forget_ended_elsewhere(now, containers, out);
-        self.shun_again(now);
+        self.restore_exclusions(now);
         for executor in self.fleet.executors.values_mut().filter(|e| matches!(e.line, ConnectionState::Silent { .. })) {
-            executor.line = ConnectionState::Silent { until: now.tick.plus(REATTACH) };
+            executor.line = ConnectionState::Silent { until: now.tick.plus(REATTACH_TIMEOUT) };
         }
         self.commit_again(out);
         if !self.started {
@@ -76,7 +76,7 @@ impl Core {
     /// shows that it wrote another journal. Container ends were reported to that run and are not
     /// repeated.
     fn forget_ended_elsewhere(&mut self, now: EventTimestamp, alive: &[ContainerGrant], out: &mut Vec<MasterEffect>) {
-        if !alive.iter().any(|granted| self.is_stranger(granted.attempt)) {
+        if !alive.iter().any(|granted| self.is_from_unknown_run(granted.attempt)) {
             return;
         }
         let known = self.fleet.executors.iter().filter(|(id, _)| !alive.iter().any(|granted| granted.container == **id));
@@ -100,7 +100,7 @@ impl Core {
     /// True when the container was granted to an application attempt whose journal is not
     /// available. The secret is in that journal, so no executor in this container can ever send a
     /// valid hello.
-    fn is_stranger(&self, attempt: u32) -> bool {
+    fn is_from_unknown_run(&self, attempt: u32) -> bool {
         attempt != 0 && !self.runs.contains(&attempt)
     }
 
@@ -150,8 +150,8 @@ impl Core {
         if !self.fleet.executors.contains_key(&container) {
             self.gain(now, ContainerGrant { container: container.clone(), request, node, resource, attempt }, out);
         }
-        if self.is_stranger(attempt) && self.fleet.executors.get(&container).is_some_and(ExecutorEntry::stays) {
-            self.leave(&container, out);
+        if self.is_from_unknown_run(attempt) && self.fleet.executors.get(&container).is_some_and(ExecutorEntry::may_run_tasks) {
+            self.end_executor(&container, out);
         }
     }
 
@@ -180,7 +180,7 @@ impl Core {
             // The final reports of the executor may still be on their way over the task channel.
             let waits = executor.line == ConnectionState::Up && !executor.seats.is_empty() && executor.ended.is_none();
             if waits {
-                executor.ended = Some((report, now.tick.plus(LAST_WORDS), cursor));
+                executor.ended = Some((report, now.tick.plus(FINAL_REPORT_TIMEOUT), cursor));
             } else if executor.ended.is_none() {
                 self.container_gone(now, &container, &report, out);
             }
@@ -209,7 +209,7 @@ impl Core {
         let since = *request.refused_since.get_or_insert(now.tick);
         let memory = request.memory;
         let plain = self.largest.as_ref().is_some_and(|l| memory > l.memory);
-        if plain || now.tick.since(since) >= REFUSAL_LASTS {
+        if plain || now.tick.since(since) >= MIN_REFUSAL_DURATION {
             let purpose = request.purpose;
             if !self.shrink_request(now, id, purpose, out) {
                 self.give_up_request(now, purpose, GiveUpCause::NeverFits, sentence, out);

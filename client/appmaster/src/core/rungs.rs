@@ -49,7 +49,7 @@ impl Core {
         if worth {
             let name = stage.name.to_string();
             let message = format!("a task such as {name}/0 begins with {size}, {before} before: {why}");
-            self.view.tell(now, Reason::RungLearned, name, message);
+            self.view.add_event(now, Reason::RungLearned, name, message);
         }
         self.learning.told.sizes.insert(kind, if worth { size } else { before });
     }

@@ -25,7 +25,7 @@ impl Core {
             let wanted =
                 order.executors.as_ref().map_or_else(|| "which executors".to_owned(), |name| format!("executors {name}"));
             let message = format!("{wanted} is not known: there are {}; nothing was changed", names.join(", "));
-            return self.view.tell(now, Reason::ScaleRefused, job, message);
+            return self.view.add_event(now, Reason::ScaleRefused, job, message);
         };
         let (name, was) = (spec.name.clone(), spec.count);
         let message = if was == order.count {
@@ -41,7 +41,7 @@ impl Core {
                 }
             }
         }
-        self.view.tell(now, Reason::JobScaled, job, message);
+        self.view.add_event(now, Reason::JobScaled, job, message);
     }
 
     /// The newest executors of a set beyond its maximum number: they start no new tasks.

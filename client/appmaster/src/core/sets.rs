@@ -15,10 +15,10 @@ use crate::spec;
 use crate::taskset::{LifecycleState, TaskKey};
 
 /// Timeout for an executor to reconnect.
-pub(super) const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for the report of the end of a container that was ordered to end; then the container
 /// counts as gone.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const CONTAINER_END_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Core {
     /// Memory of one container of this purpose. Bytes.
@@ -44,7 +44,7 @@ impl Core {
     }
 
     /// Orders an executor to end as soon as no task runs in it.
-    pub(super) fn leave(&mut self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
+    pub(super) fn end_executor(&mut self, container: &ContainerId, out: &mut Vec<MasterEffect>) {
         let Some(executor) = self.fleet.executors.get_mut(container) else { return };
         executor.leaving = true;
         executor.reserved = None;
@@ -86,9 +86,9 @@ impl Core {
             "its executor did not come back",
             out,
         );
-        self.leave(container, out);
+        self.end_executor(container, out);
         if let Some(executor) = self.fleet.executors.get_mut(container) {
-            executor.line = ConnectionState::Down { until: now.tick.plus(END_PATIENCE) };
+            executor.line = ConnectionState::Down { until: now.tick.plus(CONTAINER_END_TIMEOUT) };
             let request = executor.request.clone();
             let unused = !executor.greeted;
             if let Some(request) = self.fleet.requests.get_mut(&request).filter(|_| unused) {
@@ -105,7 +105,7 @@ impl Core {
             let needs = spec::set_resource(spec);
             let waits = self.queues.get(set).is_some_and(|q| q.slots() > 0);
             if waits && !needs.fits(&largest) {
-                let sentence = format!("its executor needs {}", never(&needs, &largest));
+                let sentence = format!("its executor needs {}", infeasible_text(&needs, &largest));
                 self.give_up_request(now, Purpose::Set(set), GiveUpCause::NeverFits, &sentence, out);
             }
         }
@@ -118,7 +118,7 @@ impl Core {
                 continue;
             }
             if !self.shrink_to_cap(now, key, out) {
-                let sentence = format!("it needs {}", never(&needs, &largest));
+                let sentence = format!("it needs {}", infeasible_text(&needs, &largest));
                 self.give_up_request(now, Purpose::Own(key), GiveUpCause::NeverFits, &sentence, out);
             }
         }
@@ -172,11 +172,11 @@ impl Core {
             let leave: Vec<ContainerId> = due.into_iter().map(|(c, _)| c.clone()).collect();
             let until = waiting.into_iter().map(|(_, at)| at);
             self.fleet.idle_until = self.fleet.idle_until.into_iter().chain(until).min();
-            leave.iter().for_each(|container| self.leave(container, out));
+            leave.iter().for_each(|container| self.end_executor(container, out));
             let live = u32::try_from(staying.len() - leave.len()).unwrap_or(u32::MAX);
             // Memory that drained executors freed for another task is not taken by a new executor.
             let most = if self.withholds(set) || self.withholds_for_growth(set) { live } else { u32::MAX };
-            self.want(now, &id, ask.max(live.min(keep)).min(most), live);
+            self.set_requested_count(now, &id, ask.max(live.min(keep)).min(most), live);
         }
     }
 
@@ -188,7 +188,7 @@ impl Core {
         }
     }
 
-    fn want(&mut self, now: EventTimestamp, id: &headroom_types::RequestId, wanted: u32, live: u32) {
+    fn set_requested_count(&mut self, now: EventTimestamp, id: &headroom_types::RequestId, wanted: u32, live: u32) {
         if wanted == 0 && !self.fleet.requests.contains_key(id) {
             return;
         }
@@ -203,7 +203,7 @@ impl Core {
     /// Slots that shared tasks occupy or wait for.
     fn slots_needed(&self, set: usize) -> u64 {
         let waiting = self.queues.get(set).map_or(0, crate::taskset::TaskSlotQueue::slots);
-        let of_set = self.fleet.executors.values().filter(|e| e.purpose == Purpose::Set(set) && e.stays());
+        let of_set = self.fleet.executors.values().filter(|e| e.purpose == Purpose::Set(set) && e.may_run_tasks());
         // A task that may finish in its warned container needs no other slot.
         let moves = |e: &&ExecutorEntry| e.warning.is_none_or(|warning| warning.until.is_some());
         let running: u64 = of_set.filter(moves).map(|e| u64::from(e.used())).sum();
@@ -230,7 +230,7 @@ fn line_is_over(executor: &ExecutorEntry, now: Tick) -> bool {
     }
 }
 
-fn never(needs: &Resource, largest: &Resource) -> String {
+fn infeasible_text(needs: &Resource, largest: &Resource) -> String {
     format!(
         "a container of {needs}, and the largest container here is {largest}; use a smaller size, split the input, or add a larger node"
     )

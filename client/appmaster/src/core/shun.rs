@@ -19,7 +19,7 @@ use crate::policy::{ChargeAccount, backoff};
 use crate::taskset::TaskKey;
 
 /// Maximum number of nodes for which the first failed launch of a task is not charged.
-const MOST_UNCHARGED: usize = 5;
+const MAX_UNCHARGED_LAUNCHES: usize = 5;
 
 /// True when the attempt was not started, for a reason that may lie with its node.
 pub(super) fn is_of_the_node(row: &AttemptRow, account: ChargeAccount) -> bool {
@@ -46,23 +46,23 @@ impl Core {
         class: AttemptEndClass,
     ) -> AttemptEndClass {
         let Some(task) = self.tasks.get(key) else { return class };
-        let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MOST_UNCHARGED;
+        let new = !task.failed_to_start_on(&row.node) && task.failed_starts().count() < MAX_UNCHARGED_LAUNCHES;
         let free = reason == ExitReason::LaunchFailed && class == AttemptEndClass::Transient;
         if free && new { AttemptEndClass::Taken } else { class }
     }
 
     /// Excludes the node if launches there have failed more often in a row than `before`.
-    pub(super) fn shun(&mut self, now: EventTimestamp, node: &NodeId, before: u32, what: &str) {
+    pub(super) fn exclude_node(&mut self, now: EventTimestamp, node: &NodeId, before: u32, what: &str) {
         let Some(shunned) = self.fleet.shunned.get(node).copied() else { return };
-        self.fleet.shut(node, now.tick);
-        self.empty(node, shunned.launched);
+        self.fleet.restart_exclusion(node, now.tick);
+        self.end_idle_after_task_failures(node, shunned.launched);
         if shunned.failures > before {
             let wait = match shunned.launched {
                 LaunchSubject::Executor => String::new(),
                 LaunchSubject::Task(_) => format!("nothing is begun there for {} s, ", backoff(shunned.failures).as_secs()),
             };
             let message = format!("{node}: {what}; {} in a row there: {wait}other nodes are asked for", shunned.failures);
-            self.view.tell(now, Reason::NodeShunned, node.to_string(), message);
+            self.view.add_event(now, Reason::NodeShunned, node.to_string(), message);
         }
     }
 
@@ -71,15 +71,15 @@ impl Core {
         let wait = backoff(self.fleet.failures(node)).as_secs();
         if let Some(task) = self.tasks.get_mut(key).filter(|task| !task.is_final()) {
             task.note.push_str(&format!("; nothing is begun on {node} for {wait} s"));
-            self.view.touch(key);
+            self.view.mark_dirty(key);
         }
     }
 
     /// Restarts the exclusions after a restart of the master: the records do not contain their end.
-    pub(super) fn shun_again(&mut self, now: EventTimestamp) {
+    pub(super) fn restore_exclusions(&mut self, now: EventTimestamp) {
         for (node, launched) in self.fleet.shunned.iter().map(|(node, s)| (node.clone(), s.launched)).collect::<Vec<_>>() {
-            self.fleet.shut(&node, now.tick);
-            self.empty(&node, launched);
+            self.fleet.restart_exclusion(&node, now.tick);
+            self.end_idle_after_task_failures(&node, launched);
         }
         let nodes: Vec<NodeId> = self.fleet.collateral.excluded().cloned().collect();
         nodes.iter().for_each(|node| self.leave_node(node));
@@ -102,13 +102,13 @@ impl Core {
                 "{}: tasks were killed for an outer limit {MAX_PER_NODE} times there: the job begins nothing there while there is another node",
                 row.node
             );
-            self.view.tell(now, Reason::NodeShunned, row.node.to_string(), message);
+            self.view.add_event(now, Reason::NodeShunned, row.node.to_string(), message);
         }
     }
 
     /// Ends idle executors on the node, and busy ones when they become idle, if the failed launches
     /// are those of tasks.
-    fn empty(&mut self, node: &NodeId, launched: LaunchSubject) {
+    fn end_idle_after_task_failures(&mut self, node: &NodeId, launched: LaunchSubject) {
         match launched {
             LaunchSubject::Executor => return,
             LaunchSubject::Task(_) => {}
@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// Nodes that containers should avoid.
-    pub(super) fn shunned_nodes(&self) -> impl Iterator<Item = &NodeId> {
+    pub(super) fn excluded_nodes(&self) -> impl Iterator<Item = &NodeId> {
         self.fleet.shunned.keys().chain(self.fleet.collateral.excluded())
     }
 }

@@ -14,11 +14,11 @@ use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, GiveUpCause, TaskD
 use crate::taskset::{LifecycleState, TaskKey, TaskSets};
 
 /// Maximum weight of one patch, in units of about 100 bytes of JSON: well below 1 MiB.
-const MOST_WEIGHT: usize = 5000;
+const MAX_PATCH_WEIGHT: usize = 5000;
 /// Maximum number of events in one patch.
-const EVENTS_AT_ONCE: usize = 1000;
+const MAX_PATCH_EVENTS: usize = 1000;
 /// Maximum number of events that wait to be reported.
-const MOST_EVENTS: usize = 10_000;
+const MAX_PENDING_EVENTS: usize = 10_000;
 
 /// Changes that are not reported yet.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct PendingReport {
 }
 
 impl PendingReport {
-    pub(super) fn touch(&mut self, key: TaskKey) {
+    pub(super) fn mark_dirty(&mut self, key: TaskKey) {
         self.dirty.insert(key);
     }
     pub(super) fn touch_all(&mut self, tasks: &TaskSets) {
@@ -40,7 +40,7 @@ impl PendingReport {
         self.events.clear();
     }
     /// Adds an event with the level of its reason; a reason that may be either is a warning here.
-    pub(super) fn tell(&mut self, now: EventTimestamp, reason: Reason, object: String, message: String) {
+    pub(super) fn add_event(&mut self, now: EventTimestamp, reason: Reason, object: String, message: String) {
         let level = match reason.weight() {
             ReasonLevel::Normal => EventLevel::Normal,
             ReasonLevel::Warning | ReasonLevel::Either => EventLevel::Warning,
@@ -48,8 +48,8 @@ impl PendingReport {
         self.tell_as(level, now, reason, object, message);
     }
     fn tell_as(&mut self, level: EventLevel, now: EventTimestamp, reason: Reason, object: String, message: String) {
-        if self.events.len() >= MOST_EVENTS {
-            self.events.drain(..MOST_EVENTS / 10);
+        if self.events.len() >= MAX_PENDING_EVENTS {
+            self.events.drain(..MAX_PENDING_EVENTS / 10);
         }
         self.events.push(JobEvent { time: now.unix, level, reason: reason.as_str().to_owned(), object, message });
     }
@@ -57,16 +57,16 @@ impl PendingReport {
 
 impl Core {
     /// True when changes wait to be reported.
-    pub fn has_news(&self) -> bool {
+    pub fn has_unreported_changes(&self) -> bool {
         !self.view.dirty.is_empty() || !self.view.events.is_empty() || self.view.full
     }
 
     /// The next patch of unreported changes. Pass it to [`Core::put_back`] if it could not be sent.
     pub fn take_patch(&mut self) -> JobPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
-        let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(EVENTS_AT_ONCE)).collect();
+        let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(MAX_PATCH_EVENTS)).collect();
         let mut spent = 2 * events.len();
-        while let Some(key) = self.view.dirty.first().copied().filter(|_| spent < MOST_WEIGHT) {
+        while let Some(key) = self.view.dirty.first().copied().filter(|_| spent < MAX_PATCH_WEIGHT) {
             self.view.dirty.remove(&key);
             let Some(task) = self.tasks.get(key).filter(|_| !self.folded.contains(key)) else { continue };
             spent += 3 + task.attempts.iter().map(weight).sum::<usize>();
@@ -80,7 +80,7 @@ impl Core {
     }
 
     /// Restores a patch that could not be sent.
-    pub fn put_back(&mut self, patch: JobPatch) {
+    pub fn restore_patch(&mut self, patch: JobPatch) {
         self.view.full |= patch.full;
         for row in &patch.tasks {
             if let Some(key) = self.tasks.find(&self.job, &row.task) {
@@ -96,10 +96,10 @@ impl Core {
         let job = &self.job;
         let (tasks, stages) = (plural(job.tasks() as usize, "task"), plural(job.stages.len(), "stage"));
         let message = format!("{}: {tasks} in {stages}, mode {}", job.name, job.mode.as_str());
-        self.view.tell(now, Reason::JobStarted, job.name.to_string(), message);
+        self.view.add_event(now, Reason::JobStarted, job.name.to_string(), message);
     }
 
-    pub(super) fn tell_ended(
+    pub(super) fn report_attempt_end(
         &mut self,
         now: EventTimestamp,
         key: TaskKey,
@@ -112,11 +112,11 @@ impl Core {
         match account {
             ChargeAccount::Success => {
                 let peak = row.peak.map(|p| format!(", peak {p}")).unwrap_or_default();
-                self.view.tell(now, Reason::TaskFinished, attempt.clone(), format!("{attempt} done{peak}"));
+                self.view.add_event(now, Reason::TaskFinished, attempt.clone(), format!("{attempt} done{peak}"));
             }
             ChargeAccount::Memory | ChargeAccount::Spike => {
                 let message = format!("{attempt} {} on {}{}", fate(row, &reason), row.node, treated(row));
-                self.view.tell(now, Reason::OomKilled, attempt, message);
+                self.view.add_event(now, Reason::OomKilled, attempt, message);
             }
             ChargeAccount::Plain
             | ChargeAccount::Transient
@@ -127,7 +127,7 @@ impl Core {
                 let gave_way = gave_way.is_some_and(|g| g.attempt == row.attempt.attempt && reason == ExitReason::Stopped);
                 let why = if gave_way { "stopped to make room for a held task".to_owned() } else { reason.sentence() };
                 let message = format!("{attempt} on {}: {why}{}", row.node, treated(row));
-                self.view.tell(now, Reason::AttemptLost, attempt, message);
+                self.view.add_event(now, Reason::AttemptLost, attempt, message);
             }
         }
         match next {
@@ -141,7 +141,7 @@ impl Core {
         let task = row.attempt.task.to_string();
         let before = AttemptSize { profile: row.profile.clone(), slots: row.slots, rung: row.rung, place: size.place };
         if size.rung == row.rung && !changes_size(&before, next) {
-            self.view.tell(now, Reason::TaskRetried, task.clone(), format!("{task}: {why}"));
+            self.view.add_event(now, Reason::TaskRetried, task.clone(), format!("{task}: {why}"));
             return;
         }
         let place = match size.place {
@@ -151,24 +151,24 @@ impl Core {
         };
         let (from, to) = (row.profile.memory(), size.memory());
         let message = format!("{task} rung {} → {} ({}, {place})", row.rung, size.rung, arrow(from, to));
-        self.view.tell(now, Reason::Escalated, task, message);
+        self.view.add_event(now, Reason::Escalated, task, message);
     }
 
     pub(super) fn tell_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, from: Bytes, to: Bytes) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} {} where it runs", arrow(from, to));
-        self.view.tell(now, Reason::Grown, attempt, message);
+        self.view.add_event(now, Reason::Grown, attempt, message);
     }
 
     pub(super) fn tell_not_grown(&mut self, now: EventTimestamp, attempt: &TaskAttemptId, has: Bytes, why: &str) {
         let attempt = attempt.to_string();
         let message = format!("{attempt} gets no more than {has} where it runs: {why}");
-        self.view.tell(now, Reason::GrowthRefused, attempt, message);
+        self.view.add_event(now, Reason::GrowthRefused, attempt, message);
     }
 
     pub(super) fn tell_moved(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
-        self.view.tell(now, Reason::TaskMoved, task.clone(), format!("{task}: {why}"));
+        self.view.add_event(now, Reason::TaskMoved, task.clone(), format!("{task}: {why}"));
     }
 
     /// Reports the first attempt of a stage whose read bytes differ much from the plan; further
@@ -185,21 +185,21 @@ impl Core {
             InputGap::Less => "it did not read it all, or by mapped files, which are not counted",
         };
         let message = format!("{} was to read {planned} and read {read}; {so}", row.attempt);
-        self.view.tell(now, Reason::InputGap, stage.to_string(), message);
+        self.view.add_event(now, Reason::InputGap, stage.to_string(), message);
     }
 
     pub(super) fn tell_badly_sized(&mut self, now: EventTimestamp, key: TaskKey, why: &str) {
         let Some(stage) = self.stage_of(key).map(|s| s.name.to_string()) else { return };
         let message = format!("{why}: the stage is badly sized, and nothing of it is given more from now on");
-        self.view.tell(now, Reason::BadlySized, stage, message);
+        self.view.add_event(now, Reason::BadlySized, stage, message);
     }
 
     pub(super) fn tell_given_up(&mut self, now: EventTimestamp, key: TaskKey, cause: GiveUpCause, message: &str) {
         let Some(task) = self.tasks.get(key).map(|t| t.id.to_string()) else { return };
         if cause == GiveUpCause::Memory {
-            self.view.tell(now, Reason::EscalationExhausted, task.clone(), message.to_owned());
+            self.view.add_event(now, Reason::EscalationExhausted, task.clone(), message.to_owned());
         }
-        self.view.tell(now, Reason::TaskFailed, task, message.to_owned());
+        self.view.add_event(now, Reason::TaskFailed, task, message.to_owned());
     }
 
     pub(super) fn failed_ending(&self) -> JobEndKind {
@@ -245,12 +245,12 @@ impl Core {
             if let Some(task) = self.tasks.get_mut(key) {
                 task.note.clone_from(&note);
             }
-            self.view.touch(key);
+            self.view.mark_dirty(key);
         }
     }
 
     /// Adds the last event of a job.
-    pub fn tell_finished(&mut self, now: EventTimestamp, outcome: &JobOutcome) {
+    pub fn report_job_end(&mut self, now: EventTimestamp, outcome: &JobOutcome) {
         let level = if outcome.ending == JobEndKind::Succeeded { EventLevel::Normal } else { EventLevel::Warning };
         let name = self.job.name.to_string();
         self.view.tell_as(level, now, Reason::JobFinished, name.clone(), format!("{name}: {}", outcome.diagnostics));

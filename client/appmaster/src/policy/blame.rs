@@ -9,7 +9,7 @@ use headroom_types::exit::CgroupStats;
 
 /// Overshoot that does not by itself make a task a suspect; a sixty-fourth of its size if that is
 /// more. Bytes.
-const SLIGHT: Bytes = Bytes::from_mib(2);
+const MAX_SLIGHT_OVERSHOOT: Bytes = Bytes::from_mib(2);
 
 /// Whether an attempt without measurements is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Suspect {
     /// True when its overshoot is small enough to be kernel memory of the task: stacks, page
     /// tables, sockets.
     fn is_slight(&self) -> bool {
-        self.overshoot() <= SLIGHT.max(self.size.mul_ratio(1, 64))
+        self.overshoot() <= MAX_SLIGHT_OVERSHOOT.max(self.size.mul_ratio(1, 64))
     }
     /// The memory that counts for it; its size if the peak is unknown.
     fn counted(&self) -> Bytes {
@@ -149,18 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_alone_is_behind_it_whatever_was_seen() {
+    fn a_task_alone_in_its_executor_is_blamed() {
         let fits = Suspect { kind_fits: true, ..unseen() };
         assert_eq!([blame(ROOM, &[fits]), blame(ROOM, &[used(10)])], [[AttemptFate::Blamed], [AttemptFate::Blamed]]);
     }
 
     #[test]
-    fn nobody_above_its_size_is_blamed() {
+    fn without_an_overshoot_no_task_is_blamed() {
         assert_eq!(blame(ROOM, &[used(60), used(64)]), [AttemptFate::Innocent, AttemptFate::Innocent]);
     }
 
     #[test]
-    fn what_the_kernel_takes_beside_makes_nobody_guilty_while_there_is_another_reason() {
+    fn a_slight_overshoot_is_not_blamed_while_another_task_explains_the_kill() {
         let slight = Suspect { peak: Some(Bytes::from_kib(64 * 1024 + 300)), ..used(0) };
         let fates = blame(ROOM, &[slight, used(150), slight]);
         assert_eq!(fates, [AttemptFate::Innocent, AttemptFate::Blamed, AttemptFate::Innocent]);

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_again_in_one_place_has_that_place_left() {
+    fn repeated_kills_retire_the_container_and_exclude_the_node() {
         const NO: (bool, bool) = (false, false);
         type Row = (&'static str, &'static [(u64, &'static str, u32)], &'static [(bool, bool)]);
         let table: [Row; 6] = [
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excluded_node_stays_so_and_is_told_once() {
+    fn an_excluded_node_stays_excluded_and_is_reported_once() {
         let (all, told) = play(&[(10, "n0", 1), (20, "n0", 2), (30, "n0", 3), (40, "n0", 4)]);
         assert_eq!(told.iter().filter(|(_, exclude)| *exclude).count(), 1);
         assert_eq!(all.excluded().map(NodeId::as_str).collect::<Vec<_>>(), ["n0"]);

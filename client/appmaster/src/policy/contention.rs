@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_are_alike_the_newest_gives_way() {
+    fn of_equal_candidates_the_newest_is_evicted() {
         assert_eq!(chosen(&[candidate(1, 5, 300), candidate(2, 5, 300)], 300), Some(2));
     }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_way_twice() {
+    fn no_task_is_evicted_twice() {
         let mut two = [candidate(1, 100, 300), candidate(2, 5, 300)];
         two[1].gave_way = true;
         assert_eq!(chosen(&two, 300), Some(1));

@@ -5,7 +5,7 @@
 //! memory of a native program, and the memory outside the heap of a managed runtime, whose heap is
 //! fixed at its start.
 
-pub use headroom_config::job::grow::is_part_of;
+pub use headroom_config::job::grow::mode_allows_growth;
 use headroom_config::{MemoryQuantities, Runtime};
 use headroom_types::{Bytes, Profile};
 use headroom_wire::v1::job::MemoryFailureMode;
@@ -15,7 +15,7 @@ use super::{TaskSizeCap, ladder};
 /// Maximum number of steps of one attempt. From 64 MiB they exceed the memory of any machine.
 const MOST_STEPS: usize = 24;
 /// Minimum size of a step.
-const LEAST: Bytes = Bytes::from_mib(8);
+const MIN_STEP: Bytes = Bytes::from_mib(8);
 
 /// A running task near its limit.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub struct GrowthInput<'a> {
 
 /// The next profile, or the reason for no growth, for display.
 pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
-    if !is_part_of(pressed.mode) {
+    if !mode_allows_growth(pressed.mode) {
         return Err(format!("mode {} gives nothing more to what runs", pressed.mode.as_str()));
     }
     if pressed.steps >= MOST_STEPS {
@@ -46,7 +46,7 @@ pub fn next(pressed: &GrowthInput<'_>) -> Result<Profile, String> {
         MemoryQuantities::One => memory.mul_ratio(1, 2),
         MemoryQuantities::HeapAndOverhead => profile.overhead.mul_ratio(1, 2).max(memory.mul_ratio(1, 8)),
     };
-    let wanted = ladder::rounded(memory.saturating_add(part.max(LEAST))).min(cap);
+    let wanted = ladder::rounded(memory.saturating_add(part.max(MIN_STEP))).min(cap);
     if wanted <= memory {
         return Err(format!("it has the largest size, set by {}", pressed.cap.words()));
     }

@@ -144,11 +144,11 @@ fn cheap_step(case: &DecisionInput<'_>, failure: MemoryFailure) -> Option<Ladder
         // With a known need, the step is the number of slots that hold it, not twice the share.
         MemoryQuantities::One if case.known != SizeAfterKill::Unknown => {
             let slots = set.slots_for(wanted).max(size.slots);
-            (slots, wanted.max(set.share().mul_ratio(u64::from(slots), 1)))
+            (slots, wanted.max(set.slot_memory().mul_ratio(u64::from(slots), 1)))
         }
         MemoryQuantities::One => {
             let slots = size.slots.checked_mul(2)?;
-            (slots, wanted.min(set.share().mul_ratio(u64::from(slots), 1)))
+            (slots, wanted.min(set.slot_memory().mul_ratio(u64::from(slots), 1)))
         }
         MemoryQuantities::HeapAndOverhead => (set.slots_for(wanted).max(size.slots), wanted),
     };

@@ -40,7 +40,7 @@ pub fn diagnose(rows: &[&AttemptRow]) -> Option<Diagnosis> {
     let fix = format!(
         "look for what it keeps and never lets go of (a heap dump, tracemalloc, pprof); if it needs so much, give its stage more than {reached}"
     );
-    Some(Diagnosis::new(SubCause::Leak, Certainty::Likely, cause, fix).at_the_price_of("none"))
+    Some(Diagnosis::new(SubCause::Leak, Certainty::Likely, cause, fix).with_trade_off("none"))
 }
 
 /// The reason for no further growth of a running attempt whose steps were all filled at the same

@@ -180,11 +180,11 @@ impl Sizer {
         self.needs.ended(ask.kind, need.memory(), runtime_s);
         match (ask.memory, need.heap) {
             (MemoryQuantities::One, _) => {
-                self.native.ended(&asks(ask, ask.stated.memory()), ask.task, need.memory(), runtime_s);
+                self.native.record_success(&asks(ask, ask.stated.memory()), ask.task, need.memory(), runtime_s);
             }
             (MemoryQuantities::HeapAndOverhead, Some(heap)) => {
-                self.heap.ended(&asks(ask, ask.stated.heap), ask.task, heap, runtime_s);
-                self.overhead.ended(&asks(ask, ask.stated.overhead), ask.task, need.rest, runtime_s);
+                self.heap.record_success(&asks(ask, ask.stated.heap), ask.task, heap, runtime_s);
+                self.overhead.record_success(&asks(ask, ask.stated.overhead), ask.task, need.rest, runtime_s);
             }
             // The use of its heap is unknown, and therefore the rest as well.
             (MemoryQuantities::HeapAndOverhead, None) => self.dropped(ask),
@@ -194,13 +194,13 @@ impl Sizer {
     /// Learns from a task that was killed at this size because `dimension` ran out.
     pub fn killed(&mut self, ask: &TaskSizeQuery<'_>, dimension: Dimension, size: &Profile) {
         let (learner, had, stated) = self.of(ask, dimension, size);
-        learner.killed(&asks(ask, stated), ask.task, had);
+        learner.record_kill(&asks(ask, stated), ask.task, had);
     }
 
     /// Drops a killed task that will not run again: its need will never be known.
     pub fn dropped(&mut self, ask: &TaskSizeQuery<'_>) {
         for learner in [&mut self.native, &mut self.heap, &mut self.overhead] {
-            learner.dropped(ask.kind, ask.task);
+            learner.record_abandoned(ask.kind, ask.task);
         }
     }
 

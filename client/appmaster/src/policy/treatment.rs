@@ -5,7 +5,7 @@
 //! sub-causes.
 
 use headroom_config::Runtime;
-use headroom_types::treatment::usual;
+use headroom_types::treatment::usual_treatment;
 use headroom_types::{AppliedTreatment, Bytes, Dimension, Remedy, SubCause, Treatment};
 use headroom_wire::v1::job::AttemptRow;
 
@@ -34,7 +34,7 @@ pub struct TreatmentInput<'a> {
 
 /// The treatment of a sub-cause.
 pub fn treatment(finding: &TreatmentInput<'_>) -> AppliedTreatment {
-    let row = usual(finding.cause);
+    let row = usual_treatment(finding.cause);
     let untried = row.remedy.filter(|remedy| !finding.tried.contains(remedy) && works_for(*remedy, finding.runtime));
     let chosen = match (finding.ordered.unwrap_or(row.first), untried) {
         (Treatment::Remedy, None) => row.then,
@@ -159,7 +159,7 @@ mod tests {
     fn the_table_holds_unless_the_job_says_otherwise() {
         for cause in SubCause::ALL.iter().copied().filter(|cause| *cause != SubCause::PageCache) {
             let found = treatment(&TreatmentInput { runtime: Runtime::Jvm, ..finding(cause) });
-            assert_eq!((found.treatment, found.remedy), (usual(cause).first, usual(cause).remedy), "{cause}");
+            assert_eq!((found.treatment, found.remedy), (usual_treatment(cause).first, usual_treatment(cause).remedy), "{cause}");
         }
         let ordered = TreatmentInput { ordered: Some(Treatment::Grow), ..finding(SubCause::OwnLimit) };
         assert_eq!(treatment(&ordered).to_string(), "grow memory");

@@ -23,9 +23,9 @@ use super::run::{NextSize, ReplayEvent, ReplayRunState, SizeSource, asks, moment
 use crate::policy::contention::{EvictionCandidate, cheaper, choose};
 
 /// Maximum freeze of an attempt: the default of a stage. Ticks.
-pub(super) const HOLD: u64 = 30_000_000;
+pub(super) const FREEZE_TIMEOUT: u64 = 30_000_000;
 /// Part of the freeze after which other attempts are evicted. Ticks.
-pub(super) const CONTENTION_AFTER: u64 = HOLD / 2;
+pub(super) const CONTENTION_AFTER: u64 = FREEZE_TIMEOUT / 2;
 
 /// The freeze of an attempt at its limit.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl ReplayRunState<'_> {
         if self.nodes.held_on(node).contains(&n) {
             self.sums.held += 1;
             self.events.push(Reverse((now + CONTENTION_AFTER, n, serial, ReplayEvent::Contention)));
-            self.events.push(Reverse((now + HOLD, n, serial, ReplayEvent::HoldOver)));
+            self.events.push(Reverse((now + FREEZE_TIMEOUT, n, serial, ReplayEvent::HoldOver)));
         }
     }
 

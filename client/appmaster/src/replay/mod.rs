@@ -25,7 +25,7 @@ use sums::ReplayCounters;
 
 use crate::policy::grow;
 
-pub use crate::policy::grow::is_part_of as grows;
+pub use crate::policy::grow::mode_allows_growth as grows;
 pub use executors::SharedResults;
 pub use gates::Requirement;
 pub use load::StatedNodes;
@@ -136,7 +136,7 @@ impl GrowthChoice {
     /// The growth variants of a mode.
     fn of(self, mode: MemoryFailureMode) -> &'static [bool] {
         match self {
-            _ if !grow::is_part_of(mode) => &[false],
+            _ if !grow::mode_allows_growth(mode) => &[false],
             GrowthChoice::On => &[true],
             GrowthChoice::Off => &[false],
             GrowthChoice::Both => &[true, false],

@@ -133,7 +133,7 @@ impl MemorySplitSizes {
             MemorySplitRule::OneKnob => Some(of_knob(has.heap.mul_ratio(2, 1))),
             MemorySplitRule::OneKnobLearned => {
                 let asks = knob_asks(task, &stated);
-                self.knob.killed(&asks, number(n), has.heap);
+                self.knob.record_kill(&asks, number(n), has.heap);
                 let most = largest.mul_ratio(10, 11);
                 (has.heap < most).then(|| of_knob(self.knob.next(&asks, has.heap, failures, most)))
             }
@@ -199,7 +199,7 @@ impl MemorySplitSizes {
             MemorySplitRule::OneKnob => {}
             MemorySplitRule::OneKnobLearned => {
                 let need = heap.max(overhead.mul_ratio(10, 1));
-                self.knob.ended(&knob_asks(task, stated), number(n), need, task.runtime_s);
+                self.knob.record_success(&knob_asks(task, stated), number(n), need, task.runtime_s);
             }
             MemorySplitRule::Apart => {
                 let need = MeasuredNeed { heap: Some(heap), rest: overhead };

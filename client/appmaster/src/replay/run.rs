@@ -20,7 +20,7 @@ use crate::policy::learn::SizeRequest;
 const TICKS: f64 = 1e6;
 
 /// Maximum number of waiting tasks without free memory that are examined before the next event.
-const LOOKED_AT: usize = 32;
+const MAX_EXAMINED_TASKS: usize = 32;
 
 /// Number of ended tasks between two progress reports.
 const REPORTED_EVERY: u64 = 64;
@@ -103,7 +103,7 @@ pub(super) struct ReplayRunState<'a> {
 
 /// Time until the last task ends if every need is known. Seconds.
 pub(super) fn ideal(tasks: &[RecordedTask], load: &TraceLoad, progress: &mut dyn FnMut(u64)) -> f64 {
-    ReplayRunState::new(tasks, SizeSource::Oracle, false, load).go(progress).makespan
+    ReplayRunState::new(tasks, SizeSource::Oracle, false, load).run_to_end(progress).makespan
 }
 
 /// A replay in one mode. `ideal` is the result of [`ideal`]. `progress` receives the number of
@@ -115,16 +115,18 @@ pub(super) fn run(
     ideal: f64,
     progress: &mut dyn FnMut(u64),
 ) -> ReplayCounters {
-    let growth = growth && grow::is_part_of(mode);
+    let growth = growth && grow::mode_allows_growth(mode);
     ReplayCounters {
         ideal,
-        ..ReplayRunState::new(tasks, SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))), growth, load).go(progress)
+        ..ReplayRunState::new(tasks, SizeSource::Mode(Box::new(ModeSizeSource::new(mode, growth))), growth, load)
+            .run_to_end(progress)
     }
 }
 
 /// Memory and kills of a rule for heap and overhead.
 pub(super) fn parted(tasks: &[RecordedTask], rule: MemorySplitRule, load: &TraceLoad) -> RuleResults {
-    let sums = ReplayRunState::new(tasks, SizeSource::Parts(Box::new(MemorySplitSizes::new(rule))), false, load).go(&mut |_| {});
+    let sums =
+        ReplayRunState::new(tasks, SizeSource::Parts(Box::new(MemorySplitSizes::new(rule))), false, load).run_to_end(&mut |_| {});
     RuleResults { gib_h: sums.allocated / 3600.0, kills: sums.kills, lost_avoidable: sums.lost_avoidable }
 }
 
@@ -167,7 +169,7 @@ impl<'a> ReplayRunState<'a> {
         run
     }
 
-    fn go(mut self, progress: &mut dyn FnMut(u64)) -> ReplayCounters {
+    fn run_to_end(mut self, progress: &mut dyn FnMut(u64)) -> ReplayCounters {
         let (mut now, mut reported) = (0, 0);
         self.place(now);
         while let Some(Reverse((at, n, serial, what))) = self.events.pop() {
@@ -222,7 +224,7 @@ impl<'a> ReplayRunState<'a> {
         }
         let mut passed = 0;
         while let Some(Reverse((n, line))) = heads.pop() {
-            if self.nodes.are_busy() || passed > LOOKED_AT {
+            if self.nodes.are_busy() || passed > MAX_EXAMINED_TASKS {
                 return;
             }
             let Some(task) = self.tasks.get(n) else { continue };

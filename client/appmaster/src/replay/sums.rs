@@ -61,7 +61,7 @@ impl ReplayCounters {
         ReplayResultRow {
             dataset: dataset.to_owned(),
             mode,
-            growth: growth && grow::is_part_of(mode),
+            growth: growth && grow::mode_allows_growth(mode),
             maq: ratio(self.used, self.allocated),
             kills_per_1000: ratio(self.kills as f64 * 1000.0, self.tasks as f64),
             lost: self.lost,

@@ -70,12 +70,12 @@ impl ModeSizeSource {
     }
 
     pub(super) fn killed(&mut self, asks: &SizeRequest<'_>, task: u64, size: Bytes) {
-        self.learner.killed(asks, task, size);
+        self.learner.record_kill(asks, task, size);
     }
 
     pub(super) fn ended(&mut self, asks: &SizeRequest<'_>, task: u64, peak: Bytes, runtime_s: f64) {
         match self.mode {
-            MemoryFailureMode::Headroom => self.learner.ended(asks, task, peak, runtime_s),
+            MemoryFailureMode::Headroom => self.learner.record_success(asks, task, peak, runtime_s),
             MemoryFailureMode::Tovar => self.needs.ended(asks.kind, peak, runtime_s),
             MemoryFailureMode::Fixed | MemoryFailureMode::Pinterest | MemoryFailureMode::Uber | MemoryFailureMode::Databricks => {
             }

@@ -36,7 +36,7 @@ pub(super) async fn claim(
     let mut tries = output::directories(job).len();
     let claimed = loop {
         let (spec, us) = (job.clone(), owner.clone());
-        match beside(move || output::claim(&spec, &us, beginning)).await {
+        match run_blocking(move || output::claim(&spec, &us, beginning)).await {
             Err(OutputError::Owned { dir, owner }) if tries > 0 && left_behind(client, &dir, &owner).await => tries -= 1,
             claimed => break claimed,
         }
@@ -61,7 +61,7 @@ async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> boo
     if over {
         tracing::info!(dir = %dir.display(), %owner, "the application whose outputs were made there is over");
         let dir: PathBuf = dir.to_owned();
-        beside(move || output::take_away(&dir, &owner)).await;
+        run_blocking(move || output::remove_leftovers(&dir, &owner)).await;
     }
     over
 }
@@ -69,12 +69,12 @@ async fn left_behind(client: &Client, dir: &std::path::Path, owner: &str) -> boo
 /// Releases the output directories.
 pub(super) async fn release(job: JobSpec, owner: Option<OutputOwner>) {
     if let Some(owner) = owner {
-        beside(move || output::release(&job, &owner)).await;
+        run_blocking(move || output::release(&job, &owner)).await;
     }
 }
 
 /// Runs blocking work outside of the runtime's threads.
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),

@@ -17,7 +17,7 @@ use crate::output::{self, Commit, EarlierCommit, OutputError};
 use crate::taskset::TaskKey;
 
 /// Maximum number of concurrent commits.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_COMMITS: usize = 8;
 /// Pauses between tries.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(100),
@@ -35,7 +35,7 @@ pub(super) struct Commits {
 
 impl Default for Commits {
     fn default() -> Self {
-        Commits { running: JoinSet::new(), room: Arc::new(Semaphore::new(AT_ONCE)) }
+        Commits { running: JoinSet::new(), room: Arc::new(Semaphore::new(MAX_CONCURRENT_COMMITS)) }
     }
 }
 
@@ -75,7 +75,7 @@ impl Commits {
 async fn carry_out(mut commit: Commit) -> Result<(), OutputError> {
     for pause in PAUSES {
         match once(commit.clone()).await {
-            Err(error) if error.may_pass() => {
+            Err(error) if error.is_transient() => {
                 tracing::warn!(error = error.in_words(), "an output is not in its place yet, trying again")
             }
             done => return done,

@@ -21,13 +21,13 @@ use crate::run::RunError;
 use crate::spec::ExecutorEnvironment;
 
 /// Interval between two synchronisations.
-const HEARTBEAT: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum interval between reports of the job.
-const NEWS: Duration = Duration::from_millis(200);
+const REPORT_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout for the first answer of the resource manager.
-const FIRST_ANSWER: Duration = Duration::from_secs(30);
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for which the end of a job is reported to a resource manager that does not answer.
-const LAST_WORDS: Duration = Duration::from_secs(60);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The phase of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +107,13 @@ impl ManagerSession {
     }
 
     /// Makes a call due at once, because requests have changed.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn sync_now(&mut self) {
         self.next = Instant::now();
     }
 
     /// Makes a call due soon, because the job's view has changed.
     pub(super) fn has_news(&mut self) {
-        let soon = self.last_sync.map_or_else(Instant::now, |at| at + NEWS);
+        let soon = self.last_sync.map_or_else(Instant::now, |at| at + REPORT_INTERVAL);
         self.next = self.next.min(soon);
     }
 
@@ -149,13 +149,13 @@ impl ManagerSession {
 
 impl MasterDriver {
     /// Makes the call that is due.
-    pub(super) fn speak(&mut self) {
+    pub(super) fn make_due_call(&mut self) {
         match self.dialog.stage {
             SessionPhase::Registering => self.dialog.register(),
             SessionPhase::Known(epoch) => {
                 let mut patch = self.core.take_patch();
                 patch.totals.spans_dropped = self.traces.dropped();
-                let last = self.outcome.is_some() && !self.core.has_news();
+                let last = self.outcome.is_some() && !self.core.has_unreported_changes();
                 if last { self.say_end(patch) } else { self.say_sync(epoch, patch) }
             }
             SessionPhase::Over => {}
@@ -163,9 +163,9 @@ impl MasterDriver {
     }
 
     fn say_sync(&mut self, epoch: Epoch, patch: JobPatch) {
-        let asks = self.core.asks(&self.dialog.greeting);
+        let asks = self.core.open_requests(&self.dialog.greeting);
         let d = &mut self.dialog;
-        d.acking = self.core.acknowledged();
+        d.acking = self.core.acknowledged_cursor();
         let news = |ask: &PlacementRequest| d.owed.contains_key(&ask.request) || d.asked.get(&ask.request) != Some(ask);
         let changed: Vec<PlacementRequest> = asks.into_iter().filter(news).collect();
         let spent = self.core.spent_requests();
@@ -186,7 +186,7 @@ impl MasterDriver {
         d.asking = changed;
         d.waiting = true;
         d.last_sync = Some(Instant::now());
-        d.next = Instant::now() + HEARTBEAT;
+        d.next = Instant::now() + SYNC_INTERVAL;
         d.link.call(ManagerCall::Sync(Box::new(body)));
     }
 
@@ -207,7 +207,7 @@ impl MasterDriver {
             RmEvent::Synced(Ok(reply)) => self.on_synced(reply),
             RmEvent::Synced(Err((error, patch))) => {
                 if let Some(patch) = patch {
-                    self.core.put_back(*patch);
+                    self.core.restore_patch(*patch);
                 }
                 self.on_sync_failed(&error);
             }
@@ -244,7 +244,7 @@ impl MasterDriver {
     fn on_registered(&mut self, registered: MasterRegistered) {
         let MasterRegistered { epoch, largest, containers, cursor, known, traces } = registered;
         tracing::info!(%epoch, %largest, containers = containers.len(), "registered with the resource manager");
-        self.traces.told(traces.as_deref());
+        self.traces.select_collector(traces.as_deref());
         let d = &mut self.dialog;
         d.answered();
         (d.stage, d.ever_known) = (SessionPhase::Known(epoch), true);
@@ -263,7 +263,7 @@ impl MasterDriver {
         if never {
             return Err(RunError::Refused(error));
         }
-        if !self.dialog.ever_known && self.dialog.silent_for() > FIRST_ANSWER && error.code().is_none() {
+        if !self.dialog.ever_known && self.dialog.silent_for() > FIRST_ANSWER_TIMEOUT && error.code().is_none() {
             return Err(RunError::Unreachable { url: url.to_owned(), source: error });
         }
         tracing::debug!(%error, "not registered yet");
@@ -300,7 +300,7 @@ impl MasterDriver {
 
     fn on_sync_failed(&mut self, error: &ClientError) {
         self.dialog.asking.clear();
-        match error.standing() {
+        match error.failure_kind() {
             CallFailureKind::Stale => {
                 tracing::info!("the resource manager has begun another life, registering again");
                 self.dialog.register();
@@ -319,7 +319,7 @@ impl MasterDriver {
                 tracing::debug!(%error, "the resource manager does not answer, trying again");
                 self.dialog.forget_asked();
                 self.dialog.again_later();
-                if self.outcome.is_some() && self.dialog.silent_for() > LAST_WORDS {
+                if self.outcome.is_some() && self.dialog.silent_for() > FINISH_TIMEOUT {
                     self.dialog.stage = SessionPhase::Over;
                 }
             }
@@ -331,13 +331,13 @@ impl MasterDriver {
 
     fn on_finish_failed(&mut self, error: &ClientError) {
         if let Some(patch) = self.dialog.last_patch.take() {
-            self.core.put_back(patch);
+            self.core.restore_patch(patch);
         }
-        match error.standing() {
+        match error.failure_kind() {
             CallFailureKind::Stale => self.dialog.register(),
             CallFailureKind::Gone => self.dialog.stage = SessionPhase::Over,
             CallFailureKind::TooOld | CallFailureKind::Refused | CallFailureKind::Silent
-                if self.dialog.silent_for() > LAST_WORDS =>
+                if self.dialog.silent_for() > FINISH_TIMEOUT =>
             {
                 tracing::error!(%error, "the end of the job could not be told");
                 self.dialog.stage = SessionPhase::Over;

@@ -396,7 +396,7 @@ impl SimulatedCluster {
             };
             self.happen(thing);
         }
-        while self.core.has_news() {
+        while self.core.has_unreported_changes() {
             let patch = self.core.take_patch();
             self.take(patch);
         }
@@ -571,7 +571,7 @@ impl SimulatedCluster {
 
     /// Processes the requests of the master, and grants containers for which there is free memory.
     fn sync(&mut self) {
-        let ack = self.core.acknowledged();
+        let ack = self.core.acknowledged_cursor();
         self.acked = self.acked.max(ack);
         self.exits.retain(|_, (_, _, told)| told.is_none_or(|cursor| cursor > ack));
         for container in self.core.releases() {
@@ -580,7 +580,7 @@ impl SimulatedCluster {
                 self.later(10, SimulatedEvent::ContainerEnds(container, ExitReason::Stopped));
             }
         }
-        for ask in self.core.asks(&greeting()) {
+        for ask in self.core.open_requests(&greeting()) {
             self.launches.insert(ask.request.clone(), (*ask.launch).clone());
             self.placements.insert(ask.request.clone(), (*ask.placement).clone());
             if self.untold.remove(&ask.request) {

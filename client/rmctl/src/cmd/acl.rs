@@ -64,7 +64,9 @@ async fn tokens(context: &Context, client: &Client, what: TokenVerb) -> Result<E
 async fn policies(context: &Context, client: &Client, what: PolicyVerb) -> Result<Exit, Failure> {
     let (all, context) = match what {
         PolicyVerb::List(rows) => (client.policies().await?, context.list(&rows)),
-        PolicyVerb::Set { subject, rights } => (vec![client.allow(&subject, &PolicySpec { rights }).await?], context.clone()),
+        PolicyVerb::Set { subject, rights } => {
+            (vec![client.set_policy(&subject, &PolicySpec { rights }).await?], context.clone())
+        }
         PolicyVerb::Unset { subject } => {
             client.forget_policy(&subject).await?;
             context.term.say(&format!("{subject} may the usual again: see, submit, and end what is its own"));
@@ -132,7 +134,8 @@ pub(crate) async fn join(context: &Context, args: &JoinNode) -> Result<Exit, Fai
 
 /// The authority of the cluster, if its fingerprint is the pin.
 async fn vouched(addr: &str, pin: &str) -> Result<String, Failure> {
-    let stranger = Client::with(addr, ClientCredentials { other: ExpectedPeer::Stranger, ..ClientCredentials::default() })?;
+    let stranger =
+        Client::with_credentials(addr, ClientCredentials { other: ExpectedPeer::Stranger, ..ClientCredentials::default() })?;
     let ca = stranger.ca().await?.ca;
     let read = Certificate::from_pem(&ca).map_err(|error| Failure::new(Exit::Failed, format!("{addr}: {error}")))?;
     if read.fingerprint.to_string() == pin.trim().to_ascii_lowercase() {
@@ -150,7 +153,7 @@ async fn certify(context: &Context, args: &JoinNode, token: TokenSource) -> Resu
         None => return Err(Failure::new(Exit::Usage, "this host's name cannot name a node").help("--name NODE")),
     };
     let files = KeyFiles { ca: Some(at("ca.pem")), own: None };
-    let client = Client::with(&context.addr, ClientCredentials { files, token, other: ExpectedPeer::Manager })?;
+    let client = Client::with_credentials(&context.addr, ClientCredentials { files, token, other: ExpectedPeer::Manager })?;
     let (request, key) = authority::request()?;
     let joined = client.join(&JoinRequest { node: node.clone(), names: args.names.clone(), request }).await?;
     files::write(&at("key.pem"), &key.0, FileReaders::Owner, OverwritePolicy::Keep)?;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::args::{AuditList, Format};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::follow::PATIENCE;
+use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::audit;
 use crate::render::json::MachineOutput;
 
@@ -48,7 +48,9 @@ pub(crate) async fn list(context: &Context, args: AuditList) -> Result<Exit, Fai
                 print_all(context, &more, true);
             }
             // The resource manager may be restarting.
-            Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < PATIENCE => wait = backoff.wait(),
+            Err(e) if e.retryable() && silent.get_or_insert_with(Instant::now).elapsed() < SERVER_SILENCE_TIMEOUT => {
+                wait = backoff.wait()
+            }
             Err(e) => return Err(e.into()),
         }
     }

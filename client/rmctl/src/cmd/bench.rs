@@ -15,7 +15,7 @@ use headroom_wire::v1::apps::{AppView, ContainerView};
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 use serde::Serialize;
 
-use super::submit::{Job, refuse_what_never_fits, submit};
+use super::submit::{Job, refuse_infeasible, submit};
 use crate::args::Bench;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -63,7 +63,7 @@ pub(crate) async fn run(context: &Context, args: Bench) -> Result<Exit, Failure>
     let text = job_file(&args);
     let spec = headroom_config::job::compile(&text, "bench")
         .map_err(|problems| Failure::laid_out(Exit::Failed, headroom_config::render(&problems)))?;
-    refuse_what_never_fits(&spec, std::slice::from_ref(&node))?;
+    refuse_infeasible(&spec, std::slice::from_ref(&node))?;
     let job = Job { spec, text, named: ClusterProfiles::new(), base: PathBuf::from("/"), mode: MemoryFailureMode::Fixed };
     let id = submit(&client, &job).await?.app;
     context.term.say(&format!("{id} measures {}", args.node));

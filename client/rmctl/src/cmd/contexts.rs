@@ -60,7 +60,7 @@ fn set(context: &Context, user: &mut UserFile, name: &str) -> Result<(), Failure
     let settled = user.contexts.entry(name.to_owned()).or_default();
     if typed(&said.addr.by) {
         // Settings that no client can use are refused here, and not at every later call.
-        Client::with(&said.addr.value, said.trust.clone())?;
+        Client::with_credentials(&said.addr.value, said.trust.clone())?;
         settled.addr = Some(said.addr.value.clone());
     }
     if typed(&said.output.by) {

@@ -27,7 +27,7 @@ use crate::render::{count, json};
 /// Smallest and largest share for generated data. A larger share would make the data set too large.
 const SHARES: (Bytes, Bytes) = (Bytes::from_mib(16), Bytes::from_mib(256));
 /// Timeout of a run.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const RUN_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Default log level.
 const LOG: &str = "error";
 /// Minimum processors of the demonstration's node. The demonstration is about memory, so its tasks
@@ -154,7 +154,7 @@ async fn probe(context: &Context, data: &Data, dir: &Path) -> Result<Bytes, Fail
         .output();
     let wrong = |e: String| Failure::new(Exit::Failed, format!("the median partition {} could not be measured: {e}", part.index));
     let output =
-        tokio::time::timeout(PATIENCE, output).await.map_err(|e| wrong(e.to_string()))?.map_err(|e| wrong(e.to_string()))?;
+        tokio::time::timeout(RUN_TIMEOUT, output).await.map_err(|e| wrong(e.to_string()))?.map_err(|e| wrong(e.to_string()))?;
     let done: Done =
         serde_json::from_slice(&output.stdout).map_err(|_| wrong(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
     let share = data::fitted(&done);
@@ -200,7 +200,7 @@ impl Stage<'_> {
     async fn run(&self, mode: MemoryFailureMode) -> Result<Run, Failure> {
         let out = self.dir.join(mode.as_str());
         let job = self.job(mode, &out)?;
-        submit::refuse_what_never_fits(&job.spec, &self.client.nodes().await?)?;
+        submit::refuse_infeasible(&job.spec, &self.client.nodes().await?)?;
         let (started, tasks) = (Instant::now(), count(job.spec.tasks(), "task"));
         let id = submit::submit(self.client, &job).await?.app;
         let (executors, slots, share) = (job::EXECUTORS, job::SLOTS, self.data.share);
@@ -208,8 +208,8 @@ impl Stage<'_> {
         self.context
             .term
             .say(&format!("job    {id}: {tasks} on {executors} executors × {slots} slots of {share}, mode {mode_name}"));
-        let app = tokio::time::timeout(PATIENCE, submit::stay(self.context, self.client, &id, false)).await;
-        let late = || Failure::new(Exit::WaitTimeout, format!("{id} has not ended after {} s", PATIENCE.as_secs()));
+        let app = tokio::time::timeout(RUN_TIMEOUT, submit::stay(self.context, self.client, &id, false)).await;
+        let late = || Failure::new(Exit::WaitTimeout, format!("{id} has not ended after {} s", RUN_TIMEOUT.as_secs()));
         let app = app.map_err(|_| late())??;
         let wall = started.elapsed();
         let result = self.judge(&app, &out).await?;

@@ -8,7 +8,7 @@ use headroom_config::job::NodeConstraints;
 use headroom_types::{Name, Resource};
 use headroom_wire::v1::nodes::NodeView;
 
-use super::submit::{load, polls, refuse_growth, refuse_what_never_fits};
+use super::submit::{load, polls, refuse_growth, refuse_infeasible};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::render::{count, figures::short, plan};
@@ -69,7 +69,7 @@ pub(super) async fn validate(context: &Context, file: &Path) -> Result<Exit, Fai
 pub(super) async fn plan(context: &Context, file: &Path) -> Result<Exit, Failure> {
     let job = load(context, file, None).await?;
     let nodes = context.client()?.nodes().await?;
-    refuse_what_never_fits(&job.spec, &nodes)?;
+    refuse_infeasible(&job.spec, &nodes)?;
     refuse_growth(&job, &file.display().to_string(), &nodes)?;
     let largest = nodes.iter().filter(|n| n.state != "lost").map(|n| n.offers.memory).max();
     context.term.print(&plan::plan(&job.spec, job.mode, largest, |stage| polls(&job.spec, stage, &nodes)));
@@ -100,8 +100,10 @@ fn fits_now(job: &JobSpec, nodes: &[NodeView]) -> (u32, u32) {
     wanted.sort_by_key(|(size, _)| std::cmp::Reverse(size.memory));
     let mut fit: u32 = 0;
     for (size, place) in &wanted {
-        let found =
-            room.iter_mut().find(|(room, node)| size.fits(room) && place.admits(&node.id, &node.traits)).map(|(room, _)| room);
+        let found = room
+            .iter_mut()
+            .find(|(room, node)| size.fits(room) && place.allows_node(&node.id, &node.traits))
+            .map(|(room, _)| room);
         if let Some(left) = found.as_ref().and_then(|room| room.checked_sub(size))
             && let Some(room) = found
         {

@@ -7,7 +7,7 @@ use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use crate::args::{Events, Format, Rows};
 use crate::context::{Context, now};
 use crate::exit::{Exit, Failure};
-use crate::follow::PATIENCE;
+use crate::follow::SERVER_SILENCE_TIMEOUT;
 use crate::render::events;
 use crate::render::json::MachineOutput;
 use crate::target;
@@ -70,7 +70,7 @@ pub(crate) async fn run(context: &Context, wanted: EventSelection) -> Result<Exi
         context.term.print(&if context.format.is_screen() { context.look().advice(next) } else { String::new() });
         return Ok(Exit::Ok);
     }
-    let mut follower = EventFollower::of(client, of, cursor, PATIENCE);
+    let mut follower = EventFollower::of(client, of, cursor, SERVER_SILENCE_TIMEOUT);
     loop {
         tokio::select! {
             event = follower.next() => {

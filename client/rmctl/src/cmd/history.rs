@@ -91,7 +91,7 @@ pub(super) async fn purge(context: &Context, job: &str, sure: ConfirmOptions) ->
     let tasks = app.job.as_ref().map_or(0, |j| j.totals.tasks);
     let what = format!("{} ({}, {})", app.id, app.state.as_str(), count(tasks, "task"));
     if !sure.dry_run && app.state.is_final() {
-        context.agreed(sure, &format!("{what} is forgotten, with its tasks and containers; what was learned from it stays"))?;
+        context.confirm(sure, &format!("{what} is forgotten, with its tasks and containers; what was learned from it stays"))?;
     }
     let how = if sure.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let was = client.purge(&app.id, how).await?;

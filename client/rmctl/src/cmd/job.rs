@@ -39,7 +39,7 @@ pub(crate) async fn run(context: &Context, what: JobVerb) -> Result<Exit, Failur
 }
 
 async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure> {
-    let rows = context.client()?.families(user).await?;
+    let rows = context.client()?.job_histories(user).await?;
     let text = MachineOutput { items: &rows, list: true }.rows(&context.output);
     context.term.print(&text.unwrap_or_else(|| screens::list(&rows, crate::context::now(), context.term.paint)));
     Ok(Exit::Ok)
@@ -48,7 +48,7 @@ async fn families(context: &Context, user: Option<&str>) -> Result<Exit, Failure
 async fn suggest(context: &Context, name: &Name, user: Option<String>) -> Result<Exit, Failure> {
     let user = user.or_else(crate::context::user);
     let client = context.client()?;
-    let family = client.family(name, user.as_deref()).await?;
+    let family = client.job_history(name, user.as_deref()).await?;
     let found = client.suggestions(Some(&family.user), Some(name)).await?;
     let text = MachineOutput { items: &found, list: true }.text(&context.output, |one| one.kind.clone());
     context.term.print(&text.unwrap_or_else(|| screens::suggestions(&family, &found, context.term.paint)));

@@ -25,7 +25,7 @@ pub(crate) async fn run(context: &Context, args: Kill) -> Result<Exit, Failure> 
         context.term.line(&format!("{} would end: {}", app.id, what_ends(&app)));
         return Ok(Exit::Ok);
     }
-    context.agreed(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
+    context.confirm(sure, &format!("{} ends: {}", app.id, what_ends(&app)))?;
     let reason = reason.or_else(|| user().map(|user| format!("killed by {user}")));
     let after = client.kill(&app.id, reason).await?;
     let found = MachineOutput { items: std::slice::from_ref(&after), list: false };

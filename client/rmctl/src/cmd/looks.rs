@@ -92,7 +92,7 @@ pub(super) async fn kill(context: &Context, id: &ContainerId, sure: ConfirmOptio
         context.term.line(&format!("{id} would end: {whose}, {size} on {}", before.node));
         return Ok(Exit::Ok);
     }
-    context.agreed(sure, &format!("{id} ends: {whose}, {size} on {}", before.node))?;
+    context.confirm(sure, &format!("{id} ends: {whose}, {size} on {}", before.node))?;
     let after = client.stop(id).await?;
     let text = MachineOutput { items: std::slice::from_ref(&after), list: false }.rows(&context.output);
     let people =

@@ -11,7 +11,7 @@ use crate::render::metrics::{self, name};
 /// A client of a node agent's own interface, with certificates and without a token.
 pub(super) fn of_node(context: &Context, url: &str) -> Result<Client, Failure> {
     let trust = ClientCredentials { other: ExpectedPeer::Node, token: TokenSource::Nowhere, ..context.settings.trust.clone() };
-    Ok(Client::with(url, trust)?.within(context.settings.timeout.value))
+    Ok(Client::with_credentials(url, trust)?.with_timeout(context.settings.timeout.value))
 }
 
 /// Prints the page as a scraper reads it. In the machine formats each series is a row.

@@ -20,7 +20,7 @@ pub(super) async fn create(context: &Context, client: &Client, args: NewRequest)
     };
     let how = if args.dry_run { DryRunMode::DryRun } else { DryRunMode::Really };
     let (app, _) = context.app_figures(client, &args.job).await?;
-    let answer = client.ask(&app.id, how, &ask).await?;
+    let answer = client.create_request(&app.id, how, &ask).await?;
     let machine =
         MachineOutput { items: std::slice::from_ref(&answer), list: false }.text(&context.output, |a| a.request.to_string());
     let people = || people(&app.id.to_string(), &ask, &answer, context.term.paint);

@@ -85,7 +85,7 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
             context.term.print(&nodes::on_it(&all, now(), context.term.paint));
             return Ok(Exit::Ok);
         }
-        context.agreed(args.sure, &format!("{} is drained: {on_it} on it, {fate}", view.id))?;
+        context.confirm(args.sure, &format!("{} is drained: {on_it} on it, {fate}", view.id))?;
     }
     let reason = args.reason.or_else(|| user().map(|user| format!("drained by {user}"))).unwrap_or_default();
     let body = DrainNode { deadline_s: args.deadline.map(|d| d.as_secs().max(1)), reason, decommission: args.decommission };
@@ -93,7 +93,7 @@ async fn drain(context: &Context, args: Drain) -> Result<Exit, Failure> {
     if !args.no_wait {
         view = until_empty(context, &client, view).await?;
     }
-    told(context, &view, |v| nodes::drained(v, now()));
+    print_node(context, &view, |v| nodes::drained(v, now()));
     Ok(Exit::Ok)
 }
 
@@ -118,11 +118,11 @@ async fn until_empty(context: &Context, client: &Client, mut view: NodeView) -> 
 async fn undrain(context: &Context, node: &NodeId) -> Result<Exit, Failure> {
     let client = context.client()?;
     let view = client.undrain(node).await?;
-    told(context, &view, |v| format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state));
+    print_node(context, &view, |v| format!("{} is {} again\nnext: rmctl node list\n", v.id, v.state));
     Ok(Exit::Ok)
 }
 
-fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
+fn print_node(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
     let machine = MachineOutput { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

@@ -4,7 +4,7 @@
 use headroom_rm_store::StoreError;
 use headroom_rm_store::backup::{self, Replace};
 use headroom_rm_store::check;
-use headroom_rm_store::engine::present;
+use headroom_rm_store::engine::present_backend;
 use serde::Serialize;
 
 use super::{daemon, debug, metrics};
@@ -47,7 +47,7 @@ fn on_state(context: &Context, what: StateVerb) -> Result<Exit, Failure> {
         StateVerb::Restore { place, from, store, replace } => {
             // An unknown format does not matter here: restore refuses the directory or moves it
             // aside.
-            let backend = store.or_else(|| present(&place.state).ok().flatten()).unwrap_or_default();
+            let backend = store.or_else(|| present_backend(&place.state).ok().flatten()).unwrap_or_default();
             let replace = if replace { Replace::MoveAside } else { Replace::No };
             let filled = backup::restore(&place.state, &from, backend, replace).map_err(failure)?;
             print(context, &filled, &filled.dir, || screens::filled(&filled));

@@ -15,7 +15,7 @@ use crate::target;
 
 /// Timeout of an order. Masters receive it with the next update of the resource manager, and
 /// executors give a task some seconds to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -54,7 +54,7 @@ pub(crate) async fn run(context: &Context, wish: TaskCommand, ordered: TaskOrder
         return Ok(Exit::Ok);
     }
     match wish {
-        TaskCommand::Cancel | TaskCommand::Retry => context.agreed(ordered.sure, &would)?,
+        TaskCommand::Cancel | TaskCommand::Retry => context.confirm(ordered.sure, &would)?,
         TaskCommand::Resize { .. } | TaskCommand::Rank { .. } => {}
     }
     let reason = ordered.reason.or_else(|| user().map(|user| format!("by {user}")));
@@ -87,7 +87,7 @@ async fn give(
 /// Polls until the order has taken effect. A restart of the resource manager can lose an order, so
 /// the wait has a timeout.
 async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand) -> Result<TaskRow, Failure> {
-    let until = tokio::time::Instant::now() + PATIENCE;
+    let until = tokio::time::Instant::now() + ORDER_TIMEOUT;
     loop {
         let now = client.task(app, &before.task).await?;
         if is_so(before, &now, wish) {
@@ -95,7 +95,7 @@ async fn watch(client: &Client, app: &AppId, before: &TaskRow, wish: TaskCommand
         }
         if tokio::time::Instant::now() >= until {
             let seen = if now.note.is_empty() { String::new() } else { format!(": {}", now.note) };
-            let text = format!("{app}/{} is as it was after {} s{seen}", before.task, PATIENCE.as_secs());
+            let text = format!("{app}/{} is as it was after {} s{seen}", before.task, ORDER_TIMEOUT.as_secs());
             return Err(Failure::new(Exit::WaitTimeout, text).help("give the order again; twice changes nothing more"));
         }
         tokio::time::sleep(PAUSE).await;

@@ -20,14 +20,14 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
         ProfileVerb::List(rows) => list(context, &client, &rows).await,
         ProfileVerb::Show { name } => {
             let profile = client.profile(&name).await?;
-            told(context, &profile, |p| profiles::one(p, now(), context.term.paint));
+            print_profile(context, &profile, |p| profiles::one(p, now(), context.term.paint));
             Ok(Exit::Ok)
         }
         ProfileVerb::Set(args) => set(context, &client, args).await,
         ProfileVerb::Unset { name, revision, dry_run } => {
             let profile = client.unset_profile(&name, revision, how(dry_run)).await?;
             let goes = if dry_run { "would go" } else { "is gone" };
-            told(context, &profile, |p| format!("{} ({}) {goes}\nnext: rmctl profile list\n", p.name, p.size()));
+            print_profile(context, &profile, |p| format!("{} ({}) {goes}\nnext: rmctl profile list\n", p.name, p.size()));
             Ok(Exit::Ok)
         }
         ProfileVerb::Suggest { name, user } => suggest(context, &client, name.as_ref(), user.as_deref()).await,
@@ -39,7 +39,7 @@ pub(crate) async fn run(context: &Context, what: ProfileVerb) -> Result<Exit, Fa
 /// The cluster's profiles, if a job file names profiles that it does not define. Otherwise no
 /// profiles, and no call.
 pub(crate) async fn named_in(context: &Context, text: &str) -> Result<ClusterProfiles, Failure> {
-    let foreign = written::foreign(text);
+    let foreign = written::cluster_profile_names(text);
     if foreign.is_empty() {
         return Ok(ClusterProfiles::new());
     }
@@ -66,7 +66,7 @@ async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exi
     let size = match &args.file {
         Some(file) => {
             let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
-            written::single(&read(file)?, &file.display().to_string()).map_err(wrong)?
+            written::parse_profile(&read(file)?, &file.display().to_string()).map_err(wrong)?
         }
         None => Profile {
             heap: args.memory.or(args.heap).unwrap_or_default(),
@@ -77,7 +77,7 @@ async fn set(context: &Context, client: &Client, args: SetProfile) -> Result<Exi
     let spec = spec(size, args.about.unwrap_or_default());
     let profile = client.set_profile(&args.name, &spec, args.revision, how(args.dry_run)).await?;
     let is = if args.dry_run { "would be" } else { "is" };
-    told(context, &profile, |p| {
+    print_profile(context, &profile, |p| {
         format!("{} {is} {}, {} cpus, revision {}\nnext: {}\n", p.name, p.size(), p.cpus, p.revision, profiles::use_of(&p.name))
     });
     Ok(Exit::Ok)
@@ -94,7 +94,7 @@ async fn import(context: &Context, client: &Client, file: &Path, how: DryRunMode
     let wrong = |problems: Vec<_>| Failure::laid_out(Exit::Usage, headroom_config::render(&problems));
     let before = client.profiles().await?;
     let known = before.iter().map(|p| (p.name.clone(), p.size())).collect();
-    let sizes = written::written(&text, &name, &known).map_err(wrong)?;
+    let sizes = written::defined_profiles(&text, &name, &known).map_err(wrong)?;
     let was = |name: &Name| before.iter().find(|p| p.name == *name);
     let mut rows = Vec::new();
     for (name, size) in sizes {
@@ -132,7 +132,7 @@ async fn suggest(context: &Context, client: &Client, name: Option<&Name>, user: 
     Ok(Exit::Ok)
 }
 
-fn told(context: &Context, profile: &ClusterProfile, people: impl Fn(&ClusterProfile) -> String) {
+fn print_profile(context: &Context, profile: &ClusterProfile, people: impl Fn(&ClusterProfile) -> String) {
     let machine =
         MachineOutput { items: std::slice::from_ref(profile), list: false }.text(&context.output, |p| p.name.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(profile)));

@@ -97,7 +97,7 @@ fn tree(text: &str, name: &str) -> Result<Value, Failure> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(text).map_err(|e| Failure::new(Exit::Usage, format!("{name} is not JSON: {e}")));
     }
-    headroom_config::queues::tree(text, name).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
+    headroom_config::queues::parse_queue_tree(text, name).map_err(|p| Failure::laid_out(Exit::Usage, headroom_config::render(&p)))
 }
 
 /// The errors of a tree with their places in the file.
@@ -113,12 +113,12 @@ fn at_their_places(error: ClientError, text: &str, name: &str) -> Failure {
     if problems.is_empty() || text.trim_start().starts_with('{') {
         return error.into();
     }
-    let places = headroom_config::queues::at_their_places(text, name, problems);
+    let places = headroom_config::queues::locate_problems(text, name, problems);
     Failure::laid_out(Exit::Usage, headroom_config::render(&places))
 }
 
 async fn set_gate(context: &Context, client: &Client, queue: &QueuePath, gate: QueueRunState) -> Result<Exit, Failure> {
-    let view = client.set_gate(queue, gate).await?;
+    let view = client.set_queue_state(queue, gate).await?;
     let machine = MachineOutput { items: std::slice::from_ref(&view), list: false }.text(&context.output, |q| q.path.to_string());
     let people = || {
         let (own, held) = (gate.as_str(), view.gate.as_str());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use headroom_client::{Client, LogStream};
 use headroom_types::ContainerId;
 use headroom_wire::v1::job::TaskState;
-use headroom_wire::v1::reach::{ExecContainer, ExecExitStatus, ExecLine, LONGEST_INPUT, SignalContainer, TextOrBytes};
+use headroom_wire::v1::reach::{ExecContainer, ExecExitStatus, ExecLine, MAX_EXEC_INPUT_BYTES, SignalContainer, TextOrBytes};
 
 use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{ByteRange, Exec, ExecOptions, ExecTask, FilesVerb, SignalArgs};
@@ -27,7 +27,7 @@ pub(crate) async fn signal(context: &Context, args: SignalArgs) -> Result<Exit, 
         context.term.line(&would);
         return Ok(Exit::Ok);
     }
-    context.agreed(args.sure, &would)?;
+    context.confirm(args.sure, &would)?;
     let reason = args.reason.or_else(|| user().map(|user| format!("by {user}")));
     let body = SignalContainer { signal: args.signal, all: args.all, reason };
     let done = client.signal(id, &body).await?;
@@ -168,11 +168,11 @@ fn bytes(data: &TextOrBytes) -> Result<Vec<u8>, Failure> {
 
 fn standard_input() -> Result<Vec<u8>, Failure> {
     let mut input = Vec::new();
-    let most = LONGEST_INPUT as u64 + 1;
+    let most = MAX_EXEC_INPUT_BYTES as u64 + 1;
     let read = std::io::stdin().lock().take(most).read_to_end(&mut input);
     read.map_err(|error| Failure::new(Exit::Failed, format!("standard input cannot be read: {error}")))?;
-    if input.len() > LONGEST_INPUT {
-        let long = Failure::new(Exit::Usage, format!("standard input is longer than {} KiB", LONGEST_INPUT >> 10));
+    if input.len() > MAX_EXEC_INPUT_BYTES {
+        let long = Failure::new(Exit::Usage, format!("standard input is longer than {} KiB", MAX_EXEC_INPUT_BYTES >> 10));
         return Err(long.help("write it to a file that the job fetches"));
     }
     Ok(input)

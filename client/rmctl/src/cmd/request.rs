@@ -72,7 +72,7 @@ async fn cancel(context: &Context, client: &Client, job: &str, name: &str, sure:
         context.term.line(&format!("{} would be withdrawn: {what} still to come", ask.request));
         return Ok(Exit::Ok);
     }
-    context.agreed(sure, &format!("{} is withdrawn: {what} still to come", ask.request))?;
+    context.confirm(sure, &format!("{} is withdrawn: {what} still to come", ask.request))?;
     let after: AppView = client.withdraw(&app.id, &ask.request).await?;
     let text = (MachineOutput { items: std::slice::from_ref(&after), list: false }).rows(&context.output);
     let people = || format!("{} withdrawn: {what} still to come\nnext: rmctl request list {}\n", ask.request, app.id);

@@ -15,7 +15,7 @@ use headroom_wire::v1::apps::AppView;
 use headroom_wire::v1::job::{AttemptRow, MemoryFailureMode};
 
 use super::follow as logs;
-use super::submit::{Job, refuse_what_never_fits, submit};
+use super::submit::{Job, refuse_infeasible, submit};
 use super::through::{NO_PROGRAM, NOT_STARTED, OURS, leave};
 use crate::args::{Logs, Run};
 use crate::context::Context;
@@ -64,7 +64,7 @@ async fn begin(client: &Client, args: &Run) -> Result<AppId, Failure> {
     let base = std::env::current_dir().map_err(|e| Failure::new(Exit::Failed, format!("no working directory: {e}")))?;
     let mode = if args.no_escalate { MemoryFailureMode::Fixed } else { spec.mode };
     let job = Job { spec, text, named: ClusterProfiles::new(), base, mode };
-    refuse_what_never_fits(&job.spec, &client.nodes().await?)?;
+    refuse_infeasible(&job.spec, &client.nodes().await?)?;
     Ok(submit(client, &job).await?.app)
 }
 

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::render::json::MachineOutput;
 
 /// Timeout of the master's answer. A master answers an order within one or two heartbeats.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -55,7 +55,7 @@ fn parted(text: &str) -> Result<(&str, Option<Name>), Failure> {
 }
 
 async fn answered(client: &Client, app: &AppId, after: u64) -> Result<LoggedEvent, Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
     loop {
         if let Some(event) = latest(client, app).await?.filter(|event| event.index > after) {
             return Ok(event);

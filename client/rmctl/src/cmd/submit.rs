@@ -42,7 +42,7 @@ pub(crate) async fn run(context: &Context, args: Submit) -> Result<Exit, Failure
     let job = load(context, &args.file, args.mode).await?;
     let client = context.client()?;
     let nodes = client.nodes().await?;
-    refuse_what_never_fits(&job.spec, &nodes)?;
+    refuse_infeasible(&job.spec, &nodes)?;
     refuse_growth(&job, &args.file.display().to_string(), &nodes)?;
     let people = context.format.is_screen();
     if people {
@@ -103,11 +103,11 @@ pub(crate) async fn load(context: &Context, file: &Path, mode: Option<MemoryFail
 /// The error for a file whose cluster profiles are not available: the file's own mistakes, if it
 /// has any.
 fn without_the_cluster(file: &Path, text: &str, unasked: Failure) -> Failure {
-    let foreign = profiles::foreign(text);
+    let foreign = profiles::cluster_profile_names(text);
     let names: Vec<&str> = foreign.iter().map(headroom_types::Name::as_str).collect();
     let what = format!("{} names {}, which only the cluster can know", file.display(), names.join(", "));
     let mut own = headroom_config::job::compile(text, &file.display().to_string()).err().unwrap_or_default();
-    own.retain(|problem| names.iter().all(|name| problem.what != profiles::unknown(name)));
+    own.retain(|problem| names.iter().all(|name| problem.what != profiles::unknown_profile_message(name)));
     if own.is_empty() { unasked.help(what) } else { mistakes(own).help(what).help(unasked.to_string()) }
 }
 
@@ -126,8 +126,8 @@ pub(crate) fn compiled(
     let name = file.display().to_string();
     headroom_config::job::compile_with(&text, &name, cluster).map_err(mistakes)?;
     let mut named = cluster.clone();
-    named.retain(|name, _| profiles::foreign(&text).contains(name));
-    let text = profiles::written_out(&text, &named);
+    named.retain(|name, _| profiles::cluster_profile_names(&text).contains(name));
+    let text = profiles::inline_cluster_profiles(&text, &named);
     let advice = "profiles of the cluster can be named beside [profiles.NAME] tables, not beside profiles = { ... }";
     let spec = headroom_config::job::compile(&text, &name).map_err(|found| mistakes(found).help(advice))?;
     let parent = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -142,20 +142,20 @@ fn candidates(nodes: &[NodeView]) -> impl Iterator<Item = &NodeView> {
 }
 
 /// Refuses a job with a stage that fits on no node. The error names the largest node.
-pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Result<(), Failure> {
+pub(crate) fn refuse_infeasible(job: &JobSpec, nodes: &[NodeView]) -> Result<(), Failure> {
     if candidates(nodes).next().is_none() {
         return Ok(());
     }
-    if let Some(set) = job.executors.iter().find(|set| !candidates(nodes).any(|n| set.place.may_be(&n.id, &n.traits))) {
+    if let Some(set) = job.executors.iter().find(|set| !candidates(nodes).any(|n| set.place.matches_node(&n.id, &n.traits))) {
         let what = format!("{} cannot run here: no node is {}, as [executors.{}] wants", job.name, set.place, set.name);
         return Err(Failure::new(Exit::Never, what).help("rmctl node list -o wide shows labels and taints"));
     }
     let fails = |stage: &StageSpec, n: &NodeView| {
-        headroom_config::job::never_fits(job, &n.offers).into_iter().find(|f| f.stage == stage.name)
+        headroom_config::job::infeasible_stages(job, &n.offers).into_iter().find(|f| f.stage == stage.name)
     };
     let never = job.stages.iter().filter_map(|stage| {
         let set = job.executors_of(stage)?;
-        let suits = || candidates(nodes).filter(|n| set.place.may_be(&n.id, &n.traits));
+        let suits = || candidates(nodes).filter(|n| set.place.matches_node(&n.id, &n.traits));
         let largest = suits().max_by_key(|n| n.offers.memory)?;
         let nowhere = suits().all(|n| fails(stage, n).is_some());
         nowhere.then(|| Some((fails(stage, largest)?, largest))).flatten()
@@ -171,19 +171,19 @@ pub(crate) fn refuse_what_never_fits(job: &JobSpec, nodes: &[NodeView]) -> Resul
 /// in the file.
 pub(crate) fn refuse_growth(job: &Job, file: &str, nodes: &[NodeView]) -> Result<(), Failure> {
     let why = |stage: &StageSpec| match stage.grow {
-        GrowSpec::Stated(_) if !grow::is_part_of(job.mode) => Some(GrowthRefusal::Mode(job.mode)),
+        GrowSpec::Stated(_) if !grow::mode_allows_growth(job.mode) => Some(GrowthRefusal::Mode(job.mode)),
         GrowSpec::Stated(_) if polls(&job.spec, stage, nodes) => Some(GrowthRefusal::PollOnly),
         GrowSpec::Stated(_) | GrowSpec::Usual(_) | GrowSpec::Off => None,
     };
     let refused: Vec<(&StageSpec, GrowthRefusal)> =
         job.spec.stages.iter().filter_map(|stage| Some((stage, why(stage)?))).collect();
-    if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::refused(&job.text, file, &refused))) }
+    if refused.is_empty() { Ok(()) } else { Err(mistakes(grow::growth_problems(&job.text, file, &refused))) }
 }
 
 /// True if nodes can run the stage and all of them limit memory by polling only.
 pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, nodes: &[NodeView]) -> bool {
     let Some(set) = job.executors_of(stage) else { return false };
-    let mut suits = candidates(nodes).filter(|n| set.place.may_be(&n.id, &n.traits)).peekable();
+    let mut suits = candidates(nodes).filter(|n| set.place.matches_node(&n.id, &n.traits)).peekable();
     suits.peek().is_some() && suits.all(|n| !n.enforcer.is_kernel())
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn polls(job: &JobSpec, stage: &StageSpec, nodes: &[NodeView]) -> boo
 pub(crate) async fn submit(client: &Client, job: &Job) -> Result<SubmissionResult, Failure> {
     let mut request = request(job, &format!("rmctl-{}-{}", std::process::id(), now().0));
     // An authenticated client needs no user name in the request.
-    request.user = request.user.filter(|_| !client.names_somebody());
+    request.user = request.user.filter(|_| !client.is_authenticated());
     let mut backoff = Backoff::usual();
     for _ in 0..3 {
         match client.submit(&request).await {
@@ -391,23 +391,23 @@ mod tests {
     fn what_no_node_is_is_refused_by_the_name_of_its_table() {
         let mut nodes = fixture::nodes();
         nodes.iter_mut().for_each(|n| n.traits.taints = [("etl".parse().expect("a name"), String::new())].into());
-        assert_eq!(refuse_what_never_fits(&job("1GiB").spec, &nodes), Ok(()), "taints may be taken back: it waits");
+        assert_eq!(refuse_infeasible(&job("1GiB").spec, &nodes), Ok(()), "taints may be taken back: it waits");
         nodes.iter_mut().for_each(|n| n.traits.exclusive = true);
-        let refused = refuse_what_never_fits(&job("1GiB").spec, &nodes).expect_err("kept for others").to_string();
+        let refused = refuse_infeasible(&job("1GiB").spec, &nodes).expect_err("kept for others").to_string();
         assert!(refused.contains("no node is kept for nobody, as [executors.main] wants"), "{refused}");
         nodes[0].traits.exclusive = false;
-        assert_eq!(refuse_what_never_fits(&job("1GiB").spec, &nodes), Ok(()));
-        let large = refuse_what_never_fits(&job("20GiB").spec, &nodes).expect_err("the large one is kept for others").to_string();
+        assert_eq!(refuse_infeasible(&job("1GiB").spec, &nodes), Ok(()));
+        let large = refuse_infeasible(&job("20GiB").spec, &nodes).expect_err("the large one is kept for others").to_string();
         assert!(large.contains("worker-01 with 15 GiB"), "{large}");
     }
 
     #[test]
     fn what_fits_on_no_node_is_refused_by_the_name_of_the_largest() {
-        let refused = refuse_what_never_fits(&job("64GiB").spec, &fixture::nodes()).expect_err("too large");
+        let refused = refuse_infeasible(&job("64GiB").spec, &fixture::nodes()).expect_err("too large");
         assert_eq!(refused.exit() as u8, 7);
         assert!(refused.to_string().contains("worker-03"), "{refused}");
-        assert_eq!(refuse_what_never_fits(&job("20GiB").spec, &fixture::nodes()), Ok(()));
-        assert_eq!(refuse_what_never_fits(&job("64GiB").spec, &[]), Ok(()), "a node may still come");
+        assert_eq!(refuse_infeasible(&job("20GiB").spec, &fixture::nodes()), Ok(()));
+        assert_eq!(refuse_infeasible(&job("64GiB").spec, &[]), Ok(()), "a node may still come");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, 
     let reason = args.reason.or_else(|| user().map(|user| format!("cordoned by {user}")));
     let body = TagNode { cordon: Some(true), reason, ..TagNode::default() };
     let view = send(context, &args.node, args.dry_run, &body).await?;
-    told(context, &view, |v| tags::cordoned(v, args.dry_run));
+    print_node(context, &view, |v| tags::cordoned(v, args.dry_run));
     Ok(Exit::Ok)
 }
 
@@ -22,21 +22,21 @@ pub(super) async fn cordon(context: &Context, args: CordonNode) -> Result<Exit, 
 pub(super) async fn uncordon(context: &Context, args: UncordonNode) -> Result<Exit, Failure> {
     let body = TagNode { cordon: Some(false), ..TagNode::default() };
     let view = send(context, &args.node, args.dry_run, &body).await?;
-    told(context, &view, |v| tags::uncordoned(v, args.dry_run));
+    print_node(context, &view, |v| tags::uncordoned(v, args.dry_run));
     Ok(Exit::Ok)
 }
 
 /// Sets and removes labels and attributes.
 pub(super) async fn label(context: &Context, args: LabelNode) -> Result<Exit, Failure> {
     let view = send(context, &args.node, args.dry_run, &labels(&args.words)).await?;
-    told(context, &view, |v| tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words)));
+    print_node(context, &view, |v| tags::said(v, args.dry_run, context.term.paint) + &tags::stays(v, &gone(&args.words)));
     Ok(Exit::Ok)
 }
 
 /// Sets and removes taints.
 pub(super) async fn taint(context: &Context, args: TaintNode) -> Result<Exit, Failure> {
     let view = send(context, &args.node, args.dry_run, &taints(&args.words)).await?;
-    told(context, &view, |v| tags::said(v, args.dry_run, context.term.paint));
+    print_node(context, &view, |v| tags::said(v, args.dry_run, context.term.paint));
     Ok(Exit::Ok)
 }
 
@@ -78,7 +78,7 @@ fn gone(words: &[NodeMarkEdit]) -> Vec<headroom_types::Name> {
     gone.collect()
 }
 
-fn told(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
+fn print_node(context: &Context, view: &NodeView, people: impl Fn(&NodeView) -> String) {
     let machine = MachineOutput { items: std::slice::from_ref(view), list: false }.text(&context.output, |n| n.id.to_string());
     context.term.print(&machine.unwrap_or_else(|| people(view)));
 }

@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn the_file_compiles_and_shares_as_promised() {
         let spec = headroom_config::job::compile(&job("/tmp/demo"), "job.toml").expect("compiles");
-        assert_eq!((spec.tasks(), spec.executors[0].share()), (20, Bytes::from_mib(32)));
+        assert_eq!((spec.tasks(), spec.executors[0].slot_memory()), (20, Bytes::from_mib(32)));
         assert_eq!(spec.stages[0].profile.memory(), Bytes::from_mib(32));
     }
 

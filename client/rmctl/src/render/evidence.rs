@@ -84,7 +84,7 @@ fn kinds(e: &Evidence, timeline: &[MemorySample]) -> Option<String> {
 
 /// The parts of the charged memory at the last inspection of the largest process.
 fn parts(e: &Evidence) -> Option<String> {
-    let shares = e.shares();
+    let shares = e.memory_parts();
     let whole = shares.iter().fold(Bytes::ZERO, |sum, share| sum.saturating_add(share.bytes));
     let worth = shares.iter().filter(|share| share.bytes >= whole.mul_ratio(1, 100));
     let told: Vec<String> =

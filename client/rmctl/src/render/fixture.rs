@@ -161,9 +161,9 @@ pub(crate) fn killed() -> AttemptRow {
             "direct buffers outside the heap: 1.7 GiB where the overhead allows 0.4",
             "profiles.map.overhead = \"2GiB\"",
         )
-        .at_the_price_of("1.6 GiB more for each running task"),
+        .with_trade_off("1.6 GiB more for each running task"),
         Diagnosis::new(SubCause::BesideHeap, Certainty::Possible, "many fetches at once", "-XX:MaxDirectMemorySize=1g")
-            .at_the_price_of("slower fetches"),
+            .with_trade_off("slower fetches"),
     ];
     let point = |i: u64| MemorySample {
         at_ms: i * 1000,

@@ -23,7 +23,7 @@ impl ListRow for Series {
     fn id(&self) -> String {
         self.name.clone()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![("metric", json!(self.name))]
     }
 }

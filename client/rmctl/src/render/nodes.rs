@@ -47,7 +47,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
     let host = short(n.host_used);
     let peak = n.peak_1h.map(|p| format!(", {} at most in the last hour", short(p))).unwrap_or_default();
     line("in use", format!("{} ({}) by its containers{peak}; {host} on the whole host", short(n.used), percent(n.used, size)));
-    if let Some(left) = n.left_words() {
+    if let Some(left) = n.leftover_text() {
         line("left", paint.warn(&format!("{left}; {}", owners(&n.left_by))));
     }
     line("cpus", format!("{} of {} granted", n.allocated.cpus, n.offers.cpus));
@@ -69,7 +69,7 @@ pub(crate) fn one(n: &NodeView, on_it: &[ContainerView], now: UnixMillis, paint:
         line("drained", format!("{}{until}", mark.reason));
     }
     text.push_str(&self::on_it(on_it, now, paint));
-    let verb = n.way_back().unwrap_or("drain");
+    let verb = n.undo_verb().unwrap_or("drain");
     text + &paint.dim(&format!("next: rmctl node events {} · rmctl node {verb} {}", n.id, n.id)) + "\n"
 }
 
@@ -116,11 +116,14 @@ fn cells(n: &NodeView, largest: Bytes, wide: bool, paint: Paint) -> Vec<String> 
             n.url.clone(),
         ]);
     }
-    let reason = n.because().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
+    let reason = n.not_ready_reason().map(|r| format!("  {}", paint.warn(r))).unwrap_or_default();
     let label = if n.enforcer.is_kernel() { "" } else { "  not kernel-enforced" };
     // A node that is not ready for this reason shows it as its reason.
-    let left =
-        n.left_words().filter(|_| n.because().is_none()).map(|left| format!("  {}", paint.warn(&left))).unwrap_or_default();
+    let left = n
+        .leftover_text()
+        .filter(|_| n.not_ready_reason().is_none())
+        .map(|left| format!("  {}", paint.warn(&left)))
+        .unwrap_or_default();
     cells.push(format!("{}{reason}{left}{label}", bar(n, largest)));
     cells
 }

@@ -37,7 +37,7 @@ impl ListRow for PastJob {
     fn id(&self) -> String {
         self.id.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         let took = self.ended.map(|ended| ended.since(self.submitted).as_secs());
         vec![
             ("job", json!(self.id)),

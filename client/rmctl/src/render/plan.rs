@@ -18,7 +18,13 @@ pub(crate) fn plan(job: &JobSpec, mode: MemoryFailureMode, largest: Option<Bytes
     let executors = job.executors.iter().map(|e| {
         let slots = if e.slots == 1 { "slot" } else { "slots" };
         let name = &e.name;
-        format!("plan  executors {name}: {} × {} with {} {slots}, {} a slot\n", e.count, e.profile, e.slots, short(e.share()))
+        format!(
+            "plan  executors {name}: {} × {} with {} {slots}, {} a slot\n",
+            e.count,
+            e.profile,
+            e.slots,
+            short(e.slot_memory())
+        )
     });
     let stages = job.stages.iter().map(|s| format!("{}{}", stage(job, s), growth(s, mode, polls(s))));
     let sizes = format!("mode {}: {}", mode.as_str(), ladder(job, mode, largest));
@@ -47,7 +53,7 @@ fn stage(job: &JobSpec, s: &StageSpec) -> String {
 /// Whether tasks of a stage grow before they are killed.
 fn growth(s: &StageSpec, mode: MemoryFailureMode, polls: bool) -> String {
     let off = match s.grow {
-        _ if !grow::is_part_of(mode) => format!("mode {} kills", mode.as_str()),
+        _ if !grow::mode_allows_growth(mode) => format!("mode {} kills", mode.as_str()),
         GrowSpec::Usual(_) if polls => "no node has a limit that can be raised".to_owned(),
         GrowSpec::Usual(hold) | GrowSpec::Stated(hold) => {
             let seconds = hold.as_secs_f64();

@@ -49,7 +49,7 @@ pub(crate) fn contexts(file: &UserFile, paint: Paint) -> String {
 mod tests {
     use super::*;
     use crate::settings::file::read_user;
-    use crate::settings::{Given, SettingSource, weigh};
+    use crate::settings::{Given, SettingSource, resolve_settings};
 
     #[test]
     fn contexts_and_settings() {
@@ -57,7 +57,7 @@ mod tests {
         let file = read_user(text, "c").expect("reads");
         insta::assert_snapshot!("contexts", contexts(&file, Paint::PLAIN));
         let given = Given { addr: Some(("http://h:1".into(), SettingSource::Variable("HEADROOM_ADDR"))), ..Given::default() };
-        let weighed = weigh(given, &file, None).expect("weighs");
+        let weighed = resolve_settings(given, &file, None).expect("weighs");
         let files = [("~/.config/rmctl/config.toml".to_owned(), true), ("/etc/headroom/client.toml".to_owned(), false)];
         insta::assert_snapshot!("settings", settings(&weighed, &files, Paint::PLAIN));
         assert!(contexts(&UserFile::default(), Paint::PLAIN).contains("context set"));

@@ -104,14 +104,14 @@ struct Look {
 fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec<Look> {
     // Nodes that an operator drained or cordoned come last.
     let (planned, sick): (Vec<&NodeView>, Vec<&NodeView>) =
-        nodes.iter().filter(|n| n.state != "ready").partition(|n| n.way_back().is_some());
+        nodes.iter().filter(|n| n.state != "ready").partition(|n| n.undo_verb().is_some());
     let mut look: Vec<Look> = sick.iter().take(NODES).map(|n| trouble(n)).collect();
     let more = sick.len().saturating_sub(NODES);
     if more > 0 {
         look.push(Look { what: format!("{more} more nodes are not ready"), see: "rmctl node list".into() });
     }
     let left = |n: &NodeView| {
-        let left = n.left_words().filter(|_| n.state == "ready")?;
+        let left = n.leftover_text().filter(|_| n.state == "ready")?;
         Some(Look { what: format!("{} has {left}", n.id), see: format!("rmctl node show {}", n.id) })
     };
     look.extend(nodes.iter().filter_map(left).take(NODES));
@@ -134,8 +134,8 @@ fn attention(cluster: &ClusterView, nodes: &[NodeView], apps: &[AppView]) -> Vec
 }
 
 fn trouble(node: &NodeView) -> Look {
-    let reason = node.because().map(|r| format!(": {r}")).unwrap_or_default();
-    let verb = node.way_back().unwrap_or("show");
+    let reason = node.not_ready_reason().map(|r| format!(": {r}")).unwrap_or_default();
+    let verb = node.undo_verb().unwrap_or("show");
     let silent = Duration::from_millis(node.silent_ms);
     let silence = if silent >= Duration::from_secs(3) { format!(", silent for {}", span(silent)) } else { String::new() };
     Look { what: format!("{} is {}{silence}{reason}", node.id, node.state), see: format!("rmctl node {verb} {}", node.id) }

@@ -46,7 +46,7 @@ pub(crate) fn cordoned(n: &NodeView, dry_run: bool) -> String {
 /// The result of `uncordon`.
 pub(crate) fn uncordoned(n: &NodeView, dry_run: bool) -> String {
     let would = if dry_run { "would be" } else { "is" };
-    let next = n.way_back().map_or_else(|| "rmctl node list".to_owned(), |verb| format!("rmctl node {verb} {}", n.id));
+    let next = n.undo_verb().map_or_else(|| "rmctl node list".to_owned(), |verb| format!("rmctl node {verb} {}", n.id));
     format!("{} {would} {}\nnext: {next}\n", n.id, n.state)
 }
 

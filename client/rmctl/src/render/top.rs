@@ -122,7 +122,7 @@ impl ListRow for Usage {
     fn id(&self) -> String {
         self.container.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("ctr", json!(self.container)),
             ("job", json!(self.container.app)),

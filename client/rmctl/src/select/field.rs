@@ -19,7 +19,7 @@ pub(crate) trait ListRow: Serialize {
     /// Its id, as users type it.
     fn id(&self) -> String;
     /// Columns that are not a single key of the document.
-    fn figures(&self) -> Vec<(&'static str, Value)>;
+    fn extra_columns(&self) -> Vec<(&'static str, Value)>;
     /// Start time.
     fn begun(&self) -> Option<UnixMillis> {
         None
@@ -37,7 +37,7 @@ impl Doc {
     /// Creates the document of a row.
     pub(crate) fn of<T: ListRow>(row: &T) -> Doc {
         // A row that cannot be serialized has no fields; the lookup reports them as unknown.
-        Doc { figures: row.figures(), ..Doc::bare(row) }
+        Doc { figures: row.extra_columns(), ..Doc::bare(row) }
     }
 
     /// The field of that name: a column, or a key of the document, with dots between the levels.
@@ -118,7 +118,7 @@ impl ListRow for AppView {
     fn id(&self) -> String {
         self.id.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         let master = if self.managed { "managed" } else { "unmanaged" };
         vec![
             ("job", json!(self.id)),
@@ -137,7 +137,7 @@ impl ListRow for NodeView {
     fn id(&self) -> String {
         self.id.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("node", json!(self.id)),
             ("size", json!(self.offers.memory)),
@@ -156,7 +156,7 @@ impl ListRow for ContainerView {
     fn id(&self) -> String {
         self.id.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("container", json!(self.id)),
             ("ctr", json!(self.id)),
@@ -177,7 +177,7 @@ impl ListRow for TaskRow {
     fn id(&self) -> String {
         self.task.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         let last = self.attempts.last();
         vec![
             ("stage", json!(self.task.stage)),
@@ -203,7 +203,7 @@ impl ListRow for AttemptRow {
     fn id(&self) -> String {
         self.attempt.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("task", json!(self.attempt.task)),
             ("limit", json!(self.profile.memory())),
@@ -221,7 +221,7 @@ impl ListRow for QueueView {
     fn id(&self) -> String {
         self.path.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("queue", json!(self.path.short())),
             ("guaranteed", json!(self.guaranteed.memory)),
@@ -236,7 +236,7 @@ impl ListRow for LoggedEvent {
     fn id(&self) -> String {
         self.index.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
     fn begun(&self) -> Option<UnixMillis> {
@@ -248,7 +248,7 @@ impl ListRow for AuditLine {
     fn id(&self) -> String {
         self.index.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
     fn begun(&self) -> Option<UnixMillis> {
@@ -260,7 +260,7 @@ impl ListRow for PlacementRequest {
     fn id(&self) -> String {
         self.request.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![
             ("memory", json!(self.resource.memory)),
             ("cpus", json!(self.resource.cpus)),
@@ -273,7 +273,7 @@ impl ListRow for ClusterView {
     fn id(&self) -> String {
         self.epoch.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
 }
@@ -282,7 +282,7 @@ impl ListRow for JobHistoryRow {
     fn id(&self) -> String {
         self.name.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         Vec::new()
     }
     fn begun(&self) -> Option<UnixMillis> {
@@ -294,7 +294,7 @@ impl ListRow for ClusterProfile {
     fn id(&self) -> String {
         self.name.to_string()
     }
-    fn figures(&self) -> Vec<(&'static str, Value)> {
+    fn extra_columns(&self) -> Vec<(&'static str, Value)> {
         vec![("memory", json!(self.size().memory()))]
     }
     fn begun(&self) -> Option<UnixMillis> {

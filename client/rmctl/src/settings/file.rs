@@ -217,10 +217,10 @@ mod tests {
             timeout: Some(Time(crate::settings::CALL)),
         };
         let written: toml::Table = toml::from_str(&toml::to_string(&file).expect("writes")).expect("reads");
-        let mut known: Vec<&str> = headroom_config::reference::CLIENT.iter().map(|key| key.name).collect();
+        let mut known: Vec<&str> = headroom_config::reference::CLIENT_KEYS.iter().map(|key| key.name).collect();
         known.sort_unstable();
         assert_eq!(written.keys().map(String::as_str).collect::<Vec<_>>(), known);
-        let with_default = headroom_config::reference::CLIENT.iter().filter(|key| key.default != "none");
+        let with_default = headroom_config::reference::CLIENT_KEYS.iter().filter(|key| key.default != "none");
         let defaults: String = with_default.map(|key| format!("{} = {}\n", key.name, key.default)).collect();
         let usual = read_machine(&defaults, "client.toml").expect("reads");
         assert_eq!(usual.addr.as_deref(), Some(crate::args::DEFAULT_ADDR));

@@ -182,7 +182,11 @@ fn proofs(args: &TrustArgs) -> CredentialFiles {
 }
 
 /// Determines the effective settings.
-pub(crate) fn weigh(given: Given, user: &UserFile, machine: Option<(SettingsPath, Machine)>) -> Result<Settings, Failure> {
+pub(crate) fn resolve_settings(
+    given: Given,
+    user: &UserFile,
+    machine: Option<(SettingsPath, Machine)>,
+) -> Result<Settings, Failure> {
     let current = user.current.clone().map(|name| (name, SettingSource::Usual));
     let chosen = given.context.clone().or(current);
     let context = match &chosen {
@@ -237,12 +241,12 @@ fn socket() -> Option<(String, SettingSource)> {
 pub(crate) fn load(given: Given) -> Result<Settings, Failure> {
     let user = file::user(&file::user_place())?;
     let machine = file::machine(&file::machine_place())?;
-    weigh(Given { socket: socket(), ..given }, &user, machine)
+    resolve_settings(Given { socket: socket(), ..given }, &user, machine)
 }
 
 /// Determines the effective settings without the files, for verbs that repair them.
 pub(crate) fn without_files(given: Given) -> Result<Settings, Failure> {
-    weigh(Given { context: None, ..given }, &UserFile::default(), None)
+    resolve_settings(Given { context: None, ..given }, &UserFile::default(), None)
 }
 
 #[cfg(test)]
@@ -261,7 +265,7 @@ mod tests {
         Some((PathBuf::from("/etc/c.toml"), file::read_machine(text, "c.toml").expect("reads")))
     }
     fn addr(given: Given, user: &UserFile, machine: Option<(SettingsPath, Machine)>) -> (String, String) {
-        let settings = weigh(given, user, machine).expect("weighs");
+        let settings = resolve_settings(given, user, machine).expect("weighs");
         (settings.addr.value, settings.addr.by.to_string())
     }
 
@@ -294,7 +298,7 @@ mod tests {
 
     #[test]
     fn each_setting_is_weighed_by_itself() {
-        let settings = weigh(Given::default(), &user(), machine()).expect("weighs");
+        let settings = resolve_settings(Given::default(), &user(), machine()).expect("weighs");
         assert_eq!((settings.output.value.format, settings.output.by), (Format::Wide, SettingSource::Context("prod".into())));
         assert_eq!(settings.timeout.value, Duration::from_secs(3));
         assert_eq!(settings.context.map(|c| c.value), Some("prod".into()));
@@ -303,7 +307,7 @@ mod tests {
     #[test]
     fn a_context_that_is_not_there_is_a_mistake() {
         let given = Given { context: Some(("prd".into(), SettingSource::Argument("--context"))), ..Given::default() };
-        let wrong = weigh(given, &user(), None).expect_err("no such context");
+        let wrong = resolve_settings(given, &user(), None).expect_err("no such context");
         assert_eq!(wrong.exit(), Exit::Usage);
         assert!(wrong.to_string().contains("did you mean \"prod\"?"), "{wrong}");
     }

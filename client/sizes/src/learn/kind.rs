@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::misses::{ErrorOrder, PredictionError, PredictionErrors};
-use super::predict::{History, Observation, PredictionMethod, WAYS};
+use super::predict::{History, Observation, PREDICTION_METHODS, PredictionMethod};
 use super::rungs::{self, CheapestLadder, KillPrices, ObservedTask};
-use super::{AGREE, REMEMBERED, count, count_u64};
+use super::{MAX_OBSERVATIONS, MIN_AGREEING_WEIGHT, count, count_u64};
 
 /// Number of later tasks after which an observation has half its weight.
 const HALF_LIFE: f64 = 125.0;
 /// Assumed need of a killed task as a multiple of its size, if no larger need is known.
-const UNSEEN: f64 = 1.5;
+const UNSEEN_NEED_FACTOR: f64 = 1.5;
 
 /// The state of one kind.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +70,7 @@ impl KindObservations {
     pub(super) fn killed(&mut self, task: u64, input: f64, size: f64) {
         self.open.insert(task, (input, size));
         self.wave = (self.wave.0 + 1, self.wave.1.max(size));
-        if self.open.len() > REMEMBERED {
+        if self.open.len() > MAX_OBSERVATIONS {
             self.open.pop_first();
         }
         self.ladders = None;
@@ -91,7 +91,7 @@ impl KindObservations {
 
     /// Adds the need of a successful task.
     pub(super) fn learn(&mut self, point: Observation) {
-        for way in WAYS {
+        for way in PREDICTION_METHODS {
             let ratio = if self.history.points().is_empty() {
                 (way == PredictionMethod::Median).then_some(1.0)
             } else {
@@ -124,7 +124,7 @@ impl KindObservations {
     }
 
     fn all_ladders(&self, prices: KillPrices) -> Vec<PricedLadder> {
-        WAYS.into_iter().filter_map(|way| self.priced(way, prices)).collect()
+        PREDICTION_METHODS.into_iter().filter_map(|way| self.priced(way, prices)).collect()
     }
 
     fn priced(&self, way: PredictionMethod, prices: KillPrices) -> Option<PricedLadder> {
@@ -163,7 +163,7 @@ impl KindObservations {
 fn weight(age: u64) -> f64 {
     /// Precomputed weights of recent observations. Older ones exist only for a method that seldom
     /// predicts.
-    static WEIGHTS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..=REMEMBERED).map(|age| half_lives(count(age))).collect());
+    static WEIGHTS: LazyLock<Vec<f64>> = LazyLock::new(|| (0..=MAX_OBSERVATIONS).map(|age| half_lives(count(age))).collect());
     let known = usize::try_from(age).ok().and_then(|age| WEIGHTS.get(age)).copied();
     known.unwrap_or_else(|| half_lives(count_u64(age)))
 }
@@ -189,8 +189,8 @@ fn count_killed(seen: &mut Vec<ObservedTask>, had: impl Iterator<Item = f64>) {
     let mut alone = Vec::new();
     for had in had {
         let from = seen.partition_point(|s| s.need <= had);
-        if above[from] < AGREE {
-            alone.push(ObservedTask { need: had * UNSEEN, weight: 1.0, time: 1.0 });
+        if above[from] < MIN_AGREEING_WEIGHT {
+            alone.push(ObservedTask { need: had * UNSEEN_NEED_FACTOR, weight: 1.0, time: 1.0 });
         } else {
             share[from] += 1.0 / above[from];
         }

@@ -1,7 +1,7 @@
 //! Prediction errors of one predictor for the last tasks of a kind, sorted for the computation of a
 //! ladder.
 
-use super::REMEMBERED;
+use super::MAX_OBSERVATIONS;
 
 /// A prediction and the observed need.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,12 +43,12 @@ impl PredictionErrors {
     }
 
     pub(super) fn push(&mut self, miss: PredictionError) {
-        let slot = if self.kept.len() < REMEMBERED {
+        let slot = if self.kept.len() < MAX_OBSERVATIONS {
             self.kept.push(miss);
             self.kept.len() - 1
         } else {
             let slot = self.oldest;
-            self.oldest = (slot + 1) % REMEMBERED;
+            self.oldest = (slot + 1) % MAX_OBSERVATIONS;
             if let Some(gone) = self.kept.get(slot).copied() {
                 let at = self.place(&gone);
                 self.sorted.remove(at);

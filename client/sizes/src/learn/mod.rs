@@ -22,27 +22,27 @@ use predict::{Observation, PredictionMethod};
 use rungs::{KillPrices, ObservedTask};
 
 /// Maximum number of observations per kind.
-const REMEMBERED: usize = 250;
+const MAX_OBSERVATIONS: usize = 250;
 /// Minimum number of known kinds before they are used for an unknown kind.
-const POOL: usize = 5;
+const MIN_POOLED_KINDS: usize = 5;
 /// Granularity of sizes in bytes, for small sizes; for large sizes it is [`FACTOR`].
 const STEP: f64 = 32.0 * 1024.0 * 1024.0;
 /// Granularity of sizes as a factor, for sizes where it exceeds [`STEP`].
 const FACTOR: f64 = 1.03;
 /// Minimum factor between a size that was too small and the next one.
-const BEYOND: f64 = 1.1;
+const MIN_STEP_FACTOR: f64 = 1.1;
 /// Number of consecutive kills of a kind after which all waiting tasks get a larger size.
-const HERD: usize = 3;
+const MIN_WAVE_KILLS: usize = 3;
 /// Factor between a size that was too small for a kind and the next first size of the kind.
-const AFTER: f64 = 1.25;
+const WAVE_SIZE_FACTOR: f64 = 1.25;
 /// Minimum weight of tasks that needed more than a killed one, for their needs to be used for it.
-const AGREE: f64 = 3.0;
+const MIN_AGREEING_WEIGHT: f64 = 3.0;
 /// Maximum number of running tasks of a kind without observations.
-const CANARIES: usize = 8;
+const MAX_CANARIES: usize = 8;
 /// Number of additional running tasks per success.
 const RAMP: u64 = 4;
 /// Number of successes that one kill cancels.
-const DOUBT: u64 = 2;
+const SUCCESSES_PER_KILL: u64 = 2;
 
 /// The origin of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,23 +123,27 @@ impl Learner {
     /// wave with a size that is too large would waste memory. The first successes are short tasks,
     /// which are seldom the large ones.
     pub fn may_start(&self, kind: &str, running: usize) -> bool {
-        let Some(known) = self.kinds.get(kind) else { return running < CANARIES };
+        let Some(known) = self.kinds.get(kind) else { return running < MAX_CANARIES };
         let killed = u64::try_from(known.open.len()).unwrap_or(u64::MAX);
-        let more = known.count.saturating_sub(killed.saturating_mul(DOUBT)).saturating_mul(RAMP);
-        running < CANARIES.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+        let more = known.count.saturating_sub(killed.saturating_mul(SUCCESSES_PER_KILL)).saturating_mul(RAMP);
+        running < MAX_CANARIES.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
     }
 
     /// The first size of a task.
     pub fn first(&mut self, asks: &SizeRequest<'_>) -> FirstSize {
         if let Some((size, way)) = self.ladder(asks).and_then(|ladder| Some((ladder.first()?, ladder.way))) {
-            let herd = self.kinds.get(asks.kind).filter(|kind| kind.wave.0 >= HERD).map_or(0.0, |kind| kind.wave.1 * AFTER);
+            let herd = self
+                .kinds
+                .get(asks.kind)
+                .filter(|kind| kind.wave.0 >= MIN_WAVE_KILLS)
+                .map_or(0.0, |kind| kind.wave.1 * WAVE_SIZE_FACTOR);
             return FirstSize { size: step_to(size.max(herd), asks.request), source: SizeOrigin::Kind(way) };
         }
         let (known, source) = match asks.request {
             Some(request) => (request, SizeOrigin::Request),
             None => (self.share, SizeOrigin::Share),
         };
-        let floor = self.killed_at(asks.kind).map_or(0.0, |size| size * AFTER);
+        let floor = self.killed_at(asks.kind).map_or(0.0, |size| size * WAVE_SIZE_FACTOR);
         let pooled = self.pooled().map(|ratio| ratio * float(known)).filter(|size| *size > floor);
         match pooled {
             Some(size) => FirstSize { size: step_up(size), source: SizeOrigin::Pool },
@@ -155,7 +159,7 @@ impl Learner {
         if failures > 1 {
             return largest;
         }
-        let least = float(size) * BEYOND;
+        let least = float(size) * MIN_STEP_FACTOR;
         let known = self.ladder(asks).and_then(|ladder| ladder.last()).filter(|top| *top >= least);
         step_up(known.unwrap_or(float(size) * 2.0)).min(largest)
     }
@@ -165,35 +169,35 @@ impl Learner {
     pub fn after_kill(&mut self, asks: &SizeRequest<'_>, size: Bytes, failures: u32) -> SizeAfterKill {
         let Some(ladder) = self.ladder(asks) else { return SizeAfterKill::Unknown };
         if failures <= 1 {
-            let top = ladder.last().filter(|top| *top >= float(size) * BEYOND);
+            let top = ladder.last().filter(|top| *top >= float(size) * MIN_STEP_FACTOR);
             return top.map_or(SizeAfterKill::Unknown, |top| SizeAfterKill::Rung(step_up(top)));
         }
-        let known = self.kinds.get(asks.kind).is_some_and(|kind| count_u64(kind.count) >= AGREE);
+        let known = self.kinds.get(asks.kind).is_some_and(|kind| count_u64(kind.count) >= MIN_AGREEING_WEIGHT);
         if known { SizeAfterKill::Beyond } else { SizeAfterKill::Unknown }
     }
 
     /// The size of a task that grows at its limit: the next rung, or one and a half times the size.
     pub fn grown(&mut self, asks: &SizeRequest<'_>, size: Bytes) -> Bytes {
-        let least = float(size) * BEYOND;
+        let least = float(size) * MIN_STEP_FACTOR;
         let rung = self.ladder(asks).and_then(|ladder| ladder.sizes().find(|rung| *rung >= least));
         step_up(rung.unwrap_or(float(size) * 1.5))
     }
 
     /// Records a kill of a task at this size.
-    pub fn killed(&mut self, asks: &SizeRequest<'_>, task: u64, size: Bytes) {
+    pub fn record_kill(&mut self, asks: &SizeRequest<'_>, task: u64, size: Bytes) {
         let kind = self.kinds.entry(asks.kind.to_owned()).or_default();
         kind.killed(task, asks.input.map_or(0.0, float), float(size));
     }
 
     /// Records that a killed task does not run again. Its need is unknown and does not count.
-    pub fn dropped(&mut self, kind: &str, task: u64) {
+    pub fn record_abandoned(&mut self, kind: &str, task: u64) {
         if let Some(kind) = self.kinds.get_mut(kind) {
             kind.dropped(task);
         }
     }
 
     /// Records a success.
-    pub fn ended(&mut self, asks: &SizeRequest<'_>, task: u64, peak: Bytes, runtime_s: f64) {
+    pub fn record_success(&mut self, asks: &SizeRequest<'_>, task: u64, peak: Bytes, runtime_s: f64) {
         let known = asks.request.unwrap_or(self.share);
         if !known.is_zero() {
             let ratio = float(peak) / float(known);
@@ -226,7 +230,7 @@ impl Learner {
 
     /// Typical ratio of need to first size over the kinds, for unknown kinds.
     fn pooled(&mut self) -> Option<f64> {
-        if self.pool.len() < POOL {
+        if self.pool.len() < MIN_POOLED_KINDS {
             return None;
         }
         let (pool, prices) = (&self.pool, self.prices);

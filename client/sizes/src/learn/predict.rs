@@ -4,7 +4,7 @@
 //! [`History`] keeps the tasks sorted by input and by need, so that a new task costs a few
 //! insertions, and a prediction a binary search.
 
-use super::REMEMBERED;
+use super::MAX_OBSERVATIONS;
 
 /// A successful task.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub enum PredictionMethod {
 }
 
 /// All methods.
-pub const WAYS: [PredictionMethod; 4] =
+pub const PREDICTION_METHODS: [PredictionMethod; 4] =
     [PredictionMethod::Median, PredictionMethod::Linear, PredictionMethod::LogLog, PredictionMethod::Nearest];
 /// Number of neighbours of [`PredictionMethod::Nearest`].
 const NEIGHBOURS: usize = 5;
@@ -62,13 +62,13 @@ pub struct History {
 impl History {
     /// Adds a task and fits all predictors. Replaces the oldest task once 250 are kept.
     pub fn push(&mut self, point: Observation) {
-        let slot = if self.points.len() < REMEMBERED {
+        let slot = if self.points.len() < MAX_OBSERVATIONS {
             self.points.push(point);
             self.logs.push((0.0, 0.0));
             self.points.len() - 1
         } else {
             let slot = self.oldest;
-            self.oldest = (slot + 1) % REMEMBERED;
+            self.oldest = (slot + 1) % MAX_OBSERVATIONS;
             if let Some(place) = self.points.get_mut(slot) {
                 let gone = std::mem::replace(place, point);
                 self.forget(slot, gone);

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use headroom_types::Bytes;
 use proptest::prelude::*;
 
-use super::predict::{Observation, PredictionMethod, WAYS};
+use super::predict::{Observation, PREDICTION_METHODS, PredictionMethod};
 use super::rungs::{self, KillPrices, ObservedTask};
-use super::{Learner, REMEMBERED, SizeRequest, count, count_u64, float};
+use super::{Learner, MAX_OBSERVATIONS, SizeRequest, count, count_u64, float};
 
 #[derive(Clone, Copy)]
 struct Miss {
@@ -31,30 +31,30 @@ struct ReferenceLearner {
 impl ReferenceLearner {
     fn killed(&mut self, task: u64, input: f64, size: f64) {
         self.open.insert(task, (input, size));
-        if self.open.len() > REMEMBERED {
+        if self.open.len() > MAX_OBSERVATIONS {
             self.open.pop_first();
         }
     }
 
     fn ended(&mut self, task: u64, point: Observation) {
         self.open.remove(&task);
-        for way in WAYS {
+        for way in PREDICTION_METHODS {
             let ratio = match self.points.is_empty() {
                 true => (way == PredictionMethod::Median).then_some(1.0),
                 false => self.predict(way, point.input).map(|predicted| point.need / predicted),
             };
             let Some(ratio) = ratio else { continue };
             let misses = self.misses.entry(way).or_default();
-            if misses.len() >= REMEMBERED {
+            if misses.len() >= MAX_OBSERVATIONS {
                 misses.remove(0);
             }
             misses.push(Miss { ratio, need: point.need, runtime: point.runtime, at: self.count });
         }
-        if self.points.len() < REMEMBERED {
+        if self.points.len() < MAX_OBSERVATIONS {
             self.points.push(point);
         } else {
             self.points[self.oldest] = point;
-            self.oldest = (self.oldest + 1) % REMEMBERED;
+            self.oldest = (self.oldest + 1) % MAX_OBSERVATIONS;
         }
         self.count += 1;
     }
@@ -124,7 +124,7 @@ impl ReferenceLearner {
 
     fn ladder(&self, input: f64, prices: KillPrices) -> Option<(PredictionMethod, Vec<f64>)> {
         let mut best: Option<(f64, PredictionMethod, Vec<f64>)> = None;
-        for way in WAYS {
+        for way in PREDICTION_METHODS {
             let enough = if way == PredictionMethod::Median { 1 } else { 3 };
             let Some(misses) = self.misses.get(&way).filter(|misses| misses.len() >= enough) else { continue };
             let Some(predicted) = self.predict(way, input) else { continue };
@@ -177,15 +177,15 @@ proptest! {
             match happens {
                 TaskHappening::Ended => {
                     let runtime = f64::from(millis) / 1000.0;
-                    fast.ended(&asks, task, size, runtime);
+                    fast.record_success(&asks, task, size, runtime);
                     plain.ended(task, Observation { input, need: float(size), runtime });
                 }
                 TaskHappening::Killed => {
-                    fast.killed(&asks, task, size);
+                    fast.record_kill(&asks, task, size);
                     plain.killed(task, input, float(size));
                 }
                 TaskHappening::Dropped => {
-                    fast.dropped("k", task);
+                    fast.record_abandoned("k", task);
                     plain.open.remove(&task);
                 }
             }

@@ -59,10 +59,10 @@ pub fn cheapest(seen: &mut Vec<ObservedTask>, prices: KillPrices) -> CheapestLad
     let each = if weight > 0.0 { time / weight } else { 1.0 };
     let top = ObservedTask { need: most * (1.0 + 1.0 / weight.max(1.0).sqrt()), weight: 0.5, time: 0.5 * each };
     seen.push(top);
-    let stairs = stairs(seen);
+    let stairs = candidate_sizes(seen);
     // A kill costs time of users regardless of the prediction, so its price is scaled by the needs.
     let mean = seen.iter().map(|s| s.need * s.time).sum::<f64>() / (time + top.time).max(f64::MIN_POSITIVE);
-    let (next, cost) = solve(&stairs, KillPrices { kill: prices.kill * mean, ..prices });
+    let (next, cost) = solve_ladder(&stairs, KillPrices { kill: prices.kill * mean, ..prices });
     let mut sizes = Vec::new();
     let mut at = next.first().copied().unwrap_or(0);
     while let Some(stair) = at.checked_sub(1).and_then(|k| stairs.get(k)) {
@@ -84,7 +84,7 @@ struct CandidateSize {
 }
 
 /// Selects few sizes that represent all, denser near the top.
-fn stairs(seen: &[ObservedTask]) -> Vec<CandidateSize> {
+fn candidate_sizes(seen: &[ObservedTask]) -> Vec<CandidateSize> {
     let all: f64 = seen.iter().map(|s| s.weight).sum();
     let shares: [f64; CANDIDATES + 1] = std::array::from_fn(share);
     let reached = |weight: f64, wanted: usize| shares.get(wanted).is_some_and(|share| weight >= all * share);
@@ -115,7 +115,7 @@ fn share(n: usize) -> f64 {
 
 /// For each size, and for the start before them, the next size of the ladder, counted from 1; and
 /// the cost from the start.
-fn solve(stairs: &[CandidateSize], prices: KillPrices) -> (Vec<usize>, f64) {
+fn solve_ladder(stairs: &[CandidateSize], prices: KillPrices) -> (Vec<usize>, f64) {
     let end = stairs.last().copied().unwrap_or(CandidateSize { size: 0.0, weight: 0.0, time: 0.0 });
     let mut cost = vec![0.0; stairs.len() + 1];
     let mut next = vec![0usize; stairs.len() + 1];

@@ -9,7 +9,7 @@ fn asks(kind: &str) -> SizeRequest<'_> {
 fn taught(needs_mib: impl IntoIterator<Item = u64>) -> Learner {
     let mut learner = Learner::new(Bytes::from_gib(4), KillPrices::default());
     for (n, mib) in needs_mib.into_iter().enumerate() {
-        learner.ended(&asks("sort"), n as u64, Bytes::new(mib * MIB), 10.0);
+        learner.record_success(&asks("sort"), n as u64, Bytes::new(mib * MIB), 10.0);
     }
     learner
 }
@@ -40,7 +40,7 @@ fn the_size_of_the_input_tells_where_it_does() {
     let mut learner = taught([]);
     for n in 1..60u64 {
         let asks = SizeRequest { input: Some(Bytes::from_mib(n * 10)), ..asks("join") };
-        learner.ended(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
+        learner.record_success(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
     }
     let first = |mib| SizeRequest { input: Some(Bytes::from_mib(mib)), ..asks("join") };
     let (small, large) = (learner.first(&first(50)).size, learner.first(&first(550)).size);
@@ -52,7 +52,7 @@ fn every_kill_is_answered_by_a_larger_size() {
     let mut learner = taught([900, 950, 1000, 870, 3000, 910]);
     let mut size = learner.first(&asks("sort")).size;
     for failures in 1..3 {
-        learner.killed(&asks("sort"), 99, size);
+        learner.record_kill(&asks("sort"), 99, size);
         let next = learner.next(&asks("sort"), size, failures, Bytes::from_gib(128));
         assert!(next > size, "{failures}: {size} then {next}");
         size = next;
@@ -62,7 +62,7 @@ fn every_kill_is_answered_by_a_larger_size() {
 #[test]
 fn a_size_that_killed_tasks_of_a_new_kind_is_not_given_again() {
     let mut learner = taught([]);
-    learner.killed(&asks("sort"), 1, Bytes::from_gib(4));
+    learner.record_kill(&asks("sort"), 1, Bytes::from_gib(4));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
 }
 
@@ -70,8 +70,8 @@ fn a_size_that_killed_tasks_of_a_new_kind_is_not_given_again() {
 fn what_is_remembered_of_a_kind_is_bounded() {
     let learner = taught((0..2000).map(|n| 500 + n % 300));
     let kind = learner.kinds.get("sort").expect("known");
-    assert_eq!(kind.history.points().len(), REMEMBERED);
-    assert!(kind.misses.values().all(|misses| misses.len() <= REMEMBERED));
+    assert_eq!(kind.history.points().len(), MAX_OBSERVATIONS);
+    assert!(kind.misses.values().all(|misses| misses.len() <= MAX_OBSERVATIONS));
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
     let (mut size, mut kills) = (learner.first(&asks).size, 0);
     while size < need {
         kills += 1;
-        learner.killed(&asks, task, size);
+        learner.record_kill(&asks, task, size);
         size = learner.next(&asks, size, kills, Bytes::from_gib(128));
     }
-    learner.ended(&asks, task, need, 10.0);
+    learner.record_success(&asks, task, need, 10.0);
     (kills, size)
 }
 
@@ -98,9 +98,9 @@ fn lives(learner: &mut Learner, task: u64, mib: u64) -> (u32, Bytes) {
 fn of_a_new_kind_a_few_run_first_and_more_with_every_one_that_ends_well() {
     let mut learner = taught([]);
     assert!(learner.may_start("sort", 7) && !learner.may_start("sort", 8));
-    learner.ended(&asks("sort"), 0, Bytes::from_mib(900), 10.0);
+    learner.record_success(&asks("sort"), 0, Bytes::from_mib(900), 10.0);
     assert!(learner.may_start("sort", 11) && !learner.may_start("sort", 12));
-    learner.killed(&asks("sort"), 1, Bytes::from_mib(900));
+    learner.record_kill(&asks("sort"), 1, Bytes::from_mib(900));
     assert!(!learner.may_start("sort", 8), "what was killed outweighs it");
     assert!(taught([900; 100]).may_start("sort", 400));
 }
@@ -108,12 +108,12 @@ fn of_a_new_kind_a_few_run_first_and_more_with_every_one_that_ends_well() {
 #[test]
 fn two_hundred_of_a_new_kind_killed_in_one_wave_raise_the_size_of_all_that_wait() {
     let mut learner = taught([]);
-    (0..200).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_gib(4)));
+    (0..200).for_each(|task| learner.record_kill(&asks("sort"), task, Bytes::from_gib(4)));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_gib(5));
     assert!(!learner.may_start("sort", 8), "and no second wave is begun beside them");
     // For a known kind, three kills are enough.
     let mut learner = taught([900; 20]);
-    (0..3).for_each(|task| learner.killed(&asks("sort"), task, Bytes::from_mib(1200)));
+    (0..3).for_each(|task| learner.record_kill(&asks("sort"), task, Bytes::from_mib(1200)));
     assert!(learner.first(&asks("sort")).size >= Bytes::from_mib(1200), "{:?}", learner.first(&asks("sort")));
 }
 
@@ -122,7 +122,7 @@ fn an_unknown_input_and_an_empty_one_are_sized_as_their_kind() {
     let mut learner = taught([]);
     for n in 1..60u64 {
         let asks = SizeRequest { input: Some(Bytes::from_mib(n * 10)), ..asks("sort") };
-        learner.ended(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
+        learner.record_success(&asks, n, Bytes::from_mib(100 + n * 30), 10.0);
     }
     for input in [None, Some(Bytes::ZERO)] {
         let first = learner.first(&SizeRequest { input, ..asks("sort") });
@@ -182,12 +182,12 @@ fn a_kind_takes_less_than_64_kib() {
     for n in 0..600u64 {
         let asks = SizeRequest { input: Some(Bytes::from_mib(1 + n * 7 % 500)), ..asks("sort") };
         learner.first(&asks);
-        learner.ended(&asks, n, Bytes::from_mib(100 + n % 700), 10.0);
-        learner.killed(&asks, 10_000 + n, Bytes::from_mib(100));
+        learner.record_success(&asks, n, Bytes::from_mib(100 + n % 700), 10.0);
+        learner.record_kill(&asks, 10_000 + n, Bytes::from_mib(100));
     }
     let kind = learner.kinds.get("sort").expect("known");
     assert!(kind.bytes() < 64 * 1024, "{} bytes", kind.bytes());
-    assert!(kind.open.len() <= REMEMBERED);
+    assert!(kind.open.len() <= MAX_OBSERVATIONS);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_pool_is_worked_out_again_when_a_kind_needs_more() {
     let mut sizes = std::collections::BTreeSet::new();
     for n in 0..40u64 {
         let kind = format!("kind-{}", n % 8);
-        learner.ended(&asks(&kind), n, Bytes::from_mib(100 + n * 200), 10.0);
+        learner.record_success(&asks(&kind), n, Bytes::from_mib(100 + n * 200), 10.0);
         let cached = learner.first(&asks("new")).size;
         learner.pooled = None;
         assert_eq!(learner.first(&asks("new")).size, cached, "after {n}");
@@ -214,6 +214,6 @@ fn tasks_that_ask_between_two_observations_share_one_set_of_ladders() {
     let before = ladders(&learner).expect("worked out");
     (0..100).for_each(|_| assert_eq!(learner.first(&asks("sort")), learner.first(&asks("sort"))));
     assert_eq!(ladders(&learner), Some(before));
-    learner.ended(&asks("sort"), 1000, Bytes::from_mib(900), 10.0);
+    learner.record_success(&asks("sort"), 1000, Bytes::from_mib(900), 10.0);
     assert_eq!(ladders(&learner), None);
 }

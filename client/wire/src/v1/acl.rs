@@ -4,7 +4,7 @@ use headroom_types::{NodeId, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of [`NewToken::about`]. Bytes.
-pub const LONGEST_ABOUT: usize = 200;
+pub const MAX_ABOUT_BYTES: usize = 200;
 
 /// A secret text that `Debug` does not print.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,7 +149,7 @@ pub struct AppAccess {
 
 impl AppAccess {
     /// True if only its owner, and callers with rights on other users' applications, have access.
-    pub fn is_nobody(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.view.is_empty() && self.change.is_empty()
     }
 }

@@ -39,7 +39,7 @@ pub struct SubmitApp {
     pub idempotency_key: Option<String>,
     /// Users and groups that may view or change the application; `PUT /v1/apps/{app}/access`
     /// changes them.
-    #[serde(default, skip_serializing_if = "AppAccess::is_nobody")]
+    #[serde(default, skip_serializing_if = "AppAccess::is_empty")]
     pub access: AppAccess,
 }
 

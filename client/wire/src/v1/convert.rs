@@ -9,13 +9,13 @@ use super::apps::{ApplicationMaster, SubmitApp};
 use super::error::{ErrorCode, ProblemDetails};
 
 /// Maximum number of containers of one request.
-pub const MAX_COUNT: u32 = 100_000;
+pub const MAX_CONTAINERS: u32 = 100_000;
 /// Maximum size of the small files of one launch. Bytes.
-pub const MAX_FILES: usize = 256 << 10;
+pub const MAX_SMALL_FILE_BYTES: usize = 256 << 10;
 /// Maximum number of fetched files and archives of one launch.
-pub const MAX_FETCHED: usize = 64;
+pub const MAX_FETCHED_FILES: usize = 64;
 /// Maximum number of arguments and environment variables of one launch.
-pub const MAX_WORDS: usize = 1024;
+pub const MAX_ARGS_AND_VARIABLES: usize = 1024;
 
 fn bad(detail: impl Into<String>) -> ProblemDetails {
     ProblemDetails::new(ErrorCode::HR0400, detail)
@@ -26,8 +26,11 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
     if launch.command.first().is_none_or(String::is_empty) {
         return Err(bad("launch.command is empty").hint("name the program to run as its first element"));
     }
-    if launch.command.len() > MAX_WORDS || launch.env.len() > MAX_WORDS {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch has more than {MAX_WORDS} arguments or variables")));
+    if launch.command.len() > MAX_ARGS_AND_VARIABLES || launch.env.len() > MAX_ARGS_AND_VARIABLES {
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("launch has more than {MAX_ARGS_AND_VARIABLES} arguments or variables"),
+        ));
     }
     if launch.command.iter().chain(launch.env.keys()).chain(launch.env.values()).any(|w| w.contains('\0')) {
         return Err(bad("launch.command and launch.env cannot hold a NUL character"));
@@ -35,16 +38,16 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
     if let Some(key) = launch.env.keys().find(|k| k.is_empty() || k.contains('=')) {
         return Err(bad(format!("launch.env: {key:?} is not a variable's name")));
     }
-    if let Some(name) = launch.files.keys().find(|n| !plain(n)) {
+    if let Some(name) = launch.files.keys().find(|n| !is_plain_file_name(n)) {
         return Err(
             bad(format!("launch.files: {name:?} is not a plain file name")).hint("a file goes into the working directory itself")
         );
     }
-    if launch.files.values().map(String::len).sum::<usize>() > MAX_FILES {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.files hold more than {MAX_FILES} bytes")));
+    if launch.files.values().map(String::len).sum::<usize>() > MAX_SMALL_FILE_BYTES {
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.files hold more than {MAX_SMALL_FILE_BYTES} bytes")));
     }
-    if launch.fetch.len() > MAX_FETCHED {
-        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.fetch names more than {MAX_FETCHED} files")));
+    if launch.fetch.len() > MAX_FETCHED_FILES {
+        return Err(ProblemDetails::new(ErrorCode::HR0413, format!("launch.fetch names more than {MAX_FETCHED_FILES} files")));
     }
     let mut names: BTreeSet<&str> = launch.files.keys().map(String::as_str).collect();
     for file in &launch.fetch {
@@ -59,7 +62,7 @@ pub fn check_launch(launch: &LaunchSpec) -> Result<(), ProblemDetails> {
 /// Checks a file to be fetched. Returns the error and the correction.
 pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
     let FetchedFile { name, from, sha256, .. } = file;
-    if !plain(name) {
+    if !is_plain_file_name(name) {
         return Err((format!("{name:?} is not a plain file name"), "a file goes into the working directory itself"));
     }
     if from.len() > 2048 || from.chars().any(|c| c.is_control() || c == ' ') {
@@ -83,19 +86,19 @@ pub fn check_fetched(file: &FetchedFile) -> Result<(), (String, &'static str)> {
     }
 }
 
-fn plain(name: &str) -> bool {
+fn is_plain_file_name(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains('/') && !name.contains('\0') && name.len() <= 128
 }
 
 /// Checks a container request.
-pub fn check_ask(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
+pub fn check_request(ask: &PlacementRequest) -> Result<(), ProblemDetails> {
     if ask.resource.memory.is_zero() {
         return Err(bad(format!("request {}: resource.memory is 0", ask.request))
             .hint("ask for at least what the program needs to start"));
     }
-    if ask.count > MAX_COUNT || ask.settled > ask.count {
+    if ask.count > MAX_CONTAINERS || ask.settled > ask.count {
         return Err(bad(format!(
-            "request {}: count {} and settled {} are out of range (count at most {MAX_COUNT}, settled at most count)",
+            "request {}: count {} and settled {} are out of range (count at most {MAX_CONTAINERS}, settled at most count)",
             ask.request, ask.count, ask.settled
         )));
     }

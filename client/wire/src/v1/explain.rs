@@ -30,14 +30,14 @@ pub struct Explanation {
 impl ErrorCode {
     /// The explanation of this code.
     pub fn explanation(self) -> Explanation {
-        let (cause, remedies) = words(self);
+        let (cause, remedies) = cause_and_remedies(self);
         Explanation { code: self, title: self.title(), status: self.status(), retryable: self.retryable(), cause, remedies }
     }
 }
 
 type CauseAndRemedies = (&'static str, &'static [&'static str]);
 
-fn words(code: ErrorCode) -> CauseAndRemedies {
+fn cause_and_remedies(code: ErrorCode) -> CauseAndRemedies {
     match code {
         ErrorCode::HR0400 => HR0400,
         ErrorCode::HR0401 => HR0401,

@@ -346,16 +346,16 @@ impl NodeView {
         self.offers.memory.saturating_sub(self.unattributed).saturating_sub(self.allocated.memory)
     }
     /// Memory that ended containers left behind, in words; `None` for zero.
-    pub fn left_words(&self) -> Option<String> {
+    pub fn leftover_text(&self) -> Option<String> {
         (!self.unattributed.is_zero()).then(|| format!("{} left behind by ended containers", self.unattributed))
     }
     /// Reason that it takes no work: reported by the node, or set by an operator.
-    pub fn because(&self) -> Option<&str> {
+    pub fn not_ready_reason(&self) -> Option<&str> {
         let decided = || self.mark.as_ref().map(|mark| mark.reason.as_str()).or(self.tags.cordon.as_deref());
         self.reason.as_deref().or_else(decided).filter(|reason| !reason.is_empty())
     }
     /// The `rmctl node` verb that undoes an operator's mark, if there is one.
-    pub fn way_back(&self) -> Option<&'static str> {
+    pub fn undo_verb(&self) -> Option<&'static str> {
         match (&self.mark, &self.tags.cordon) {
             (Some(_), _) => Some("undrain"),
             (None, Some(_)) => Some("uncordon"),

@@ -4,7 +4,7 @@ use headroom_types::{Bytes, Cpus, Name, Profile, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Maximum length of [`ProfileSpec::about`]. Bytes.
-pub const LONGEST_ABOUT: usize = 200;
+pub const MAX_ABOUT_BYTES: usize = 200;
 
 /// `PUT /v1/profiles/{name}`: set the size of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,7 +31,7 @@ pub const KEYS: [&str; 13] = [
 pub const MAX_QUEUES: usize = 10_000;
 
 /// Parses a tree; returns the valid part and all errors.
-pub fn read(value: &Value) -> (QueueSpec, Vec<QueueProblem>) {
+pub fn parse_queue_tree(value: &Value) -> (QueueSpec, Vec<QueueProblem>) {
     let mut reader = QueueTreeParser { problems: Vec::new(), queues: 0 };
     let spec = reader.queue(&QueuePath::root(), value);
     (spec, reader.problems)
@@ -125,7 +125,7 @@ impl QueueTreeParser {
 
 /// Applies an RFC 7396 merge patch to one queue: null removes a key, any other value replaces it.
 /// Child queues are patched in the same way.
-pub fn merge(onto: &mut Value, patch: &Value) {
+pub fn apply_merge_patch(onto: &mut Value, patch: &Value) {
     let Some(changes) = patch.as_object() else {
         onto.clone_from(patch);
         return;
@@ -138,7 +138,7 @@ pub fn merge(onto: &mut Value, patch: &Value) {
         if change.is_null() {
             object.remove(key);
         } else {
-            merge(object.entry(key.clone()).or_insert(Value::Null), change);
+            apply_merge_patch(object.entry(key.clone()).or_insert(Value::Null), change);
         }
     }
 }
@@ -157,7 +157,7 @@ mod tests {
                 "adhoc": { "maximum": { "memory": "much" }, "weight": -1 },
             },
         });
-        let (_, problems) = read(&tree);
+        let (_, problems) = parse_queue_tree(&tree);
         let mut found: Vec<String> = problems.iter().map(|p| format!("{} {}", p.queue, p.key)).collect();
         found.sort();
         let wanted = [
@@ -181,11 +181,11 @@ mod tests {
                 "preemptable": false, "max_lifetime_ms": 60000, "queues": { "night": {} },
             }},
         });
-        let (by_hand, problems) = read(&tree);
+        let (by_hand, problems) = parse_queue_tree(&tree);
         assert_eq!(problems, []);
         assert_eq!(serde_json::from_value::<QueueSpec>(tree.clone()).expect("reads"), by_hand);
         let written = serde_json::to_value(&by_hand).expect("writes");
-        assert_eq!(read(&written).0, by_hand);
+        assert_eq!(parse_queue_tree(&written).0, by_hand);
         let etl = written["queues"]["etl"].as_object().expect("an object");
         assert_eq!(etl.keys().collect::<Vec<_>>(), KEYS, "every key is in the list of known ones");
     }
@@ -193,10 +193,13 @@ mod tests {
     #[test]
     fn a_patch_takes_away_and_adds() {
         let mut queue = json!({"weight": 2, "guaranteed": {"memory": "40%", "cpus": 4}, "queues": {"a": {}, "b": {}}});
-        merge(&mut queue, &json!({"weight": null, "guaranteed": {"cpus": 8}, "queues": {"b": null, "c": {"priority": 1}}}));
+        apply_merge_patch(
+            &mut queue,
+            &json!({"weight": null, "guaranteed": {"cpus": 8}, "queues": {"b": null, "c": {"priority": 1}}}),
+        );
         assert_eq!(queue, json!({"guaranteed": {"memory": "40%", "cpus": 8}, "queues": {"a": {}, "c": {"priority": 1}}}));
         let mut short = json!({"guaranteed": "40%"});
-        merge(&mut short, &json!({"guaranteed": {"memory": "1GiB"}}));
+        apply_merge_patch(&mut short, &json!({"guaranteed": {"memory": "1GiB"}}));
         assert_eq!(short, json!({"guaranteed": {"memory": "1GiB"}}));
     }
 }

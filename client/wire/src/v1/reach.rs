@@ -7,15 +7,15 @@ use headroom_types::{Signal, UnixMillis};
 use serde::{Deserialize, Serialize};
 
 /// Header with the secret that authenticates the resource manager at a node.
-pub const KEY: &str = "headroom-key";
+pub const NODE_KEY_HEADER: &str = "headroom-key";
 /// Maximum standard input of a program. Bytes.
-pub const LONGEST_INPUT: usize = 512 << 10;
+pub const MAX_EXEC_INPUT_BYTES: usize = 512 << 10;
 /// Maximum run time of a program. Milliseconds.
-pub const LONGEST_RUN_MS: u64 = 3_600_000;
+pub const MAX_EXEC_TIMEOUT_MS: u64 = 3_600_000;
 /// Default run time of a program. Milliseconds.
-pub const USUAL_RUN_MS: u64 = 60_000;
+pub const DEFAULT_EXEC_TIMEOUT_MS: u64 = 60_000;
 /// Maximum output of a program, both streams together. Bytes.
-pub const MOST_OUTPUT: u64 = 64 << 20;
+pub const MAX_EXEC_OUTPUT_BYTES: u64 = 64 << 20;
 
 /// `POST /v1/containers/{id}/signal`: send a signal to the program of a container. Response:
 /// [`SignalDelivered`].

@@ -18,12 +18,12 @@ use serde::{Deserialize, Deserializer as _, Serialize};
 /// Version of this protocol.
 pub const VERSION: u32 = 1;
 /// The oldest supported version.
-pub const OLDEST: u32 = 1;
+pub const OLDEST_VERSION: u32 = 1;
 /// Maximum length of a line. Bytes.
-pub const MAX_LINE: usize = 1 << 20;
+pub const MAX_LINE_BYTES: usize = 1 << 20;
 /// Maximum number of bytes that are kept of a hello before authentication. A longer hello must
 /// contain its `token` within this limit. The large fields, `running` and `unacked`, come after it.
-pub const MAX_UNPROVEN: usize = 16 << 10;
+pub const MAX_UNAUTHENTICATED_BYTES: usize = 16 << 10;
 
 /// A message from the executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,7 +233,7 @@ impl HelloPreamble {
 /// The `token` of a partially received hello; `None` if it is not received yet. Invalid JSON is
 /// detected only with the complete line.
 #[must_use]
-pub fn token_in(beginning: &[u8]) -> Option<String> {
+pub fn hello_token(beginning: &[u8]) -> Option<String> {
     let mut token = None;
     // The parse always fails at the end, because the rest of the line is missing.
     let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(TokenVisitor(&mut token));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told_from_what_is_wrong() {
+    fn unknown_kinds_and_invalid_lines_are_different_errors() {
         let stop = ToExecutor::Stop { attempt: "map/7@2".parse().expect("id") };
         assert_eq!(ToExecutor::read(r#"{"kind":"stop","attempt":"map/7@2","later":[1]}"#), Ok(stop));
         assert_eq!(ToExecutor::read(r#"{"kind":"stopp"}"#), Err(LineError::Unknown("stopp".into())));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_a_later_version_still_says_who_speaks() {
+    fn the_preamble_of_a_later_version_is_readable() {
         let salute = HelloPreamble::read(r#"{"kind":"hello","version":9,"token":"s","slots":{"cores":4}}"#).expect("a hello");
         assert_eq!((salute.version, salute.token.as_str()), (9, "s"));
         assert!(!format!("{salute:?}").contains("\"s\""));
@@ -352,15 +352,17 @@ mod tests {
         };
         let line = serde_json::to_vec(&hello).expect("writes");
         let shown = line.windows(7).position(|w| w == b"\"slots\"").expect("it is after the token");
-        for end in 0..line.len().min(MAX_UNPROVEN) {
-            let found = token_in(&line[..end]);
+        for end in 0..line.len().min(MAX_UNAUTHENTICATED_BYTES) {
+            let found = hello_token(&line[..end]);
             assert!(found.is_none() || found.as_deref() == Some("se\"cret"), "{found:?} in {end} bytes");
             assert_eq!(found.is_some(), end >= shown - 1, "in {end} bytes");
         }
-        assert!(shown < 1024 && line.len() > MAX_UNPROVEN, "it is where it has to be in a long one");
-        assert_eq!(token_in(br#"{"running":[{"token":"a"}],"slots":{"token":["b"]},"token":"c","#).as_deref(), Some("c"));
-        for none in ["", "[", r#"["token","a"]"#, r#"{"token":7}"#, r#"{"tokens":"a""#, "token", &"[".repeat(MAX_UNPROVEN)] {
-            assert_eq!(token_in(none.as_bytes()), None, "{none:.40}");
+        assert!(shown < 1024 && line.len() > MAX_UNAUTHENTICATED_BYTES, "it is where it has to be in a long one");
+        assert_eq!(hello_token(br#"{"running":[{"token":"a"}],"slots":{"token":["b"]},"token":"c","#).as_deref(), Some("c"));
+        for none in
+            ["", "[", r#"["token","a"]"#, r#"{"token":7}"#, r#"{"tokens":"a""#, "token", &"[".repeat(MAX_UNAUTHENTICATED_BYTES)]
+        {
+            assert_eq!(hello_token(none.as_bytes()), None, "{none:.40}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 /// True unless the caller's `Accept` headers exclude JSON. `accepted` contains the values of these
 /// headers.
-pub fn takes_json<'a>(accepted: impl Iterator<Item = &'a str>) -> bool {
+pub fn accepts_json<'a>(accepted: impl Iterator<Item = &'a str>) -> bool {
     let mut ranges = accepted.flat_map(|value| value.split(',')).peekable();
     let fits = |range: &str| {
         let kind = range.split(';').next().unwrap_or_default().trim();
@@ -13,11 +13,11 @@ pub fn takes_json<'a>(accepted: impl Iterator<Item = &'a str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::takes_json;
+    use super::accepts_json;
 
     #[test]
-    fn only_those_who_cannot_read_json_are_turned_away() {
-        let takes = |accept: &[&'static str]| takes_json(accept.iter().copied());
+    fn only_clients_that_exclude_json_are_rejected() {
+        let takes = |accept: &[&'static str]| accepts_json(accept.iter().copied());
         assert!(takes(&[]) && takes(&["*/*"]) && takes(&["application/json;q=0.5, application/xml"]));
         assert!(takes(&["text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"]), "a browser");
         assert!(takes(&["application/xml", "application/json"]));

@@ -3,9 +3,9 @@
 use headroom_types::{Bytes, ExitReason};
 
 /// Exit status of a container that has not ended.
-pub const LIVE: i32 = -1000;
+pub const NOT_ENDED_STATUS: i32 = -1000;
 /// Exit status of a container that was killed for its memory.
-pub const KILLED_FOR_MEMORY: i32 = -104;
+pub const MEMORY_KILL_STATUS: i32 = -104;
 
 /// The end of a container.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +32,11 @@ impl YarnContainerEnd {
         let sentence = self.reason.sentence();
         match self.status() {
             0 => String::new(),
-            KILLED_FOR_MEMORY => {
+            MEMORY_KILL_STATUS => {
                 // The charged memory can be below the limit by the size of the allocation that
                 // failed.
                 let used = self.peak.unwrap_or(self.limit).max(self.limit);
-                let (used, limit) = (prefixed(used), prefixed(self.limit));
+                let (used, limit) = (format_size(used), format_size(self.limit));
                 format!("Container {container} was killed: {sentence}. Current usage: {used} of {limit} physical memory used.")
             }
             status if status > 0 => format!("Container exited with a non-zero exit code {status}: {sentence}."),
@@ -46,7 +46,7 @@ impl YarnContainerEnd {
 }
 
 /// Formats a size with one decimal and a binary unit, as clients expect it: `[0-9.]+ [KMG]B`.
-fn prefixed(bytes: Bytes) -> String {
+fn format_size(bytes: Bytes) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")];
     let n = bytes.get();
     let (unit, name) = UNITS.into_iter().find(|(unit, _)| n >= *unit).unwrap_or((1 << 10, "KB"));
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn sizes_have_a_unit_that_is_looked_for() {
-        assert_eq!(prefixed(Bytes::new(0)), "0.0 KB");
-        assert_eq!(prefixed(Bytes::new(u64::MAX)), "17179869183.9 GB");
+        assert_eq!(format_size(Bytes::new(0)), "0.0 KB");
+        assert_eq!(format_size(Bytes::new(u64::MAX)), "17179869183.9 GB");
     }
 }

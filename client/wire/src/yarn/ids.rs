@@ -18,7 +18,7 @@ use headroom_types::{AppId, AttemptId, ContainerId, Epoch};
 
 /// Replaces the start time of the resource manager in YARN ids. Milliseconds since 1970, a moment
 /// in November 2023.
-pub const CLUSTER: u64 = 1_700_000_000_000;
+pub const CLUSTER_TIMESTAMP: u64 = 1_700_000_000_000;
 
 /// The error of a text that is not a YARN id of the expected kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,29 +78,29 @@ impl YarnContainer {
         YarnContainer { app: YarnApp::of(&container.app), attempt, epoch: container.epoch, seq: container.seq }
     }
     /// True if it identifies this container.
-    pub fn names(&self, container: &ContainerId) -> bool {
+    pub fn identifies(&self, container: &ContainerId) -> bool {
         self.app.0 == container.app.seq() && self.epoch == container.epoch && self.seq == container.seq
     }
     /// The Headroom id, for a container of this application.
-    pub fn within(&self, app: AppId) -> ContainerId {
+    pub fn to_container_id(&self, app: AppId) -> ContainerId {
         ContainerId { app, epoch: self.epoch, seq: self.seq }
     }
 }
 
 impl fmt::Display for YarnApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "application_{CLUSTER}_{:04}", self.0)
+        write!(f, "application_{CLUSTER_TIMESTAMP}_{:04}", self.0)
     }
 }
 impl fmt::Display for YarnAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "appattempt_{CLUSTER}_{:04}_{:06}", self.app.0, self.attempt)
+        write!(f, "appattempt_{CLUSTER_TIMESTAMP}_{:04}_{:06}", self.app.0, self.attempt)
     }
 }
 impl fmt::Display for YarnContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let YarnContainer { app, attempt, epoch, seq } = self;
-        write!(f, "container_e{:02}_{CLUSTER}_{:04}_{attempt:02}_{seq:06}", epoch.0, app.0)
+        write!(f, "container_e{:02}_{CLUSTER_TIMESTAMP}_{:04}_{attempt:02}_{seq:06}", epoch.0, app.0)
     }
 }
 
@@ -124,7 +124,7 @@ impl FromStr for YarnApp {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<2>(text, "application_")? {
-            [CLUSTER, app] => small(app).map(YarnApp),
+            [CLUSTER_TIMESTAMP, app] => small(app).map(YarnApp),
             [_, _] => None,
         };
         read().ok_or_else(|| wrong(text, "an application", "application_1700000000000_0007"))
@@ -134,7 +134,7 @@ impl FromStr for YarnAttempt {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<3>(text, "appattempt_")? {
-            [CLUSTER, app, attempt] => Some(YarnAttempt { app: YarnApp(small(app)?), attempt: small(attempt)? }),
+            [CLUSTER_TIMESTAMP, app, attempt] => Some(YarnAttempt { app: YarnApp(small(app)?), attempt: small(attempt)? }),
             [_, _, _] => None,
         };
         read().ok_or_else(|| wrong(text, "an application attempt", "appattempt_1700000000000_0007_000002"))
@@ -144,7 +144,7 @@ impl FromStr for YarnContainer {
     type Err = ParseYarnId;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let read = || match numbers::<5>(text, "container_e")? {
-            [epoch, CLUSTER, app, attempt, seq] => {
+            [epoch, CLUSTER_TIMESTAMP, app, attempt, seq] => {
                 Some(YarnContainer { app: YarnApp(small(app)?), attempt: small(attempt)?, epoch: Epoch(small(epoch)?), seq })
             }
             [_, _, _, _, _] => None,
@@ -196,8 +196,8 @@ mod tests {
             let run = YarnAttempt { app, attempt };
             prop_assert_eq!(run.to_string().parse::<YarnAttempt>(), Ok(run));
             let name: YarnContainer = YarnContainer::of(&id, attempt).to_string().parse().expect("a container");
-            prop_assert!(name.names(&id) && name.attempt == attempt);
-            prop_assert_eq!(name.within(id.app.clone()), id);
+            prop_assert!(name.identifies(&id) && name.attempt == attempt);
+            prop_assert_eq!(name.to_container_id(id.app.clone()), id);
         }
     }
 }

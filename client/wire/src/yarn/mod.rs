@@ -10,4 +10,4 @@ pub mod ids;
 pub mod time;
 
 /// The YARN release whose interface Headroom follows.
-pub const FOLLOWS: &str = "3.4.1";
+pub const YARN_VERSION: &str = "3.4.1";

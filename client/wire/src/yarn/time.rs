@@ -5,7 +5,7 @@ use headroom_types::UnixMillis;
 const DAY: u64 = 86_400_000;
 
 /// Formats a time in the form of YARN.
-pub fn write(time: UnixMillis) -> String {
+pub fn format_timestamp(time: UnixMillis) -> String {
     let (year, month, day) = civil(time.0 / DAY);
     let ms = time.0 % DAY;
     let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
@@ -14,7 +14,7 @@ pub fn write(time: UnixMillis) -> String {
 
 /// Parses a timestamp with or without fractional seconds, and with `Z` or an offset in hours and
 /// minutes. `None` for any other text, and for times before 1970.
-pub fn read(text: &str) -> Option<UnixMillis> {
+pub fn parse_timestamp(text: &str) -> Option<UnixMillis> {
     let (date, rest) = text.split_once('T')?;
     let mut date = date.splitn(3, '-').map(number);
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
@@ -78,10 +78,10 @@ mod tests {
 
     #[test]
     fn known_moments() {
-        assert_eq!(write(UnixMillis(0)), "1970-01-01T00:00:00.000+0000");
-        assert_eq!(write(UnixMillis(1_795_257_667_250)), "2026-11-21T10:41:07.250+0000");
-        assert_eq!(read("2000-02-29T01:00:00+01:00"), Some(UnixMillis(951_782_400_000)));
-        assert_eq!(read("2000-02-28T23:00:00.5-0100"), Some(UnixMillis(951_782_400_500)));
+        assert_eq!(format_timestamp(UnixMillis(0)), "1970-01-01T00:00:00.000+0000");
+        assert_eq!(format_timestamp(UnixMillis(1_795_257_667_250)), "2026-11-21T10:41:07.250+0000");
+        assert_eq!(parse_timestamp("2000-02-29T01:00:00+01:00"), Some(UnixMillis(951_782_400_000)));
+        assert_eq!(parse_timestamp("2000-02-28T23:00:00.5-0100"), Some(UnixMillis(951_782_400_500)));
         for text in [
             "2001-02-29T00:00:00Z",
             "2000-13-01T00:00:00Z",
@@ -91,7 +91,7 @@ mod tests {
             "1970-01-01T00:00:00+0100",
             "2000-01-01T00:00:00+aéb",
         ] {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(parse_timestamp(text), None, "{text}");
         }
     }
 
@@ -99,13 +99,13 @@ mod tests {
         /// A formatted time parses to the same time.
         #[test]
         fn moments_round_trip(ms in 0u64..253_402_300_799_999) {
-            prop_assert_eq!(read(&write(UnixMillis(ms))), Some(UnixMillis(ms)));
+            prop_assert_eq!(parse_timestamp(&format_timestamp(UnixMillis(ms))), Some(UnixMillis(ms)));
         }
 
         /// Parsing never panics, for any text.
         #[test]
         fn any_text_is_read_or_refused(text in "\\PC{0,40}") {
-            let _ = read(&text);
+            let _ = parse_timestamp(&text);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headroom_executor::growth::is_pressed;
-use headroom_node_cgroup::hold::pressure_from;
+use headroom_node_cgroup::hold::pressure_threshold;
 use headroom_node_cgroup::{Enforcer, EnforcerRequest, Group, GroupLimits, Watch, detect};
 use headroom_node_exec::{ChildProcess, spawn};
 use headroom_types::{Bytes, TaskAttemptId};
@@ -286,7 +286,7 @@ impl Pressure {
             ensure!(Instant::now() < deadline, "the task's cgroup is not there");
             clock::pause(GLANCE);
         };
-        let watch = match Watch::usage(&task, pressure_from(LIMIT))? {
+        let watch = match Watch::usage(&task, pressure_threshold(LIMIT))? {
             Some(watch) => watch,
             None => Watch::open(&task)?.context("a watch of its events")?,
         };

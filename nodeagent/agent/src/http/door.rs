@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use headroom_identity::Role;
 use headroom_telemetry::names::{NODE_CALLS_REFUSED, NODE_CONNECTIONS_REFUSED};
 use headroom_telemetry::{MetricsPage, RejectedConnections, RejectionReason};
-use headroom_transport::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy, PeerIdentity, ReloadingKeys, greet};
+use headroom_transport::{ConnectionLimiter, ConnectionPermit, LoopbackPolicy, PeerIdentity, ReloadingKeys, accept_handshake};
 use headroom_wire::v1::error::ErrorCode;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -29,16 +29,16 @@ use super::refuse;
 /// Maximum number of connections.
 const CONNECTIONS: usize = 1024;
 /// Maximum number of connections from one remote address.
-const OF_ONE: u32 = 256;
+const MAX_CONNECTIONS_PER_IP: u32 = 256;
 /// Maximum number of connections without a client certificate where one is required. Such callers
 /// may only query liveness.
-const STRANGERS: usize = 64;
+const MAX_UNAUTHENTICATED: usize = 64;
 /// Time limit for the headers of a request, and for an idle connection between two requests. It is
 /// longer than the resource manager keeps its connections, so that the resource manager closes
 /// first.
-const HEADERS: Duration = Duration::from_secs(100);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(100);
 /// The same for callers without a client certificate.
-const STRANGERS_HEADERS: Duration = Duration::from_secs(5);
+const UNAUTHENTICATED_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Wait after a failed accept, such as one without free file descriptors.
 const RECOVER: Duration = Duration::from_millis(200);
 
@@ -92,8 +92,8 @@ impl NodeListener {
         NodeListener {
             listener,
             keys,
-            headers: HEADERS,
-            peers: ConnectionLimiter::new(OF_ONE, LoopbackPolicy::Free),
+            headers: HEADER_TIMEOUT,
+            peers: ConnectionLimiter::new(MAX_CONNECTIONS_PER_IP, LoopbackPolicy::Free),
             refusals: Arc::default(),
         }
     }
@@ -106,13 +106,13 @@ impl NodeListener {
     /// Accepts connections until the future is dropped. Each handshake runs in a task of its own.
     pub(crate) async fn serve(self, router: Router) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let strangers = Arc::new(Semaphore::new(STRANGERS));
+        let strangers = Arc::new(Semaphore::new(MAX_UNAUTHENTICATED));
         while let Ok(place) = places.clone().acquire_owned().await {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    let Some(present) = self.peers.enter(peer.ip()) else {
+                    let Some(present) = self.peers.acquire(peer.ip()) else {
                         let open = format_args!("{} are open", self.peers.most());
-                        self.refusals.connections.away(peer.ip(), RejectionReason::Crowded, &open);
+                        self.refusals.connections.record_rejection(peer.ip(), RejectionReason::Crowded, &open);
                         continue;
                     };
                     let inside = ConnectionPermits { strangers: strangers.clone(), _present: present, _place: place };
@@ -125,7 +125,7 @@ impl NodeListener {
                     };
                     let router = router.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = visit.go(stream, router).await {
+                        if let Err(error) = visit.serve_http(stream, router).await {
                             debug!(%peer, %error, "a connection ended");
                         }
                     });
@@ -149,23 +149,23 @@ struct NodeConnection {
 }
 
 impl NodeConnection {
-    async fn go(self, stream: TcpStream, router: Router) -> io::Result<()> {
+    async fn serve_http(self, stream: TcpStream, router: Router) -> io::Result<()> {
         let _ = stream.set_nodelay(true); // on failure only latency suffers
         let away = |why, error: io::Error| {
-            self.refusals.connections.away(self.peer.ip(), why, &error);
+            self.refusals.connections.record_rejection(self.peer.ip(), why, &error);
             error
         };
-        let greeted = greet(stream, self.keys.as_ref().map(|keys| keys.server())).await;
+        let greeted = accept_handshake(stream, self.keys.as_ref().map(|keys| keys.server())).await;
         let (stream, caller) = greeted.map_err(|error| away(RejectionReason::Unproven, error))?;
         let stranger = match caller {
             PeerIdentity::Nobody => {
                 let strangers = self.inside.strangers.clone().try_acquire_owned();
-                let full = || io::Error::other(format!("{STRANGERS} without a certificate are here"));
+                let full = || io::Error::other(format!("{MAX_UNAUTHENTICATED} without a certificate are here"));
                 Some(strangers.map_err(|_| away(RejectionReason::Strangers, full()))?)
             }
             PeerIdentity::Unasked | PeerIdentity::Known(_) => None,
         };
-        let headers = if stranger.is_some() { self.headers.min(STRANGERS_HEADERS) } else { self.headers };
+        let headers = if stranger.is_some() { self.headers.min(UNAUTHENTICATED_HEADER_TIMEOUT) } else { self.headers };
         let guest = ConnectInfo(ConnectedCaller { caller, peer: self.peer });
         let routes = TowerToHyperService::new(router);
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
@@ -239,7 +239,7 @@ mod tests {
 
     /// Each client sends one header byte at a time, without end.
     #[tokio::test]
-    async fn whoever_drips_is_cut_off_and_nobody_waits_for_it() {
+    async fn slow_headers_time_out_without_blocking_others() {
         let (address, serving) = door(Duration::from_millis(500)).await;
         let mut dripping = Vec::new();
         for _ in 0..50 {
@@ -304,7 +304,7 @@ mod tests {
     /// Callers without a certificate use no permits of authenticated callers, and have a short time
     /// limit.
     #[tokio::test]
-    async fn strangers_have_little_room_and_little_time() {
+    async fn unauthenticated_connections_have_low_limits() {
         let dir = tempfile::tempdir().expect("a directory");
         papers(dir.path());
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
@@ -316,7 +316,7 @@ mod tests {
         let manager = KeyFiles::of(&dir.path().join("manager"));
         let nobody = KeyFiles { own: None, ..manager.clone() };
         let mut silent = Vec::new();
-        for _ in 0..=STRANGERS {
+        for _ in 0..=MAX_UNAUTHENTICATED {
             silent.push(shake(address, &nobody).await);
         }
         let mut known = shake(address, &manager).await;

@@ -198,7 +198,7 @@ async fn scrape(State(shared): State<Shared>, headers: HeaderMap) -> Result<Resp
     let whole = move || {
         metrics::put_host(&mut page);
         refusals.put(&mut page);
-        process::put(&mut page, started);
+        process::add_process_metrics(&mut page, started);
         page.write(format)
     };
     let text =

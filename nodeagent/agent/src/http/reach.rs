@@ -19,8 +19,8 @@ use headroom_types::{ContainerId, Signal};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::nodes::NodeContainerPhase;
 use headroom_wire::v1::reach::{
-    ContainerFileEntry, ExecContainer, ExecLine, KEY, LONGEST_INPUT, LONGEST_RUN_MS, SignalContainer, SignalDelivered,
-    TextOrBytes, USUAL_RUN_MS,
+    ContainerFileEntry, DEFAULT_EXEC_TIMEOUT_MS, ExecContainer, ExecLine, MAX_EXEC_INPUT_BYTES, MAX_EXEC_TIMEOUT_MS,
+    NODE_KEY_HEADER, SignalContainer, SignalDelivered, TextOrBytes,
 };
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -48,7 +48,7 @@ pub(crate) fn key() -> io::Result<String> {
 }
 
 fn admit(shared: &Shared, headers: &HeaderMap) -> Result<(), Refused> {
-    let given = headers.get(KEY).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
+    let given = headers.get(NODE_KEY_HEADER).map(axum::http::HeaderValue::as_bytes).unwrap_or_default();
     let own = shared.key.as_bytes();
     // All bytes are compared, so that the duration reveals nothing about the key.
     let differs = own.iter().zip(given).fold(usize::from(given.len() != own.len()), |sum, (a, b)| sum | usize::from(a ^ b));
@@ -239,7 +239,7 @@ pub(super) async fn run(
     };
     let busy = |_| refuse(ErrorCode::HR0503, format!("{} programs are run so on this node already", exec::AT_ONCE));
     let seat = Arc::clone(&shared.execs).try_acquire_owned().map_err(busy)?;
-    let time = Duration::from_millis(asked.timeout_ms.unwrap_or(USUAL_RUN_MS));
+    let time = Duration::from_millis(asked.timeout_ms.unwrap_or(DEFAULT_EXEC_TIMEOUT_MS));
     tracing::info!(container_id = %id, program = asked.command.first(), "a program is run in it on request");
     let wish = ExecRequest { id: id.clone(), order, group, command: asked.command, input, time };
     let words = exec::run(Arc::clone(&shared.site), wish, seat).await;
@@ -254,13 +254,13 @@ fn checked(asked: &ExecContainer) -> Result<Option<Vec<u8>>, Refused> {
     if asked.command.iter().any(|word| word.contains('\0')) {
         return Err(refuse(ErrorCode::HR0400, "command: a NUL cannot be part of it"));
     }
-    if asked.timeout_ms.is_some_and(|ms| ms == 0 || ms > LONGEST_RUN_MS) {
-        return Err(refuse(ErrorCode::HR0400, format!("timeout_ms: from 1 to {LONGEST_RUN_MS}")));
+    if asked.timeout_ms.is_some_and(|ms| ms == 0 || ms > MAX_EXEC_TIMEOUT_MS) {
+        return Err(refuse(ErrorCode::HR0400, format!("timeout_ms: from 1 to {MAX_EXEC_TIMEOUT_MS}")));
     }
     let input = asked.input.as_ref().map(TextOrBytes::bytes).transpose();
     let input = input.map_err(|why| refuse(ErrorCode::HR0400, format!("input: {why}")))?;
-    if input.as_ref().is_some_and(|input| input.len() > LONGEST_INPUT) {
-        return Err(refuse(ErrorCode::HR0413, format!("input: longer than {LONGEST_INPUT} bytes")));
+    if input.as_ref().is_some_and(|input| input.len() > MAX_EXEC_INPUT_BYTES) {
+        return Err(refuse(ErrorCode::HR0413, format!("input: longer than {MAX_EXEC_INPUT_BYTES} bytes")));
     }
     Ok(input)
 }

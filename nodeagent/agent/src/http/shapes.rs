@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use headroom_types::UnixMillis;
 use headroom_wire::v1::nodes::NodeContainerPhase;
-use headroom_wire::yarn::FOLLOWS;
-use headroom_wire::yarn::end::{LIVE, YarnContainerEnd};
+use headroom_wire::yarn::YARN_VERSION;
+use headroom_wire::yarn::end::{NOT_ENDED_STATUS, YarnContainerEnd};
 use headroom_wire::yarn::ids::{YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;
@@ -176,7 +176,7 @@ pub(super) fn container(held: &ShownContainer, about: &NodeSummary, files: Vec<S
     Container {
         id,
         state: state(&held.life, end.as_ref()),
-        exit_code: end.as_ref().map_or(LIVE, YarnContainerEnd::status),
+        exit_code: end.as_ref().map_or(NOT_ENDED_STATUS, YarnContainerEnd::status),
         diagnostics: end.as_ref().map(|end| end.diagnostics(&id.to_string())).unwrap_or_default(),
         user: user(),
         total_memory_needed_mb: held.size.memory.whole_mib(),
@@ -231,15 +231,15 @@ pub(super) fn info(about: &NodeSummary, (healthy, report): (bool, String), enfor
         "nodeManagerVersion": VERSION,
         "nodeManagerBuildVersion": format!("headroom {VERSION}, limits held by {enforcer}"),
         "nodeManagerVersionBuiltOn": "",
-        "hadoopVersion": FOLLOWS,
-        "hadoopBuildVersion": format!("none; headroom {VERSION} answers as YARN {FOLLOWS} does"),
+        "hadoopVersion": YARN_VERSION,
+        "hadoopBuildVersion": format!("none; headroom {VERSION} answers as YARN {YARN_VERSION} does"),
         "hadoopVersionBuiltOn": "",
     }})
 }
 
 /// One log of a container.
 pub(super) fn log_file(name: &str, size: u64, changed: UnixMillis) -> Value {
-    json!({"fileName": name, "fileSize": size.to_string(), "lastModifiedTime": time::write(changed)})
+    json!({"fileName": name, "fileSize": size.to_string(), "lastModifiedTime": time::format_timestamp(changed)})
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> YarnProb
 
 async fn json_only(request: Request, next: Next) -> Response {
     let accepted = request.headers().get_all(header::ACCEPT);
-    if accept::takes_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
+    if accept::accepts_json(accepted.iter().filter_map(|value| value.to_str().ok())) {
         return next.run(request).await;
     }
     YarnProblem(YarnErrorKind::NotAcceptable, "only application/json is written here; leave Accept out, or name that".into())
@@ -146,7 +146,7 @@ fn left(layout: &StateLayout) -> Vec<ShownContainer> {
 }
 
 async fn find(shared: &Shared, name: YarnContainer) -> Result<ShownContainer, YarnProblem> {
-    let found = held(shared).await?.into_iter().find(|held| name.names(&held.id));
+    let found = held(shared).await?.into_iter().find(|held| name.identifies(&held.id));
     found.ok_or_else(|| {
         YarnProblem(YarnErrorKind::NotFound, format!("container {name} is not on this node, or is no longer kept"))
     })

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headroom_types::{ContainerId, ExitReason, StopCause};
-use headroom_wire::v1::reach::KEY;
+use headroom_wire::v1::reach::NODE_KEY_HEADER;
 
 use crate::fake_rm::{FakeRm, PATIENCE};
 use crate::node::{Node, kill, sh};
@@ -168,7 +168,8 @@ fn status(answer: &str) -> Option<u16> {
 }
 
 fn get(node: &Node, key: &str, path: &str) -> (Option<u16>, String) {
-    let text = call(node, format!("GET {path} HTTP/1.1\r\nhost: h\r\n{KEY}: {key}\r\nconnection: close\r\n\r\n").as_bytes());
+    let text =
+        call(node, format!("GET {path} HTTP/1.1\r\nhost: h\r\n{NODE_KEY_HEADER}: {key}\r\nconnection: close\r\n\r\n").as_bytes());
     (status(&text), text)
 }
 
@@ -187,7 +188,10 @@ async fn malformed_calls_are_refused_and_others_are_served() {
     rm.running(&id).await;
     let post = |body: &str| {
         let head = "HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\nconnection: close\r\n";
-        let text = format!("POST /v1/containers/{id}/exec {head}{KEY}: {key}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let text = format!(
+            "POST /v1/containers/{id}/exec {head}{NODE_KEY_HEADER}: {key}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         call(&node, text.as_bytes())
     };
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -226,7 +230,7 @@ async fn a_body_that_drips_is_cut_off_and_nobody_waits_for_it() {
     for (path, body) in [("exec", "{\"command\":[\"true\"]"), ("signal", "{\"signal\":\"TERM\"")] {
         for key in [key.as_str(), "guess"] {
             let head = "HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\ncontent-length: 100000";
-            let text = format!("POST /v1/containers/{id}/{path} {head}\r\n{KEY}: {key}\r\n\r\n{body}");
+            let text = format!("POST /v1/containers/{id}/{path} {head}\r\n{NODE_KEY_HEADER}: {key}\r\n\r\n{body}");
             let url = node.url.trim_start_matches("http://").to_owned();
             dripping.push((key != "guess", tokio::task::spawn_blocking(move || drip(&url, &text))));
         }

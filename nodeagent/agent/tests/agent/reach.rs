@@ -3,8 +3,8 @@
 use headroom_types::{ContainerId, EnforcerKind, ExitReason, Signal};
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::reach::{
-    ContainerFileEntry, ExecContainer, ExecExitStatus, ExecLine, FileEntryKind, KEY, SignalContainer, SignalDelivered,
-    TextOrBytes,
+    ContainerFileEntry, ExecContainer, ExecExitStatus, ExecLine, FileEntryKind, NODE_KEY_HEADER, SignalContainer,
+    SignalDelivered, TextOrBytes,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ struct Caller {
 impl Caller {
     fn new(rm: &FakeRm, node: &Node) -> Caller {
         let key = rm.with(|book| book.registrations.last().and_then(|r| r.key.clone())).expect("a word");
-        let nobody = headroom_transport::trusting_nobody().expect("a library that works");
+        let nobody = headroom_transport::trust_none_config().expect("a library that works");
         let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).tls_backend_preconfigured(nobody);
         let http = http.build().expect("a client");
         Caller { url: node.url.clone(), key, http }
@@ -40,11 +40,11 @@ impl Caller {
     }
 
     async fn bytes(&self, path: &str) -> Result<Vec<u8>, ErrorCode> {
-        Self::answer(self.http.get(format!("{}{path}", self.url)).header(KEY, &self.key)).await
+        Self::answer(self.http.get(format!("{}{path}", self.url)).header(NODE_KEY_HEADER, &self.key)).await
     }
 
     async fn post<B: Serialize + Sync>(&self, path: &str, body: &B) -> Result<Vec<u8>, ErrorCode> {
-        Self::answer(self.http.post(format!("{}{path}", self.url)).header(KEY, &self.key).json(body)).await
+        Self::answer(self.http.post(format!("{}{path}", self.url)).header(NODE_KEY_HEADER, &self.key).json(body)).await
     }
 
     async fn signal(&self, id: &ContainerId, signal: &str, all: bool) -> Result<u32, ErrorCode> {
@@ -139,8 +139,11 @@ async fn files_are_listed_and_read_also_after_the_end() {
         assert_eq!(caller.bytes(&content(wrong)).await, Err(ErrorCode::HR0400), "{wrong}");
     }
     assert_eq!(caller.bytes(&content("work/none")).await, Err(ErrorCode::HR0404));
-    let part =
-        caller.http.get(format!("{}{}", caller.url, content("work/out/a"))).header(KEY, &caller.key).header("range", "bytes=3-5");
+    let part = caller
+        .http
+        .get(format!("{}{}", caller.url, content("work/out/a")))
+        .header(NODE_KEY_HEADER, &caller.key)
+        .header("range", "bytes=3-5");
     let part = part.send().await.expect("answers");
     assert_eq!((part.status().as_u16(), part.headers()["content-range"].to_str().expect("text")), (206, "bytes 3-5/10"));
     assert_eq!(part.text().await.expect("text"), "345");
@@ -221,7 +224,7 @@ async fn what_an_agent_leaves_behind_is_ended_by_the_next() {
     let id = rm.run(1, 64, sh("sleep 61"));
     rm.running(&id).await;
     let caller = Caller::new(&rm, &node);
-    let request = caller.http.post(format!("{}/v1/containers/{id}/exec", caller.url)).header(KEY, &caller.key);
+    let request = caller.http.post(format!("{}/v1/containers/{id}/exec", caller.url)).header(NODE_KEY_HEADER, &caller.key);
     let mut answer = request.json(&wish(&["sh", "-c", "echo $$; exec sleep 63"])).send().await.expect("answers");
     let first = answer.chunk().await.expect("reads").expect("a line");
     let ExecLine::Stdout { data } = serde_json::from_slice(&first).expect("a line") else { panic!("{first:?}") };

@@ -4,7 +4,7 @@
 use headroom_types::exit::ProcessMemory;
 use headroom_types::{Bytes, Certainty, Diagnosis, ExitReason, SubCause};
 
-use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, fitting, row};
+use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, next_size, row};
 
 /// A program with fewer threads is not diagnosed for its threads.
 const MANY_THREADS: u64 = 64;
@@ -24,9 +24,9 @@ pub(super) fn thrashing(c: &Case<'_>, taken: bool) -> Option<Diagnosis> {
         "its limit of {} left no room for its own code and files: it read {reads} pages of them again and again",
         c.limit
     );
-    let fix = format!("add at least 32 MiB beside what it needs itself, {} in all", fitting(c.seen));
+    let fix = format!("add at least 32 MiB beside what it needs itself, {} in all", next_size(c.seen));
     let certainty = if taken { Certainty::Likely } else { Certainty::Certain };
-    Some(row(SubCause::Thrashing, certainty, cause, fix).at_the_price_of("memory that is idle when the program needs less"))
+    Some(row(SubCause::Thrashing, certainty, cause, fix).with_trade_off("memory that is idle when the program needs less"))
 }
 
 pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
@@ -35,8 +35,8 @@ pub(super) fn tmpfs(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "write temporary files to a disk (set TMPDIR), or remove them sooner";
     Some(
         row(SubCause::Tmpfs, certainty, format!("{shmem} of tmpfs files or shared memory are charged to it"), fix)
-            .at_the_price_of("a disk is slower than memory")
-            .fitting(c.without(shmem)),
+            .with_trade_off("a disk is slower than memory")
+            .with_would_fit(c.without(shmem)),
     )
 }
 
@@ -53,8 +53,12 @@ pub(super) fn children(c: &Case<'_>) -> Option<Diagnosis> {
         largest.pid,
         largest.rss
     );
-    let fix = format!("run fewer of them at once, or give {}", fitting(c.seen));
-    Some(row(SubCause::ChildProcesses, Certainty::Likely, cause, fix).at_the_price_of(LESS_AT_ONCE).fitting(c.without(others)))
+    let fix = format!("run fewer of them at once, or give {}", next_size(c.seen));
+    Some(
+        row(SubCause::ChildProcesses, Certainty::Likely, cause, fix)
+            .with_trade_off(LESS_AT_ONCE)
+            .with_would_fit(c.without(others)),
+    )
 }
 
 /// The memory of all processes except the largest.
@@ -81,8 +85,8 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "smaller thread pools, or smaller stacks (-Xss256k for a JVM, ulimit -s for others)";
     Some(
         row(SubCause::ThreadStacks, certainty, cause, fix)
-            .at_the_price_of("deep recursion may no longer fit in a smaller stack")
-            .fitting(c.without(taken.mul_ratio(3, 4))),
+            .with_trade_off("deep recursion may no longer fit in a smaller stack")
+            .with_would_fit(c.without(taken.mul_ratio(3, 4))),
     )
 }
 
@@ -101,8 +105,8 @@ pub(super) fn arenas(c: &Case<'_>) -> Option<Diagnosis> {
             cause,
             "MALLOC_ARENA_MAX=2, or another allocator (jemalloc), or fewer threads",
         )
-        .at_the_price_of("fewer arenas cost some speed with many threads; what is really in use does not shrink")
-        .fitting(c.without(inside.arenas.saturating_sub(kept))),
+        .with_trade_off("fewer arenas cost some speed with many threads; what is really in use does not shrink")
+        .with_would_fit(c.without(inside.arenas.saturating_sub(kept))),
     )
 }
 
@@ -122,8 +126,8 @@ pub(super) fn page_cache(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "read through smaller windows (no mmap or mlock of whole files), or try the same size once more: cache is given back first";
     Some(
         row(SubCause::PageCache, certainty, cause, fix)
-            .at_the_price_of("another try may end the same way")
-            .fitting(c.without(file)),
+            .with_trade_off("another try may end the same way")
+            .with_would_fit(c.without(file)),
     )
 }
 
@@ -132,7 +136,7 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
     let dear = "each transfer may be slower";
     if let Some(sock) = c.e.own.stat.sock.filter(|sock| c.is_share(*sock, 15)) {
         let cause = format!("{sock} are buffers of sockets");
-        return Some(row(SubCause::Sockets, Certainty::Certain, cause, fix).at_the_price_of(dear).fitting(c.without(sock)));
+        return Some(row(SubCause::Sockets, Certainty::Certain, cause, fix).with_trade_off(dear).with_would_fit(c.without(sock)));
     }
     // Buffers of local sockets and pipes are plain kernel memory. A process with many of them open
     // probably owns that memory.
@@ -140,7 +144,7 @@ pub(super) fn sockets(c: &Case<'_>) -> Option<Diagnosis> {
     let ProcessMemory { sockets, pipes, .. } = c.e.inside.filter(|i| i.sockets.saturating_add(i.pipes) >= MANY_ENDS)?;
     let cause =
         format!("{kernel} of kernel memory, with {sockets} sockets and {pipes} ends of pipes open: data that waits in them");
-    Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).at_the_price_of(dear).fitting(c.without(kernel)))
+    Some(row(SubCause::Sockets, Certainty::Likely, cause, fix).with_trade_off(dear).with_would_fit(c.without(kernel)))
 }
 
 fn kernel_beside_stacks(c: &Case<'_>) -> Option<Bytes> {
@@ -155,7 +159,7 @@ pub(super) fn kernel(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let cause = format!("{kernel} are the kernel's own: page tables, directory entries, pipes");
     let fix = "fewer open files and mappings, or huge pages for a large sparse mapping";
-    Some(row(SubCause::KernelMemory, Certainty::Likely, cause, fix).fitting(c.without(kernel)))
+    Some(row(SubCause::KernelMemory, Certainty::Likely, cause, fix).with_would_fit(c.without(kernel)))
 }
 
 pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
@@ -167,9 +171,9 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     let cause = format!("{metaspace} of class metadata, beside a heap of {}", heap.committed);
     let fix = format!(
         "generate or load fewer classes, or close their loaders; overhead {} if they are needed; -XX:MaxMetaspaceSize tells a leak sooner",
-        fitting(c.seen.saturating_sub(heap.committed))
+        next_size(c.seen.saturating_sub(heap.committed))
     );
-    Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).at_the_price_of(MORE_OVERHEAD))
+    Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
 pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
@@ -178,8 +182,8 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "-XX:ReservedCodeCacheSize below what the overhead allows (48m is plenty for most); or generate less code";
     Some(
         row(SubCause::CodeCache, Certainty::Certain, cause, fix)
-            .at_the_price_of("with a full code cache the rest of the program is interpreted, which is slow")
-            .fitting(c.without(code.mul_ratio(1, 2))),
+            .with_trade_off("with a full code cache the rest of the program is interpreted, which is slow")
+            .with_would_fit(c.without(code.mul_ratio(1, 2))),
     )
 }
 
@@ -196,11 +200,11 @@ pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let cause = format!(
         "{blocks} in large native blocks beside the heap, with {overhead} planned: direct (NIO) buffers, or a native library"
     );
-    let wanted = fitting(c.seen.saturating_sub(heap.committed));
+    let wanted = next_size(c.seen.saturating_sub(heap.committed));
     let fix = format!(
         "fewer tasks or fetches at once; or overhead {wanted} instead of {overhead}; -XX:MaxDirectMemorySize tells a leak sooner"
     );
-    Some(row(SubCause::DirectBuffers, Certainty::Likely, cause, fix).at_the_price_of(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
+    Some(row(SubCause::DirectBuffers, Certainty::Likely, cause, fix).with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}")))
 }
 
 /// Memory outside the heap without a more exact cause.
@@ -210,7 +214,7 @@ pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let (overhead, heap) = (c.overhead()?, c.e.heap);
     let beside = heap.map(|h| c.seen.saturating_sub(h.committed)).filter(|b| *b > overhead);
-    let wanted = fitting(beside.unwrap_or(overhead).max(Bytes::from_mib(16)));
+    let wanted = next_size(beside.unwrap_or(overhead).max(Bytes::from_mib(16)));
     let meta = heap.and_then(|h| h.metaspace).map(|m| format!(" (class metadata is {m} of it)")).unwrap_or_default();
     let (certainty, cause) = match beside {
         Some(b) if c.e.inside.is_none() => (
@@ -226,6 +230,6 @@ pub(super) fn unknown(c: &Case<'_>) -> Option<Diagnosis> {
         format!("overhead {wanted} instead of {overhead}; or fewer tasks at once, or MALLOC_ARENA_MAX=2 for native allocators");
     Some(
         row(SubCause::BesideHeap, certainty, cause, fix)
-            .at_the_price_of(format!("{MORE_OVERHEAD}; fewer arenas cost some speed with many threads")),
+            .with_trade_off(format!("{MORE_OVERHEAD}; fewer arenas cost some speed with many threads")),
     )
 }

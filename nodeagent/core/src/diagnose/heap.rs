@@ -4,7 +4,7 @@
 use headroom_types::exit::{GarbageCollector, GcCause, HeapReport};
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
-use super::{Case, fitting, row};
+use super::{Case, next_size, row};
 
 /// From this share of the last seconds on, a runtime mainly collects. In percent.
 const BOUND: u8 = 50;
@@ -35,7 +35,7 @@ pub(super) fn beyond_budget(c: &Case<'_>) -> Option<Diagnosis> {
     );
     let row = row(SubCause::BudgetNotPassed, Certainty::Certain, cause, fix);
     let beyond = heap.used.saturating_sub(budget);
-    Some(if beyond.is_zero() { row } else { row.fitting(c.without(beyond)) })
+    Some(if beyond.is_zero() { row } else { row.with_would_fit(c.without(beyond)) })
 }
 
 /// A cache must fit into the old generation. The rest of it takes memory from new objects, and each
@@ -52,16 +52,15 @@ pub(super) fn cache(c: &Case<'_>) -> Option<Diagnosis> {
     let room = cached.mul_ratio(11, 10);
     let other = match (2..=MOST_OLD).find(|ratio| heap.max.mul_ratio(*ratio, ratio + 1) >= room) {
         Some(ratio) => format!("a larger old generation in the same heap (-XX:NewRatio={ratio})"),
-        None => format!("heap {}", fitting(budget.max(room))),
+        None => format!("heap {}", next_size(budget.max(room))),
     };
     let fix = format!(
         "keep at most {} as a cache (let go of the rest, or keep it on a disk or off the heap); or {other}",
         old.mul_ratio(9, 10)
     );
     Some(
-        row(SubCause::CacheBeyondOld, Certainty::Certain, cause, fix).at_the_price_of(
-            "what a smaller cache lets go of is made again; a larger old generation leaves less for new objects",
-        ),
+        row(SubCause::CacheBeyondOld, Certainty::Certain, cause, fix)
+            .with_trade_off("what a smaller cache lets go of is made again; a larger old generation leaves less for new objects"),
     )
 }
 
@@ -80,9 +79,9 @@ pub(super) fn idle(c: &Case<'_>) -> Option<Diagnosis> {
         format!("the heap uses {live} of its {budget}; what is beside it ran out"),
         format!("make the heap {smaller}: the same container then has {freed} more for all else"),
     )
-    .at_the_price_of("the collector runs more often");
+    .with_trade_off("the collector runs more often");
     let given_back = heap.committed.saturating_sub(smaller);
-    Some(if given_back.is_zero() { row } else { row.fitting(c.without(given_back)) })
+    Some(if given_back.is_zero() { row } else { row.with_would_fit(c.without(given_back)) })
 }
 
 /// Collection took most of the time and freed almost nothing.
@@ -92,7 +91,7 @@ pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let gc = c.e.heap.and_then(|h| h.gc);
     let busy = gc.filter(|gc| gc.recent_percent.is_some_and(|p| p >= BOUND) && gc.spent_ms >= BOUND_MS);
-    if busy.is_none() && !c.says("gc overhead limit") {
+    if busy.is_none() && !c.message_contains("gc overhead limit") {
         return None;
     }
     let figures = gc.map(|gc| {
@@ -100,11 +99,11 @@ pub(super) fn bound(c: &Case<'_>) -> Option<Diagnosis> {
         format!(": {recent} in {} collections, {} of them of the whole heap", gc.collections, gc.full)
     });
     let cause = format!("the runtime spent its time collecting a nearly full heap{}", figures.unwrap_or_default());
-    let wanted = c.e.heap_budget.map(|b| format!("heap {}", fitting(b))).unwrap_or_else(|| "a larger heap".to_owned());
+    let wanted = c.e.heap_budget.map(|b| format!("heap {}", next_size(b))).unwrap_or_else(|| "a larger heap".to_owned());
     let fix = format!("{wanted}; or a smaller working set: smaller partitions, fewer tasks at once, less caching");
     Some(
         row(SubCause::GcBound, Certainty::Certain, cause, fix)
-            .at_the_price_of("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
+            .with_trade_off("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
     )
 }
 
@@ -116,7 +115,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
     let Some((heap, budget)) = c.heap() else {
         return (!c.was_refused()).then(|| untold(c));
     };
-    let larger = fitting(budget.max(heap.used));
+    let larger = next_size(budget.max(heap.used));
     let long_lived = heap.old_used.map(|live| format!(", {live} of it long-lived")).unwrap_or_default();
     if let Some(row) = fragmented(&heap, budget, larger, &long_lived) {
         return Some(row);
@@ -127,7 +126,7 @@ pub(super) fn full(c: &Case<'_>) -> Option<Diagnosis> {
     let cause = format!("the heap of {budget} is full: {} in use{long_lived}", heap.used);
     Some(
         row(SubCause::LiveHeap, certainty, cause, format!("heap {larger}, or smaller partitions"))
-            .at_the_price_of("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
+            .with_trade_off("a larger heap means fewer tasks on a node; smaller partitions mean more tasks"),
     )
 }
 
@@ -138,9 +137,9 @@ fn untold(c: &Case<'_>) -> Diagnosis {
             SubCause::LiveHeap,
             Certainty::Likely,
             format!("the runtime said that its heap of {budget} is full; it shares no counters that tell of what"),
-            format!("heap {}, or smaller partitions", fitting(budget)),
+            format!("heap {}, or smaller partitions", next_size(budget)),
         )
-        .at_the_price_of("a larger heap means fewer tasks on a node"),
+        .with_trade_off("a larger heap means fewer tasks on a node"),
         None => row(
             SubCause::LiveHeap,
             Certainty::Likely,
@@ -170,6 +169,6 @@ fn fragmented(heap: &HeapReport, budget: Bytes, larger: Bytes, long_lived: &str)
     );
     Some(
         row(SubCause::HeapFragmented, certainty, cause, fix)
-            .at_the_price_of("larger regions waste some memory with small objects; the parallel collector has longer pauses"),
+            .with_trade_off("larger regions waste some memory with small objects; the parallel collector has longer pauses"),
     )
 }

@@ -18,7 +18,7 @@ pub(super) fn refused(c: &Case<'_>) -> Option<Diagnosis> {
     if !is_refused(c.e) {
         return None;
     }
-    let asked = c.e.heap_marker.as_deref().and_then(marker::asked);
+    let asked = c.e.heap_marker.as_deref().and_then(marker::requested_bytes);
     match c.e.own_limits.iter().find(|limit| limit.kind.is_rlimit()) {
         Some(limit) => Some(rlimit(c, *limit, asked)),
         None => Some(impossible(c, asked)),
@@ -46,7 +46,7 @@ fn impossible(c: &Case<'_>, asked: Option<Bytes>) -> Diagnosis {
 
 /// A Java array cannot have that many elements with any heap size.
 pub(super) fn array_size(c: &Case<'_>) -> Option<Diagnosis> {
-    if !c.says("requested array size exceeds vm limit") {
+    if !c.message_contains("requested array size exceeds vm limit") {
         return None;
     }
     let cause = "it asked for an array with more elements than a JVM allows";
@@ -84,11 +84,11 @@ pub(super) fn beside_heap(c: &Case<'_>) -> Option<Diagnosis> {
     if c.told != Some(MarkedMemory::Beside) {
         return None;
     }
-    let kind = if c.says("direct buffer") {
+    let kind = if c.message_contains("direct buffer") {
         OwnLimitKind::DirectMemory
-    } else if c.says("metaspace") {
+    } else if c.message_contains("metaspace") {
         OwnLimitKind::Metaspace
-    } else if c.says("codecache") {
+    } else if c.message_contains("codecache") {
         OwnLimitKind::CodeCache
     } else {
         return None;

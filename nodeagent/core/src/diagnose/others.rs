@@ -4,7 +4,7 @@ use headroom_types::exit::OuterLevel;
 use headroom_types::{Bytes, Certainty, Diagnosis, Dimension, ExitReason, SubCause};
 
 use super::beside;
-use super::{Case, fitting, row};
+use super::{Case, next_size, row};
 
 pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
     if c.verdict.dimension != Some(Dimension::Native) || c.verdict.reason == ExitReason::StalledAtLimit {
@@ -23,8 +23,8 @@ pub(super) fn own_data(c: &Case<'_>) -> Option<Diagnosis> {
             (Certainty::Possible, format!("it needs more than its limit of {}; where all of it went was not seen", c.limit))
         }
     };
-    let fix = format!("{} is the next size worth trying: more than {} is all a killed process tells", fitting(c.seen), c.seen);
-    Some(row(SubCause::OwnData, certainty, what, fix).at_the_price_of("fewer tasks fit on a node"))
+    let fix = format!("{} is the next size worth trying: more than {} is all a killed process tells", next_size(c.seen), c.seen);
+    Some(row(SubCause::OwnData, certainty, what, fix).with_trade_off("fewer tasks fit on a node"))
 }
 
 /// Anonymous memory that another row explains more exactly.
@@ -65,11 +65,11 @@ pub(super) fn leftover(c: &Case<'_>) -> Option<Diagnosis> {
         "{} ran out of memory with {} of it held by no running program, {}; this was chosen as the victim with {} in use",
         words(level),
         left.memory,
-        left.owners(),
+        left.owners_text(),
         c.seen
     );
     let fix = "try again with the same size elsewhere; here, remove the files or shared memory that ended programs left behind";
-    Some(row(SubCause::Leftover, certainty, cause, fix).at_the_price_of("none for the application"))
+    Some(row(SubCause::Leftover, certainty, cause, fix).with_trade_off("none for the application"))
 }
 
 pub(super) fn outer_limit(c: &Case<'_>) -> Diagnosis {
@@ -78,14 +78,14 @@ pub(super) fn outer_limit(c: &Case<'_>) -> Diagnosis {
     let certainty = if level.is_some() { Certainty::Certain } else { Certainty::Likely };
     let cause = format!("{whose} ran out of memory, and this was chosen as the victim with {} in use", c.seen);
     let fix = "try again with the same size on another node; here, raise the outer limit or offer less";
-    row(SubCause::OuterLimit, certainty, cause, fix).at_the_price_of("none for the application")
+    row(SubCause::OuterLimit, certainty, cause, fix).with_trade_off("none for the application")
 }
 
 pub(super) fn host() -> Diagnosis {
     let cause = "the host itself ran out of memory; something outside the containers took it";
     let fix = "try again with the same size on another node; here, raise the node's `reserve`";
     row(SubCause::HostMemory, Certainty::Certain, cause, fix)
-        .at_the_price_of("a larger reserve means fewer containers on this node")
+        .with_trade_off("a larger reserve means fewer containers on this node")
 }
 
 pub(super) fn from_outside() -> Diagnosis {

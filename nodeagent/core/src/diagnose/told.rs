@@ -6,14 +6,14 @@ use super::{Case, LESS_AT_ONCE, MORE_OVERHEAD, row};
 use crate::classify::MarkedMemory;
 
 fn says(c: &Case<'_>, words: &str) -> bool {
-    c.told == Some(MarkedMemory::Beside) && c.says(words)
+    c.told == Some(MarkedMemory::Beside) && c.message_contains(words)
 }
 
 pub(super) fn direct(c: &Case<'_>) -> Option<Diagnosis> {
     let fix = "fewer tasks or fetches at once; or raise -XX:MaxDirectMemorySize and the overhead by the same amount";
     says(c, "direct buffer").then(|| {
         row(SubCause::DirectBuffers, Certainty::Certain, "direct (NIO) buffers reached the runtime's own maximum for them", fix)
-            .at_the_price_of(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}"))
+            .with_trade_off(format!("{LESS_AT_ONCE}; {MORE_OVERHEAD}"))
     })
 }
 
@@ -24,7 +24,7 @@ pub(super) fn metaspace(c: &Case<'_>) -> Option<Diagnosis> {
     let used = c.e.heap.and_then(|h| h.metaspace).map(|m| format!(" ({m} in use)")).unwrap_or_default();
     let fix = "load fewer classes or generate less code; or raise -XX:MaxMetaspaceSize and the overhead by the same amount";
     let cause = format!("class metadata reached its maximum{used}");
-    Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).at_the_price_of(MORE_OVERHEAD))
+    Some(row(SubCause::Metaspace, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
 pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
@@ -33,7 +33,7 @@ pub(super) fn code(c: &Case<'_>) -> Option<Diagnosis> {
     }
     let fix = "raise -XX:ReservedCodeCacheSize and the overhead by the same amount; or generate less code";
     let cause = "compiled code reached its maximum: not even a stub found room";
-    Some(row(SubCause::CodeCache, Certainty::Certain, cause, fix).at_the_price_of(MORE_OVERHEAD))
+    Some(row(SubCause::CodeCache, Certainty::Certain, cause, fix).with_trade_off(MORE_OVERHEAD))
 }
 
 pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
@@ -43,5 +43,5 @@ pub(super) fn threads(c: &Case<'_>) -> Option<Diagnosis> {
     let many = c.e.heap.and_then(|h| h.threads).map(|n| format!(" beside the {n} it had")).unwrap_or_default();
     let fix = "smaller thread pools or fewer tasks at once; or raise max_processes of the launch";
     let cause = format!("the runtime could not make another thread{many}");
-    Some(row(SubCause::ThreadLimit, Certainty::Certain, cause, fix).at_the_price_of(LESS_AT_ONCE))
+    Some(row(SubCause::ThreadLimit, Certainty::Certain, cause, fix).with_trade_off(LESS_AT_ONCE))
 }

@@ -11,7 +11,7 @@ use crate::sched::index::IndexedNode;
 impl Cluster {
     /// Checks whether a container is infeasible. Returns the reason and the largest capacity of a
     /// matching node. `None` while nothing is certain: without nodes, or during recovery.
-    pub(crate) fn never(&self, size: &Resource, place: &PlacementRules) -> Option<(String, Resource)> {
+    pub(crate) fn infeasible_reason(&self, size: &Resource, place: &PlacementRules) -> Option<(String, Resource)> {
         if self.recovery.is_some() || self.offers.is_empty() {
             return None;
         }

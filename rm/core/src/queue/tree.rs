@@ -277,7 +277,7 @@ impl Queues {
             slot.running = slot.running.saturating_sub(u32::from(member.running));
         }
         if member.running {
-            self.stir(); // another application may run in its place
+            self.start_round(); // another application may run in its place
         }
     }
     /// Moves an application to another leaf, or changes its priority.

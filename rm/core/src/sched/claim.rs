@@ -194,18 +194,18 @@ impl Cluster {
         for victim in victims {
             self.container_event(&victim, container::ContainerEvent::Stop(StopCause::Preempted), ctx);
         }
-        self.settle_claim(number, ctx);
+        self.advance_claim(number, ctx);
     }
 
     /// Advances all claims, oldest first.
     pub(crate) fn serve_claims(&mut self, ctx: &mut StepContext<'_>) {
         let numbers: Vec<u64> = self.claims.all.keys().copied().collect();
         for number in numbers {
-            self.settle_claim(number, ctx);
+            self.advance_claim(number, ctx);
         }
     }
 
-    fn settle_claim(&mut self, number: u64, ctx: &mut StepContext<'_>) {
+    fn advance_claim(&mut self, number: u64, ctx: &mut StepContext<'_>) {
         let Some(claim) = self.claims.all.get(&number) else { return };
         if let Some(why) = self.is_vain(number, claim) {
             return self.call_off(number, why, ctx);

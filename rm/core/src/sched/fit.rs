@@ -8,7 +8,7 @@ use headroom_types::{NodeId, RequestId, Resource};
 
 use super::constraint::{ANYWHERE, misfit};
 use super::index::{FreeIndex, IndexedNode, NodeIx, fits};
-use super::locality::{ExcludedPlaces, LocalityLevel, Spots, crowds, looks_around, preferred_racks};
+use super::locality::{ExcludedPlaces, LocalityLevel, Spots, looks_around, places_by_count, preferred_racks};
 use super::shelf::FreeMemoryIndex;
 use crate::app::App;
 use crate::ask::{AttributeCondition, PlacementRules};
@@ -127,7 +127,7 @@ impl<'a> Search<'a, '_> {
     fn spread(&self, barred: &ExcludedPlaces<'a>) -> Option<NodeIx> {
         let none = Spots::new();
         let Some(level) = self.need.place.spread else { return self.tightest(barred, None) };
-        let crowds = crowds(self.index, self.need.spots().unwrap_or(&none), level);
+        let crowds = places_by_count(self.index, self.need.spots().unwrap_or(&none), level);
         let mut empty = barred.clone();
         for crowd in crowds.values() {
             empty.nodes.extend(&crowd.nodes);

@@ -175,7 +175,7 @@ impl FreeIndex {
         }
         let entry = Entry { memory: free.memory, node: ix, cpus: free.cpus };
         let before = self.slots.get_mut(ix.index()).and_then(|slot| slot.room.as_mut());
-        if let Some(room) = before.filter(|room| room.extra.is_none() && free.extra.is_none()) {
+        if let Some(room) = before.filter(|room| room.extra.has_none() && free.extra.has_none()) {
             let memory = std::mem::replace(room, free.clone()).memory;
             self.shelves(ix, &free, |shelf| shelf.shift(memory, entry));
             return;

@@ -202,7 +202,11 @@ impl<'a> ExcludedPlaces<'a> {
 }
 
 /// Nodes or racks of a request's containers, grouped by the number of containers, smallest first.
-pub(crate) fn crowds<'a>(index: &'a FreeIndex, spots: &Spots, level: PlacementScope) -> BTreeMap<u32, ExcludedPlaces<'a>> {
+pub(crate) fn places_by_count<'a>(
+    index: &'a FreeIndex,
+    spots: &Spots,
+    level: PlacementScope,
+) -> BTreeMap<u32, ExcludedPlaces<'a>> {
     let mut racks: BTreeMap<&'a Name, u32> = BTreeMap::new();
     let mut by_count: BTreeMap<u32, ExcludedPlaces<'a>> = BTreeMap::new();
     for (ix, count) in spots {

@@ -34,9 +34,9 @@ impl Cluster {
     /// pass.
     pub(crate) fn pass(&mut self, ctx: &mut StepContext<'_>) {
         if std::mem::take(&mut self.room_changed) {
-            self.queue.stir();
+            self.queue.start_round();
         }
-        if !self.queue.settle(&mut self.ledger) {
+        if !self.queue.update_order(&mut self.ledger) {
             return;
         }
         let mut walk = Walk::default();
@@ -51,7 +51,7 @@ impl Cluster {
                 None => self.grant_master(&waiter.app, &node, ctx),
             }
             self.queue.run(&waiter.app);
-            self.queue.settle(&mut self.ledger);
+            self.queue.update_order(&mut self.ledger);
         }
     }
 
@@ -155,7 +155,7 @@ impl Cluster {
     /// Adds a request to its queue or removes it, by the number of missing containers.
     pub(crate) fn requeue(&mut self, app_id: &AppId, request: &RequestId) {
         let Some(app) = self.apps.get(app_id) else { return };
-        self.reservations.doubt_request(app_id, request);
+        self.reservations.mark_request_dirty(app_id, request);
         let asked = app.requests.get(request).filter(|asked| app.missing_of(request, asked) > 0);
         match (self.queue.waits(app_id, request), asked) {
             (true, Some(_)) | (false, None) => {}

@@ -261,7 +261,7 @@ impl Cluster {
         if round.tries == 0 || (need.is_anywhere() && round.hopeless.covers(need.size)) {
             return None;
         }
-        let Some((node, taken)) = self.pile_up(need, leaf, &round.victims) else {
+        let Some((node, taken)) = self.find_victims(need, leaf, &round.victims) else {
             round.tries -= 1;
             if need.is_anywhere() {
                 round.hopeless.add(need.size);
@@ -286,7 +286,7 @@ impl Cluster {
     }
 
     /// First node on which victims free enough resources for `need`, with those victims.
-    fn pile_up(
+    fn find_victims(
         &self,
         need: PlacementNeed<'_>,
         leaf: QueueIx,
@@ -317,7 +317,7 @@ impl Cluster {
             self.book_path(victim.leaf, &victim.size, &mut pile.goes);
             pile.members.push(victim);
             if need.size.fits(&pile.room) {
-                let taken = without_the_spare(pile, need.size);
+                let taken = needed_victims(pile, need.size);
                 return Some((victim.node.clone(), taken));
             }
         }
@@ -424,7 +424,7 @@ fn helps(size: &Resource, short: &Resource) -> bool {
 }
 
 /// Victims that are really needed: later ones in the order are dropped first.
-fn without_the_spare(pile: &NodeVictims<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
+fn needed_victims(pile: &NodeVictims<'_>, size: &Resource) -> std::collections::BTreeSet<ContainerId> {
     let (mut room, mut taken) = (pile.room.clone(), pile.members.clone());
     for at in (0..taken.len()).rev() {
         let Some(member) = taken.get(at) else { continue };

@@ -36,7 +36,7 @@ use crate::timer::TimerKey;
 const MOST: usize = 16;
 /// Time without progress after which a reservation is released for one pass: a container on the
 /// node may itself wait for these resources.
-const STANDSTILL: Duration = Duration::from_secs(30);
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most nodes with equally little missing memory whose age is compared.
 const COMPARED: usize = 64;
 /// Shortest and longest interval between reviews of reservations.
@@ -118,15 +118,15 @@ impl Reservations {
         self.on.is_empty()
     }
     /// Marks reservations for a check if this node is reserved.
-    pub(crate) fn doubt(&mut self, ix: NodeIx) {
+    pub(crate) fn mark_dirty(&mut self, ix: NodeIx) {
         self.doubted |= !self.on.is_empty() && self.on.contains_key(&ix);
     }
     /// Marks reservations for a check if this request has one.
-    pub(crate) fn doubt_request(&mut self, app: &AppId, request: &RequestId) {
+    pub(crate) fn mark_request_dirty(&mut self, app: &AppId, request: &RequestId) {
         self.doubted |= self.of(app, request).is_some();
     }
     /// Marks all reservations for a check.
-    pub(crate) fn doubt_all(&mut self) {
+    pub(crate) fn mark_all_dirty(&mut self) {
         self.doubted = true;
     }
     /// Reservation of a node.
@@ -159,7 +159,7 @@ impl Reservations {
 /// Free resources without the amount that is set aside.
 pub(crate) fn beside(free: &Resource, aside: &Resource) -> Resource {
     let left = |(name, n): (&Name, &u64)| (name.clone(), n.saturating_sub(aside.extra.get(name).copied().unwrap_or(0)));
-    let extra = if free.extra.is_none() { ExtraResources::default() } else { free.extra.iter().map(left).collect() };
+    let extra = if free.extra.has_none() { ExtraResources::default() } else { free.extra.iter().map(left).collect() };
     Resource {
         memory: free.memory.saturating_sub(aside.memory),
         cpus: free.cpus.checked_sub(aside.cpus).unwrap_or(Cpus::ZERO),
@@ -211,7 +211,7 @@ impl Cluster {
                 self.serve_claims(ctx);
             }
             if std::mem::take(&mut self.reservations.doubted) {
-                self.give_others_a_turn(ctx);
+                self.release_stalled_reservations(ctx);
                 self.keep_reservations(ctx);
             }
             self.pass(ctx);
@@ -364,7 +364,7 @@ impl Cluster {
         let message = format!("{node} is kept for {}, {}", reservation.request, reservation.size);
         ctx.log_app(LogSeverity::Normal, Reason::NodeReserved, &reservation.app, message);
         self.reservations.put(ix, reservation);
-        self.reservations.doubt_all();
+        self.reservations.mark_all_dirty();
         self.reindex(&node);
     }
 
@@ -380,14 +380,14 @@ impl Cluster {
     /// Releases reservations without progress for one pass. Two applications can block each other:
     /// one holds a container until its end, the other holds a reservation. The released request may
     /// get the node again.
-    fn give_others_a_turn(&mut self, ctx: &mut StepContext<'_>) {
+    fn release_stalled_reservations(&mut self, ctx: &mut StepContext<'_>) {
         let mut still = Vec::new();
         for (ix, reservation) in &mut self.reservations.on {
             let free = self.ledger.node(&reservation.node).map(crate::ledger::NodeAccount::free).unwrap_or_default();
             let now = reservation.size.memory.saturating_sub(free.memory);
             if now < reservation.lacks.0 {
                 reservation.lacks = (now, ctx.now);
-            } else if ctx.now.since(reservation.lacks.1) >= STANDSTILL {
+            } else if ctx.now.since(reservation.lacks.1) >= STALL_TIMEOUT {
                 still.push(*ix);
             }
         }
@@ -414,7 +414,7 @@ impl Cluster {
             } else if self.ledger.node(&reservation.node).is_some_and(|account| reservation.size.fits(&account.free())) {
                 self.grant_request(&reservation.app, &reservation.request, &reservation.node, ctx);
                 self.queue.run(&reservation.app);
-                self.queue.settle(&mut self.ledger);
+                self.queue.update_order(&mut self.ledger);
             }
         }
         while self.reservations.on.len() > most {

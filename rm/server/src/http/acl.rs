@@ -8,7 +8,7 @@ use headroom_identity::role::is_user;
 use headroom_identity::{Accessor, Principal, QueuePermission, Right, Rights, SecretTokenKind, Token};
 use headroom_types::UnixMillis;
 use headroom_wire::v1::acl::{
-    LONGEST_ABOUT, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText, TokenView, WhoAmI,
+    MAX_ABOUT_BYTES, MintedToken, NewJoinToken, NewToken, PolicySpec, PolicyView, SecretText, TokenView, WhoAmI,
 };
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 
@@ -107,7 +107,7 @@ pub(crate) async fn revoke(
         Principal::Anonymous | Principal::Manager | Principal::Node(_) | Principal::Master(_) | Principal::Executor(_) => false,
     };
     if !may {
-        let who = principal.who().unwrap_or_default();
+        let who = principal.audit_name().unwrap_or_default();
         return Err(
             ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not revoke this token: it needs the right admin")).into()
         );
@@ -135,7 +135,7 @@ pub(crate) async fn who(
             (None, Vec::new())
         }
     };
-    Json(WhoAmI { who: principal.who(), token, rights })
+    Json(WhoAmI { who: principal.audit_name(), token, rights })
 }
 
 /// Lists the policies of users and groups that differ from the default rights.
@@ -197,7 +197,7 @@ pub(crate) async fn session(
         let problem = ProblemDetails::new(ErrorCode::HR0401, "this token is an application's, and the page is for people");
         return Err(problem.hint("rmctl acl token create --right cluster:read,job:read makes one").into());
     };
-    let after = format!("{} signed in", principal.who().unwrap_or_default());
+    let after = format!("{} signed in", principal.audit_name().unwrap_or_default());
     let changed = Extension(AuditChange { before: String::new(), after });
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie(&web, token))], changed).into_response())
 }
@@ -225,10 +225,10 @@ fn said(web: &Web, subject: &str) -> String {
 /// Refuses rights that the caller does not have.
 fn within(principal: &Principal, rights: &Rights) -> Result<(), ProblemDetails> {
     let Some((name, own)) = giver(principal)? else { return Ok(()) };
-    let lacks = rights.0.iter().find(|right| match right.over() {
-        Some((QueuePermission::Submit, queue)) => !own.takes_queue(queue),
-        Some((QueuePermission::View, queue)) => !own.views(queue),
-        Some((QueuePermission::Administer, queue)) => !own.administers(queue),
+    let lacks = rights.0.iter().find(|right| match right.queue_permission() {
+        Some((QueuePermission::Submit, queue)) => !own.may_submit_to(queue),
+        Some((QueuePermission::View, queue)) => !own.may_view_queue(queue),
+        Some((QueuePermission::Administer, queue)) => !own.may_administer(queue),
         None => !own.has(right),
     });
     // A token that names no queue is valid for all queues.
@@ -285,10 +285,12 @@ async fn give(
     (about, lifetime_s): (String, Option<u64>),
     first: bool,
 ) -> Result<Response, ProblemResponse> {
-    if about.len() > LONGEST_ABOUT {
-        return Err(
-            ProblemDetails::new(ErrorCode::HR0413, format!("about has {} bytes, {LONGEST_ABOUT} at most", about.len())).into()
-        );
+    if about.len() > MAX_ABOUT_BYTES {
+        return Err(ProblemDetails::new(
+            ErrorCode::HR0413,
+            format!("about has {} bytes, {MAX_ABOUT_BYTES} at most", about.len()),
+        )
+        .into());
     }
     let kind = match whose {
         TokenPurpose::User { .. } => SecretTokenKind::User,
@@ -297,7 +299,7 @@ async fn give(
     let token = Token::mint(kind).map_err(|error| ProblemDetails::new(ErrorCode::HR0503, error.to_string()))?;
     let created: UnixMillis = web.clock.unix_now();
     let expires = lifetime_s.map(|seconds| access::until(created, seconds));
-    let by = principal.who().unwrap_or_else(|| "anybody".to_owned());
+    let by = principal.audit_name().unwrap_or_else(|| "anybody".to_owned());
     let held = StoredToken { hash: token.hash(), whose, about, by, created, expires };
     let (accessor, view) = (token.accessor(), held.view(&token.accessor()));
     rule(web, AccessChange::Keep { accessor, held, first }).await?;

@@ -64,7 +64,7 @@ pub(crate) async fn submit(
     };
     // A caller without a response sends the call again with the same key; the access lists are then
     // stored again.
-    if !access.is_nobody() {
+    if !access.is_empty() {
         let wish = Box::new(AccessChange::Share { app: app.clone(), access });
         web.handle.ask(|reply| LoopInput::Access { wish, reply }).await??;
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use headroom_config::AnonymousAccess;
 use headroom_identity::{Principal, Rights, Role};
-use headroom_transport::{AcceptedStream, PeerIdentity, ReloadingKeys, greet};
+use headroom_transport::{AcceptedStream, PeerIdentity, ReloadingKeys, accept_handshake};
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -31,7 +31,7 @@ pub(crate) trait ServerListener: Send + Sync + 'static {
 
     /// Authenticates a connection. Runs in its own task, so that it does not delay other
     /// connections.
-    fn greet(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, ConnectionIdentity)>> + Send;
+    fn authenticate(&self, raw: Self::Raw) -> impl Future<Output = io::Result<(Self::Stream, ConnectionIdentity)>> + Send;
 }
 
 /// Identity of a connection, before any request.
@@ -59,10 +59,10 @@ impl TcpServerListener {
         let principal = match (caller, self.anonymous) {
             (PeerIdentity::Known(Role::Manager), _) => Principal::Manager,
             (PeerIdentity::Known(Role::Node(node)), _) => Principal::Node(node),
-            (PeerIdentity::Known(Role::User(name)), _) => user(name, Rights::working()),
+            (PeerIdentity::Known(Role::User(name)), _) => user(name, Rights::user_default()),
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::All) => Principal::Open,
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Read) => {
-                user("anonymous".to_owned(), Rights::reading())
+                user("anonymous".to_owned(), Rights::read_only())
             }
             (PeerIdentity::Unasked | PeerIdentity::Nobody, AnonymousAccess::Nothing) => Principal::Anonymous,
         };
@@ -85,8 +85,8 @@ impl ServerListener for TcpServerListener {
         Ok((stream, peer.ip()))
     }
 
-    async fn greet(&self, raw: TcpStream) -> io::Result<(AcceptedStream, ConnectionIdentity)> {
-        let (stream, caller) = greet(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
+    async fn authenticate(&self, raw: TcpStream) -> io::Result<(AcceptedStream, ConnectionIdentity)> {
+        let (stream, caller) = accept_handshake(raw, self.keys.as_ref().map(|keys| keys.server())).await?;
         Ok((stream, self.visitor(caller)))
     }
 }
@@ -146,7 +146,7 @@ impl ServerListener for UnixSocketListener {
         Ok((stream, IpAddr::V4(Ipv4Addr::LOCALHOST)))
     }
 
-    async fn greet(&self, raw: UnixStream) -> io::Result<(UnixStream, ConnectionIdentity)> {
+    async fn authenticate(&self, raw: UnixStream) -> io::Result<(UnixStream, ConnectionIdentity)> {
         let peer = raw.peer_cred()?;
         let (uid, gid) = (Uid::from_raw(peer.uid()), Gid::from_raw(peer.gid()));
         // The user lookup may use a slow file or service.
@@ -162,7 +162,7 @@ fn account(uid: Uid, gid: Gid) -> ConnectionIdentity {
     let name = known.as_ref().map_or_else(|| format!("uid-{uid}"), |user| user.name.clone());
     let groups = groups(&name, gid);
     let administrates = uid.is_root() || uid == Uid::effective() || groups.iter().any(|group| group == ADMINISTRATORS);
-    let rights = if administrates { Rights::all() } else { Rights::working() };
+    let rights = if administrates { Rights::all() } else { Rights::user_default() };
     let account = Some(name.clone());
     ConnectionIdentity { principal: user(name, rights), account, groups: groups.into() }
 }
@@ -203,7 +203,7 @@ mod tests {
         let socket = UnixSocketListener::bind(&path).expect("binds");
         let _caller = UnixStream::connect(&path).await.expect("connects");
         let (raw, from) = socket.accept().await.expect("comes in");
-        let (_, ConnectionIdentity { principal, groups, .. }) = socket.greet(raw).await.expect("the kernel knows");
+        let (_, ConnectionIdentity { principal, groups, .. }) = socket.authenticate(raw).await.expect("the kernel knows");
         assert!(!groups.is_empty(), "everybody is in a group");
         let me = User::from_uid(Uid::effective()).expect("accounts").expect("an account").name;
         assert!(from.is_loopback());
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn somebody_else_works_with_the_cluster() {
         let stranger = account(Uid::from_raw(3_999_999_999), Gid::from_raw(3_999_999_999));
-        let nobody = user("uid-3999999999".into(), Rights::working());
+        let nobody = user("uid-3999999999".into(), Rights::user_default());
         assert_eq!(stranger.principal, nobody);
     }
 }

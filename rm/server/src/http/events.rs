@@ -22,7 +22,7 @@ use super::describe::{Bad, TooMany, TooOld as Old};
 use super::error::ProblemResponse;
 use super::parse::{Age, Params};
 use super::sight::AppVisibility;
-use super::stream::{ALIVE_EVERY, Format, alive, endless, numbered};
+use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, numbered};
 use super::{Web, limits, stream};
 use crate::eventlog::{EventFilter, EventLog, EventPosition, TooOld};
 
@@ -94,7 +94,7 @@ pub(crate) async fn events(
 ) -> Result<Response, ProblemResponse> {
     let mut sight = AppVisibility::of(&web, &principal);
     if let (Some(seen), Some(app)) = (&sight, &wanted.app) {
-        seen.demands(app).await?;
+        seen.require_visible(app).await?;
         // The caller may see all events of the one selected application.
         sight = None;
     }
@@ -137,7 +137,7 @@ async fn next(mut reader: Reader) -> Option<(Bytes, Reader)> {
     let closing = reader.closing.clone();
     tokio::select! {
         () = closing.cancelled() => None,
-        changed = tokio::time::timeout(ALIVE_EVERY, reader.news.changed()) => match changed {
+        changed = tokio::time::timeout(KEEP_ALIVE_INTERVAL, reader.news.changed()) => match changed {
             Ok(Ok(())) => {
                 let events = reader.log.read(&mut reader.place).ok()?;
                 let chunk = reader.rendered(&events);

@@ -110,7 +110,7 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
     let need = need(request.method(), route.as_str(), request.uri().path());
     let belongs = match &need {
         // Ownership does not matter for a caller who may see all applications.
-        CallRequirement::See(_) if principal.sees_all() => None,
+        CallRequirement::See(_) if principal.may_view_all() => None,
         CallRequirement::Own(_, app) | CallRequirement::Application(app) | CallRequirement::See(app)
             if matches!(principal, Principal::User { .. }) =>
         {
@@ -125,7 +125,7 @@ pub(crate) async fn guard(State(web): State<Web>, mut request: Request, next: Ne
         | CallRequirement::Node(_)
         | CallRequirement::SomeNode => None,
     };
-    match principal.may(&need, |_| belongs) {
+    match principal.authorize(&need, |_| belongs) {
         Ok(()) => next.run(request).await,
         Err(why) => {
             // A caller that is still sending would not read the response, so the body is read
@@ -148,10 +148,10 @@ pub(crate) fn queue(principal: &Principal, queue: Option<&QueuePath>) -> Result<
     let Principal::User { name, rights, .. } = principal else { return Ok(()) };
     let usual = QueuePath::default_leaf();
     let queue = queue.unwrap_or(&usual);
-    if rights.takes_queue(queue) {
+    if rights.may_submit_to(queue) {
         return Ok(());
     }
-    let own: Vec<String> = rights.0.iter().filter(|right| right.over().is_some()).map(Right::to_string).collect();
+    let own: Vec<String> = rights.0.iter().filter(|right| right.queue_permission().is_some()).map(Right::to_string).collect();
     let problem =
         ProblemDetails::new(ErrorCode::HR0403, format!("{name} may not use queue {queue}: it needs the right queue:{queue}"));
     Err(problem.hint(format!("{name} has {}", own.join(", "))))
@@ -229,9 +229,9 @@ mod tests {
     fn nobody_submits_for_others_without_the_right_to() {
         let user = |rights| Principal::User { name: "alice".into(), token: None, rights, groups: [].into() };
         let own = |rights, wanted: Option<&str>| submits(&user(rights), wanted.map(str::to_owned));
-        assert_eq!(own(Rights::working(), None), Ok(Some("alice".into())));
-        assert_eq!(own(Rights::working(), Some("alice")), Ok(Some("alice".into())));
-        assert_eq!(own(Rights::working(), Some("bob")).expect_err("no").code, ErrorCode::HR0403);
+        assert_eq!(own(Rights::user_default(), None), Ok(Some("alice".into())));
+        assert_eq!(own(Rights::user_default(), Some("alice")), Ok(Some("alice".into())));
+        assert_eq!(own(Rights::user_default(), Some("bob")).expect_err("no").code, ErrorCode::HR0403);
         assert_eq!(own(Rights::all(), Some("bob")), Ok(Some("bob".into())));
         assert_eq!(submits(&Principal::Open, Some("bob".into())), Ok(Some("bob".into())));
     }

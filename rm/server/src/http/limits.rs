@@ -138,8 +138,8 @@ impl ConnectionLimits {
 
     /// Admits a connection. `None` if the caller has the maximum number of connections.
     pub(crate) fn enter(&self, peer: IpAddr) -> Option<AdmittedConnection> {
-        let Some(present) = self.peers.enter(peer) else {
-            self.turned.away(peer, RejectionReason::Crowded, &format_args!("{} are open", self.peers.most()));
+        let Some(present) = self.peers.acquire(peer) else {
+            self.turned.record_rejection(peer, RejectionReason::Crowded, &format_args!("{} are open", self.peers.most()));
             return None;
         };
         Some(AdmittedConnection { turned: self.turned.clone(), present })
@@ -148,8 +148,8 @@ impl ConnectionLimits {
 
 impl AdmittedConnection {
     /// Counts a failed handshake.
-    pub(crate) fn unproven(&self, error: &std::io::Error) {
-        self.turned.away(self.present.peer(), RejectionReason::Unproven, error);
+    pub(crate) fn handshake_failed(&self, error: &std::io::Error) {
+        self.turned.record_rejection(self.present.peer(), RejectionReason::Unproven, error);
     }
 }
 

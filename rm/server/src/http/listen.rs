@@ -52,9 +52,9 @@ pub(crate) async fn serve<D: ServerListener>(
         let (routes, door, watcher) = (router.clone(), door.clone(), graceful.watcher());
         tokio::spawn(async move {
             let (_place, inside) = (place, inside);
-            let (stream, visitor) = match door.greet(raw).await {
+            let (stream, visitor) = match door.authenticate(raw).await {
                 Ok(greeted) => greeted,
-                Err(error) => return inside.unproven(&error),
+                Err(error) => return inside.handshake_failed(&error),
             };
             drop(door);
             let routes = TowerToHyperService::new(routes);

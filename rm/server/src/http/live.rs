@@ -27,7 +27,7 @@ use super::describe::{Bad, TooMany};
 use super::error::ProblemResponse;
 use super::parse::Params;
 use super::sight::AppVisibility;
-use super::stream::{ALIVE_EVERY, Format, alive, endless, last_seen, numbered};
+use super::stream::{Format, KEEP_ALIVE_INTERVAL, alive, endless, last_seen, numbered};
 use super::{Web, limits};
 use crate::eventlog;
 use crate::live::lists::{Piece, Sort};
@@ -39,7 +39,7 @@ const TOPICS: usize = 8;
 /// Messages that may be queued for a reader.
 const AHEAD: usize = 2;
 /// A reader that accepts nothing for this time is disconnected.
-const PATIENCE: Duration = Duration::from_secs(20);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for which changes are collected into one message.
 const TOGETHER: Duration = Duration::from_millis(50);
 /// Delay before a topic is retried after the main loop was too busy.
@@ -133,9 +133,9 @@ pub(crate) async fn stream(
 fn may(web: &Web, who: &Principal, need: &CallRequirement) -> Result<(), AccessDenied> {
     match (need, AppVisibility::of(web, who)) {
         (CallRequirement::See(app), Some(sight)) if !sight.sees_id(app) => {
-            Err(AccessDenied::Forbidden { who: who.who().unwrap_or_default(), needs: need.words() })
+            Err(AccessDenied::Forbidden { who: who.audit_name().unwrap_or_default(), needs: need.words() })
         }
-        (need, _) => who.may(need, |_| None),
+        (need, _) => who.authorize(need, |_| None),
     }
 }
 
@@ -185,16 +185,16 @@ impl Follower {
         let mut said = Instant::now();
         loop {
             let mut chunk = self.look().await;
-            if chunk.is_empty() && said.elapsed() >= ALIVE_EVERY {
+            if chunk.is_empty() && said.elapsed() >= KEEP_ALIVE_INTERVAL {
                 chunk = alive(self.format).to_vec();
             }
             if !chunk.is_empty() {
                 said = Instant::now();
-                if out.send_timeout(Bytes::from(chunk), PATIENCE).await.is_err() {
+                if out.send_timeout(Bytes::from(chunk), WRITE_TIMEOUT).await.is_err() {
                     return;
                 }
             }
-            let until = self.next().min(said + ALIVE_EVERY);
+            let until = self.next().min(said + KEEP_ALIVE_INTERVAL);
             let together = Instant::now() + TOGETHER;
             tokio::select! {
                 () = closing.cancelled() => return,
@@ -215,7 +215,7 @@ impl Follower {
 
     /// Earliest time at which a changed topic may be read again.
     fn next(&self) -> Instant {
-        let far = Instant::now() + ALIVE_EVERY;
+        let far = Instant::now() + KEEP_ALIVE_INTERVAL;
         self.topics.iter().filter(|t| t.stale).map(|t| t.due).min().unwrap_or(far)
     }
 

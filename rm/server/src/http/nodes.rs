@@ -107,7 +107,7 @@ pub(crate) async fn register(
     let CallAnswer::Node { acked } = web.handle.call(incoming::register_node(node, body)?).await? else {
         return Err(unexpected());
     };
-    web.keys.told(name, key);
+    web.keys.set_key(name, key);
     Ok(Json(NodeRegistered { epoch: web.epoch, acked }))
 }
 

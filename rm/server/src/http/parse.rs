@@ -98,7 +98,7 @@ fn mistaken(what: &str) -> ProblemDetails {
             let known: Vec<&str> = words.collect();
             let problem =
                 ProblemDetails::new(ErrorCode::HR0400, format!("the parameters: there is no parameter {written:?} here"));
-            match headroom_config::raw::nearest(written, &known) {
+            match headroom_config::raw::closest_name(written, &known) {
                 Some(near) => problem.hint(format!("did you mean {near:?}?")),
                 None if known.is_empty() => problem.hint("this call takes none"),
                 None => problem.hint(format!("it takes {}", known.join(", "))),

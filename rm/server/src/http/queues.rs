@@ -107,7 +107,7 @@ pub(crate) async fn patch(
     let mut tree = written(&view);
     let place = queues::place(&mut tree, &path).ok_or_else(|| no_such_queue(&view, &path))?;
     let mut value = serde_json::to_value(&*place).map_err(|_| unexpected())?;
-    queue_tree::merge(&mut value, &keys);
+    queue_tree::apply_merge_patch(&mut value, &keys);
     let mut whole = serde_json::to_value(&tree).map_err(|_| unexpected())?;
     let below = path.as_str().split('.').skip(1);
     let spot = below.fold(&mut whole, |at, word| &mut at["queues"][word]);
@@ -125,7 +125,7 @@ fn written(view: &View) -> QueueSpec {
 }
 
 async fn set(web: &Web, tree: &Value, generation: Option<u64>, change: DryRunQuery) -> Result<Response, ProblemResponse> {
-    let (spec, mut problems) = queue_tree::read(tree);
+    let (spec, mut problems) = queue_tree::parse_queue_tree(tree);
     let checked = QueueTree::new(queues::tree(spec.clone()));
     let tree = match checked {
         Ok(tree) if problems.is_empty() => tree,

@@ -16,7 +16,7 @@ use headroom_wire::v1::apps::ContainerView;
 use headroom_wire::v1::error::{ErrorCode, ProblemDetails};
 use headroom_wire::v1::events::{EventLevel, LoggedEvent};
 use headroom_wire::v1::nodes::ConfigReload;
-use headroom_wire::v1::reach::{ContainerFileEntry, ExecContainer, ExecLine, KEY, SignalContainer, SignalDelivered};
+use headroom_wire::v1::reach::{ContainerFileEntry, ExecContainer, ExecLine, NODE_KEY_HEADER, SignalContainer, SignalDelivered};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -43,7 +43,7 @@ pub(crate) struct NodeKeys(Mutex<BTreeMap<NodeId, String>>, Mutex<BTreeMap<NodeI
 
 impl NodeKeys {
     /// Stores the key of a registered node. Without a key, the node allows no container access.
-    pub(crate) fn told(&self, node: NodeId, key: Option<String>) {
+    pub(crate) fn set_key(&self, node: NodeId, key: Option<String>) {
         // Poisoning is harmless: no panic can leave the map half changed.
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match key.filter(|key| key.len() <= LONGEST_KEY) {
@@ -92,8 +92,8 @@ pub(crate) async fn signal(
 ) -> Result<Response, ProblemResponse> {
     let view = running(&web, &id).await?;
     body.reason = body.reason.map(|reason| cut(reason, LONGEST_REASON)).filter(|reason| !reason.trim().is_empty());
-    let (base, key) = door(&web, &view.node).await?;
-    let request = web.nodes.usual().post(format!("{base}/v1/containers/{id}/signal")).header(KEY, key).json(&body);
+    let (base, key) = access_address(&web, &view.node).await?;
+    let request = web.nodes.usual().post(format!("{base}/v1/containers/{id}/signal")).header(NODE_KEY_HEADER, key).json(&body);
     let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
     let done: SignalDelivered = answer.json().await.map_err(|error| unanswered(&view.node, &base, &error))?;
     let to = if body.all { format!("all {} of its processes", done.processes) } else { "its program".to_owned() };
@@ -135,8 +135,8 @@ pub(crate) async fn files(
     Params(at): Params<FilePathQuery>,
 ) -> Result<Response, ProblemResponse> {
     let node = find(&web, &id).await?.node;
-    let (base, key) = door(&web, &node).await?;
-    let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(KEY, key);
+    let (base, key) = access_address(&web, &node).await?;
+    let request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files"))?).header(NODE_KEY_HEADER, key);
     let answer = success(request.send().await.map_err(|error| unanswered(&node, &base, &error))?).await?;
     pass_on(&web, answer, &PASSED_ON, None)
 }
@@ -160,12 +160,12 @@ pub(crate) async fn content(
 ) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let node = find(&web, &id).await?.node;
-    let (base, key) = door(&web, &node).await?;
+    let (base, key) = access_address(&web, &node).await?;
     let mut request = web.nodes.usual().get(at.below(&format!("{base}/v1/containers/{id}/files/content"))?);
     if let Some(range) = headers.get(header::RANGE) {
         request = request.header(header::RANGE, range);
     }
-    let answer = request.header(KEY, key).send().await.map_err(|error| unanswered(&node, &base, &error))?;
+    let answer = request.header(NODE_KEY_HEADER, key).send().await.map_err(|error| unanswered(&node, &base, &error))?;
     if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
         let problem = ProblemDetails::new(ErrorCode::HR0416, format!("{} is not as long as that", at.path));
         return Err(problem.hint("list it: rmctl container files ls").into());
@@ -191,8 +191,8 @@ pub(crate) async fn exec(
 ) -> Result<Response, ProblemResponse> {
     let seat = limits::place(&web.streams)?;
     let view = running(&web, &id).await?;
-    let (base, key) = door(&web, &view.node).await?;
-    let request = web.nodes.patient().post(format!("{base}/v1/containers/{id}/exec")).header(KEY, key).json(&body);
+    let (base, key) = access_address(&web, &view.node).await?;
+    let request = web.nodes.patient().post(format!("{base}/v1/containers/{id}/exec")).header(NODE_KEY_HEADER, key).json(&body);
     let answer = success(request.send().await.map_err(|error| unanswered(&view.node, &base, &error))?).await?;
     let command = cut(body.command.join(" "), LONGEST_COMMAND);
     tell(&web, &view, Reason::ContainerEntered, command.clone());
@@ -211,7 +211,7 @@ async fn running(web: &Web, id: &ContainerId) -> Result<ContainerView, ProblemRe
 }
 
 /// URL of a node, and the key for container access.
-async fn door(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
+async fn access_address(web: &Web, node: &NodeId) -> Result<(String, String), ProblemResponse> {
     let base = address(web, node).await?;
     let closed = || {
         let problem =

@@ -24,12 +24,12 @@ pub(crate) fn belongs(web: &Web, app: &AppView) -> AppOwnership {
 impl AppVisibility {
     /// Creates the filter; `None` for a caller who may see all applications.
     pub(crate) fn of(web: &Web, principal: &Principal) -> Option<Self> {
-        (!principal.sees_all()).then(|| AppVisibility { web: web.clone(), principal: principal.clone() })
+        (!principal.may_view_all()).then(|| AppVisibility { web: web.clone(), principal: principal.clone() })
     }
 
     /// Whether the caller may see this application.
     pub(crate) fn sees(&self, app: &AppView) -> bool {
-        self.principal.sees(&belongs(&self.web, app))
+        self.principal.may_view(&belongs(&self.web, app))
     }
 
     /// Whether the caller may see the application with this id, according to the latest view. A
@@ -48,12 +48,12 @@ impl AppVisibility {
     ///
     /// # Errors
     /// There is no such application, or the caller may not see it.
-    pub(crate) async fn demands(&self, id: &AppId) -> Result<(), ProblemResponse> {
+    pub(crate) async fn require_visible(&self, id: &AppId) -> Result<(), ProblemResponse> {
         let app = apps::without_job(&self.web, id).await?;
         if self.sees(&app) || self.sees_id(id) {
             return Ok(());
         }
-        let who = self.principal.who().unwrap_or_default();
+        let who = self.principal.audit_name().unwrap_or_default();
         let problem = ProblemDetails::new(ErrorCode::HR0403, format!("{who} may not see {id}: it needs the right job:read"));
         Err(problem.hint("its owner can let others look: rmctl app share").into())
     }

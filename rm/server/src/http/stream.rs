@@ -20,7 +20,7 @@ use crate::access::Access;
 use crate::outgoing;
 
 /// Interval of keep-alive messages on a silent stream.
-pub(crate) const ALIVE_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Encoding of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(crate) fn desired(
 ) -> Response {
     let alive = DesiredStateLine { epoch, full: false, containers: Vec::new() };
     let chunks = stream::unfold((mailbox, alive, tokens), |(mut mailbox, alive, tokens)| async {
-        let message = tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await;
+        let message = tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await;
         let mut out = Vec::new();
         match message {
             Ok(message) => {
@@ -131,7 +131,7 @@ fn give_tokens(desired: &mut DesiredStateLine, access: &Access) {
 /// cursor.
 pub(crate) fn updates(format: Format, cursor: u64, mailbox: mpsc::Receiver<Vec<MasterUpdate>>) -> Response {
     let chunks = stream::unfold((mailbox, cursor), move |(mut mailbox, mut cursor)| async move {
-        let updates = match tokio::time::timeout(ALIVE_EVERY, mailbox.recv()).await {
+        let updates = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, mailbox.recv()).await {
             Ok(updates) => updates?,
             Err(_) => Vec::new(),
         };

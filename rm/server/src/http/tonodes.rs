@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headroom_identity::tls::PeerExpectation;
-use headroom_transport::{ReloadingKeys, trusting_nobody};
+use headroom_transport::{ReloadingKeys, trust_none_config};
 
 use super::callers::Scheme;
 
@@ -78,7 +78,7 @@ impl ToNodes {
 
 fn make(keys: Option<&ReloadingKeys>, generation: u64) -> anyhow::Result<Pair> {
     let builder = || -> anyhow::Result<reqwest::ClientBuilder> {
-        let nobody = trusting_nobody()?;
+        let nobody = trust_none_config()?;
         let tls = match keys {
             Some(keys) => keys.client(PeerExpectation::Node)?,
             None => nobody,

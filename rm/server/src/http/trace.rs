@@ -99,7 +99,7 @@ pub(crate) async fn trace(State(ids): State<Arc<Ids>>, request: Request, next: N
     let (id, began) = (ids.of(&request), Instant::now());
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let peer = request.extensions().get::<Peer>().map(|p| p.0.to_string()).unwrap_or_default();
-    let who = request.extensions().get::<Principal>().and_then(Principal::who);
+    let who = request.extensions().get::<Principal>().and_then(Principal::audit_name);
     let route = request.extensions().get::<MatchedPath>().cloned();
     let daemon = route.as_ref().is_some_and(|p| DAEMONS.contains(&p.as_str()));
     let call = ids.counters.calls.begin();

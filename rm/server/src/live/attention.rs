@@ -37,7 +37,7 @@ pub(crate) fn lines<'a>(
 
 /// Entry for memory that ended containers left on a ready node.
 fn left_behind(node: &NodeView) -> Option<Value> {
-    let text = format!("{} has {}", node.id, node.left_words()?);
+    let text = format!("{} has {}", node.id, node.leftover_text()?);
     let type_in = format!("rmctl node show {}", node.id);
     Some(json!({"level": "warning", "kind": "node", "id": node.id, "text": text, "type": type_in}))
 }
@@ -52,8 +52,8 @@ fn sick(sick: &[&NodeView]) -> Vec<Value> {
 }
 
 fn one_node(node: &NodeView) -> Value {
-    let back = node.way_back();
-    let because = node.because().map(|why| format!(": {why}")).unwrap_or_default();
+    let back = node.undo_verb();
+    let because = node.not_ready_reason().map(|why| format!(": {why}")).unwrap_or_default();
     let text = format!("{} is {}{because}", node.id, node.state);
     let level = if back.is_some() { "normal" } else { "warning" };
     let type_in = back.map_or_else(|| "rmctl node list".to_owned(), |verb| format!("rmctl node {verb} {}", node.id));

@@ -10,7 +10,7 @@ use headroom_wire::v1::job::{FoldedTasks, JobTotals, JobView, TaskRow, TaskState
 use serde_json::{Value, json};
 
 use super::overview::filled;
-use super::stories::is_told;
+use super::stories::needed_more_memory;
 use super::{TopicState, brief, json, lists};
 use crate::http::{Web, apps};
 use crate::input::{ClusterQuery, LoopInput};
@@ -100,7 +100,7 @@ fn square(row: &TaskRow) -> char {
         TaskState::Done => 'd',
         TaskState::Failed => 'f',
     };
-    if is_told(row) { plain.to_ascii_uppercase() } else { plain }
+    if needed_more_memory(row) { plain.to_ascii_uppercase() } else { plain }
 }
 
 fn word(state: TaskState) -> &'static str {
@@ -184,7 +184,7 @@ fn ranked<'a>(rows: impl Iterator<Item = &'a TaskRow>) -> (Vec<&'a TaskRow>, usi
     for row in rows {
         let rank = match row.state {
             TaskState::Failed => 0,
-            TaskState::Done | TaskState::Pending | TaskState::Running | TaskState::Blocked if is_told(row) => 1,
+            TaskState::Done | TaskState::Pending | TaskState::Running | TaskState::Blocked if needed_more_memory(row) => 1,
             TaskState::Done | TaskState::Pending | TaskState::Running if row.attempts.len() > 1 => 2,
             TaskState::Running => 3,
             TaskState::Pending => 4,

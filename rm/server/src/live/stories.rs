@@ -57,7 +57,7 @@ impl LiveTaskSummary {
                 names.push(row.task.to_string());
             }
         }
-        if !is_told(row) {
+        if !needed_more_memory(row) {
             return;
         }
         if killed(row) {
@@ -103,6 +103,6 @@ pub(crate) fn killed(row: &TaskRow) -> bool {
 
 /// Whether the task needed more than the first size of its stage: escalated, killed for memory, or
 /// grown.
-pub(crate) fn is_told(row: &TaskRow) -> bool {
+pub(crate) fn needed_more_memory(row: &TaskRow) -> bool {
     row.rung > 1 || killed(row) || row.attempts.iter().any(|a| !a.grown.is_empty())
 }

@@ -96,7 +96,7 @@ impl Calls {
         });
         let all = self.routes.iter().map(|(name, route)| (name.as_str(), route));
         for (name, route) in all.chain([(ELSEWHERE, &self.elsewhere)]) {
-            let times = route.times.spread();
+            let times = route.times.snapshot();
             if times.count() == 0 {
                 continue;
             }

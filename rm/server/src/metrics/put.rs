@@ -30,7 +30,7 @@ pub(crate) async fn page(web: &Web) -> Result<MetricsPage, ProblemDetails> {
     counted(&mut page, &web.shared.counters, web);
     web.shared.jobs.put(&mut page);
     page.count(&RM_STATE_SIZE, &[], size);
-    process::put(&mut page, seconds(web.clock.unix_at_zero().0));
+    process::add_process_metrics(&mut page, seconds(web.clock.unix_at_zero().0));
     Ok(page)
 }
 
@@ -95,8 +95,8 @@ fn queues(page: &mut MetricsPage, view: &View) {
 
 fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
     counters.calls.put(page);
-    page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.spread());
-    page.spread(&RM_STATE_WRITE, &[], &counters.writes.spread());
+    page.spread(&RM_SCHEDULER_CYCLE, &[], &counters.turns.snapshot());
+    page.spread(&RM_STATE_WRITE, &[], &counters.writes.snapshot());
     counters.turned.put(page, &RM_CONNECTIONS_REFUSED);
     page.count(&RM_EVENTS_DROPPED, &["events"], counters.dropped.load(Ordering::Relaxed));
     page.count(&RM_EVENTS_DROPPED, &["disk"], web.shared.events.unwritten());
@@ -109,7 +109,7 @@ fn counted(page: &mut MetricsPage, counters: &Arc<Counters>, web: &Web) {
         page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], 0);
     }
     for (queue, of) in counters.by_queue() {
-        page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits.spread());
+        page.spread(&RM_REQUEST_WAIT, &[queue.as_str()], &of.waits.snapshot());
         for decision in Decision::ALL {
             page.count(&RM_SCHEDULER_DECISIONS, &[decision.as_str()], of.count(decision));
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use headroom_config::Runtime;
 use headroom_types::{Bytes, Profile};
 
-use super::super::growth::{CONTENTION_AFTER, HOLD};
+use super::super::growth::{CONTENTION_AFTER, FREEZE_TIMEOUT};
 use super::super::run::{moment, seconds, ticks};
 use super::container::{SlotAttempt, SlotHold};
 use super::{ExecutorRun, STEPS, SlotEvent, slack};
@@ -36,7 +36,7 @@ impl ExecutorRun<'_> {
         if self.held.contains(&n) {
             self.sums.held += 1;
             self.events.push(Reverse((now + CONTENTION_AFTER, n, number, SlotEvent::Contention)));
-            self.events.push(Reverse((now + HOLD, n, number, SlotEvent::HoldOver)));
+            self.events.push(Reverse((now + FREEZE_TIMEOUT, n, number, SlotEvent::HoldOver)));
         }
         freed
     }

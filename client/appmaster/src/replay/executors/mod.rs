@@ -28,7 +28,7 @@ use crate::policy::blame::{AttemptFate, Suspect, blame};
 use crate::policy::classify::{AttemptEndClass, MemoryFailure};
 use crate::policy::grow;
 use crate::policy::learn::SizeAfterKill;
-use crate::policy::seats::seated;
+use crate::policy::seats::place_sized_task;
 use crate::policy::sizing::{MeasuredNeed, Sizer, TaskSizeQuery};
 use crate::policy::{AttemptPlace, AttemptSize, ChargeAccount, DecisionInput, SpentBudgets, TaskDecision, TaskSizeCap, decide};
 use container::{ReplayContainer, SlotAttempt};
@@ -179,7 +179,7 @@ pub(super) fn run(
     cluster: ClusterShape,
     executor: Bytes,
 ) -> SharedResults {
-    let growth = growth && grow::is_part_of(mode);
+    let growth = growth && grow::mode_allows_growth(mode);
     let Some(site) = &TraceReplayJob::new(executor.min(cluster.memory)) else { return SharedResults::default() };
     let mut lines: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for (n, task) in tasks.iter().enumerate() {
@@ -280,8 +280,11 @@ impl<'a> ExecutorRun<'a> {
             return Some(size.clone());
         }
         let told = self.sizer.first(&ask);
-        let size =
-            if told.learned { seated(&self.site.stage, &self.site.set, (&told.profile, false), self.cap()) } else { stated };
+        let size = if told.learned {
+            place_sized_task(&self.site.stage, &self.site.set, (&told.profile, false), self.cap())
+        } else {
+            stated
+        };
         self.sized.entry(ask.kind).or_default().insert(ask.input, size.clone());
         Some(size)
     }
@@ -379,7 +382,7 @@ impl<'a> ExecutorRun<'a> {
             (*cpus, *free) = (cpus.saturating_sub(slots), free.saturating_sub(memory));
         }
         self.next += 1;
-        let share = if place == AttemptPlace::Own { Bytes::ZERO } else { self.site.set.share() };
+        let share = if place == AttemptPlace::Own { Bytes::ZERO } else { self.site.set.slot_memory() };
         let opened = ReplayContainer::new(host, memory, (slots, share), place, now);
         self.boxes.insert(self.next, opened);
         self.next

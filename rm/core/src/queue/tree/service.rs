@@ -14,13 +14,13 @@ use crate::queue::waits::Head;
 impl Queues {
     /// Starts a new round: something that failed may succeed, because resources became free or a
     /// limit was raised.
-    pub(crate) fn stir(&mut self) {
+    pub(crate) fn start_round(&mut self) {
         self.round += 1;
         self.fresh = true;
     }
     /// Updates the scheduling order from the ledger. Returns false when no waiter needs to be
     /// tried.
-    pub(crate) fn settle(&mut self, ledger: &mut Ledger) -> bool {
+    pub(crate) fn update_order(&mut self, ledger: &mut Ledger) -> bool {
         let changed = ledger.take_changed();
         if self.total != *ledger.total() {
             self.total = ledger.total().clone();

@@ -81,7 +81,7 @@ fn convert(app: &ApplicationReport, why: Vec<Why>, now: UnixMillis) -> Activitie
         queue_name: app.queue.to_string(),
         app_priority: app.priority.to_string(),
         timestamp: now.0,
-        date_time: time::write(now),
+        date_time: time::format_timestamp(now),
         allocation_state: "SKIPPED",
         diagnostic: why.first().map(|w| w.sentence.clone()).unwrap_or_default(),
         request_allocation: why.iter().zip(0..).map(|(why, place)| request(app, why, place)).collect(),
@@ -91,7 +91,7 @@ fn convert(app: &ApplicationReport, why: Vec<Why>, now: UnixMillis) -> Activitie
         application_id: YarnApp::of(&app.id),
         diagnostic: (!waits).then_some("nothing of it waits"),
         timestamp: now.0,
-        date_time: time::write(now),
+        date_time: time::format_timestamp(now),
         allocations: waits.then(allocation).into_iter().collect(),
     }
 }

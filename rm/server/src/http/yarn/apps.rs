@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use headroom_types::Bytes;
 use headroom_wire::v1::apps::MemoryFailureStats;
-use headroom_wire::yarn::ids::{CLUSTER, YarnApp, YarnContainer};
+use headroom_wire::yarn::ids::{CLUSTER_TIMESTAMP, YarnApp, YarnContainer};
 use headroom_wire::yarn::time;
 use serde::Serialize;
 
@@ -272,7 +272,7 @@ fn convert(app: &ApplicationReport, whole: &Whole, progress: f64) -> App {
         tracking_ui: tracking(app),
         tracking_url: format!("{}/v1/apps/{}", whole.here, app.id),
         diagnostics: app.diagnostics.clone(),
-        cluster_id: CLUSTER,
+        cluster_id: CLUSTER_TIMESTAMP,
         rm_cluster_id: "headroom",
         application_type: kind,
         application_tags: tags.join(","),
@@ -373,7 +373,7 @@ pub(crate) fn lifetime(app: &ApplicationReport, now: u64) -> Timeout {
         Some(until) => {
             // An ended application has no time left, however early it ended.
             let left = if app.ended.is_some() { 0 } else { until.0.saturating_sub(now) / 1000 };
-            (time::write(until), i64::try_from(left).unwrap_or(i64::MAX))
+            (time::format_timestamp(until), i64::try_from(left).unwrap_or(i64::MAX))
         }
     };
     Timeout { kind: "LIFETIME", expiry_time, remaining_time_in_seconds }

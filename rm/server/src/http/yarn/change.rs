@@ -137,7 +137,7 @@ pub(crate) async fn expire(
     let lifetime = if expiry_time == "UNLIMITED" {
         Lifetime::Unbounded
     } else {
-        let until = time::read(&expiry_time);
+        let until = time::parse_timestamp(&expiry_time);
         let until = until.ok_or_else(|| {
             YarnError::bad(format!("expiryTime: {expiry_time:?} is no moment like 2030-01-31T09:30:00.000+0000"))
         })?;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use headroom_rm_core::ClusterCall;
-use headroom_wire::yarn::end::{LIVE, YarnContainerEnd};
+use headroom_wire::yarn::end::{NOT_ENDED_STATUS, YarnContainerEnd};
 use headroom_wire::yarn::ids::{YarnApp, YarnAttempt, YarnContainer};
 use serde::Serialize;
 
@@ -72,7 +72,7 @@ pub(crate) async fn one(
     YarnPathParams((app, attempt, container)): YarnPathParams<(YarnApp, YarnAttempt, YarnContainer)>,
 ) -> Result<Json<One>, YarnError> {
     let of_run = of_run(&web, app, attempt).await?;
-    let found = of_run.iter().find(|c| container.names(&c.id));
+    let found = of_run.iter().find(|c| container.identifies(&c.id));
     let found = found.ok_or_else(|| YarnError::none(format!("{attempt} has no container {container}, or has it no longer")))?;
     Ok(Json(One { container: convert(found, web.clock.unix_now().0) }))
 }
@@ -88,7 +88,7 @@ fn convert(c: &ContainerReport, now: u64) -> Container {
     let name = YarnContainer::of(&c.id, c.attempt);
     let Address { id: node, http } = address(&c.node, c.node_url.as_deref());
     let (status, diagnostics, finished) = match &c.life {
-        ContainerStage::Coming | ContainerStage::Running => (LIVE, String::new(), 0),
+        ContainerStage::Coming | ContainerStage::Running => (NOT_ENDED_STATUS, String::new(), 0),
         ContainerStage::Over { ended, reason, exit_code, peak } => {
             let end = YarnContainerEnd { reason: *reason, exit_code: *exit_code, limit: c.size.memory, peak: *peak };
             (end.status(), end.diagnostics(&name.to_string()), ended.0)
@@ -142,7 +142,7 @@ pub(crate) async fn signal(
             "OUTPUT_THREAD_DUMP is not sent: only stops reach a container; GRACEFUL_SHUTDOWN and FORCEFUL_SHUTDOWN are",
         )),
         Command::Graceful | Command::Forceful => {
-            let container = container.within(id(&web, container.app).await?);
+            let container = container.to_container_id(id(&web, container.app).await?);
             web.handle.call(ClusterCall::Stop { container }).await?;
             Ok(())
         }

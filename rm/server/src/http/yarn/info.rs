@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use headroom_wire::v1::apps::MemoryFailureStats;
-use headroom_wire::yarn::FOLLOWS;
-use headroom_wire::yarn::ids::CLUSTER;
+use headroom_wire::yarn::YARN_VERSION;
+use headroom_wire::yarn::ids::CLUSTER_TIMESTAMP;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub(crate) async fn info(State(web): State<Web>) -> Json<ClusterInfo> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     Json(ClusterInfo {
         info: Info {
-            id: CLUSTER,
+            id: CLUSTER_TIMESTAMP,
             started_on: web.clock.unix_at_zero().0,
             state: "STARTED",
             ha_state: "ACTIVE",
@@ -50,8 +50,8 @@ pub(crate) async fn info(State(web): State<Web>) -> Json<ClusterInfo> {
             resource_manager_version: VERSION,
             resource_manager_build_version: format!("headroom {VERSION}, epoch {}", web.epoch),
             resource_manager_version_built_on: "",
-            hadoop_version: FOLLOWS,
-            hadoop_build_version: format!("none; headroom {VERSION} answers as YARN {FOLLOWS} does"),
+            hadoop_version: YARN_VERSION,
+            hadoop_build_version: format!("none; headroom {VERSION} answers as YARN {YARN_VERSION} does"),
             hadoop_version_built_on: "",
             ha_zoo_keeper_connection_state: "ZooKeeper is not used",
         },

@@ -82,7 +82,7 @@ async fn json_only(request: Request, next: Next) -> Response {
 }
 
 fn takes_json(headers: &HeaderMap) -> bool {
-    accept::takes_json(headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()))
+    accept::accepts_json(headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()))
 }
 
 /// Path segments, as ids or text.
