@@ -78,8 +78,7 @@ impl Client {
         Client::with_credentials(base, ClientCredentials::default())
     }
 
-    /// A client with certificates or a token: needed for `https://rm.example:7070`, and for
-    /// authentication at any address.
+    /// A client with certificates or a token: needed for `https://rm.example:7070`, and for authentication at any address.
     pub fn with_credentials(base: &str, trust: ClientCredentials) -> Result<Self, ClientError> {
         let wrong = || ClientError::Address { address: base.to_owned() };
         let address = base.trim_end_matches('/').to_owned();
@@ -163,8 +162,7 @@ impl Client {
         Ok(JsonLineStream::new(url, response, SILENCE))
     }
 
-    /// `METHOD path` with a JSON body and a JSON response. `matched` is the entity tag of the
-    /// version that the caller read.
+    /// `METHOD path` with a JSON body and a JSON response. `matched` is the entity tag of the version that the caller read.
     pub(crate) async fn change<B: Serialize + Sync, T: DeserializeOwned>(
         &self,
         method: Method,
@@ -181,8 +179,8 @@ impl Client {
         parse(url, response).await
     }
 
-    /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or
-    /// after `wait`. Returns the value with its present index.
+    /// `GET path` as a long poll: returns when the index of the resource differs from `index`, or after `wait`. Returns the
+    /// value with its present index.
     pub async fn get_after<T: DeserializeOwned>(&self, path: &str, index: u64, wait: Duration) -> Result<(T, u64), ClientError> {
         let sign = if path.contains('?') { '&' } else { '?' };
         let url = format!("{}{path}{sign}wait={}ms&index={index}", self.root, wait.as_millis().max(1));
@@ -268,8 +266,8 @@ impl Client {
     pub async fn profile(&self, name: &Name) -> Result<profiles::ClusterProfile, ClientError> {
         self.get(&format!("/v1/profiles/{name}")).await
     }
-    /// Sets the size of a profile of the cluster. The call fails if the profile does not have
-    /// `revision`; without `revision` it always applies.
+    /// Sets the size of a profile of the cluster. The call fails if the profile does not have `revision`; without
+    /// `revision` it always applies.
     pub async fn set_profile(
         &self,
         name: &Name,
@@ -309,8 +307,7 @@ impl Client {
         let filter = app.map(|a| format!("?app={a}")).unwrap_or_default();
         self.get(&format!("/v1/containers{filter}")).await
     }
-    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or
-    /// `TASK-FILE.out|err`.
+    /// Returns the last `tail_bytes` of a container's log: `stdout`, `stderr`, or `TASK-FILE.out|err`.
     pub async fn log(&self, container: &ContainerId, file: &str, tail_bytes: u64) -> Result<String, ClientError> {
         self.get_text(&format!("/v1/containers/{container}/logs/{file}?tail={tail_bytes}")).await
     }
@@ -330,8 +327,7 @@ impl Client {
         let response = self.send(&url, request).await?;
         Ok(LogStream::new(url, response, from))
     }
-    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of
-    /// the log.
+    /// Returns the bytes of a log from position `from`. The result is empty if `from` is the end of the log.
     pub async fn log_after(&self, container: &ContainerId, file: &str, from: u64) -> Result<Vec<u8>, ClientError> {
         let url = format!("{}/v1/containers/{container}/logs/{file}", self.root);
         let request = self.wire.http().get(&url).timeout(self.call).header("range", format!("bytes={from}-"));
@@ -350,8 +346,8 @@ impl Client {
     pub async fn events(&self, cursor: u64) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         self.lines(&format!("/v1/events?cursor={cursor}&follow=true")).await
     }
-    /// Streams the event log after `cursor`, of one application or all. The stream ends with the
-    /// last event if `follow` is `No`.
+    /// Streams the event log after `cursor`, of one application or all. The stream ends with the last event if `follow` is
+    /// `No`.
     pub async fn events_of(
         &self,
         app: Option<&AppId>,
@@ -360,8 +356,7 @@ impl Client {
     ) -> Result<JsonLineStream<events::LoggedEvent>, ClientError> {
         self.events_wanted(&EventQuery::of(app.cloned()), cursor, follow).await
     }
-    /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if
-    /// `follow` is `No`.
+    /// Streams the events that match `wanted`, after `cursor`. The stream ends with the last one if `follow` is `No`.
     pub async fn events_wanted(
         &self,
         wanted: &EventQuery,
@@ -383,8 +378,7 @@ impl Client {
         self.get(&format!("/v1/nodes/{node}")).await
     }
 
-    /// Drains a node: it gets no new containers, and its running containers may finish until the
-    /// deadline.
+    /// Drains a node: it gets no new containers, and its running containers may finish until the deadline.
     pub async fn drain(&self, node: &NodeId, body: &nodes::DrainNode) -> Result<nodes::NodeView, ClientError> {
         self.post(&format!("/v1/nodes/{node}/drain"), body).await
     }
@@ -396,8 +390,8 @@ impl Client {
     pub async fn tag_node(&self, node: &NodeId, how: DryRunMode, body: &nodes::TagNode) -> Result<nodes::NodeView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/nodes/{node}?dry_run={}", how.dry_run()), None, body).await
     }
-    /// Changes the queue, the priority or the deadline of an application. `matched` is the entity
-    /// tag of the version that the caller read.
+    /// Changes the queue, the priority or the deadline of an application. `matched` is the entity tag of the version that
+    /// the caller read.
     pub async fn change_app(
         &self,
         app: &AppId,
@@ -406,8 +400,7 @@ impl Client {
     ) -> Result<apps::AppView, ClientError> {
         self.change(Method::PATCH, &format!("/v1/apps/{app}"), matched, body).await
     }
-    /// Changes the maximum number of executors. Returns the application after its master has
-    /// received the change.
+    /// Changes the maximum number of executors. Returns the application after its master has received the change.
     pub async fn scale(&self, app: &AppId, body: &apps::ScaleApp) -> Result<apps::AppView, ClientError> {
         self.post(&format!("/v1/apps/{app}/scale"), body).await
     }
@@ -423,13 +416,11 @@ impl Client {
     pub async fn kill_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/kill"), &apps::TaskOrderRequest { reason }).await
     }
-    /// Replaces the running attempt of a task by a new one and returns the task's row as it was
-    /// before.
+    /// Replaces the running attempt of a task by a new one and returns the task's row as it was before.
     pub async fn retry_task(&self, app: &AppId, task: &TaskId, reason: Option<String>) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/retry"), &apps::TaskOrderRequest { reason }).await
     }
-    /// Sets the size of the next attempt of a waiting task and returns the task's row as it was
-    /// before.
+    /// Sets the size of the next attempt of a waiting task and returns the task's row as it was before.
     pub async fn resize_task(&self, app: &AppId, task: &TaskId, body: &apps::ResizeTask) -> Result<job::TaskRow, ClientError> {
         self.post(&format!("/v1/apps/{app}/tasks/{task}/resize"), body).await
     }
@@ -490,9 +481,8 @@ impl Client {
     pub async fn queue(&self, path: &QueuePath) -> Result<queues::QueueView, ClientError> {
         self.get(&format!("/v1/queues/{path}")).await
     }
-    /// Replaces the tree of queues if it still has `generation`; without `generation` it always
-    /// applies. The tree is sent as the user wrote it, so that the server can report all errors in
-    /// it.
+    /// Replaces the tree of queues if it still has `generation`; without `generation` it always applies. The tree is sent
+    /// as the user wrote it, so that the server can report all errors in it.
     pub async fn set_queues(&self, tree: &serde_json::Value, generation: Option<u64>) -> Result<queues::QueuesView, ClientError> {
         self.change(Method::PUT, "/v1/queues", Some(&tag(generation)), tree).await
     }

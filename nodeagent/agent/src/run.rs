@@ -1,9 +1,7 @@
-//! The main loop: one task owns the whole state of the agent, processes one input at a time, and
-//! starts jobs.
+//! The main loop: one task owns the whole state of the agent, processes one input at a time, and starts jobs.
 //!
-//! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core
-//! turns them into actions, an action becomes a job, and the job's result is an input again. The
-//! loop waits only for the next input.
+//! Inputs are events (a shim ended, a job is done, desired state arrived, a timer fired). The core turns them into actions,
+//! an action becomes a job, and the job's result is an input again. The loop waits only for the next input.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,27 +54,20 @@ pub(crate) enum AgentInput {
     Answered(ContainerId, StartResult),
     /// The shim did not report in time whether its program runs.
     Silent(ContainerId),
-    /// The shim ended.
     ShimEnded(ContainerId),
     /// The container has another size, or the error that kept the old one.
     Resized(ContainerId, OrderedSize, Result<(), String>),
     /// The exit report of a container is written.
     Collected(Box<ExitReport>),
-    /// All containers were sampled.
     Sampled(Vec<(ContainerId, SamplerAction)>),
     /// From the link to the resource manager.
     Link(rm_link::NodeLinkEvent),
-    /// All current problems of this host.
     Health(Vec<String>),
-    /// Memory that ended containers left on the node.
     Unattributed(UnattributedFinding),
-    /// A query from an HTTP handler.
     Question(AgentQuery),
-    /// The configuration was reloaded.
     Reloaded(nodes::ConfigReload),
     /// A caller requests SIGKILL for every process of a container. The reply is true if it runs.
     Kill(ContainerId, oneshot::Sender<bool>),
-    /// The agent must end.
     Shutdown(ShutdownContainers, oneshot::Sender<()>),
 }
 
@@ -107,7 +98,6 @@ pub(crate) struct AgentSetup {
     pub(crate) cardinality: MetricsGranularity,
 }
 
-/// The agent.
 #[derive(Debug)]
 pub(crate) struct NodeAgentLoop {
     pub(crate) facts: AgentSetup,
@@ -119,9 +109,7 @@ pub(crate) struct NodeAgentLoop {
     jobs: Jobs,
     watchdog: Watchdog,
     sampling: bool,
-    /// Current problems of the host.
     pub(crate) ills: Vec<String>,
-    /// Memory that ended containers left on the node.
     pub(crate) unattributed: UnattributedFinding,
     pub(crate) closing: Option<AgentShutdown>,
     /// The result of a configuration reload that the resource manager has not received yet.
@@ -143,7 +131,6 @@ pub(crate) struct AgentShutdown {
 }
 
 impl NodeAgentLoop {
-    /// A loop without containers.
     pub(crate) fn new(
         facts: AgentSetup,
         patience: FenceTimeout,
@@ -187,7 +174,6 @@ impl NodeAgentLoop {
         }
     }
 
-    /// Runs until shutdown.
     pub(crate) async fn run(mut self, mut inputs: mpsc::Receiver<AgentInput>) {
         let mut sampler = tokio::time::interval(sample::SAMPLE_INTERVAL);
         sampler.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -350,8 +336,8 @@ impl NodeAgentLoop {
                 let now = self.clock.now();
                 self.on_container_event(id, container::LifecycleEvent::Started { now });
             }
-            // The exit record of a shim that could not start its program has more detail than its
-            // line. The end of that shim follows as an input.
+            // The exit record of a shim that could not start its program has more detail than its line. The end of that
+            // shim follows as an input.
             StartResult::Failed { step, errno } => info!(container_id = %id, step, errno, "the program could not be started"),
         }
     }
@@ -456,8 +442,7 @@ impl NodeAgentLoop {
         }
     }
 
-    /// Sends exit reports that did not fit into the last message, or that a new peer has not
-    /// confirmed.
+    /// Sends exit reports that did not fit into the last message, or that a new peer has not confirmed.
     fn send_remaining_reports(&mut self) {
         if let Some(id) = self.agent.unreceived().next().map(|report| report.container.clone()) {
             self.link.ended(&id);
@@ -489,8 +474,7 @@ impl NodeAgentLoop {
             wants.push((d.container, want));
         }
         self.step(agent::AgentEvent::Desired { extent, wants });
-        // The core ignores an order for a container that it already knows. Such an order leaves no
-        // entry.
+        // The core ignores an order for a container that it already knows. Such an order leaves no entry.
         self.live.retain(|id, _| self.agent.get(id).is_some());
     }
 
@@ -509,8 +493,7 @@ impl NodeAgentLoop {
         }
         let mut actions = actions.into_iter().peekable();
         while let Some(action) = actions.next() {
-            // Steps of one stop are one job, so that the cause is durable before the signal is
-            // sent.
+            // Steps of one stop are one job, so that the cause is durable before the signal is sent.
             let mut steps: Vec<stop::Step> = stop_step(&action.what).into_iter().collect();
             while let Some(next) = actions.next_if(|n| n.id == action.id && !steps.is_empty() && stop_step(&n.what).is_some()) {
                 steps.extend(stop_step(&next.what));

@@ -14,8 +14,7 @@
 //! - The kills of a removed group disappear. The enforcer stores those of the groups that it
 //!   removed, for the fence.
 //!
-//! The limit of memory plus swap, where the kernel accounts it, is 1 MiB above the memory limit:
-//! see `plan::V1_SWAP_ROOM`.
+//! The limit of memory plus swap, where the kernel accounts it, is 1 MiB above the memory limit: see `plan::V1_SWAP_ROOM`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,8 +33,7 @@ use crate::procs;
 use crate::tree::CgroupDir;
 use crate::unattributed::{self, Charged};
 
-/// Maximum distance of the peak from a limit that was hit: one batch of charges (64 pages) and 32
-/// pages.
+/// Maximum distance of the peak from a limit that was hit: one batch of charges (64 pages) and 32 pages.
 pub const SLACK: Bytes = Bytes::from_kib(256 + 128);
 
 const LIMIT: &str = "memory.limit_in_bytes";
@@ -67,12 +65,11 @@ pub struct Mirror {
 }
 
 impl V1 {
-    /// Creates the directories below `memory`, and `memory` itself if necessary. `pids` and `cpu`
-    /// are its mirrors, where those hierarchies exist.
+    /// Creates the directories below `memory`, and `memory` itself if necessary. `pids` and `cpu` are its mirrors, where
+    /// those hierarchies exist.
     pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
         let root = ensure_path(memory)?;
-        // Before Linux 5.11, the limit of a group included its children only with this setting.
-        // Later it is always 1.
+        // Before Linux 5.11, the limit of a group included its children only with this setting. Later it is always 1.
         if root.read_if_there("memory.use_hierarchy")?.is_some_and(|t| t.trim() == "0") {
             root.write("memory.use_hierarchy", "1")?;
         }
@@ -80,12 +77,10 @@ impl V1 {
         Ok(V1 { root, containers, shims, pids, cpu, retired: Arc::default() })
     }
 
-    /// The root in the memory hierarchy.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// Whether the fence still exists.
     pub fn has_home(&self) -> bool {
         self.containers.path().is_dir()
     }
@@ -145,8 +140,8 @@ impl V1 {
         Ok(group)
     }
 
-    /// Removes a group that did not get its limits. Its own errors are only logged, because the
-    /// caller reports the first error.
+    /// Removes a group that did not get its limits. Its own errors are only logged, because the caller reports the first
+    /// error.
     fn undo(&self, name: &str) {
         let trees = std::iter::once(&self.containers).chain(self.mirrors().map(|tree| &tree.containers));
         for dir in trees.filter_map(|tree| tree.child(name).ok().flatten()) {
@@ -201,8 +196,7 @@ impl Mirror {
         Ok(Mirror { root, containers, shims })
     }
 
-    /// In the cpu hierarchy: sets the weight of all containers together against the rest of the
-    /// host.
+    /// In the cpu hierarchy: sets the weight of all containers together against the rest of the host.
     pub fn set_weight(&self, weight: u32) -> Result<()> {
         self.root.set(&v1_cpu_shares(weight))
     }
@@ -254,8 +248,7 @@ pub struct CgroupV1Group {
 }
 
 impl CgroupV1Group {
-    /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its
-    /// mirrors, if any.
+    /// Opens an existing group by its directory in the memory hierarchy. `pids` and `cpu` are its mirrors, if any.
     pub fn attach(path: &Path, pids: Option<&Path>, cpu: Option<&Path>) -> Result<CgroupV1Group> {
         let dir = CgroupDir::open(path)?;
         let last = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -302,8 +295,7 @@ impl CgroupV1Group {
     /// All counters at one moment.
     pub fn facts(&self) -> Result<CgroupStats> {
         if self.role == Role::Fence && !self.was_full()? {
-            // No kill below can belong to this level. This also avoids reading hundreds of
-            // containers.
+            // No kill below can belong to this level. This also avoids reading hundreds of containers.
             return facts_from(self.dir.path(), |file| self.dir.read_if_there(file), &[]);
         }
         let mut below = Vec::new();
@@ -357,8 +349,7 @@ impl CgroupV1Group {
         Ok(false)
     }
 
-    /// Limit and own counters, without memory kinds. While its limit was never hit, nothing below
-    /// is read.
+    /// Limit and own counters, without memory kinds. While its limit was never hit, nothing below is read.
     pub(crate) fn level(&self) -> Result<(Option<Bytes>, MemoryEvents)> {
         let mut own = local_events(|file| self.dir.read_if_there(file))?;
         let limit = self.dir.read_if_there(LIMIT)?.as_deref().and_then(parse::limit).and_then(parse::Shown::bytes);
@@ -412,8 +403,7 @@ impl CgroupV1Group {
         self.dir.set_all(&v1_memory(wanted, direction)).map_err(|error| self.too_small(wanted, error))
     }
 
-    /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes
-    /// waiting processes.
+    /// Sets the behaviour when the limit is reached and nothing is reclaimable. A change wakes waiting processes.
     pub fn set_waiting(&self, at_limit: LimitBehavior) -> Result<()> {
         let (value, wanted) = match at_limit {
             LimitBehavior::Kill => ("0", false),
@@ -439,8 +429,7 @@ impl CgroupV1Group {
         }
     }
 
-    /// Changes the processor weight against siblings and reads it back. It has no effect without
-    /// the cpu hierarchy.
+    /// Changes the processor weight against siblings and reads it back. It has no effect without the cpu hierarchy.
     pub fn set_cpu_weight(&self, weight: u32) -> Result<()> {
         self.cpu.as_ref().map_or(Ok(()), |cpu| cpu.set(&v1_cpu_shares(weight)))
     }
@@ -450,8 +439,7 @@ impl CgroupV1Group {
         self.dir.pids()
     }
 
-    /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is
-    /// available.
+    /// Sends SIGKILL to all processes until none is left. Forks are forbidden first where pids is available.
     pub fn kill(&self) -> Result<()> {
         if let Some(pids) = &self.pids {
             match pids.write("pids.max", "0") {
@@ -515,8 +503,8 @@ impl CgroupV1Group {
         Ok(found)
     }
 
-    /// Removes the group with all groups below it, and stores its kills for the fence. The mirrors
-    /// go first: after an interruption, the group is still listed and is found again.
+    /// Removes the group with all groups below it, and stores its kills for the fence. The mirrors go first: after an
+    /// interruption, the group is still listed and is found again.
     pub fn remove(&self, within: Duration) -> Result<()> {
         let kills = self.kills().unwrap_or(0);
         let mirror = self.pids.iter().chain(&self.cpu).try_for_each(|mirror| mirror.remove(within));

@@ -1,6 +1,6 @@
-//! A cluster in virtual time around the real core: a simulated resource manager, nodes, executors
-//! and tasks with complete behaviour. After every step, the core's invariants are checked.
-//! [`MasterScenario`] builds it; a scenario that is dropped without a run panics.
+//! A cluster in virtual time around the real core: a simulated resource manager, nodes, executors and tasks with complete
+//! behaviour. After every step, the core's invariants are checked. [`MasterScenario`] builds it; a scenario that is dropped
+//! without a run panics.
 
 #![allow(dead_code, unreachable_pub, unused_macros)] // each test file uses its own part of the world
 
@@ -28,8 +28,8 @@ pub use files::Files;
 pub use habit::TaskBehaviour;
 use habit::{total, verdict};
 
-/// The start of a job file: its name, and executors `main` with memory, processors, count and
-/// slots. Additional top-level keys are optional.
+/// The start of a job file: its name, and executors `main` with memory, processors, count and slots. Additional top-level
+/// keys are optional.
 macro_rules! job_head {
     ($name:literal, $memory:literal, $cpus:literal, $count:literal, $slots:literal $(, $top:literal)?) => {
         concat!(
@@ -44,13 +44,12 @@ macro_rules! job_head {
 pub enum InjectedFault {
     /// The master dies right after this many records are durable, and another takes over.
     MasterDiesAfter(usize),
-    /// At this time the host of the master fails, and another master takes over on host `to`. It
-    /// has only the journal that an earlier master wrote there.
+    /// At this time the host of the master fails, and another master takes over on host `to`. It has only the journal that
+    /// an earlier master wrote there.
     MasterMoves { at_ms: u64, to: usize },
     /// At this time the n-th live container ends for this reason.
     ContainerEnds { at_ms: u64, nth: usize, reason: ExitReason },
-    /// At this time the n-th live container is warned of its preemption, which follows `warning_ms`
-    /// later.
+    /// At this time the n-th live container is warned of its preemption, which follows `warning_ms` later.
     Preempted { at_ms: u64, nth: usize, warning_ms: u64 },
     /// At this time ended tasks have left this memory in the n-th live container.
     LeftBehind { at_ms: u64, nth: usize, mib: u64 },
@@ -58,8 +57,7 @@ pub enum InjectedFault {
     Drained { at_ms: u64 },
     /// At this time the resource manager starts a new epoch.
     ManagerRestarts { at_ms: u64 },
-    /// From this time on, for `for_ms`, the n-th live container is disconnected; its tasks
-    /// continue.
+    /// From this time on, for `for_ms`, the n-th live container is disconnected; its tasks continue.
     Partitioned { at_ms: u64, nth: usize, for_ms: u64 },
     /// The master dies right after this many commits, before it receives the last result.
     MasterDiesAfterCommit(usize),
@@ -196,7 +194,6 @@ impl MasterScenario {
         self.mirrored = true;
         self
     }
-    /// A file in the tasks' directory.
     pub fn file(mut self, name: &str, mib: u64) -> Self {
         self.inputs.insert(Path::new(BASE).join(name), Bytes::from_mib(mib));
         self
@@ -213,7 +210,6 @@ pub struct SimulatedCluster {
     job: JobSpec,
     pub core: Core,
     pub records: Vec<Record>,
-    /// The master's host, and the journals on the other hosts.
     host: usize,
     journals: BTreeMap<usize, Vec<Record>>,
     attempt: u32,
@@ -221,13 +217,11 @@ pub struct SimulatedCluster {
     untold: BTreeSet<RequestId>,
     pub outcome: Option<JobOutcome>,
     pub rows: BTreeMap<TaskId, TaskRow>,
-    /// All notes of waiting tasks so far.
     pub notes: BTreeSet<String>,
     pub folded: BTreeSet<TaskId>,
     /// The predicted sizes, by the task and its number of attempts at that time.
     pub ahead: BTreeMap<(TaskId, usize), Vec<u64>>,
     pub events: Vec<JobEvent>,
-    /// Number of granted containers by request.
     pub granted: BTreeMap<RequestId, u32>,
     pub now_ms: u64,
     /// Times at which containers ended, in order. Milliseconds.
@@ -237,7 +231,6 @@ pub struct SimulatedCluster {
     nodes: Vec<Bytes>,
     boxes: BTreeMap<ContainerId, SimulatedContainer>,
     things: BTreeMap<(u64, u64), SimulatedEvent>,
-    /// Container ends by number, with their cursor after they were reported.
     exits: BTreeMap<u64, (RequestId, ExitReport, Option<u64>)>,
     seq: u64,
     cursor: u64,
@@ -247,26 +240,19 @@ pub struct SimulatedCluster {
     containers: u64,
     die_after: Option<usize>,
     twice: bool,
-    /// Nodes on which no container starts.
     barren: BTreeSet<usize>,
-    /// Nodes on which no task starts.
     broken: BTreeMap<usize, ExitReason>,
     shared_fate: bool,
     quick: bool,
     mirrored: bool,
     inputs: BTreeMap<PathBuf, Bytes>,
     master_up: bool,
-    /// Number of changes of container sizes.
     pub resizes: u32,
-    /// Files of outputs.
     pub files: Files,
     orders: Vec<ApplicationUpdateKind>,
     stopped: BTreeSet<TaskAttemptId>,
-    /// Launch of the containers of each request.
     pub launches: BTreeMap<RequestId, LaunchSpec>,
-    /// Placement of the containers of each request.
     pub placements: BTreeMap<RequestId, Placement>,
-    /// A node without new containers.
     closed: Option<usize>,
 }
 
@@ -540,8 +526,7 @@ impl SimulatedCluster {
         self.sync();
     }
 
-    /// Compares with a master that takes over: it would give the same sizes, and has the same
-    /// observations.
+    /// Compares with a master that takes over: it would give the same sizes, and has the same observations.
     fn compare_with_journal(&mut self) {
         let mut other = self.successor();
         let largest = self.nodes.iter().max().copied().unwrap_or_default();
