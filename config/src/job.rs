@@ -1,6 +1,6 @@
 //! Job files: stages of tasks, the executors they share, and their treatment of failures.
 //!
-//! [`compile`] parses the text and reports every error at once. [`fit::never_fits`] compares the
+//! [`compile`] parses the text and reports every error at once. [`fit::infeasible_stages`] compares the
 //! result with the largest container that a cluster could ever grant.
 
 mod access;

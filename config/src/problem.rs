@@ -30,7 +30,7 @@ pub struct FileProblem {
     pub why: String,
     /// Correction.
     pub fix: String,
-    /// The source line, unless it exceeds [`LONGEST_LINE`].
+    /// The source line, unless it exceeds [`MAX_SOURCE_LINE_BYTES`].
     pub source: Option<String>,
 }
 
@@ -98,7 +98,7 @@ pub struct ProblemCollector<'a> {
     found: Vec<LocatedProblem>,
     /// True if a part of the text could not be parsed.
     unread: bool,
-    /// Number of errors beyond [`MOST`].
+    /// Number of errors beyond [`MAX_PROBLEMS`].
     more: usize,
 }
 

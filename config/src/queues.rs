@@ -2,7 +2,7 @@
 //! those of `PUT /v1/queues`.
 //!
 //! This module reports errors of single keys. The resource manager finds errors of the tree as a
-//! whole; [`at_their_places`] maps them to their positions in the file.
+//! whole; [`locate_problems`] maps them to their positions in the file.
 
 use std::ops::Range;
 

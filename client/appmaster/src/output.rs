@@ -219,7 +219,7 @@ fn rename(from: &Path, to: &Path) -> Result<(), OutputError> {
 }
 
 /// Removes the directories of a task's attempts. A late attempt may still write there;
-/// [`take_away`] removes such a directory at the end of the job.
+/// [`remove_leftovers`] removes such a directory at the end of the job.
 fn remove_attempts(attempts: &Path, task: &TaskId) {
     for entry in fs::read_dir(attempts).into_iter().flatten().flatten() {
         let name = entry.file_name();

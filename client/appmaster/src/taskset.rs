@@ -1,6 +1,6 @@
 //! The tasks of a job by stage, and the queue of tasks that wait for slots.
 //!
-//! The core owns them. Only [`on`] changes the state of a task.
+//! The core owns them. Only [`next_state`] changes the state of a task.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -126,7 +126,7 @@ impl Traces {
     }
 
     /// Attempts and tasks that end with these records. Called before the records are written;
-    /// [`Traces::tell`] follows after.
+    /// [`Traces::queue_spans`] follows after.
     pub(crate) fn find_ended(&mut self, records: &[Record]) -> EndedTasks {
         self.remember(records);
         let mut ended = EndedTasks::default();

@@ -61,7 +61,7 @@ pub struct TaskSample {
     pub end: Option<StopCause>,
     /// True if the kernel killed one of its processes and left the others.
     pub victim: bool,
-    /// Process to inspect, see [`TaskSampler::looked_into`].
+    /// Process to inspect, see [`TaskSampler::store_inspection`].
     pub look_into: Option<i32>,
     /// True if the task has a limit and needs more memory than the limit leaves.
     pub pressed: bool,

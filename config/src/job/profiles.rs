@@ -57,7 +57,7 @@ pub fn defined_profiles(text: &str, file: &str, cluster: &ClusterProfiles) -> Re
 /// A single profile: a text with the keys of a profile and no others.
 ///
 /// # Errors
-/// As [`written`].
+/// As [`defined_profiles`].
 pub fn parse_profile(text: &str, file: &str) -> Result<Profile, Vec<FileProblem>> {
     let mut report = ProblemCollector::new(file, text);
     let table = raw::parse(text, &mut report);

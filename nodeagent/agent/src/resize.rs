@@ -3,7 +3,7 @@
 //!
 //! The intended change is durable before the kernel changes, and the result is durable before it is
 //! reported. An agent that is killed in between leaves a record with both sizes, and the kernel's
-//! limit then selects one of them ([`settle`]).
+//! limit then selects one of them ([`finish_resize`]).
 //!
 //! The program receives no message: its environment and arguments keep the values of its launch.
 

@@ -216,7 +216,7 @@ impl Group {
         }
     }
 
-    /// Freezes the group until [`Group::go_on`] or [`Group::let_go`]. It has no effect on v1: a
+    /// Freezes the group until [`Group::thaw`] or [`Group::unthrottle`]. It has no effect on v1: a
     /// process that needs more memory waits by itself.
     pub fn freeze(&self) -> Result<()> {
         match self {

@@ -6,7 +6,7 @@
 //! does not kill; a process that needs a page waits until the limit is raised or killing is enabled
 //! again. A system call that fills user memory fails instead of waiting, so v1 groups are also
 //! watched well below their limit. The caller must end each throttle or freeze: with more memory,
-//! or with [`crate::Group::let_go`].
+//! or with [`crate::Group::unthrottle`].
 
 use headroom_types::Bytes;
 

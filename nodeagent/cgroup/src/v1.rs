@@ -65,8 +65,7 @@ pub struct Mirror {
 }
 
 impl V1 {
-    /// Creates the directories below `memory`, and `memory` itself if necessary. `pids` and `cpu` are its mirrors, where
-    /// those hierarchies exist.
+    /// Creates `memory`, if necessary, and the directories below it. `pids` and `cpu` are its mirrors, where they exist.
     pub fn prepare(memory: &Path, pids: Option<Mirror>, cpu: Option<Mirror>) -> Result<V1> {
         let root = ensure_path(memory)?;
         // Before Linux 5.11, the limit of a group included its children only with this setting. Later it is always 1.
@@ -77,10 +76,12 @@ impl V1 {
         Ok(V1 { root, containers, shims, pids, cpu, retired: Arc::default() })
     }
 
+    /// The root in the memory hierarchy.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
+    /// Whether the fence still exists.
     pub fn has_home(&self) -> bool {
         self.containers.path().is_dir()
     }

@@ -78,7 +78,7 @@ pub fn is_tight(current: Bytes, limit: Bytes, stat: &MemoryStat) -> bool {
 }
 
 impl StallDetector {
-    /// Applies one sample. Returns true when the group has been stalled for [`PATIENCE`].
+    /// Applies one sample. Returns true when the group has been stalled for [`MIN_STALL_DURATION`].
     pub fn is_stuck(&mut self, look: &StallSample<'_>) -> bool {
         let tight = is_tight(look.current, look.limit, look.stat);
         let counts = look.stat.workingset_refault_file.zip(look.major_faults);
@@ -92,7 +92,7 @@ impl StallDetector {
             self.window.clear();
         }
         self.window.push_back(now);
-        // The comparison uses the newest sample that is at least [`PATIENCE`] old.
+        // The comparison uses the newest sample that is at least [`MIN_STALL_DURATION`] old.
         while self.window.len() > LOOKS || self.window.get(1).is_some_and(|next| look.now.since(next.at) >= MIN_STALL_DURATION) {
             self.window.pop_front();
         }

@@ -2,7 +2,7 @@
 //!
 //! The launcher sends [`READY`] first; a `container-shim` of a release without launcher exits
 //! instead. The agent passes its lock with [`LOCK`] and one descriptor. It requests a shim with
-//! [`run`] and two descriptors: the socket for the replies of that shim, and the file for its error
+//! [`encode_fork_request`] and two descriptors: the socket for the replies of that shim, and the file for its error
 //! messages.
 //!
 //! All replies come through that socket. The launcher reports that the shim is forked, with its

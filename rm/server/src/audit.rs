@@ -172,7 +172,7 @@ impl Drop for AuditRecorder {
     }
 }
 
-/// Syncs the log every [`SOON`], until the daemon closes.
+/// Syncs the log every [`SYNC_INTERVAL`], until the daemon closes.
 pub(crate) async fn keep_synced(audit: Arc<AuditRecorder>, closing: CancellationToken) {
     let mut clock = tokio::time::interval(SYNC_INTERVAL);
     while closing.run_until_cancelled(clock.tick()).await.is_some() {

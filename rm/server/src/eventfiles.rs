@@ -1,8 +1,8 @@
 //! Event files on disk: a thread owns them, so that no caller waits for a disk.
 //!
 //! Written events survive the end of the process. To survive a crash of the host they must be
-//! synced, which blocks. The thread therefore syncs many at once: after [`BEHIND`] events, or
-//! [`SOON`] after the first unsynced event.
+//! synced, which blocks. The thread therefore syncs many at once: after [`MAX_UNSYNCED`] events, or
+//! [`SYNC_INTERVAL`] after the first unsynced event.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -95,7 +95,7 @@ impl Files {
         }
     }
 
-    /// Handles an order and the orders queued behind it, until [`BEHIND`] events are unsynced.
+    /// Handles an order and the orders queued behind it, until [`MAX_UNSYNCED`] events are unsynced.
     fn take(&mut self, first: WriterCommand, orders: &Receiver<WriterCommand>) {
         let (mut events, mut next) = (Vec::new(), Some(first));
         while let Some(order) = next {

@@ -83,7 +83,7 @@ impl Inputs {
 }
 
 /// The read bytes, if they differ much from the plan and describe the input. A program that reads
-/// less than [`OF_ITS_OWN`] maps its input or lets other processes read it; its number is then the
+/// less than [`OWN_READ_BYTES`] maps its input or lets other processes read it; its number is then the
 /// same for large and small inputs.
 fn far_from_planned(input: &AttemptInput) -> Option<Bytes> {
     input.read.filter(|read| input.gap.is_some() && *read > OWN_READ_BYTES)

@@ -61,7 +61,7 @@ impl Core {
         !self.view.dirty.is_empty() || !self.view.events.is_empty() || self.view.full
     }
 
-    /// The next patch of unreported changes. Pass it to [`Core::put_back`] if it could not be sent.
+    /// The next patch of unreported changes. Pass it to [`Core::restore_patch`] if it could not be sent.
     pub fn take_patch(&mut self) -> JobPatch {
         let (mut rows, mut folded): (Vec<TaskRow>, Vec<TaskId>) = (Vec::new(), Vec::new());
         let events: Vec<JobEvent> = self.view.events.drain(..self.view.events.len().min(MAX_PATCH_EVENTS)).collect();

@@ -30,7 +30,7 @@ pub(super) enum ErrorOrder {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PredictionErrors {
     order: ErrorOrder,
-    /// Entries by slot. The oldest is replaced once [`REMEMBERED`] are kept.
+    /// Entries by slot. The oldest is replaced once [`MAX_OBSERVATIONS`] are kept.
     kept: Vec<PredictionError>,
     oldest: usize,
     /// Slots in ascending [`ErrorOrder`], then by age, the oldest first.
